@@ -4,6 +4,7 @@ head, which learn to say what the whole target says.
 
   distill_draft.py sample  --target DIR --out TEXT                 asks the target for conversations
   distill_draft.py train   --target DIR --data TEXT --out DRAFT    trains the draft on them; --data may be repeated
+  distill_draft.py teach   --target DIR --out DRAFT --device cuda  both at once on a GPU, the target in PyTorch too
   distill_draft.py mean    --target DIR --out DRAFT TRAINED ...    the mean of several trainings
   distill_draft.py measure --data TEXT --draft DRAFT               its overlap with the target on the answers held out
 
@@ -14,12 +15,15 @@ of documents that they ask about (--texts), each in a folder of its own. A targe
 from these probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the overlap, the mean of
 sum min(p, q): the share of drafted tokens that the target accepts.
 
-sample and train may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
+teach needs no server: the target answers in the process that trains, in rounds of new conversations, and says its whole distribution
+wherever the draft learns. On a GPU that is much faster; on a CPU sample and train are.
+
+sample, train and teach may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
 folder like any other. DRAFT/trained has only what was trained, which is small; tools/draft_folder.py makes a folder of it again.
 The mean of a draft and of what train --start made of it is often better than either. A TRAINED that is named twice counts twice.
 
 sample needs NumPy for Python, and built programs (deploy/build.sh) unless --url is given. The others need PyTorch too: pip install
-torch numpy. Exit status: 2 for wrong arguments or data, 1 if the server fails, 130 after Ctrl-C, 143 after SIGTERM.
+torch numpy. teach also needs the target's tokenizer.json, and pip install tokenizers jinja2. Exit status: 2 for wrong arguments or data, 1 if the server fails, 130 after Ctrl-C, 143 after SIGTERM.
 """
 import argparse
 import contextlib
@@ -78,17 +82,33 @@ def run_sample(args):
         sampling.sample(server.Server(url, args.timeout, os.environ.get("COPPICE_API_KEY")), args.target, prompts, texts, args, say)
 
 
-def run_train(args):
+def prepare_training(args):
+    """(config.json of the target, the layers that the draft starts with), or None if there is nothing to do."""
     import torch
-    from draft_distillation import llama, training
+    from draft_distillation import llama
     torch.set_num_threads(args.threads)
     if os.path.exists(os.path.join(args.out, "model.safetensors")) and not os.path.exists(os.path.join(args.out, "checkpoint.pt")):
         say(f"{args.out}: is there already")
-        return
+        return None
     config = llama.config_of(args.target)
     last = config["num_hidden_layers"] - 1
-    layers = args.layers or ([0, 1, last - 1, last] if last > 2 else list(range(last + 1)))
-    training.Training(args, layers, config, say).run()
+    return config, args.layers or ([0, 1, last - 1, last] if last > 2 else list(range(last + 1)))
+
+
+def run_train(args):
+    from draft_distillation import training
+    if prepared := prepare_training(args):
+        config, layers = prepared
+        training.Training(args, layers, config, say).run()
+
+
+def run_teach(args):
+    from draft_distillation import teaching
+    if prepared := prepare_training(args):
+        config, layers = prepared
+        files = [{path: read_texts(path, field) for path in paths}
+                 for paths, field in ((args.prompts, "prompt"), (args.texts, "text"), (args.only_measured, "prompt"))]
+        teaching.Teaching(args, layers, config, *files, say).run()
 
 
 def run_mean(args):
@@ -129,6 +149,13 @@ def run_measure(args):
 
 # ---- arguments
 
+def add_conversation_options(parser):
+    count, number = positive(int), positive(float)
+    parser.add_argument("--question-temperature", type=number, default=0.7, help="of its own questions (%(default)s)")
+    parser.add_argument("--question-tokens", type=count, default=80, help="most tokens of its own questions (%(default)s)")
+    parser.add_argument("--answer-tokens", type=count, default=160, help="most tokens of an answer (%(default)s)")
+
+
 def add_sample_options(parser):
     count, number = positive(int), positive(float)
     parser.add_argument("--out", required=True, metavar="TEXT", help="the folder of the conversations")
@@ -137,12 +164,23 @@ def add_sample_options(parser):
     parser.add_argument("--prompts", metavar="FILE", help='JSON lines {"prompt": ...}: these questions instead of its own')
     parser.add_argument("--texts", metavar="FILE",
                         help='JSON lines {"text": ...}: it summarises them, and asks and answers questions about them')
-    parser.add_argument("--question-temperature", type=number, default=0.7, help="of its own questions (%(default)s)")
-    parser.add_argument("--question-tokens", type=count, default=80, help="most tokens of its own questions (%(default)s)")
-    parser.add_argument("--answer-tokens", type=count, default=160, help="most tokens of an answer (%(default)s)")
+    add_conversation_options(parser)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--parallel", type=count, default=128, help="requests at a time (%(default)s)")
     add_cluster_options(parser)
+
+
+def add_teach_options(parser):
+    count, number = positive(int), positive(float)
+    for name, field, what in (("prompts", "prompt", "questions that it answers beside its own"),
+                              ("texts", "text", "it summarises them, and asks and answers questions about them"),
+                              ("only-measured", "prompt", "questions on which the overlap is measured and nothing is trained")):
+        parser.add_argument(f"--{name}", action="append", default=[], metavar="FILE", help=f'JSON lines {{"{field}": ...}}: {what}; may be repeated')
+    parser.add_argument("--no-own", action="store_true", help="it invents no questions: --prompts and --texts alone")
+    add_conversation_options(parser)
+    parser.add_argument("--parallel", type=count, default=2048, help="conversations of a round, of each kind: its own, each FILE (%(default)s)")
+    parser.add_argument("--passes", type=count, default=2, help="over the conversations of a round (%(default)s)")
+    parser.add_argument("--cache-gib", type=number, help="memory of keys and values (a quarter of what is free on a GPU, 1 on a CPU)")
 
 
 def add_training_options(parser):
@@ -158,18 +196,19 @@ def add_training_options(parser):
     parser.add_argument("--lr", type=number, default=5e-3, help="(%(default)s); AdamW wants about 1e-3")
     parser.add_argument("--fall", type=number, default=0.4, help="the last share of the time, in which the learning rate falls (%(default)s)")
     parser.add_argument("--overlap-weight", type=float, default=1.0, help="of 1 - overlap in the loss, beside the KL divergence (%(default)s)")
-    parser.add_argument("--others", type=count, default=4096,
-                        help="ids drawn in a step for those that nobody asks for; all are computed if there are fewer (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint-minutes", type=number, default=5, help="(%(default)s)")
 
 
+def add_data_option(parser):
+    parser.add_argument("--data", required=True, action="append", type=os.path.normpath, metavar="TEXT", help="a folder that sample has written; may be repeated")
+
+
 def add_common_options(parser):
     count = positive(int)
-    parser.add_argument("--data", required=True, action="append", type=os.path.normpath, metavar="TEXT", help="a folder that sample has written; may be repeated")
     parser.add_argument("--context", type=count, default=512, help="most tokens of a conversation; the rest is cut off, and without an answer it is left out (%(default)s)")
     parser.add_argument("--batch-tokens", type=count, default=4096, help="of a step, with padding (%(default)s)")
-    parser.add_argument("--held-out", type=count, default=200, help="answers of each TEXT that are measured (%(default)s)")
+    parser.add_argument("--held-out", type=count, default=200, help="answers of each TEXT, or each kind, that are measured (%(default)s)")
     parser.add_argument("--threads", type=count, default=2, help="(%(default)s)")
     parser.add_argument("--device", default="cpu", help="of PyTorch (%(default)s)")
     add_dtype(parser)
@@ -178,15 +217,21 @@ def add_common_options(parser):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    sample, train, mean, measure = (commands.add_parser(name) for name in ("sample", "train", "mean", "measure"))
-    for command in (sample, train, mean):
+    sample, train, teach, mean, measure = (commands.add_parser(name) for name in ("sample", "train", "teach", "mean", "measure"))
+    for command in (sample, train, teach, mean):
         command.add_argument("--target", required=True, metavar="DIR", help="the model folder of the target")
-    for command in (sample, train):
+    for command in (sample, train, teach):
         command.add_argument("--progress", type=positive(float), default=30, help="seconds from line to line (%(default)s)")
     add_sample_options(sample)
-    add_training_options(train)
+    add_teach_options(teach)
+    for command in (train, teach):
+        add_training_options(command)
     for command in (train, measure):
+        add_data_option(command)
+    for command in (train, teach, measure):
         add_common_options(command)
+    train.add_argument("--others", type=positive(int), default=4096,
+                       help="ids drawn in a step for those that nobody asks for; all are computed if there are fewer (%(default)s)")
     mean.add_argument("trained", nargs="+", metavar="TRAINED", help="folders DRAFT/trained with as many layers; the ids of the head are those of the first")
     mean.add_argument("--out", required=True, metavar="DRAFT")
     measure.add_argument("--draft", required=True, metavar="DRAFT")
@@ -200,13 +245,13 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    modules = ("numpy",) if args.command == "sample" else ("numpy", "torch")
+    modules = {"sample": ("numpy",), "teach": ("numpy", "torch", "tokenizers", "jinja2")}.get(args.command, ("numpy", "torch"))
     try:
         need_modules(modules)
         from draft_distillation.pieces import DataError
         from evaluation.server import ServerError
         try:
-            {"sample": run_sample, "train": run_train, "mean": run_mean, "measure": run_measure}[args.command](args)
+            {"sample": run_sample, "train": run_train, "teach": run_teach, "mean": run_mean, "measure": run_measure}[args.command](args)
         except ServerError as error:
             print(f"distill_draft: {error}", file=sys.stderr)
             sys.exit(1)

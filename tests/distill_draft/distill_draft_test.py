@@ -317,10 +317,10 @@ class Arguments(WithFolder):
         return end.exception.code, errors.getvalue()
 
     def test_a_missing_module_is_named(self):
-        for module, command in itertools.product(("numpy", "torch"), ("sample", "train")):
-            there = {"numpy", "torch"} - {module}
+        for module, command in itertools.product(("numpy", "torch", "tokenizers", "jinja2"), ("sample", "train", "teach")):
+            there = {"numpy", "torch", "tokenizers", "jinja2"} - {module}
             arguments = [command, "--target", self.target, "--out", self.folder / "out"] + ["--data", "d"] * (command == "train")
-            if (module, command) == ("torch", "sample"):
+            if module not in {"sample": ("numpy",), "train": ("numpy", "torch"), "teach": ("numpy", "torch", "tokenizers", "jinja2")}[command]:
                 continue
             with unittest.mock.patch.object(importlib.util, "find_spec", side_effect=lambda name, there=there: name if name in there else None):
                 status, errors = self.run_tool(*arguments)

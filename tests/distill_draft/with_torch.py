@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """tools/distill_draft.py with PyTorch: the decoder is the one of tools/pair_training, the losses are those of whole distributions in the
 mean, steps of Muon are PyTorch's, a training raises the overlap and goes on after an interruption. Run by hand where torch (2.9 or
-later) and numpy are installed; takes about four minutes."""
+later), numpy, tokenizers and jinja2 are installed; takes about seven minutes."""
+import argparse
 import json
 import math
 import os
@@ -22,8 +23,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 import numpy  # noqa: E402
 import torch  # noqa: E402
 import arithmetic  # noqa: E402
-from draft_distillation import pieces, rows, sampling, tensors  # noqa: E402
-from draft_distillation.decoder import Decoder  # noqa: E402
+from draft_distillation import asking, openings, pieces, rows, sampling, teaching, tensors  # noqa: E402
+from draft_distillation.chat import Chat  # noqa: E402
+from draft_distillation.decoder import Cache, Decoder  # noqa: E402
 from pair_training import model  # noqa: E402
 
 CONFIG = json.loads((TARGET / "config.json").read_text())
@@ -83,7 +85,7 @@ class Parts(unittest.TestCase):
             with torch.no_grad():
                 torch.testing.assert_close(few.states(ids), full.states(ids), rtol=1e-4, atol=1e-4)
             full.save(folder)
-            with self.assertRaisesRegex(pieces.DataError, "has no layer 6, only 0 to 3"):
+            with self.assertRaisesRegex(pieces.DataError, "has no layer 6, only 0 to 4"):
                 Decoder(CONFIG, str(TARGET), [6], "cpu")
             with self.assertRaisesRegex(pieces.DataError, r"config\.json: model_type is 'opt', expected 'llama'"):
                 Decoder(dict(CONFIG, model_type="opt"), folder, [0], "cpu")
@@ -261,6 +263,165 @@ class Trainings(unittest.TestCase):
         self.assertIn(f"{long}: 32 conversations are left out: their prompts have 8 tokens or more (--context)\n",
                       self.finished("--data", long, "--context", 8, "--minutes", 0.02))
         self.assertEqual(sampling.ends_of({"eos_token_id": [2, 3]}), {2, 3})
+
+
+class Teaching(unittest.TestCase):
+    """The target in PyTorch."""
+
+    TEMPLATE = "{% for message in messages %}{{ '<|im_start|>' + message['content'] + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}=>{% endif %}"
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.draft = self.folder / "draft"
+        self.args = argparse.Namespace(device="cpu", dtype="f32", context=64, answer_tokens=9, question_tokens=5, question_temperature=0.7, seed=3)
+
+    def decoder(self):
+        return Decoder(CONFIG, str(TARGET), range(CONFIG["num_hidden_layers"]), "cpu").freeze("f32")
+
+    def with_template(self):
+        folder = self.folder / "chat"
+        shutil.copytree(TARGET, folder)
+        config = json.loads((TARGET / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": self.TEMPLATE}))
+        return folder
+
+    def test_keys_and_values_are_kept(self):
+        decoder, random = self.decoder(), torch.Generator().manual_seed(6)
+        ids = torch.randint(3, CONFIG["vocab_size"], (3, 12), generator=random)
+        padded = torch.tensor([0, 4, 2])
+        with torch.no_grad():
+            cache = Cache(decoder, padded, 12)
+            first = torch.cat([decoder.states(ids[part, :7], cache.part(part)) for part in (slice(0, 2), slice(2, 3))])
+            cache.length = 7
+            states = torch.cat([first, decoder.states(ids[:, 7:8], cache), decoder.states(ids[:, 8:], cache)], 1)
+            for line, begin in enumerate(padded.tolist()):
+                alone = decoder.states(ids[line:line + 1, begin:])[0]
+                torch.testing.assert_close(states[line, begin:], alone, rtol=1e-3, atol=1e-3)
+
+    def test_what_the_target_writes_is_drawn_from_its_distribution(self):
+        decoder = self.decoder()
+        prompts = [[5, 6, 7], [9] * 11, [5, 6, 7], [300, 4]]
+        for room in (1 << 20, 40):  # together, and one after another
+            target = asking.Target(decoder, {2}, room, self.args)
+            for prompt, written in zip(prompts, target.write(prompts, 8, 1e-4, torch.Generator().manual_seed(1))):
+                ids = list(prompt)
+                with torch.no_grad():
+                    while len(ids) < len(prompt) + 8 and (len(ids) == len(prompt) or ids[-1] != 2):
+                        ids.append(int(decoder.logits(decoder.states(torch.tensor([ids])))[0, -1].argmax()))
+                self.assertEqual(written, ids[len(prompt):])
+        # at temperature 1: 4,000 first tokens against the distribution; the 20 most likely, each within 5 standard deviations
+        count = 4000
+        drawn = [ids[0] for ids in target.write([prompts[0]] * count, 1, 1.0, torch.Generator().manual_seed(2))]
+        with torch.no_grad():
+            p = decoder.logits(decoder.states(torch.tensor([prompts[0]])))[0, -1].softmax(-1)
+        for token in p.topk(20).indices.tolist():
+            self.assertLess(abs(drawn.count(token) / count - float(p[token])), 5 * math.sqrt(float(p[token]) / count), token)
+        # an end is not among the first `least`, and not in what has none
+        often = int(p.argmax())
+        target = asking.Target(decoder, {often}, 1 << 20, self.args)
+        for written in target.write([prompts[0]] * 50, 6, 1.0, torch.Generator().manual_seed(3), least=2):
+            self.assertNotIn(often, written[:2])
+            self.assertNotIn(often, written[:-1])
+        self.assertIn(often, [ids[-1] for ids in target.write([prompts[0]] * 50, 6, 1.0, torch.Generator().manual_seed(3))])
+        self.assertNotIn(often, sum(target.without_end([prompts[0]] * 50, 6, 1.0, torch.Generator().manual_seed(3)), []))
+
+    def test_a_conversation_is_a_question_and_its_answer(self):
+        chat = Chat(str(self.with_template()))
+        self.assertEqual(chat.decode(chat.before), "")
+        self.assertEqual(chat.message("ab") + chat.after, chat.asked("ab"))
+        self.assertEqual(chat.message(""), chat.before)
+        self.assertTrue(chat.asked("ab")[:1] == chat.before and chat.asked("ab")[-len(chat.after):] == chat.after)
+        target = asking.Target(self.decoder(), {2}, 1 << 20, self.args)
+        given = [f"number {i}" for i in range(30)]
+        made = asking.Asker(target, chat, self.args, prompts=given).conversations(range(20, 33), torch.Generator().manual_seed(1))
+        for number, c in zip(range(20, 33), made):
+            self.assertEqual((c["number"], c["ids"][:c["asked"]].tolist()), (number, chat.asked(given[sampling.place_of(number, 30)])))
+            self.assertTrue(1 <= len(c["ids"]) - c["asked"] <= 9)
+        for texts in ((), given):
+            asker = asking.Asker(target, chat, self.args, texts=texts)
+            made = asker.conversations(range(60), torch.Generator().manual_seed(1))
+            self.assertEqual(len(made) + asker.left_out, 60)
+            for c in made:
+                opening = openings.of(3, c["number"], about_texts=bool(texts))
+                asked = c["ids"][:c["asked"]].tolist()
+                self.assertEqual(asked[len(asked) - len(chat.after):], chat.after)
+                if texts or not opening.has_text:
+                    message = chat.message(opening.filled(given[sampling.place_of(c["number"], 30)] if texts else ""))
+                    more = asked[len(message):len(asked) - len(chat.after)]
+                    self.assertEqual(asked[:len(message)], message)
+                    self.assertTrue(1 <= len(more) <= 5 if opening.goes_on else not more, more)
+        # too long for the context
+        asker = asking.Asker(target, chat, self.args, prompts=["a b c d " * 30, "short"])
+        self.assertEqual([c["number"] for c in asker.conversations(range(4), torch.Generator())], [1, 3])
+        self.assertEqual(asker.left_out, 2)
+        # without a template a prompt is the text, after the first token of texts
+        self.assertEqual(Chat(str(TARGET)).asked("short"), [1] + chat.encode("short"))
+
+    def command(self, *options, target=None):
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text("".join(json.dumps({"prompt": f"table: a, b{i} | question: what is a when b{i} is {i}? | SQL: "}) + "\n" for i in range(400)))
+        measured = self.folder / "measured.jsonl"
+        measured.write_text('{"prompt": "table: x, y | question: x of y | SQL: "}\n' * 3)
+        return [sys.executable, "-B", str(TOOL), "teach", "--target", str(target or TARGET), "--out", str(self.draft), "--threads", "1", "--prompts",
+                str(prompts), "--only-measured", str(measured), "--parallel", "48", "--answer-tokens", "16", "--held-out", "20", "--progress", "2",
+                "--batch-tokens", "1024", *map(str, options)]
+
+    def finished(self, *options, status=0, **named):
+        done = subprocess.run(self.command(*options, **named), capture_output=True, text=True, timeout=400)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_the_overlap_rises_and_the_folder_is_the_draft(self):
+        output = self.finished("--minutes", 1, "--head-ids", 3500, "--layers", "0,4")
+        self.assertIn("3500 ids in the head", output)
+        for name in ("prompts", "measured"):
+            found = [(float(overlap), int(answers)) for overlap, answers in
+                     re.findall(rf"held out: overlap (\d\.\d+), .* of (\d+) answers of \S*{name}\.jsonl", output)]
+            self.assertGreater(found[-1][0], found[0][0] + 0.1, output)
+            self.assertEqual({answers for _, answers in found}, {20 if name == "prompts" else 3})
+        self.assertEqual(sorted(os.listdir(self.draft)), ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "trained"])
+        self.assertIn("is there already", self.finished("--minutes", 1))
+        again = self.finished("--minutes", 0.02, "--layers", "0,4", "--start", self.draft / "trained", "--out", self.folder / "again")
+        first = re.search(r"held out: overlap (\d\.\d+), .* of 20 answers", again)[1]
+        last = re.findall(r"held out: overlap (\d\.\d+), .* of 20 answers", output)[-1]
+        self.assertAlmostEqual(float(first), float(last), delta=0.01)  # it is kept in 8 bits
+
+    def test_goes_on_after_an_interruption(self):
+        with subprocess.Popen(self.command("--minutes", 1, "--checkpoint-minutes", 0.02), stdout=subprocess.PIPE, text=True) as process:
+            while not (self.draft / "checkpoint.pt").exists():
+                self.assertIsNone(process.poll())
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=60), 143)
+        self.assertIn("is of a training with other options", self.finished("--minutes", 1, "--passes", 3, status=2))
+        self.assertRegex(self.finished("--minutes", 0.1), r"goes on after \d+ steps")
+        self.assertFalse((self.draft / "checkpoint.pt").exists())
+
+    def test_the_losses_are_those_of_whole_distributions(self):
+        teacher = object.__new__(teaching.Teaching)
+        teacher.target, teacher.draft = self.decoder(), Decoder(CONFIG, str(TARGET), [0], "cpu")
+        states = [torch.randn(7, CONFIG["hidden_size"], generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+        for kept in (numpy.arange(CONFIG["vocab_size"]), numpy.arange(3, CONFIG["vocab_size"], 2)):
+            teacher.draft.keep_rows(kept)
+            teacher.said = torch.from_numpy(kept)
+            q = torch.zeros(7, CONFIG["vocab_size"], dtype=torch.float64)
+            q[:, kept] = (states[0].double() @ teacher.draft.head.double().T).softmax(-1).detach()
+            p = (states[1].double() @ teacher.target.head.double().T).softmax(-1)
+            kl, overlap = teacher.losses(*states)
+            torch.testing.assert_close(overlap.double(), torch.minimum(p, q).sum(-1), rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(kl.double(), (p[:, kept] * (p[:, kept] / q[:, kept]).log()).sum(-1), rtol=1e-3, atol=1e-5)
+            teacher.draft = Decoder(CONFIG, str(TARGET), [0], "cpu")
+
+    def test_what_does_not_fit_is_named(self):
+        command = [part for part in self.command() if part not in ("--prompts", str(self.folder / "prompts.jsonl"))]
+        errors = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        self.assertEqual(errors.returncode, 2)
+        self.assertIn("has no chat template, so the target cannot invent questions: give --prompts alone\n", errors.stderr)
+        self.assertIn("no prompt is short enough for --context 17 and answers of 16 tokens\n", self.finished("--context", 17, status=2))
+        bare = self.folder / "bare"
+        shutil.copytree(TARGET, bare)
+        (bare / "tokenizer.json").unlink()
+        self.assertIn("bare/tokenizer.json: is not there", self.finished(target=bare, status=2))
 
 
 if __name__ == "__main__":

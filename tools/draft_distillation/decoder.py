@@ -1,5 +1,5 @@
-"""The draft in PyTorch: some layers of a Llama target between the target's own embedding and head, or some rows of the head. Names
-are those of Hugging Face."""
+"""The draft in PyTorch: some layers of a Llama target between the target's own embedding and head, or some rows of the head. With all
+layers it is the target. Names are those of Hugging Face."""
 import math
 
 import numpy
@@ -9,6 +9,35 @@ from torch.nn import functional
 from draft_distillation import tensors
 from draft_distillation.llama import NORM, config_of, layer_names, shape_of
 from draft_distillation.pieces import DataError
+
+
+class Cache:
+    """Keys and values of `lines` texts of a batch, [lines, key heads, room, head_dim] for each layer; `length` positions of each are filled. The first
+    `padded` [lines] of them are no text, and nothing sees them. Positions count from the padding on, since only distances matter."""
+
+    def __init__(self, decoder, padded, room):
+        shape = (len(padded), decoder.shape["kv_heads"], room, decoder.shape["head_dim"])
+        self.padded, self.length = padded, 0
+        self.keys, self.values = ([torch.empty(shape, dtype=decoder.parameters[NORM].dtype, device=padded.device) for _ in range(decoder.layers)] for _ in "kv")
+
+    def part(self, lines):
+        """That of some lines (a slice), which shares the memory."""
+        other = object.__new__(Cache)
+        other.padded, other.length = self.padded[lines], self.length
+        other.keys, other.values = ([part[lines] for part in parts] for parts in (self.keys, self.values))
+        return other
+
+    def add(self, layer, key, value):
+        """All keys and values of the layer, with these [lines, key heads, new, head_dim] behind those of before."""
+        end = self.length + key.shape[2]
+        self.keys[layer][:, :, self.length:end], self.values[layer][:, :, self.length:end] = key, value
+        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+
+    def unseen(self, new):
+        """[lines, new, length + new]: what the next `new` positions do not see. Padding sees itself, or its softmax would be of nothing."""
+        end = self.length + new
+        at, of = torch.arange(self.length, end, device=self.padded.device)[:, None], torch.arange(end, device=self.padded.device)
+        return (of > at) | ((of < self.padded[:, None, None]) & (of != at))
 
 
 class Decoder:
@@ -75,15 +104,21 @@ class Decoder:
     def size(self):
         return sum(value.numel() for value in self.parameters.values())
 
-    def states(self, ids):
-        """[batch, time, hidden] after the last norm, of ids [batch, time]; each sees itself and those before it."""
+    def freeze(self, dtype):
+        """For one that is only asked: with parameters in the dtype of its products, "bf16" or "f32"."""
+        self.parameters = {name: value.detach().to(torch.bfloat16 if dtype == "bf16" else torch.float32) for name, value in self.parameters.items()}
+        return self
+
+    def states(self, ids, cache=None):
+        """[batch, time, hidden] after the last norm, of ids [batch, time]; each sees itself and those before it. With a cache the ids
+        follow what it has, and are added to it."""
         batch, length = ids.shape
-        shape, dim = self.shape, self.shape["head_dim"]
+        shape, dim, begun = self.shape, self.shape["head_dim"], cache.length if cache else 0
         half = dim // 2
-        angle = (torch.arange(length, device=self.device)[:, None] /
+        angle = (torch.arange(begun, begun + length, device=self.device)[:, None] /
                  shape["theta"] ** (torch.arange(0, dim, 2, device=self.device) / dim))
         cos, sin = torch.cat([angle.cos()] * 2, 1), torch.cat([-angle.sin(), angle.sin()], 1)
-        hidden_later = torch.full((length, length), -1e9, device=self.device).triu(1)
+        unseen = cache.unseen(length) if cache else None
 
         def split(y):
             return y.view(batch, length, -1, dim).transpose(1, 2)
@@ -101,16 +136,20 @@ class Decoder:
             y = self._norm(x, prefix + "input_layernorm.weight")
             query, key = (rotate(split(linear(y, f"self_attn.{n}_proj"))) for n in "qk")
             value = split(linear(y, "self_attn.v_proj"))
-            key, value = (part.repeat_interleave(shape["heads"] // shape["kv_heads"], 1) for part in (key, value))
-            scores = query / math.sqrt(dim) @ key.transpose(-1, -2)
-            mixed = functional.softmax(scores + hidden_later.to(scores.dtype), -1) @ value
+            if cache:
+                mixed = seen_by(query, *cache.add(layer, key, value), unseen)
+            else:
+                key, value = (part.repeat_interleave(shape["heads"] // shape["kv_heads"], 1) for part in (key, value))
+                mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
             x = x + linear(mixed.transpose(1, 2).reshape(batch, length, -1), "self_attn.o_proj")
             y = self._norm(x, prefix + "post_attention_layernorm.weight")
             x = x + linear(functional.silu(linear(y, "mlp.gate_proj")) * linear(y, "mlp.up_proj"), "mlp.down_proj")
+        if cache:
+            cache.length += length
         return self._norm(x, NORM)
 
     def _norm(self, x, name):
-        return functional.rms_norm(x.float(), x.shape[-1:], self.parameters[name], self.shape["eps"])
+        return functional.rms_norm(x.float(), x.shape[-1:], self.parameters[name].float(), self.shape["eps"])
 
     def logits(self, states, rows=None):
         """Of all rows of the head, or of some."""
@@ -129,3 +168,12 @@ class Decoder:
             values = value.detach().cpu().float().numpy()
             content.update(tensors.as_integers(name, values) if values.ndim == 2 else {name: (values.shape, tensors.bf16_bytes(values))})
         tensors.write_trained(folder, config, content)
+
+
+def seen_by(query, keys, values, unseen):
+    """Attention [batch, heads, new, head_dim] without copies of the keys that heads share."""
+    batch, heads, new, dim = query.shape
+    together = query.reshape(batch, keys.shape[1], -1, dim)  # the heads that share keys, one after another
+    scores = together.to(keys.dtype) / math.sqrt(dim) @ keys.transpose(-1, -2)
+    scores = scores.view(batch, heads, new, -1).masked_fill(unseen[:, None], -math.inf)
+    return (scores.softmax(-1, torch.float32).to(values.dtype).view(batch, keys.shape[1], -1, keys.shape[2]) @ values).view(batch, heads, new, dim)

@@ -75,9 +75,8 @@ def batches(conversations, tokens, seed):
     return made
 
 
-class Batch:
-    """ids [conversations, time]; `where` in their flat order an id of an answer is predicted; of each: the id itself (`own`), its
-    probability under the target, and the most likely ids with theirs."""
+class Places:
+    """ids [conversations, time]; `where` in their flat order an id of an answer is predicted."""
 
     def __init__(self, conversations, device):
         length = max(len(c["ids"]) for c in conversations)
@@ -85,12 +84,24 @@ class Batch:
         for line, c in enumerate(conversations):
             ids[line, :len(c["ids"])] = c["ids"]
             where.append(numpy.arange(c["asked"] - 1, len(c["ids"]) - 1) + line * length)
+        self.ids = torch.from_numpy(ids).to(device)
+        self.where = torch.from_numpy(numpy.concatenate(where)).to(device)
+
+    def states(self, decoder):
+        """[predicted tokens, hidden]"""
+        states = decoder.states(self.ids)
+        return states.reshape(-1, states.shape[-1])[self.where]
+
+
+class Batch(Places):
+    """Of each id of an answer also: the id itself (`own`), its probability under the target, and the most likely ids with theirs."""
+
+    def __init__(self, conversations, device):
+        super().__init__(conversations, device)
 
         def joined(name, kind):
             return torch.from_numpy(numpy.concatenate([c[name] for c in conversations]).astype(kind)).to(device)
 
-        self.ids = torch.from_numpy(ids).to(device)
-        self.where = torch.from_numpy(numpy.concatenate(where)).to(device)
         self.own = self.ids.view(-1)[self.where + 1]
         self.own_p, self.top, self.top_p = joined("own_p", numpy.float32), joined("top", numpy.int64), joined("top_p", numpy.float32)
         assert self.top.shape[1] == KEPT
@@ -99,11 +110,6 @@ class Batch:
     def wanted(self):
         """[predicted tokens, KEPT + 1]: the ids whose probabilities `losses` takes."""
         return torch.cat([self.top, self.own[:, None]], 1)
-
-    def states(self, decoder):
-        """[predicted tokens, hidden]"""
-        states = decoder.states(self.ids)
-        return states.reshape(-1, states.shape[-1])[self.where]
 
 
 def most_frequent(conversations, vocab, count):
