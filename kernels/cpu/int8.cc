@@ -59,7 +59,7 @@ float Quantise(const float* values, int8_t* q, int32_t* sums) {
 void SetRow(Int8Rows* rows, int64_t row, const float* x, int64_t columns) {
   const int64_t groups = Int8Groups(columns);
   for (int64_t g = 0; g < groups; ++g) {
-    const int64_t begin = g * kInt8Group, at = row * groups + g;
+    const int64_t begin = g * kInt8Group, at = g * rows->rows + row;
     const float* values = x + begin;
     float last[kInt8Group];
     if (columns - begin < kInt8Group) {
@@ -98,8 +98,9 @@ float QuantiseGroup(const float* values, int64_t count, int8_t* q) {
   return scale;
 }
 
-void Int8Rows::Resize(int64_t rows, int64_t columns, DType of_weights) {
+void Int8Rows::Resize(int64_t row_count, int64_t columns, DType of_weights) {
   const int64_t groups = Int8Groups(columns);
+  rows = row_count;
   weights = of_weights;
   words.resize(rows * groups * kInt8Group / 4);
   scale.resize(rows * groups);

@@ -15,17 +15,19 @@ namespace coppice::kernels::cpu {
 // rounded away from zero. Not finite: the scale is not finite either.
 float QuantiseGroup(const float* values, int64_t count, int8_t* q);
 
-// Rows of inputs as the kernels broadcast them. An input behind the last is 0.
+// Rows of inputs as the kernels broadcast them. An input behind the last is 0. The same group of all
+// rows lies together: a tile finds its rows at distances that are known when it is compiled.
 struct Int8Rows {
-  std::vector<uint32_t> words;  // [rows][groups][16]: four q, the first in the lowest byte
-  std::vector<float> scale;     // [rows][groups]
+  int64_t rows = 0;
+  std::vector<uint32_t> words;  // [groups][rows][16]: four q, the first in the lowest byte
+  std::vector<float> scale;     // [groups][rows]
   // What the offset of the weights adds to the sums, negative, for each group of the weights.
-  // int8: [rows][groups]: -128 times the sum of q. int4: [rows][groups][2]: -8 times that of 32 q.
+  // int8: [groups][rows]: -128 times the sum of q. int4: [groups][rows][2]: -8 times that of 32 q.
   std::vector<int32_t> correction;
   DType weights = DType::kI8;
 
   // For products with weights of that type, kI8 or kI4.
-  void Resize(int64_t rows, int64_t columns, DType of_weights);
+  void Resize(int64_t row_count, int64_t columns, DType of_weights);
   // Row `row` from x [columns]. After Resize. Any thread, each row once.
   void Set(int64_t row, const float* x, int64_t columns);
 };

@@ -35,17 +35,18 @@ void PortableRange(const IntegerProduct& product, int64_t panel_begin, int64_t p
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     const int64_t lanes = std::min(kPanelWidth, args.w->rows - panel * kPanelWidth);
     for (int64_t row = 0; row < args.rows; ++row) {
-      const auto* q =
-          reinterpret_cast<const int8_t*>(product.x->words.data() + row * blocks * kGroupWords);
+      const auto* words = reinterpret_cast<const int8_t*>(product.x->words.data());
       float sums[kPanelWidth] = {};
       for (int64_t g = 0; g < blocks * Weights::kParts; ++g) {
         const int64_t part = g % Weights::kParts, b = g / Weights::kParts;
+        const int64_t at = b * product.x->rows + row;
         const uint8_t* block = args.w->panel(panel) + b * Weights::kBlockBytes;
         const uint8_t* group = block + kScaleBytes + part * Weights::kSteps * kStepBytes;
         for (int64_t lane = 0; lane < lanes; ++lane) {
-          const int32_t sum = PortableSum<Weights>(group, lane, q + g * kGroup);
+          const int32_t sum =
+              PortableSum<Weights>(group, lane, words + at * kInt8Group + part * kGroup);
           const float scale = Weights::Scale(block, static_cast<int>(part), lane);
-          sums[lane] += static_cast<float>(sum) * (scale * product.x->scale[row * blocks + b]);
+          sums[lane] += static_cast<float>(sum) * (scale * product.x->scale[at]);
         }
       }
       for (int64_t lane = 0; lane < lanes; ++lane)
@@ -79,108 +80,80 @@ COPPICE_VNNI inline __m512 VnniScale(const uint8_t* block, int part) {
   return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536)));
 }
 
-// VNNI: rows row .. row + kRows - 1 and panels panel, panel + stride, ... (kPanels of them).
-template <class Weights, int kRows, int kPanels>
+// VNNI: rows row .. row + kRows - 1 of one panel. The steps are not unrolled: the processor does it
+// itself, and GCC 12 spills registers when it does.
+template <class Weights, int kRows>
 COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& product, int64_t row,
-                                                     int64_t panel, int64_t stride) {
+                                                     int64_t panel) {
   constexpr int kParts = Weights::kParts, kSteps = Weights::kSteps, kVectors = Weights::kVectors;
   const MatMulArgs& args = *product.args;
   const int64_t blocks = Int8Groups(args.w->columns);
-  const int64_t panel_stride = stride * static_cast<int64_t>(args.w->panel_bytes());
+  const int64_t rows = product.x->rows;
   const uint8_t* block = args.w->panel(panel);
-  const uint32_t* words = product.x->words.data() + row * blocks * kGroupWords;
-  const float* scale = product.x->scale.data() + row * blocks;
-  const int32_t* correction = product.x->correction.data() + row * blocks * kParts;
+  const uint32_t* words = product.x->words.data() + row * kGroupWords;  // of the block
+  const float* scale = product.x->scale.data() + row;
+  const int32_t* correction = product.x->correction.data() + row * kParts;
 
-  __m512 acc[kRows][kPanels];
+  __m512 acc[kRows];
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int p = 0; p < kPanels; ++p) acc[r][p] = _mm512_setzero_ps();
-  }
+  for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* step = block + kScaleBytes;
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
-      __m512i sum[kRows][kPanels];
+      __m512i sum[kRows];
 #pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-        for (int p = 0; p < kPanels; ++p)
-          sum[r][p] = _mm512_set1_epi32(correction[(r * blocks + b) * kParts + part]);
-      }
+      for (int r = 0; r < kRows; ++r) sum[r] = _mm512_set1_epi32(correction[r * kParts + part]);
+#pragma GCC unroll 1
       for (int k = 0; k < kSteps; ++k) {
-#pragma GCC unroll 16
-        for (int p = 0; p < kPanels; ++p) {
-          _mm_prefetch(
-              reinterpret_cast<const char*>(step + kIntegerPrefetchBytes + p * panel_stride),
-              _MM_HINT_T0);
-        }
+        _mm_prefetch(reinterpret_cast<const char*>(step + kIntegerPrefetchBytes), _MM_HINT_T0);
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) {
-          __m512i codes[kPanels];
-#pragma GCC unroll 16
-          for (int p = 0; p < kPanels; ++p)
-            codes[p] = VnniCodes<Weights>(_mm512_load_si512(step + p * panel_stride), v);
+          const __m512i codes = VnniCodes<Weights>(_mm512_load_si512(step), v);
           const int word = (part * kVectors + v) * kSteps + k;
 #pragma GCC unroll 16
           for (int r = 0; r < kRows; ++r) {
-            const __m512i x =
-                _mm512_set1_epi32(static_cast<int>(words[(r * blocks + b) * kGroupWords + word]));
-#pragma GCC unroll 16
-            for (int p = 0; p < kPanels; ++p)
-              sum[r][p] = _mm512_dpbusd_epi32(sum[r][p], codes[p], x);
+            const __m512i x = _mm512_set1_epi32(static_cast<int>(words[r * kGroupWords + word]));
+            sum[r] = _mm512_dpbusd_epi32(sum[r], codes, x);
           }
         }
         step += kStepBytes;
       }
+      const __m512 w_scale = VnniScale<Weights>(block, part);
 #pragma GCC unroll 16
-      for (int p = 0; p < kPanels; ++p) {
-        const __m512 w_scale = VnniScale<Weights>(block + p * panel_stride, part);
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-          const __m512 factor = _mm512_mul_ps(w_scale, _mm512_set1_ps(scale[r * blocks + b]));
-          acc[r][p] =
-              _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(kAllLanes, sum[r][p]), factor, acc[r][p]);
-        }
+      for (int r = 0; r < kRows; ++r) {
+        const __m512 factor = _mm512_mul_ps(w_scale, _mm512_set1_ps(scale[r]));
+        acc[r] = _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(kAllLanes, sum[r]), factor, acc[r]);
       }
     }
     block += Weights::kBlockBytes;
+    words += rows * kGroupWords;
+    scale += rows;
+    correction += rows * kParts;
   }
+  const int64_t first = panel * kPanelWidth;
+  const int64_t count = std::min(kPanelWidth, args.w->rows - first);
+  const auto lanes = static_cast<__mmask16>((1u << count) - 1);
 #pragma GCC unroll 16
-  for (int p = 0; p < kPanels; ++p) {
-    const int64_t first = (panel + p * stride) * kPanelWidth;
-    const int64_t count = std::min(kPanelWidth, args.w->rows - first);
-    const auto lanes = static_cast<__mmask16>((1u << count) - 1);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      float* y = args.y + (row + r) * args.w->rows + first;
-      __m512 value = acc[r][p];
-      if (args.bias != nullptr)
-        value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(lanes, args.bias + first));
-      if (args.accumulate) value = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, y), value);
-      _mm512_mask_storeu_ps(y, lanes, value);
-    }
+  for (int r = 0; r < kRows; ++r) {
+    float* y = args.y + (row + r) * args.w->rows + first;
+    __m512 value = acc[r];
+    if (args.bias != nullptr)
+      value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(lanes, args.bias + first));
+    if (args.accumulate) value = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, y), value);
+    _mm512_mask_storeu_ps(y, lanes, value);
   }
 }
 
-// Panels of a tile of that many rows, so that the registers hold all sums.
-constexpr int VnniPanels(int rows) { return rows <= 2 ? 4 : rows == 3 ? 3 : rows <= 5 ? 2 : 1; }
-
 // Rows in tiles of at most kMost, which differ by one row at most. If there are several tiles, groups
-// of panels stay in the second-level cache while all of them use these panels. Panels are read in
-// streams that are each contiguous in memory.
+// of panels stay in the second-level cache while all of them use these panels. One panel is read after
+// the other: memory is read fastest as one stream.
 template <class Weights>
 struct Vnni {
   static constexpr int kMost = 12;
   template <int kRows>
   static void Run(const IntegerProduct& product, int64_t row, int64_t begin, int64_t end) {
-    constexpr int kStreams = VnniPanels(kRows);
-    const int64_t per_stream = (end - begin) / kStreams;
-    for (int64_t i = 0; i < per_stream; ++i)
-      VnniTile<Weights, kRows, kStreams>(product, row, begin + i, per_stream);
-    for (int64_t p = begin + per_stream * kStreams; p < end; ++p)
-      VnniTile<Weights, kRows, 1>(product, row, p, 1);
+    for (int64_t p = begin; p < end; ++p) VnniTile<Weights, kRows>(product, row, p);
   }
 };
 template <class Weights>
@@ -225,9 +198,10 @@ template <class Weights>
 void Range(const IntegerProduct& product, KernelTarget target, int64_t panel_begin,
            int64_t panel_end) {
 #if defined(__x86_64__)
-  // One or two rows hardly do more than read the weights, one panel after the other, and AVX2 does
-  // that faster (docs/performance.md). The bits are the same.
-  if (target >= KernelTarget::kAvx512 && HasVnni() && product.args->rows > 2)
+  // The fewest rows hardly do more than read the weights, and AVX2 does that faster
+  // (docs/performance.md). The bits are the same.
+  if (target >= KernelTarget::kAvx512 && HasVnni() &&
+      product.args->rows >= Weights::kFewestRowsOfVnni)
     return Tiles<Vnni<Weights>>(product, panel_begin, panel_end);
   if (target >= KernelTarget::kAvx2) return Tiles<Avx2<Weights>>(product, panel_begin, panel_end);
 #endif

@@ -56,12 +56,11 @@ struct Avx2Step<Int4Weights> {
   }
 };
 
-// A block of some rows of the input: [row * stride]. correction: of each part.
+// A block of some rows of the input. correction: of each part.
 struct Avx2Rows {
   const uint32_t* words;
   const float* scale;
   const int32_t* correction;
-  int64_t word_stride, scale_stride, correction_stride;
 };
 
 // The sums of one group of a block for kRows rows, added to acc. Of the halves of the lanes kTogether
@@ -94,7 +93,7 @@ COPPICE_AVX2 inline void Avx2Group(const uint8_t* block, int part, const Avx2Row
         for (int v = 0; v < kVectors; ++v) {
 #pragma GCC unroll 16
           for (int r = 0; r < kRows; ++r) {
-            const uint32_t x = words[r * rows.word_stride + v * kSteps + k];
+            const uint32_t x = words[r * kGroupWords + v * kSteps + k];
             step.AddProducts(_mm256_set1_epi32(static_cast<int>(x)), v, &sum[r][h]);
           }
         }
@@ -106,10 +105,8 @@ COPPICE_AVX2 inline void Avx2Group(const uint8_t* block, int part, const Avx2Row
       const __m256 w_scale = Step::Scale(block, first + h, part);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        const __m256i total =
-            Step::Total(sum[r][h], rows.correction[r * rows.correction_stride + part]);
-        const __m256 factor =
-            _mm256_mul_ps(w_scale, _mm256_set1_ps(rows.scale[r * rows.scale_stride]));
+        const __m256i total = Step::Total(sum[r][h], rows.correction[r * Weights::kParts + part]);
+        const __m256 factor = _mm256_mul_ps(w_scale, _mm256_set1_ps(rows.scale[r]));
         acc[r][first + h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), factor, acc[r][first + h]);
       }
     }
@@ -128,12 +125,8 @@ COPPICE_AVX2 __attribute__((noinline)) void Avx2Tile(const IntegerProduct& produ
   const int64_t blocks = Int8Groups(args.w->columns);
   const uint8_t* block = args.w->panel(panel);
   const Int8Rows& x = *product.x;
-  Avx2Rows rows = {x.words.data() + row * blocks * kGroupWords,
-                   x.scale.data() + row * blocks,
-                   x.correction.data() + row * blocks * kParts,
-                   blocks * kGroupWords,
-                   blocks,
-                   blocks * kParts};
+  Avx2Rows rows = {x.words.data() + row * kGroupWords, x.scale.data() + row,
+                   x.correction.data() + row * kParts};
   __m256 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b) {
@@ -141,9 +134,9 @@ COPPICE_AVX2 __attribute__((noinline)) void Avx2Tile(const IntegerProduct& produ
     for (int part = 0; part < kParts; ++part)
       Avx2Group<Weights, kRows, kRows <= kMostTogether ? 2 : 1>(block, part, rows, acc);
     block += Weights::kBlockBytes;
-    rows.words += kGroupWords;
-    rows.scale += 1;
-    rows.correction += kParts;
+    rows.words += x.rows * kGroupWords;
+    rows.scale += x.rows;
+    rows.correction += x.rows * kParts;
   }
   const int64_t first = panel * kPanelWidth;
   const int64_t count = std::min(kPanelWidth, args.w->rows - first);
