@@ -150,7 +150,7 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& produ
 // the other: memory is read fastest as one stream.
 template <class Weights>
 struct Vnni {
-  static constexpr int kMost = 12;
+  static constexpr int kMost = 8;
   template <int kRows>
   static void Run(const IntegerProduct& product, int64_t row, int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) VnniTile<Weights, kRows>(product, row, p);

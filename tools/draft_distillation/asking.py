@@ -18,8 +18,7 @@ class Target:
     """Writes what follows prompts. `ends`: ids that end a text. `room`: positions of keys and values that fit in memory."""
 
     def __init__(self, decoder, ends, room, args):
-        self.decoder, self.args, self.room = decoder, args, room
-        self.ends = torch.tensor(sorted(ends), dtype=torch.long, device=args.device)
+        self.decoder, self.ends, self.room, self.args = decoder, set(ends), room, args
 
     def write(self, prompts, most, temperature, source, least=0):
         """Ids for each prompt: at least `least` and at most `most`, the one that ends the text included."""
@@ -40,6 +39,7 @@ class Target:
         device, longest = self.args.device, max(map(len, prompts))
         ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
         padded = torch.tensor([longest - len(prompt) for prompt in prompts], device=device)
+        ends = torch.tensor(sorted(self.ends), dtype=torch.long, device=device)
         with arithmetic.autocast(device, self.args.dtype):
             cache, states = Cache(self.decoder, padded, longest + most), []
             lines = max(1, FIRST_TOKENS // longest)
@@ -51,21 +51,19 @@ class Target:
             for step in range(most):
                 logits = self.decoder.logits(state) / temperature
                 if step < least:
-                    logits[:, self.ends] = -math.inf
+                    logits[:, ends] = -math.inf
                 tokens.append(torch.multinomial(logits.softmax(-1), 1, generator=source))
-                ended |= torch.isin(tokens[-1][:, 0], self.ends)
+                ended |= torch.isin(tokens[-1][:, 0], ends)
                 if step + 1 == most or (step % LOOK == LOOK - 1 and bool(ended.all())):
                     break
                 state = self.decoder.states(tokens[-1], cache)[:, -1]
         return [self.until_end(line) for line in torch.cat(tokens, 1).tolist()]
 
     def until_end(self, ids):
-        ends = set(self.ends.tolist())
-        return ids[:next((i for i, token in enumerate(ids) if token in ends), len(ids)) + 1]
+        return ids[:next((i for i, token in enumerate(ids) if token in self.ends), len(ids)) + 1]
 
     def without_end(self, *asked, **options):
-        ends = set(self.ends.tolist())
-        return [[token for token in ids if token not in ends] for ids in self.write(*asked, **options)]
+        return [[token for token in ids if token not in self.ends] for ids in self.write(*asked, **options)]
 
 
 class Asker:

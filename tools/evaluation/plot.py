@@ -108,12 +108,12 @@ def draw_overview(pyplot, rows):
 
 
 def part_names(figure, names, marks):
-    """Puts each name to the right of its point or to the left, above or below, where it touches no other and none of the marks (x and
-    y in pixels); above on the right if there is no such place."""
+    """Puts each name to the right of its point or to the left, above or below, or a line further, where it touches no other and none of
+    the marks (x and y in pixels); above on the right if there is no such place."""
     from matplotlib.transforms import Bbox
     renderer, taken = figure.canvas.get_renderer(), [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]  # 4 is the radius of a mark
     for name in names:
-        for side, y in (("left", 5), ("left", -13), ("right", 5), ("right", -13), ("left", 5)):
+        for side, y in (("left", 5), ("left", -13), ("right", 5), ("right", -13), ("left", 17), ("left", -25), ("left", 5)):
             name.xyann = (7 if side == "left" else -7, y)
             name.set_horizontalalignment(side)
             box = name.get_window_extent(renderer)
