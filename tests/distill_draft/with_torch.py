@@ -291,7 +291,7 @@ class Teaching(unittest.TestCase):
         padded = torch.tensor([0, 4, 2])
         with torch.no_grad():
             cache = Cache(decoder, padded, 12)
-            first = torch.cat([decoder.states(ids[part, :7], cache.part(part)) for part in (slice(0, 2), slice(2, 3))])
+            first = torch.cat([decoder.states(ids[begin:end, :7], cache.part(begin, end)) for begin, end in ((0, 2), (2, 3))])
             cache.length = 7
             states = torch.cat([first, decoder.states(ids[:, 7:8], cache), decoder.states(ids[:, 8:], cache)], 1)
             for line, begin in enumerate(padded.tolist()):

@@ -44,8 +44,8 @@ class Target:
             cache, states = Cache(self.decoder, padded, longest + most), []
             lines = max(1, FIRST_TOKENS // longest)
             for begin in range(0, len(prompts), lines):
-                part = slice(begin, begin + lines)
-                states.append(self.decoder.states(ids[part], cache.part(part))[:, -1])
+                end = min(begin + lines, len(prompts))
+                states.append(self.decoder.states(ids[begin:end], cache.part(begin, end))[:, -1])
             cache.length, state = longest, torch.cat(states)
             tokens, ended = [], torch.zeros(len(prompts), dtype=torch.bool, device=device)
             for step in range(most):

@@ -12,26 +12,27 @@ from draft_distillation.pieces import DataError
 
 
 class Cache:
-    """Keys and values of `lines` texts of a batch, [lines, key heads, room, head_dim] for each layer; `length` positions of each are filled. The first
-    `padded` [lines] of them are no text, and nothing sees them. Positions count from the padding on, since only distances matter."""
+    """Keys and values of some lines of text, [lines * key heads, room, head_dim] for each layer; `length` positions of each are filled. The
+    first `padded` [lines] of them are no text, and nothing sees them. Positions count from the padding on, since only distances matter."""
 
     def __init__(self, decoder, padded, room):
-        shape = (len(padded), decoder.shape["kv_heads"], room, decoder.shape["head_dim"])
-        self.padded, self.length = padded, 0
+        self.padded, self.length, self.heads = padded, 0, decoder.shape["kv_heads"]
+        shape = (len(padded) * self.heads, room, decoder.shape["head_dim"])
         self.keys, self.values = ([torch.empty(shape, dtype=decoder.parameters[NORM].dtype, device=padded.device) for _ in range(decoder.layers)] for _ in "kv")
 
-    def part(self, lines):
-        """That of some lines (a slice), which shares the memory."""
+    def part(self, begin, end):
+        """That of some lines, which shares the memory."""
         other = object.__new__(Cache)
-        other.padded, other.length = self.padded[lines], self.length
-        other.keys, other.values = ([part[lines] for part in parts] for parts in (self.keys, self.values))
+        other.padded, other.length, other.heads = self.padded[begin:end], self.length, self.heads
+        other.keys, other.values = ([part[begin * self.heads:end * self.heads] for part in parts] for parts in (self.keys, self.values))
         return other
 
     def add(self, layer, key, value):
         """All keys and values of the layer, with these [lines, key heads, new, head_dim] behind those of before."""
         end = self.length + key.shape[2]
-        self.keys[layer][:, :, self.length:end], self.values[layer][:, :, self.length:end] = key, value
-        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+        for of, new in ((self.keys, key), (self.values, value)):
+            of[layer][:, self.length:end] = new.flatten(0, 1)
+        return self.keys[layer][:, :end], self.values[layer][:, :end]
 
     def unseen(self, new):
         """[lines, new, length + new]: what the next `new` positions do not see. Padding sees itself, or its softmax would be of nothing."""
@@ -171,9 +172,8 @@ class Decoder:
 
 
 def seen_by(query, keys, values, unseen):
-    """Attention [batch, heads, new, head_dim] without copies of the keys that heads share."""
+    """Attention [batch, heads, new, head_dim] to what a Cache gives. Heads that share keys are rows of one product, so nothing is copied."""
     batch, heads, new, dim = query.shape
-    together = query.reshape(batch, keys.shape[1], -1, dim)  # the heads that share keys, one after another
-    scores = together.to(keys.dtype) / math.sqrt(dim) @ keys.transpose(-1, -2)
-    scores = scores.view(batch, heads, new, -1).masked_fill(unseen[:, None], -math.inf)
-    return (scores.softmax(-1, torch.float32).to(values.dtype).view(batch, keys.shape[1], -1, keys.shape[2]) @ values).view(batch, heads, new, dim)
+    scores = torch.bmm(query.reshape(len(keys), -1, dim).to(keys.dtype), keys.transpose(1, 2)).view(batch, heads, new, -1)
+    weights = (scores / math.sqrt(dim)).masked_fill(unseen[:, None], -math.inf).softmax(-1, torch.float32).to(values.dtype)
+    return torch.bmm(weights.view(len(keys), -1, weights.shape[-1]), values).view(batch, heads, new, dim)
