@@ -418,6 +418,8 @@ class Teaching(unittest.TestCase):
         self.assertEqual(errors.returncode, 2)
         self.assertIn("has no chat template, so the target cannot invent questions: give --prompts alone\n", errors.stderr)
         self.assertIn("no prompt is short enough for --context 17 and answers of 16 tokens\n", self.finished("--context", 17, status=2))
+        errors = subprocess.run([*command, "--no-own", "--target", str(self.with_template())], capture_output=True, text=True, timeout=100, check=False)
+        self.assertEqual((errors.returncode, errors.stderr), (2, "distill_draft: --no-own: needs --prompts or --texts\n"))
         bare = self.folder / "bare"
         shutil.copytree(TARGET, bare)
         (bare / "tokenizer.json").unlink()

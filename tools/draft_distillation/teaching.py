@@ -38,6 +38,8 @@ class Teaching(Trainer):
         chat = Chat(args.target)
         if not chat.template and (texts or not prompts):
             raise DataError(f"{args.target}: has no chat template, so the target cannot invent questions: give --prompts alone")
+        if args.no_own and not prompts and not texts:
+            raise DataError("--no-own: needs --prompts or --texts")
         writer = Target(self.target, ends_of(config), cache_room(self.target, args.cache_gib, args.device), args)
         self.askers = {path: Asker(writer, chat, args, prompts=of_file) for path, of_file in prompts.items()}
         self.askers |= {path: Asker(writer, chat, args, texts=of_file) for path, of_file in texts.items()}
