@@ -15,7 +15,7 @@ of documents that they ask about (--texts), each in a folder of its own. A targe
 from these probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the overlap, the mean of
 sum min(p, q): the share of drafted tokens that the target accepts.
 
-teach needs no server: the target answers in the process that trains, in rounds of new conversations, and says its whole distribution
+teach needs no server: the target answers in the process that trains, in lessons of new conversations, and says its whole distribution
 wherever the draft learns. On a GPU that is much faster; on a CPU sample and train are.
 
 sample, train and teach may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
@@ -178,8 +178,8 @@ def add_teach_options(parser):
         parser.add_argument(f"--{name}", action="append", default=[], metavar="FILE", help=f'JSON lines {{"{field}": ...}}: {what}; may be repeated')
     parser.add_argument("--no-own", action="store_true", help="it invents no questions: --prompts and --texts alone")
     add_conversation_options(parser)
-    parser.add_argument("--parallel", type=count, default=2048, help="conversations of a round, of each kind: its own, each FILE (%(default)s)")
-    parser.add_argument("--passes", type=count, default=2, help="over the conversations of a round (%(default)s)")
+    parser.add_argument("--parallel", type=count, default=2048, help="conversations of a lesson, of each kind: its own, each FILE (%(default)s)")
+    parser.add_argument("--epochs", type=count, default=2, help="of a lesson (%(default)s)")
     parser.add_argument("--cache-gib", type=number, help="memory of keys and values (a quarter of what is free on a GPU, 1 on a CPU)")
 
 

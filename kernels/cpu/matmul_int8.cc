@@ -80,8 +80,8 @@ COPPICE_VNNI inline __m512 VnniScale(const uint8_t* block, int part) {
   return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536)));
 }
 
-// VNNI: rows row .. row + kRows - 1 of one panel. The steps are not unrolled: the processor does it
-// itself, and GCC 12 spills registers when it does.
+// VNNI: rows row .. row + kRows - 1 of one panel. The steps are not unrolled, which is faster
+// with GCC 12 (docs/decisions.md, "Integer products read one panel after the other").
 template <class Weights, int kRows>
 COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& product, int64_t row,
                                                      int64_t panel) {

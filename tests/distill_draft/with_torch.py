@@ -141,6 +141,19 @@ class Parts(unittest.TestCase):
         self.assertNotEqual([c["number"] for c in made[0]], [c["number"] for c in rows.batches(all_of_them, 200, 8)[0]])
 
 
+def check_that_it_goes_on(test, *changed):
+    """A training that is ended goes on with the same command, and not with options that have changed."""
+    with subprocess.Popen(test.command("--minutes", 1, "--checkpoint-minutes", 0.02), stdout=subprocess.PIPE, text=True) as process:
+        while not (test.draft / "checkpoint.pt").exists():
+            test.assertIsNone(process.poll())
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        test.assertEqual(process.wait(timeout=60), 143)
+    test.assertIn("is of a training with other options", test.finished("--minutes", 1, *changed, status=2))
+    test.assertRegex(test.finished("--minutes", 0.1), r"goes on after \d+ steps")
+    test.assertFalse((test.draft / "checkpoint.pt").exists())
+
+
 class Trainings(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -237,15 +250,7 @@ class Trainings(unittest.TestCase):
                       self.finished("--data", wide, "--out", self.folder / "none", status=2))
 
     def test_goes_on_after_an_interruption(self):
-        with subprocess.Popen(self.command("--minutes", 0.5, "--checkpoint-minutes", 0.02), stdout=subprocess.PIPE, text=True) as process:
-            while not (self.draft / "checkpoint.pt").exists():
-                self.assertIsNone(process.poll())
-                time.sleep(0.05)
-            process.send_signal(signal.SIGTERM)
-            self.assertEqual(process.wait(timeout=60), 143)
-        self.assertIn("is of a training with other options", self.finished("--minutes", 0.5, "--lr", 0.1, status=2))
-        self.assertRegex(self.finished("--minutes", 0.1), r"goes on after \d+ steps")
-        self.assertFalse((self.draft / "checkpoint.pt").exists())
+        check_that_it_goes_on(self, "--lr", 0.1)
 
     def test_what_does_not_fit_is_named(self):
         self.assertIn("wikisql-target: has no layer 9, only 0 to 4\n", self.finished("--layers", "0,9", status=2))
@@ -387,15 +392,7 @@ class Teaching(unittest.TestCase):
         self.assertAlmostEqual(float(first), float(last), delta=0.01)  # it is kept in 8 bits
 
     def test_goes_on_after_an_interruption(self):
-        with subprocess.Popen(self.command("--minutes", 1, "--checkpoint-minutes", 0.02), stdout=subprocess.PIPE, text=True) as process:
-            while not (self.draft / "checkpoint.pt").exists():
-                self.assertIsNone(process.poll())
-                time.sleep(0.05)
-            process.send_signal(signal.SIGTERM)
-            self.assertEqual(process.wait(timeout=60), 143)
-        self.assertIn("is of a training with other options", self.finished("--minutes", 1, "--passes", 3, status=2))
-        self.assertRegex(self.finished("--minutes", 0.1), r"goes on after \d+ steps")
-        self.assertFalse((self.draft / "checkpoint.pt").exists())
+        check_that_it_goes_on(self, "--epochs", 3)
 
     def test_the_losses_are_those_of_whole_distributions(self):
         teacher = object.__new__(teaching.Teaching)

@@ -1,5 +1,5 @@
 """The training of a draft by a target in the same process: it answers, and says the distribution of every place of its answers. What is trained on is
-always new."""
+always new: a lesson is a number of conversations that are sampled, then learned from."""
 import time
 
 import torch
@@ -14,7 +14,7 @@ from draft_distillation.sampling import ends_of
 from draft_distillation.trainer import Trainer
 
 OWN = "its own questions"
-ONLY_MEASURED = 1 << 40  # added to the numbers of rounds for generators of conversations that are not trained on
+ONLY_MEASURED = 1 << 40  # added to the numbers of lessons for generators of conversations that are not trained on
 
 
 def cache_room(decoder, gib, device):
@@ -28,10 +28,10 @@ def cache_room(decoder, gib, device):
 
 class Teaching(Trainer):
     """prompts, texts: {path: those of the file}. only_measured: {path: prompts}. Each of prompts and texts, and the target's own questions, gets
-    as many conversations of a round."""
+    as many conversations of a lesson."""
 
     def __init__(self, args, layers, config, prompts, texts, only_measured, say):
-        options = [args.answer_tokens, args.question_tokens, args.question_temperature, args.parallel, args.passes, args.dtype, list(prompts), list(texts)]
+        options = [args.answer_tokens, args.question_tokens, args.question_temperature, args.parallel, args.epochs, args.dtype, list(prompts), list(texts)]
         super().__init__(args, layers, config, options, say)
         self.head_rows = 512 if args.device == "cpu" else 8192  # positions whose distributions are computed at a time
         self.target = Decoder(config, args.target, range(config["num_hidden_layers"]), args.device).freeze(args.dtype)
@@ -45,11 +45,11 @@ class Teaching(Trainer):
         self.askers |= {path: Asker(writer, chat, args, texts=of_file) for path, of_file in texts.items()}
         if chat.template and not args.no_own:
             self.askers[OWN] = Asker(writer, chat, args)
-        self.state.update(round=0, tokens=0)
+        self.state.update(lesson=0, tokens=0)
         self.held_out = self.answered(range(0, args.held_out * HELD_OUT, HELD_OUT), self.askers)
         for place, (path, of_file) in enumerate(only_measured.items()):
             self.held_out |= self.answered(range(len(of_file)), {path: Asker(writer, chat, args, prompts=of_file)}, place + 1)
-        self.first = None  # the first round, if it was needed before
+        self.first = None  # the first lesson, if it was needed before
         self.resume()
         self.said = slice(None) if self.draft.kept is None else torch.from_numpy(self.draft.kept).to(args.device)  # ids that the draft can say
         say(f"{args.out}: {self.draft.size()} trained parameters, {len(self.draft.head)} ids in the head; {args.minutes:g} minutes")
@@ -75,7 +75,7 @@ class Teaching(Trainer):
         return torch.Generator(self.args.device).manual_seed((self.args.seed << 44) + number)
 
     def sample(self, number):
-        """The conversations of a round. One of HELD_OUT numbers is never among them."""
+        """The conversations of a lesson. One of HELD_OUT numbers is never among them."""
         began, found = time.monotonic(), []
         first = number * self.args.parallel
         numbers = [1 + i + i // (HELD_OUT - 1) for i in range(first, first + self.args.parallel)]
@@ -83,11 +83,11 @@ class Teaching(Trainer):
             found += asker.conversations(numbers, self.generator(number * len(self.askers) + place))
             self.tell_left_out(name, asker)
         tokens = answered_tokens(found)
-        self.say(f"round {number + 1}: {tokens} answered tokens sampled, {tokens / (time.monotonic() - began):.0f} a second")
+        self.say(f"lesson {number + 1}: {tokens} answered tokens sampled, {tokens / (time.monotonic() - began):.0f} a second")
         return found
 
     def frequent(self, count):
-        """By the probability that the target gives them in the answers of the first round."""
+        """By the probability that the target gives them in the answers of the first lesson."""
         self.first = self.sample(0)
         mass = torch.zeros(len(self.target.head), device=self.args.device)
         with torch.no_grad(), arithmetic.autocast(self.args.device, self.args.dtype):
@@ -123,14 +123,14 @@ class Teaching(Trainer):
     def steps(self):
         state, args = self.state, self.args
         while self.left():
-            conversations = self.first or self.sample(state["round"])
+            conversations = self.first or self.sample(state["lesson"])
             self.first = None
-            for number in range(args.passes):
-                for batch in rows.batches(conversations, args.batch_tokens, args.seed + args.passes * state["round"] + number):
+            for number in range(args.epochs):
+                for batch in rows.batches(conversations, args.batch_tokens, args.seed + args.epochs * state["lesson"] + number):
                     if not self.left():
                         return
-                    yield f"round {state['round'] + 1}", batch
-            state["round"] += 1
+                    yield f"lesson {state['lesson'] + 1}", batch
+            state["lesson"] += 1
             state["tokens"] += answered_tokens(conversations)
 
     def measure(self):
@@ -147,7 +147,7 @@ class Teaching(Trainer):
                 self.show_held_out((sums[0] / count, sums[1] / count, count, len(conversations)), name)
 
     def done(self):
-        return f"{self.state['round']} whole rounds of {self.state['tokens']} answered tokens"
+        return f"{self.state['lesson']} whole lessons of {self.state['tokens']} answered tokens"
 
 
 def answered_tokens(conversations):
