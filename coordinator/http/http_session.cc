@@ -118,6 +118,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   // self keeps the session alive while the coroutine runs.
   asio::awaitable<void> Run(std::shared_ptr<HttpSession> self, bool over_limit) {
     error_code ignored;
+    const asio::ip::address peer = Unmapped(socket().remote_endpoint(ignored).address());
+    if (!ignored) address_ = peer.to_string();
     from_this_host_ = IsThisHost(socket());
     if (!co_await Handshake()) {
       // Not a client of this protocol.
@@ -159,6 +161,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   asio::awaitable<bool> OneRequest() {
     request_ = HttpRequest();
     request_.request_id = NewRequestId();
+    request_.address = address_;
     request_.from_this_host = from_this_host_;
     if (buffer_.size() == 0 && !co_await WaitForFirstByte()) co_return false;
     started_s_ = state_->clock->NowSeconds();
@@ -358,6 +361,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   // What has arrived and is not parsed: a head, or a line between the chunks of a body, must fit.
   beast::flat_buffer buffer_;
   HttpRequest request_;
+  std::string address_;  // of the client
   bool from_this_host_ = false;
   double started_s_ = 0;
   bool watching_ = false;
