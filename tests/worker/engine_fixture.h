@@ -82,6 +82,10 @@ class QueuedCoordinator : public comm::NodeAgent {
   const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }
   // All stable tokens of a sequence, from all its updates.
   const std::vector<TokenId>& stable(uint64_t id) const { return stable_.at(id); }
+  size_t tokens(uint64_t id) const {  // stable ones, so far
+    const auto found = stable_.find(id);
+    return found == stable_.end() ? 0 : found->second.size();
+  }
   // The scores of all stable tokens, and of the prompt.
   const std::vector<proto::TokenScore>& stable_scores(uint64_t id) const {
     return stable_scores_.at(id);

@@ -1,11 +1,22 @@
 #include "worker/scheduler.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "decoding/method.h"
 
 namespace coppice::worker {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 SchedulerOptions SmallPool() {
   SchedulerOptions options;
@@ -102,6 +113,102 @@ TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
   wide.params.plain = true;
   wide.draft = decoding::DraftSizeOf(wide.params);
   EXPECT_EQ(scheduler.ForestLimits(wide).max_depth, 0);
+}
+
+// Sequences that wait for blocks, in order of arrival.
+class AdmissionTest : public ::testing::Test {
+ protected:
+  void Wait(uint64_t id, const std::string& client, int prompt, double weight = 1) {
+    waiting_.push_back(std::make_unique<Sequence>(MakeSequence(prompt, 16, 1)));
+    Sequence& sequence = *waiting_.back();
+    sequence.id = sequence.phase_order = id;
+    sequence.client = client;
+    sequence.client_weight = weight;
+  }
+  std::vector<uint64_t> Admit() {
+    std::vector<Sequence*> waiting;
+    for (const auto& sequence : waiting_) waiting.push_back(sequence.get());
+    std::vector<uint64_t> ids;
+    for (Sequence* sequence : scheduler_.AdmitByTurns(waiting)) {
+      ids.push_back(sequence->id);
+      auto place = std::find_if(waiting_.begin(), waiting_.end(),
+                                [&](const auto& one) { return one.get() == sequence; });
+      running_.push_back(std::move(*place));
+      waiting_.erase(place);
+    }
+    EXPECT_LE(scheduler_.reserved_blocks(), 100);
+    return ids;
+  }
+  void EndOldest() {
+    scheduler_.Release(running_.front().get());
+    running_.pop_front();
+  }
+  void Cancel(uint64_t id) {
+    std::erase_if(waiting_, [id](const auto& one) { return one->id == id; });
+  }
+
+  Scheduler scheduler_{SmallPool()};
+  std::deque<std::unique_ptr<Sequence>> waiting_, running_;
+};
+
+TEST_F(AdmissionTest, ClientsTakeTurns) {
+  for (uint64_t id = 1; id <= 4; ++id) Wait(id, "a", 32);
+  for (uint64_t id = 5; id <= 6; ++id) Wait(id, "b", 32);
+  EXPECT_THAT(Admit(), ElementsAre(1, 5, 2, 6, 3, 4));
+}
+
+// Each needs about a fifth of the pool.
+TEST_F(AdmissionTest, ClientsHaveThePoolByWeight) {
+  for (uint64_t id = 1; id <= 40; ++id) Wait(id, "a", 160);
+  for (uint64_t id = 41; id <= 80; ++id) Wait(id, "b", 160, 3);
+  int of_b = 0;
+  std::vector<uint64_t> admitted = Admit();
+  while (admitted.size() < 40) {
+    EndOldest();
+    for (const uint64_t id : Admit()) admitted.push_back(id);
+  }
+  for (const uint64_t id : admitted) of_b += id > 40;
+  EXPECT_NEAR(of_b, 30, 1);
+}
+
+TEST_F(AdmissionTest, AHugeSequenceLetsOthersPassButNotForever) {
+  const int64_t small = scheduler_.BlocksNeeded(MakeSequence(32, 16, 1));
+  Wait(1, "b", 32);
+  Wait(2, "a", 1000);  // needs an empty pool, nearly
+  ASSERT_GT(scheduler_.BlocksNeeded(*waiting_.back()), 100 - small);
+  EXPECT_THAT(Admit(), ElementsAre(1));
+  uint64_t id = 2;
+  int64_t passed = 0;
+  // Small ones of another client and of its own come and go. There is always one that runs.
+  for (; running_.front()->id != 2; EndOldest()) {
+    ASSERT_LE(passed, 100);
+    ++id;
+    Wait(id, id % 2 == 0 ? "a" : "b", 32);
+    for (const uint64_t one : Admit()) passed += one == 2 ? 0 : small;
+    if (running_.size() == 1 && running_.front()->id != 2) {
+      EndOldest();
+      ASSERT_THAT(Admit(), ElementsAre(2));
+      break;
+    }
+  }
+  EXPECT_GE(passed, 100);
+  EXPECT_LT(passed, 100 + small);
+  EndOldest();
+  EXPECT_FALSE(Admit().empty());  // those that have waited for it
+  EXPECT_TRUE(waiting_.empty());
+}
+
+TEST_F(AdmissionTest, ACancelledSequenceHoldsNobodyBack) {
+  Wait(1, "b", 32);
+  Wait(2, "a", 1000);
+  for (uint64_t id = 3; Admit(), running_.back()->id == id - 1 || id == 3; ++id) {
+    if (id > 3) EndOldest();
+    Wait(id, "b", 32);
+    ASSERT_LT(id, 100u);
+  }
+  EXPECT_THAT(Admit(), IsEmpty());
+  Cancel(2);
+  EXPECT_EQ(Admit().size(), 1u);
 }
 
 }  // namespace
