@@ -122,7 +122,7 @@ int RoundCosts::RowsWithin(double seconds, int most) const {
   if (Pass(most) <= seconds) return most;
   const int least = products_.empty() ? passes_.front().size : 1;
   if (least > 1 && least <= most && Pass(least) > seconds) return least / 2;
-  seconds = std::max(seconds, 2 * Pass(1));
+  if (least == 1) seconds = std::max(seconds, 2 * Pass(1));
   int within = 1, beyond = most + 1;
   while (beyond - within > 1) {
     const int middle = (within + beyond) / 2;

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "model/prefix_readers.h"
 #include "worker/client_queues.h"
 
@@ -15,6 +15,12 @@ namespace {
 // Beams and forest. Rows that are known already are not subtracted.
 int MostRows(const Sequence& sequence) {
   return static_cast<int>(sequence.decoder->roots().size()) + sequence.forest.size();
+}
+
+// Tokens to prefill after the first `length`. The last prompt token is the root of the first round: it
+// is a trie node, not a prefix token.
+int LeftAfter(const Sequence& sequence, int length) {
+  return static_cast<int>(sequence.prompt.size()) - 1 - length;
 }
 
 }  // namespace
@@ -31,16 +37,15 @@ StepPlanner::Planned StepPlanner::Plan(int most_rows) {
   if (prompts.empty()) prompts_had_theirs_ = true;
   AddVerifications(room, &planned);
   prompts_had_theirs_ = planned.step.rows() <= room;
-  AddPrefills(prompts, most_rows, &planned);
+  AddPrefills(prompts, most_rows - planned.step.rows(), &planned);
   return planned;
 }
 
 std::vector<WaitingPrompt> StepPlanner::Prompts() const {
   std::vector<WaitingPrompt> prompts;
   for (Sequence* sequence : sequences_->In(SequencePhase::kPrefill)) {
-    // The last prompt token is the root of the first round: it is a trie node, not a prefix token.
-    const int cached = runner_->blocks()->prefix_length(sequence->kv);
-    prompts.push_back({sequence, static_cast<int>(sequence->prompt.size()) - 1 - cached});
+    prompts.push_back(
+        {sequence, LeftAfter(*sequence, runner_->blocks()->prefix_length(sequence->kv))});
   }
   return prompts;
 }
@@ -147,37 +152,46 @@ bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* 
   return true;
 }
 
-void StepPlanner::AddPrefills(absl::Span<const WaitingPrompt> prompts, int most_rows,
-                              Planned* planned) {
+std::vector<StepPlanner::Chunk> StepPlanner::ChooseChunks(absl::Span<const WaitingPrompt> prompts,
+                                                          int rows) {
   model::PrefixReaders readers;
   model::BlockManager* blocks = runner_->blocks();
-  absl::flat_hash_set<const Sequence*> reading;  // in this step
-  const auto read = [&](Sequence* sequence, int tokens, int rows) -> PromptTurns::Read {
-    if (!sequence->scores.of_prompt && reading.insert(sequence).second) {
-      sequence->stats.cached_tokens += blocks->Adopt(sequence->kv, sequence->prompt);
-      if (readers.MustWait(sequence->prompt, blocks->prefix_length(sequence->kv))) return {};
-      sequence->stats.cached_tokens +=
-          blocks->AdoptBeginning(sequence->kv, sequence->prompt, runner_->commits());
+  std::vector<Chunk> chunks;
+  absl::flat_hash_map<const Sequence*, size_t> chunk_of;
+  const auto read = [&](Sequence* sequence, int tokens, int room) -> PromptTurns::Read {
+    const auto [place, is_new] = chunk_of.try_emplace(sequence, chunks.size());
+    if (is_new) {
+      if (!sequence->scores.of_prompt) {
+        sequence->stats.cached_tokens += blocks->Adopt(sequence->kv, sequence->prompt);
+        if (readers.MustWait(sequence->prompt, blocks->prefix_length(sequence->kv))) return {};
+        sequence->stats.cached_tokens +=
+            blocks->AdoptBeginning(sequence->kv, sequence->prompt, runner_->commits());
+      }
+      chunks.push_back({sequence, blocks->prefix_length(sequence->kv)});
     }
-    return ReadPrompt(sequence, tokens, rows, planned);
+    Chunk& chunk = chunks[place->second];
+    const int left = LeftAfter(*sequence, chunk.begin + chunk.count);
+    const int count = std::min({left, tokens, room});
+    chunk.count += count;
+    const int root = sequence->score_only ? 0 : 1;
+    chunk.last = count == left && count + root <= room;
+    return {count, count + (chunk.last ? root : 0), !chunk.last, left - count};
   };
-  prompt_turns_.Run(prompts, options_.prefill_chunk, most_rows - planned->step.rows(), read);
+  prompt_turns_.Run(prompts, options_.prefill_chunk, rows, read);
+  return chunks;
 }
 
-PromptTurns::Read StepPlanner::ReadPrompt(Sequence* sequence, int tokens, int rows,
-                                          Planned* planned) {
-  const int begin = runner_->blocks()->prefix_length(sequence->kv);
-  const int left = static_cast<int>(sequence->prompt.size()) - 1 - begin;
-  const int count = std::min({left, tokens, rows});
-  if (count > 0 && !AddPrefill(sequence, begin, count, planned)) return {};
-  if (count < left) return {count, count, true, left - count};
-  if (sequence->score_only) {
-    planned->ended.push_back(sequence->id);
-    return {count, count, false, 0};
+void StepPlanner::AddPrefills(absl::Span<const WaitingPrompt> prompts, int rows, Planned* planned) {
+  for (const Chunk& chunk : ChooseChunks(prompts, rows)) {
+    Sequence* sequence = chunk.sequence;
+    if (chunk.count > 0 && !AddPrefill(sequence, chunk.begin, chunk.count, planned)) continue;
+    if (!chunk.last) continue;
+    if (sequence->score_only) {
+      planned->ended.push_back(sequence->id);
+    } else {
+      Join(sequence, planned);
+    }
   }
-  if (count == rows) return {count, count, true, 0};  // its first round comes in the next step
-  Join(sequence, planned);
-  return {count, count + 1, false, 0};
 }
 
 }  // namespace coppice::worker

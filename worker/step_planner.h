@@ -67,8 +67,14 @@ class StepPlanner {
   void AddVerifications(int room, Planned* planned);
   // Those that do not all fit. Returns the sequences that have not joined.
   std::vector<Sequence*> TakeTurns(absl::Span<Sequence* const> ready, int room, Planned* planned);
-  void AddPrefills(absl::Span<const WaitingPrompt> prompts, int most_rows, Planned* planned);
-  PromptTurns::Read ReadPrompt(Sequence* sequence, int tokens, int rows, Planned* planned);
+  // What a step reads of a prompt.
+  struct Chunk {
+    Sequence* sequence;
+    int begin, count = 0;  // tokens
+    bool last = false;     // the prompt is read: its first round begins, or it ends
+  };
+  std::vector<Chunk> ChooseChunks(absl::Span<const WaitingPrompt> prompts, int rows);
+  void AddPrefills(absl::Span<const WaitingPrompt> prompts, int rows, Planned* planned);
   RowNeed NeedOfPrompt(const Sequence& sequence, int token, Planned* planned);
   // Adds the next `count` prompt tokens. Returns false if the sequence has failed.
   bool AddPrefill(Sequence* sequence, int begin, int count, Planned* planned);

@@ -188,7 +188,8 @@ class EngineTest : public ::testing::Test {
   void RunOn(model::ModelRunner* runner) { RunOn(runner, Options(runner), clock_); }
   void RunOn(model::ModelRunner* runner, const EngineOptions& options, const Clock& clock) {
     const int64_t used = runner->blocks()->counts().used;
-    ASSERT_TRUE(Engine(options, runner, plans_.get(), &coordinator_, &clock).Run().ok());
+    const absl::Status run = Engine(options, runner, plans_.get(), &coordinator_, &clock).Run();
+    ASSERT_TRUE(run.ok()) << run;
     EXPECT_EQ(runner->blocks()->counts().used, used);
     EXPECT_TRUE(runner->blocks()->CheckIntegrity().ok()) << runner->blocks()->CheckIntegrity();
   }

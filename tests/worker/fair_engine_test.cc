@@ -64,6 +64,8 @@ class FairEngineTest : public EngineTest {
   proto::StartSequence Request(uint64_t id, const std::string& client, int width, int tokens,
                                int prompt, double weight = 0) {
     decoding::DecodingParams params = Params();
+    // All its beams differ, so it has as many rows.
+    if (width > 1) params.kind = decoding::DecodingKind::kBeamSearch;
     params.beam_width = params.num_hypotheses = width;
     params.max_tokens = tokens;
     params.seed = id;
