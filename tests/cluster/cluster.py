@@ -227,15 +227,16 @@ class Cluster:
         self.launch("coordinator", self.program("coordinator", f"--listen=127.0.0.1:{self.port}",
                                                 f"--control_listen={self.control}", f"--model={self.target}"))
         for i in range(self.replicas):
-            # Each mpirun gets its own session folder. Two that start at once would race to create a shared one.
-            session = pathlib.Path(self.folder, f"session-{i}")
-            session.mkdir()
-            self.environment["OMPI_MCA_orte_tmpdir_base"] = str(session)
-            self.launch(f"replica-{i}", ["mpirun", "-q", "-np", str(self.tp), *self.program(
-                "worker", f"--model={self.target}", f"--tp={self.tp}", f"--dtype={self.dtype}", "--threads=1",
-                f"--coordinator={self.control}", f"--replica_id=replica-{i}")])
+            self.start_replica(f"replica-{i}")
         for i in range(self.drafts):
             self.start_draft(f"draft-{i}")
+
+    def start_replica(self, name):
+        # Each mpirun gets its own session folder. Two that start at once would race to create a shared one.
+        self.environment["OMPI_MCA_orte_tmpdir_base"] = tempfile.mkdtemp(prefix=f"{name}.", dir=self.folder)
+        return self.launch(name, ["mpirun", "-q", "-np", str(self.tp), *self.program(
+            "worker", f"--model={self.target}", f"--tp={self.tp}", f"--dtype={self.dtype}", "--threads=1",
+            f"--coordinator={self.control}", f"--replica_id={name}")])
 
     def start_draft(self, name):
         return self.launch(name, self.program("draft", f"--model={self.draft}", f"--dtype={self.dtype}", "--threads=1",
