@@ -55,9 +55,11 @@ class Stopwatch {
 template <typename Condition>
 bool Eventually(Condition condition, double seconds = 20) {
   Stopwatch watch;
+  std::chrono::microseconds pause(20);
   while (!condition()) {
     if (watch.Seconds() >= seconds) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::microseconds(5000));
   }
   return true;
 }

@@ -4,6 +4,7 @@ events, requests, failed, wrong and hung. Exits with 1 unless the last three are
 import argparse
 import pathlib
 import random
+import signal
 import sys
 import time
 
@@ -49,16 +50,27 @@ def disturb(cluster, options, clients, tell):
     return disturber.done
 
 
-def problems_afterwards(cluster):
+def held(process):
+    """(descriptors, threads)"""
+    folder = pathlib.Path(f"/proc/{process.process.pid}")
+    return len(list((folder / "fd").iterdir())), len(list((folder / "task").iterdir()))
+
+
+def problems_afterwards(cluster, held_before):
     """What is not as before the events."""
     def idle():
         state = cluster.api.cluster()
         ready = [n for n in state["replicas"] + state["draft_nodes"] if n["state"] == "ready"]
         return (state["requests"]["running"] == state["requests"]["waiting"] == 0 and len(ready) == cluster.replicas + cluster.drafts
                 and all(n["kv"]["blocks_used"] == 0 for n in ready))
-    if not cluster.process("coordinator").alive():
-        return [f"the coordinator has ended: {cluster.process('coordinator').output()[-2000:]}"]
-    return [] if wait_until(idle, IDLE_WITHIN_S) else [f"not all nodes are ready and idle: {cluster.api.get('/cluster')[1]}"]
+    coordinator = cluster.process("coordinator")
+    if not coordinator.alive():
+        return [f"the coordinator has ended: {coordinator.output()[-2000:]}"]
+    if not wait_until(idle, IDLE_WITHIN_S):
+        return [f"not all nodes are ready and idle: {cluster.api.get('/cluster')[1]}"]
+    if not wait_until(lambda: held(coordinator) <= held_before, IDLE_WITHIN_S):
+        return [f"the coordinator has (descriptors, threads) {held(coordinator)}, {held_before} before"]
+    return []
 
 
 def run(options):
@@ -72,12 +84,13 @@ def run(options):
                  wait_for_drafts=False) as cluster:
         clients = Clients(cluster.api, options.clients, options.seed, options.requests)
         tell(f"{len(clients.wanted)} answers are recorded")
+        held_before = held(cluster.process("coordinator"))
         clients.start()
         try:
             done = disturb(cluster, options, clients, tell)
         finally:
             clients.stop()
-        problems = problems_afterwards(cluster)
+        problems = problems_afterwards(cluster, held_before)
         folder = cluster.folder
     problems += [f"left behind: {process}" for process in processes_naming(folder)]
     for text in clients.failed[:5] + clients.wrong[:5] + problems:
@@ -87,4 +100,5 @@ def run(options):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up
     sys.exit(run(arguments()))

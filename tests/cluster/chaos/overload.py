@@ -7,6 +7,7 @@ import collections
 import json
 import pathlib
 import resource
+import signal
 import statistics
 import sys
 import tempfile
@@ -105,8 +106,8 @@ class Server:
         or have waited longer than the limit."""
         victim = Asking(lambda: self.ask_victim(attack.victim) if attack.victim else self.cluster.api.get("/health"))
         health = Asking(lambda: self.cluster.api.get("/health"))
-        watch, most = Stopwatch(), 0
-        while self.coordinator.alive() and watch.seconds() < seconds:
+        ends_at, most = time.monotonic() + seconds, 0
+        while self.coordinator.alive() and time.monotonic() < ends_at:
             most = max(most, self.resident_bytes())
             time.sleep(0.05)
         for asking in (victim, health):
@@ -167,7 +168,7 @@ class Verdicts:
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("attacks", nargs="*", help=f"of {', '.join(dict.fromkeys(a.name for a in ATTACKS))}; all of them if none is named")
-    parser.add_argument("--seconds", type=float, default=15, help="of each attack, of a free machine")
+    parser.add_argument("--seconds", type=float, default=15, help="of each attack")
     parser.add_argument("--alone", type=float, default=3, help="seconds without attack before it")
     parser.add_argument("--limit", type=float, default=2, help="seconds that a small request may take, on a free machine")
     parser.add_argument("--memory", type=int, default=256, help="MiB by which the coordinator may grow")
@@ -199,4 +200,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up
     sys.exit(main())
