@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/testing/stopwatch.h"
+
 namespace coppice {
 namespace {
 
@@ -40,8 +42,8 @@ TEST(ThreadTeamTest, HelpersTakePart) {
   ThreadTeam team(2);
   const std::thread::id caller = std::this_thread::get_id();
   std::atomic<bool> helped{false};
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!helped && std::chrono::steady_clock::now() < deadline) {
+  test::Stopwatch watch;
+  while (!helped && watch.Seconds() < 20) {
     team.Run(4, [&](int) {
       if (std::this_thread::get_id() != caller) helped = true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -58,9 +60,8 @@ TEST(ThreadTeamTest, NumbersItsThreads) {
   std::map<std::thread::id, std::set<int>> numbers;
   bool helped = false;
   EXPECT_EQ(ThreadTeam::ThisThread(), 0);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  for (int round = 0; round < 50 || (!helped && std::chrono::steady_clock::now() < deadline);
-       ++round) {
+  test::Stopwatch watch;
+  for (int round = 0; round < 50 || (!helped && watch.Seconds() < 20); ++round) {
     outer.Run(6, [&](int) {
       const int number = ThreadTeam::ThisThread();
       std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -151,8 +152,8 @@ TEST(ThreadTeamTest, WaitsForATaskThatAHelperHasBegun) {
 TEST(ThreadTeamTest, WaitRunsWhatNoHelperHasBegun) {
   ThreadTeam team(2);
   std::thread::id ran_by;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (ran_by != std::this_thread::get_id() && std::chrono::steady_clock::now() < deadline) {
+  test::Stopwatch watch;
+  while (ran_by != std::this_thread::get_id() && watch.Seconds() < 20) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     team.Post([&] { ran_by = std::this_thread::get_id(); });
     team.Wait();

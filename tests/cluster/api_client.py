@@ -1,16 +1,16 @@
 """Plain HTTP to a coordinator: completions, server-sent events, cluster state. Standard library only."""
 import http.client
 import json
-import os
 import threading
 
-SLOWDOWN = float(os.environ.get("COPPICE_SLOWDOWN", 1))  # how much slower sanitizers make the programs under test
+from stopwatch import SLOWDOWN, at_most
+
 KEPT_BY_SANITIZERS = (256 << 20) if SLOWDOWN > 1 else 0  # bytes of freed memory, to find late uses of it
 
 
 class ApiClient:
     def __init__(self, port, timeout_s=60, host="127.0.0.1"):
-        self.host, self.port, self.timeout_s = host, port, timeout_s * SLOWDOWN
+        self.host, self.port, self.timeout_s = host, port, at_most(timeout_s)
 
     def connect(self):
         return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)

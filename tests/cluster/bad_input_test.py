@@ -7,7 +7,8 @@ import tempfile
 import unittest
 
 from api_client import outcome
-from cluster import Cluster, wait_until
+from cluster import Cluster
+from stopwatch import wait_until
 from model_folders import with_nan
 
 PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"

@@ -14,6 +14,7 @@ import threading
 import unittest
 
 from cluster import ROOT
+from stopwatch import at_most
 from tls_test import make_certificate
 
 KEY = "a-key-0123456789"
@@ -87,7 +88,7 @@ class Clients(unittest.TestCase):
         """(exit status, stdout, stderr)"""
         environment = {k: v for k, v in os.environ.items() if k != "COPPICE_API_KEY"} | ({"COPPICE_API_KEY": key} if key else {})
         result = subprocess.run([sys.executable, "-B", ROOT / f"deploy/{name}.py", *map(str, arguments)], env=environment, text=True,
-                                stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+                                stdin=subprocess.DEVNULL, capture_output=True, timeout=at_most(60))
         return result.returncode, result.stdout, result.stderr
 
     def test_https_and_keys(self):

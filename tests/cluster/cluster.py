@@ -12,13 +12,14 @@ import tempfile
 import threading
 import time
 
-from api_client import SLOWDOWN, ApiClient
+from api_client import ApiClient
+from stopwatch import Stopwatch, at_most, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("COPPICE_BIN", ROOT / "build/release/bin"))
 TARGET = ROOT / "tests/models/text2sql-target"
 DRAFT = ROOT / "tests/models/text2sql-draft"
-READY_DEADLINE_S = 60 * SLOWDOWN
+READY_DEADLINE_S = 60
 REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
 
 
@@ -78,25 +79,15 @@ def send_signal(pid, number):
 def wait_sessions_gone(sessions, seconds):
     """Waits until the sessions are empty, at most so many seconds. Returns the processes that are left, with orphans that
     init has not reaped yet."""
-    deadline = time.monotonic() + seconds
+    watch = Stopwatch()
     while left := [process for session in sessions for process in session_processes(session)]:
-        if time.monotonic() > deadline:
+        if watch.seconds() > seconds:
             break
         time.sleep(0.02)
     return left
 
 
-def wait_until(condition, seconds=30):
-    """Whether the condition was true within so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def run_launcher(arguments, timeout=180 * SLOWDOWN, environment=None):
+def run_launcher(arguments, timeout=at_most(180), environment=None):
     """Runs a launcher script to its end with the programs under test. Returns (pid, exit status, stdout, stderr). The launcher gives up
     after 120 s, and then says why."""
     process = subprocess.Popen([str(a) for a in arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -142,12 +133,7 @@ class Launched:
 
     def wait_gone(self, seconds):
         """Waits at most so many seconds. True if no process of the session is left."""
-        deadline = time.monotonic() + seconds
-        while self.left():  # reaps the leader
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+        return wait_until(lambda: not self.left(), seconds, poll_s=0.02)  # left() reaps the leader
 
     def ranks(self):
         """{rank: pid} of the processes that this mpirun has started."""
@@ -241,15 +227,16 @@ class Cluster:
         self.launch("coordinator", self.program("coordinator", f"--listen=127.0.0.1:{self.port}",
                                                 f"--control_listen={self.control}", f"--model={self.target}"))
         for i in range(self.replicas):
-            # Each mpirun gets its own session folder. Two that start at once would race to create a shared one.
-            session = pathlib.Path(self.folder, f"session-{i}")
-            session.mkdir()
-            self.environment["OMPI_MCA_orte_tmpdir_base"] = str(session)
-            self.launch(f"replica-{i}", ["mpirun", "-q", "-np", str(self.tp), *self.program(
-                "worker", f"--model={self.target}", f"--tp={self.tp}", f"--dtype={self.dtype}", "--threads=1",
-                f"--coordinator={self.control}", f"--replica_id=replica-{i}")])
+            self.start_replica(f"replica-{i}")
         for i in range(self.drafts):
             self.start_draft(f"draft-{i}")
+
+    def start_replica(self, name):
+        # Each mpirun gets its own session folder. Two that start at once would race to create a shared one.
+        self.environment["OMPI_MCA_orte_tmpdir_base"] = tempfile.mkdtemp(prefix=f"{name}.", dir=self.folder)
+        return self.launch(name, ["mpirun", "-q", "-np", str(self.tp), *self.program(
+            "worker", f"--model={self.target}", f"--tp={self.tp}", f"--dtype={self.dtype}", "--threads=1",
+            f"--coordinator={self.control}", f"--replica_id={name}")])
 
     def start_draft(self, name):
         return self.launch(name, self.program("draft", f"--model={self.draft}", f"--dtype={self.dtype}", "--threads=1",
@@ -264,13 +251,13 @@ class Cluster:
         return next(p for p in self.launched if p.name == name)
 
     def wait_ready(self, seconds=READY_DEADLINE_S):
-        deadline = time.monotonic() + seconds
+        watch = Stopwatch()
         while not self.ready():
             ended = [p for p in self.launched if not p.alive()]
             if ended:
                 raise StartFailure("; ".join(f"{p.name}: {p.reasons() or p.output()[-500:]}" for p in ended))
-            if time.monotonic() > deadline:
-                raise StartFailure(f"not ready after {seconds} s")
+            if watch.seconds() > seconds:
+                raise StartFailure(f"not ready after {seconds} s of a free machine")
             time.sleep(0.05)
 
     def ready(self):

@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 from cluster import BIN, DRAFT, TARGET, Cluster
+from stopwatch import at_most
 
 GOOD = f"""# a cluster
 coordinator {{
@@ -30,7 +31,7 @@ class Config(unittest.TestCase):
     def run_program(self, text, *flags, role="coordinator", **environment):
         self.file.write_text(text)
         return subprocess.run([BIN / f"coppice-{role}", f"--config={self.file}", *flags], capture_output=True, text=True,
-                              timeout=60, env=dict(os.environ, **environment))
+                              timeout=at_most(60), env=dict(os.environ, **environment))
 
     def faults(self, text, *flags, role="coordinator", **environment):
         result = self.run_program(text, "--check_config", *flags, role=role, **environment)

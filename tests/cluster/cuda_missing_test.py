@@ -5,6 +5,7 @@ import subprocess
 import unittest
 
 from cluster import BIN, ROOT, Cluster, StartFailure
+from stopwatch import at_most
 
 MODEL = ROOT / "tests/models/stories260k"
 # The first: no driver. The others: a driver without a device that this process may use, or one that is too old.
@@ -17,7 +18,7 @@ class CudaMissing(unittest.TestCase):
         for name, flags in (("coppice-worker", ("--replica_id=r",)), ("coppice-draft", ("--node_id=d",))):
             with self.subTest(name):
                 ended = subprocess.run([BIN / name, f"--model={MODEL}", "--backend=cuda", "--coordinator=tcp://127.0.0.1:1", *flags],
-                                       capture_output=True, text=True, timeout=120, env={**os.environ, **HIDDEN})
+                                       capture_output=True, text=True, timeout=at_most(120), env={**os.environ, **HIDDEN})
                 self.assertEqual(ended.returncode, 1, ended.stdout + ended.stderr)
                 errors = [line for line in (ended.stdout + ended.stderr).splitlines() if "error" in line.lower() or "CUDA" in line]
                 self.assertEqual(len(errors), 1, errors)

@@ -10,7 +10,8 @@ import sys
 import tempfile
 import unittest
 
-from cluster import DRAFT, ROOT, TARGET, free_port, run_launcher, send_signal, session_processes, wait_sessions_gone, wait_until
+from cluster import DRAFT, ROOT, TARGET, free_port, run_launcher, send_signal, session_processes, wait_sessions_gone
+from stopwatch import at_most, wait_until
 from launchers_test import END_WITHIN_S
 
 sys.path.insert(0, str(ROOT / "tests/gguf"))
@@ -73,7 +74,7 @@ class DeployScripts(unittest.TestCase):
                 try:
                     self.assertTrue(wait_until(lambda: log.exists() and log.read_text() == "begun\n"))
                     os.killpg(script.pid, number)  # Ctrl-C reaches the script's own process group
-                    _, errors = script.communicate(timeout=3 * END_WITHIN_S)
+                    _, errors = script.communicate(timeout=at_most(3 * END_WITHIN_S))
                     self.assertEqual(script.returncode, status, errors)
                     self.assertTrue(errors.endswith(f"gpu_check: stopped; the logs are in {folder}/out\n"), errors)
                     self.assertEqual(wait_sessions_gone([script.pid], END_WITHIN_S), [])
@@ -103,7 +104,7 @@ class DeployScripts(unittest.TestCase):
     def test_help_of_the_scripts(self):
         for arguments, first in ((["build.sh", "--help"], "build.sh [PRESET] [TARGET...]: "),
                                  (["models.sh", "get", "--help"], "models.sh get NAME "), (["setup.sh", "--help"], "Installs the packages ")):
-            _, status, output, errors = run_launcher([ROOT / "deploy" / arguments[0], *arguments[1:]], timeout=30)
+            _, status, output, errors = run_launcher([ROOT / "deploy" / arguments[0], *arguments[1:]], timeout=at_most(30))
             self.assertEqual((status, errors), (0, ""), arguments)
             self.assertTrue(output.startswith(first), output)
 

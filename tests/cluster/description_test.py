@@ -13,6 +13,7 @@ import unittest
 import unittest.mock
 
 from cluster import ROOT, run_launcher
+from stopwatch import at_most
 
 sys.path.insert(1, str(ROOT / "deploy/launch"))
 import host as host_script  # noqa: E402
@@ -81,7 +82,7 @@ class Description(unittest.TestCase):
     def up(self, *arguments):
         """(exit status, stdout, stderr)"""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")} | self.shell
-        return run_launcher([ROOT / "deploy/cluster.sh", "up", "--state", self.folder + "/state", *arguments], timeout=20,
+        return run_launcher([ROOT / "deploy/cluster.sh", "up", "--state", self.folder + "/state", *arguments], timeout=at_most(20),
                             environment=environment)[1:]
 
     def dry(self, text, *arguments):
@@ -333,7 +334,7 @@ NCCL_SOCKET_IFNAME = "eth1"
     def test_the_state_folder_without_a_home(self):
         def up(**variables):
             kept = {name: value for name, value in os.environ.items() if name != "XDG_STATE_HOME"}
-            return run_launcher([ROOT / "deploy/cluster.sh", "up", "--target", "/t", "--dry-run"], timeout=20,
+            return run_launcher([ROOT / "deploy/cluster.sh", "up", "--target", "/t", "--dry-run"], timeout=at_most(20),
                                 environment=dict(kept, **variables))[1:]
 
         self.assertEqual(up(HOME="nowhere"), (1, "", "cluster: no home folder: give --state DIR\n"))
@@ -342,7 +343,7 @@ NCCL_SOCKET_IFNAME = "eth1"
 
     def test_the_state_folder_is_named_after_the_port(self):
         self.file.write_text(TWO_HOSTS.replace("0.0.0.0:8000", "0.0.0.0:8123"), encoding="utf8")
-        _, status, output, _ = run_launcher([ROOT / "deploy/cluster.sh", "up", "--cluster", self.file, "--dry-run"], timeout=20)
+        _, status, output, _ = run_launcher([ROOT / "deploy/cluster.sh", "up", "--cluster", self.file, "--dry-run"], timeout=at_most(20))
         self.assertEqual(status, 0)
         self.assertIn("/coppice/8123/gpu1/coordinator.log", output)
 

@@ -9,7 +9,8 @@ import threading
 import time
 import unittest
 
-from cluster import TARGET, Cluster, StartFailure, wait_until
+from cluster import TARGET, Cluster, StartFailure
+from stopwatch import wait_until
 
 PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
 DRAFTED = dict(prompt=PROMPT, max_tokens=64, ignore_eos=True, beam_width=3, do_sample=True,

@@ -11,8 +11,8 @@ import sys
 import tempfile
 import unittest
 
-from api_client import SLOWDOWN
-from cluster import BIN, DRAFT, ROOT, TARGET, processes_naming, wait_until
+from cluster import BIN, DRAFT, ROOT, TARGET, processes_naming
+from stopwatch import at_most, wait_until
 
 sys.path.insert(0, str(ROOT / "tools"))
 from evaluation import tasks  # noqa: E402
@@ -39,9 +39,9 @@ class EvaluateTool(unittest.TestCase):
                                 env=dict(os.environ, COPPICE_BIN=str(BIN)))
 
     def finish(self, process, status):
-        output, errors = process.communicate(timeout=120 * SLOWDOWN)
+        output, errors = process.communicate(timeout=at_most(120))
         self.assertEqual(process.returncode, status, output + errors)
-        self.assertTrue(wait_until(lambda: not processes_naming(self.folder.name), 10 * SLOWDOWN),
+        self.assertTrue(wait_until(lambda: not processes_naming(self.folder.name), 10),
                         processes_naming(self.folder.name))
         return output, errors
 
@@ -88,19 +88,19 @@ class EvaluateTool(unittest.TestCase):
 
     def test_ctrl_c_leaves_nothing(self):
         process = self.start("--settings=beam_search_4", "--questions=5")
-        self.assertTrue(wait_until(lambda: self.json.exists() and self.answers() or process.poll() is not None, 60 * SLOWDOWN))
+        self.assertTrue(wait_until(lambda: self.json.exists() and self.answers() or process.poll() is not None, 60))
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60 * SLOWDOWN)
+        output, errors = process.communicate(timeout=at_most(60))
         self.assertIn(process.returncode, (0, 130))  # 0: it was done already
         self.assertNotIn("Traceback", errors)
-        self.assertTrue(wait_until(lambda: not processes_naming(self.folder.name), 10 * SLOWDOWN))
+        self.assertTrue(wait_until(lambda: not processes_naming(self.folder.name), 10))
 
     def test_a_cluster_that_does_not_start_is_named(self):
         _, errors = self.finish(self.start(f"--target={self.folder.name}/nowhere"), 1)
         self.assertRegex(errors, r"evaluate: the cluster does not start: .*nowhere")
         self.assertFalse(self.json.exists())
         process = subprocess.run([sys.executable, "-B", ROOT / "tools/evaluate.py", "wikisql", f"--data={QUESTIONS}"], capture_output=True,
-                                 text=True, timeout=60 * SLOWDOWN, env=dict(os.environ, COPPICE_BIN=self.folder.name))
+                                 text=True, timeout=at_most(60), env=dict(os.environ, COPPICE_BIN=self.folder.name))
         self.assertEqual(process.returncode, 1)
         self.assertIn("coppice-coordinator does not exist: build it", process.stderr)
 

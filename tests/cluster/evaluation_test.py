@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 from cluster import Cluster
+from stopwatch import at_most
 
 # (columns, question about a column, that column, the column of the condition, its value)
 QUESTIONS = [
@@ -60,7 +61,7 @@ class Evaluation(unittest.TestCase):
                 [sys.executable, "-m", "lm_eval", "--model", "gguf", "--model_args", f"base_url=http://127.0.0.1:{cluster.port}",
                  "--tasks", "sql_column", "--include_path", name, "--output_path", f"{name}/out", "--log_samples"],
                 env=dict(os.environ, HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", HF_HOME=f"{name}/hf"),
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=at_most(300))
             self.assertEqual(run.returncode, 0, run.stderr)
             print(run.stdout)
             samples = [json.loads(line) for path in folder.glob("out/**/samples_*.jsonl") for line in path.read_text().splitlines()]

@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 from cluster import ROOT, Cluster
+from stopwatch import at_most
 
 EXPECTED_STATUS = {"/admin/drain": 202, "/admin/undrain": 202, "/admin/requests/": 404}  # no request has the id of the example
 CHATML = "--chat_template=chatml"
@@ -32,7 +33,7 @@ class Examples(unittest.TestCase):
             path = re.search(r"localhost:8000(\S+)", example)[1]
             with self.subTest(example):
                 command = example.replace("localhost:8000", f"127.0.0.1:{self.cluster.port}") + " -w '\\n%{http_code}'"
-                output = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=120).stdout
+                output = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=at_most(120)).stdout
                 body, _, status = output.rpartition("\n")
                 wanted = next((s for start, s in EXPECTED_STATUS.items() if path.startswith(start)), 200)
                 self.assertEqual(int(status), wanted, body)

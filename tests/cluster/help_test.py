@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 from cluster import BIN, ROOT
+from stopwatch import at_most
 
 PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-lab", "coppice-answers",
             "coppice-perplexity", "coppice-bench")
@@ -19,7 +20,7 @@ FOREIGN = re.compile(r"benchmark_\w+|preset|target|parallel|mca|rm|selector|casc
 
 
 def help_of(program):
-    return subprocess.run([BIN / program, "--help"], capture_output=True, text=True, timeout=30)
+    return subprocess.run([BIN / program, "--help"], capture_output=True, text=True, timeout=at_most(30))
 
 
 def flags_of_scripts():

@@ -12,12 +12,13 @@ import threading
 import time
 import unittest
 
-from api_client import SLOWDOWN, outcome, read_events
-from cluster import Cluster, wait_until
+from api_client import outcome, read_events
+from cluster import Cluster
+from stopwatch import at_most, wait_until
 
 STUCK_AFTER = os.environ.get("COPPICE_STUCK_AFTER", "3") or None
 FAILOVER_WAIT = () if STUCK_AFTER is None else ("--failover_wait=1",)
-NOTICED_WITHIN_S = 20  # on a busy machine
+NOTICED_WITHIN_S = 20
 PROMPT = "columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:"
 BODY = dict(prompt=PROMPT, decoding="beam_search", beam_width=4, n=4, max_tokens=40, return_token_ids=True)
 LONG = dict(prompt=PROMPT, decoding="beam_sampling", beam_width=8, n=1, max_tokens=180, ignore_eos=True, return_token_ids=True)
@@ -129,12 +130,12 @@ class HungNodes(unittest.TestCase):
             others = [Stream(cluster.api, HEAVY) for _ in range(16)]  # alone, it may be over before the signal
             shown = Stream(cluster.api, LOSSY, on_first=lambda: os.kill(rank, signal.SIGSTOP))
             self.assertTrue(wait_until(lambda: shown.events))
-            status, answer = cluster.api.post(dict(BODY, timeout=40))
+            status, answer = cluster.api.post(dict(BODY, timeout=at_most(40)))
             self.assertEqual((status, answer["error"]["code"]), (503, "replica_lost"), answer)
             self.assertIn("replica-0", answer["error"]["message"])
             self.assertIn("no progress", answer["error"]["message"])
             for stream in (shown, *others):
-                stream.join(10)
+                stream.join(at_most(10))
             self.assertEqual(shown.events[-1]["error"]["code"], "replica_lost")
             status, body = cluster.api.get("/ready")
             self.assertEqual(status, 503, body)
@@ -156,7 +157,7 @@ class HungNodes(unittest.TestCase):
             streams = [Stream(cluster.api, body) for body in (bodies + [LOSSY] * 4)[:-1]]
             streams.append(Stream(cluster.api, LOSSY, on_first=lambda: os.kill(rank, signal.SIGSTOP)))
             for stream in load + streams:
-                stream.join(60 * SLOWDOWN)
+                stream.join(at_most(60))
                 self.assertFalse(stream.is_alive())
             for stream, ids in zip(streams, wanted):
                 self.assertEqual(stream.events[-1], "[DONE]", stream.problem)
@@ -198,11 +199,11 @@ class HungNodes(unittest.TestCase):
             os.kill(leader, signal.SIGCONT)
             self.assertTrue(self.state_is(cluster, "replica-0", "ready"))
             for stream, ids in zip(streams, wanted):
-                stream.join(60 * SLOWDOWN)
+                stream.join(at_most(60))
                 self.assertEqual(stream.events[-1:], ["[DONE]"], stream.problem)
                 self.assertEqual(stream.token_ids(), ids)
             for stream in load:
-                stream.join(60 * SLOWDOWN)
+                stream.join(at_most(60))
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["running"] == 0))
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["kv"]["blocks_used"] == 0))
             self.assertEqual(self.metric(cluster, "coppice_bad_updates_total"), 0)
@@ -215,7 +216,7 @@ class HungNodes(unittest.TestCase):
             wanted = outcome(cluster.api.complete(BODY))
             leader = cluster.process("replica-0").ranks()[0]
             os.kill(leader, signal.SIGSTOP)
-            status, answer = cluster.api.post(dict(BODY, timeout=40))
+            status, answer = cluster.api.post(dict(BODY, timeout=at_most(40)))
             self.assertEqual((status, answer["error"]["code"]), (503, "replica_lost"), answer)
             status, body = cluster.api.get("/ready")
             self.assertEqual(status, 503)
@@ -265,7 +266,7 @@ class HungNodes(unittest.TestCase):
             replica = cluster.process("replica-0")
             leader = replica.ranks()[0]
             with StoppedThread(leader):
-                status, answer = cluster.api.post(dict(BODY, timeout=40))
+                status, answer = cluster.api.post(dict(BODY, timeout=at_most(40)))
                 self.assertEqual((status, answer["error"]["code"]), (503, "replica_lost"), answer)
                 self.assertTrue(wait_until(lambda: ended(leader)))
             self.assert_ended(replica, "replica-0", "no progress")

@@ -11,6 +11,7 @@ import unittest
 
 import model_folders
 from cluster import Cluster
+from stopwatch import Stopwatch
 
 
 def reads_weights(pid):
@@ -32,8 +33,8 @@ class HungStart(unittest.TestCase):
 
     def stop_rank(self, process, rank, when=lambda pid: True):
         """Stops a rank of an mpirun as soon as it exists and the condition holds. Returns its pid."""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+        watch = Stopwatch()
+        while watch.seconds() < 30:
             pid = process.ranks().get(rank)
             while pid is not None and process.alive():
                 if when(pid):

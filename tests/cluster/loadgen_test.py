@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 import unittest
 
-from cluster import BIN, SLOWDOWN, wait_until
+from cluster import BIN
+from stopwatch import at_most, wait_until
 from model_folders import with_chat_template
 from tls_test import TlsCluster, cancelled, make_certificate
 
@@ -39,7 +40,7 @@ class Loadgen(unittest.TestCase):
         variables = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
         variables.update(environment or {})
         return subprocess.run([BIN / "coppice-loadgen", f"--base-url={url or self.url}", *map(str, flags)], capture_output=True,
-                              text=True, env=variables, timeout=120 * SLOWDOWN)
+                              text=True, env=variables, timeout=at_most(120))
 
     def result(self, *flags):
         """The JSON of a run that must succeed."""

@@ -5,7 +5,8 @@ import signal
 import unittest
 
 from api_client import outcome
-from cluster import Cluster, wait_until
+from cluster import Cluster
+from stopwatch import at_most, wait_until
 
 BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
             return_token_ids=True, speculative=dict(draft_width=8, draft_depth=4))
@@ -28,7 +29,7 @@ class Membership(unittest.TestCase):
             self.assertTrue(wait_until(lambda: self.ready(cluster, "draft_nodes") == {"draft-a"}))
             self.assertTrue(wait_until(lambda: self.drafted(cluster) > 0))
             first.process.terminate()
-            self.assertEqual(first.process.wait(timeout=10), 0)
+            self.assertEqual(first.process.wait(timeout=at_most(10)), 0)
             self.assertTrue(wait_until(lambda: not self.ready(cluster, "draft_nodes")))
             self.assertTrue(wait_until(lambda: self.drafted(cluster) == 0))
             cluster.start_draft("draft-b")

@@ -3,7 +3,8 @@
 import re
 import unittest
 
-from cluster import ROOT, Cluster, wait_until
+from cluster import ROOT, Cluster
+from stopwatch import wait_until
 
 PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
 BODY = dict(prompt=PROMPT, decoding="beam_search", beam_width=4, max_tokens=12, speculative=dict(draft_width=4, draft_depth=3))

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 
-from api_client import SLOWDOWN, ApiClient, outcome
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, run_launcher, wait_until
+from api_client import ApiClient, outcome
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, run_launcher
+from stopwatch import Stopwatch, at_most, wait_until
 
 sys.path.insert(0, str(ROOT / "deploy/launch"))
 from network import Link, Network  # noqa: E402
@@ -56,7 +56,7 @@ def plain(bodies):
 
 def state_of(network):
     """What /cluster says on host a: without keys only that host may ask. OSError when it does not answer."""
-    code = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8000/cluster', timeout=30).read().decode())"
+    code = f"import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8000/cluster', timeout={at_most(30)}).read().decode())"
     said = subprocess.run([*shlex.split(network.agent()), "a", shlex.join(["python3", "-c", code])], capture_output=True, text=True)
     if said.returncode != 0:
         raise OSError(said.stderr)
@@ -82,7 +82,7 @@ bin = "{BIN}"
 host = "a"
 listen = "{listen}:8000"
 [flags]
-coordinator = ["--stuck_after={int(30 * SLOWDOWN)}"]
+coordinator = ["--stuck_after={int(at_most(30))}"]
 worker = ["--draft_deadline_min=2", "--draft_deadline_max=4"]
 {places}""", encoding="utf8")
         self.api = ApiClient(8000, host=network.address("a"))
@@ -92,7 +92,7 @@ worker = ["--draft_deadline_min=2", "--draft_deadline_max=4"]
         return run_launcher([ROOT / "deploy/cluster.sh", *arguments, "--state", self.state])[1:]
 
     def __enter__(self):
-        status, output, errors = self.script("up", "--cluster", self.file, "--agent", self.network.agent(), "--deadline", "80")
+        status, output, errors = self.script("up", "--cluster", self.file, "--agent", self.network.agent(), "--deadline", str(int(at_most(80))))
         if status != 0:
             raise AssertionError(output + errors)
         return self
@@ -205,12 +205,12 @@ class Hosts(unittest.TestCase):
         places = '[[replica]]\non = ["a", "c"]\n[[draft_node]]\non = ["b"]\n'
         with ClusterOfHosts(self.network, places, 1, 1) as cluster:
             cluster.api.complete(BODIES[0])
-            begun = time.monotonic()
+            watch = Stopwatch()
             self.network.cut("c")
             try:
-                status, answer = cluster.api.post(dict(BODIES[0], timeout=50))
+                status, answer = cluster.api.post(dict(BODIES[0], timeout=at_most(50)))
                 self.assertEqual((status, answer["error"]["code"]), (503, "replica_lost"))
-                self.assertLess(time.monotonic() - begun, 45 * SLOWDOWN)
+                self.assertLess(watch.seconds(), 45)
                 self.assertEqual(cluster.states(), {"replica-0": "lost", "draft-0": "ready"})
                 self.assertTrue(wait_until(lambda: "a replica-0: ended" in cluster.script("status")[1]))
                 self.assertNotIn("replica-0 rank", cluster.script("status")[1])  # on neither host
@@ -228,7 +228,7 @@ class Hosts(unittest.TestCase):
                                    "--state", cluster.state], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
             self.assertTrue(wait_until(lambda: self.processes_of("a") and self.processes_of("c")))
             os.killpg(up.pid, signal.SIGINT)
-            self.assertEqual(up.wait(timeout=30), 130)
+            self.assertEqual(up.wait(timeout=at_most(30)), 130)
             self.check_nothing_left(cluster)
             self.assertEqual(folders_left(up.pid), [])
 
@@ -248,7 +248,7 @@ class Hosts(unittest.TestCase):
         launches = []
         self.assertTrue(wait_until(lambda: launches.extend(filter(None, map(self.launch_of, self.processes_in(front)))) or launches))
         os.killpg(run.pid, signal.SIGINT)
-        self.assertEqual(run.wait(timeout=60), 130)
+        self.assertEqual(run.wait(timeout=at_most(60)), 130)
         run.stdout.close()
         self.assertEqual(folders_left(launches[0]), [])
         self.assertNotIn(f"-{run.pid}-", subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout)
@@ -273,7 +273,7 @@ class Hosts(unittest.TestCase):
                 self.assertGreater(answer["usage"]["speculation"]["accepted_nodes"], 0)
             finally:
                 job.terminate()
-                job.wait(timeout=30)
+                job.wait(timeout=at_most(30))
             self.assertEqual(self.processes_of("a"), [])
             self.assertNotIn("no cluster key", pathlib.Path(folder, "log").read_text(errors="replace"))
 

@@ -10,8 +10,8 @@ import sys
 import tempfile
 import unittest
 
-from api_client import SLOWDOWN
-from cluster import BIN, DRAFT, ROOT, TARGET, processes_naming, wait_until
+from cluster import BIN, DRAFT, ROOT, TARGET, processes_naming
+from stopwatch import at_most, wait_until
 
 TOOL = ROOT / "bench/peers/compare.py"
 PEERS = ROOT / "tests/peers/fake_peers.toml"
@@ -43,9 +43,9 @@ class PeersTool(unittest.TestCase):
                                 env=dict(os.environ, COPPICE_BIN=str(BIN), TMPDIR=str(self.temporary)))
 
     def finish(self, process, status):
-        output, errors = process.communicate(timeout=150 * SLOWDOWN)
+        output, errors = process.communicate(timeout=at_most(150))
         self.assertEqual(process.returncode, status, output + errors)
-        self.assertTrue(wait_until(lambda: not processes_naming(str(self.folder)), 10 * SLOWDOWN), processes_naming(str(self.folder)))
+        self.assertTrue(wait_until(lambda: not processes_naming(str(self.folder)), 10), processes_naming(str(self.folder)))
         self.assertEqual([path for path in self.temporary.iterdir() if "coppice" in path.name], [])
         return output, errors
 
@@ -72,12 +72,12 @@ class PeersTool(unittest.TestCase):
         self.assertIn("absent: missing: ", output)
         self.assertIn("fake and coppice differ in turn 1, prompt 1, from token", output)
         self.assertNotIn("came from a cache", errors)
-        report = subprocess.run([sys.executable, "-B", TOOL, "--report", self.json], capture_output=True, text=True, timeout=60 * SLOWDOWN)
+        report = subprocess.run([sys.executable, "-B", TOOL, "--report", self.json], capture_output=True, text=True, timeout=at_most(60))
         self.assertEqual((report.returncode, report.stdout), (0, output))
 
     def test_a_signal_leaves_nothing(self):
         process = self.start("--types=f32", "--turns=1000")
-        self.assertTrue(wait_until(lambda: self.json.exists() and '"answer"' in self.json.read_text(), 120 * SLOWDOWN))
+        self.assertTrue(wait_until(lambda: self.json.exists() and '"answer"' in self.json.read_text(), 120))
         process.send_signal(signal.SIGTERM)
         _, errors = self.finish(process, 128 + signal.SIGTERM)
         self.assertNotIn("Traceback", errors)

@@ -12,14 +12,15 @@ import subprocess
 import tempfile
 import unittest
 
-from api_client import SLOWDOWN, ApiClient
+from api_client import ApiClient
 from cluster import (BIN, DRAFT, ROOT, TARGET, Launched, free_port, launch_environment, run_launcher, send_signal, session_processes,
-                     wait_sessions_gone, wait_until)
+                     wait_sessions_gone)
+from stopwatch import at_most, wait_until
 
 DEPLOY = ROOT / "deploy"
 BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", max_tokens=40, speculative=dict(draft_width=8, draft_depth=4))
 KEY = re.compile(r"coppice-cluster-key-1 ([0-9a-f]{64})\n")
-READY_S, END_S = 60 * SLOWDOWN, 20 * SLOWDOWN
+READY_S, END_S = 60, 20
 # Starts each task of a step here and gives each the whole standard input, as srun does. When it is ended it kills its tasks. Writes
 # down how it was called. Task 1 of the step `key` uses the folder FOLDER_OF_TASK_1, if that is set: a node unlike the first.
 SRUN = '''#!/usr/bin/env python3
@@ -121,7 +122,7 @@ class KeyTest(unittest.TestCase):
         for flags, reason in (([f"--cluster_key_file={other}"], "it has another cluster key"), ([], "this node has none")):
             result = subprocess.run([BIN / "coppice-draft", f"--model={DRAFT}", "--threads=1", "--dtype=f32", "--node_id=stranger",
                                      f"--coordinator=tcp://127.0.0.1:{self.control}", *flags], capture_output=True, text=True,
-                                    timeout=30 * SLOWDOWN)
+                                    timeout=at_most(30))
             self.assertNotEqual(result.returncode, 0)
             self.assertRegex(result.stderr, rf"(?m)^coppice-draft: .*{reason}.*\(--cluster_key_file\)$")
 
@@ -197,7 +198,7 @@ class Slurm(KeyTest):
         self.check_strangers()
         self.check_hidden(digits, self.work)
         job.terminate()
-        self.assertEqual(job.wait(timeout=END_S), 143)
+        self.assertEqual(job.wait(timeout=at_most(END_S)), 143)
         self.check_ended(job)
         self.check_hidden(digits, self.work)
         # Another job has another key. Its tasks that keep the key are killed, and this node removes it all the same.
@@ -208,7 +209,7 @@ class Slurm(KeyTest):
             send_signal(pid, signal.SIGKILL)
         coordinator = next(pid for pid, name in programs([job.pid]).items() if name == "coppice-coordinator")
         send_signal(coordinator, signal.SIGKILL)  # the job ends with it
-        self.assertNotEqual(job.wait(timeout=END_S), 0)
+        self.assertNotEqual(job.wait(timeout=at_most(END_S)), 0)
         self.check_ended(job)
 
     def test_a_signal_to_all_processes_removes_the_key_everywhere(self):
@@ -223,7 +224,7 @@ class Slurm(KeyTest):
         self.assertEqual(len(keepers), 2)
         for pid in [*keepers, job.pid]:
             send_signal(pid, signal.SIGTERM)
-        self.assertEqual(job.wait(timeout=END_S), 143)
+        self.assertEqual(job.wait(timeout=at_most(END_S)), 143)
         self.check_ended(job)
         self.assertEqual(list(other.parent.iterdir()), [])
 
@@ -237,20 +238,20 @@ class Slurm(KeyTest):
             (stubs / f"coppice-{role}").write_text(f"#!/bin/sh\n[ {role} = coordinator ] || exec sleep 1000\n[ -s '{other}/cluster_key' ] && exit 5\n")
             (stubs / f"coppice-{role}").chmod(0o755)
         job = self.start(bin=stubs)
-        self.assertEqual(job.wait(timeout=END_S), 5, self.output())  # the status of the coordinator, which has seen the key
+        self.assertEqual(job.wait(timeout=at_most(END_S)), 5, self.output())  # the status of the coordinator, which has seen the key
         self.check_ended(job)
         self.assertEqual(list(other.parent.iterdir()), [])
 
     def test_nodes_that_do_not_keep_the_key_start_nothing(self):
         self.environment["FOLDER_OF_TASK_1"] = "/proc/key"
         job = self.start()
-        self.assertEqual(job.wait(timeout=END_S), 1)
+        self.assertEqual(job.wait(timeout=at_most(END_S)), 1)
         self.assertRegex(self.output(), r"\Aslurm/cluster.sh: key not kept on node7: mkdir: .*/proc/key.*TMPDIR.*--cluster-key .*\n\Z")
         self.assertEqual(len((self.work / "calls").read_text().splitlines()), 1)
         self.check_ended(job)
         self.write_program("srun", "#!/bin/sh\necho srun: error: no >&2\nexit 1\n")
         job = self.start()
-        self.assertEqual(job.wait(timeout=END_S), 1)
+        self.assertEqual(job.wait(timeout=at_most(END_S)), 1)
         self.assertRegex(self.output(), "srun: error: no\nslurm/cluster.sh: only 0 of 2 nodes have said that they keep the cluster key")
         self.check_ended(job)
 
@@ -263,11 +264,11 @@ class Slurm(KeyTest):
             self.assertEqual(self.running_key(job)[0], str(key))
             self.assertNotIn("keep_key", (self.work / "calls").read_text())
             job.terminate()
-            job.wait(timeout=END_S)
+            job.wait(timeout=at_most(END_S))
             self.check_ended(job)
             self.assertEqual(key.read_text(), text)
         job = self.start("--cluster-key", "absent")
-        self.assertEqual(job.wait(timeout=END_S), 1)
+        self.assertEqual(job.wait(timeout=at_most(END_S)), 1)
         self.assertEqual(self.output(), f"slurm/cluster.sh: --cluster-key {self.work}/absent: not a file that can be read on node7\n")
 
     def test_a_folder_that_somebody_else_has_put_there_gets_no_key(self):
@@ -277,7 +278,7 @@ class Slurm(KeyTest):
         (self.folder / "file").write_text("")
         for name in ("link", "file"):
             result = subprocess.run([DEPLOY / "slurm/keep_key.sh", self.folder / name / "cluster_key"], input="coppice-cluster-key-1 00\n",
-                                    capture_output=True, text=True, timeout=END_S)
+                                    capture_output=True, text=True, timeout=at_most(END_S))
             self.assertEqual((result.returncode, result.stderr), (1, ""))
             self.assertRegex(result.stdout, rf"\Akey not kept on \S+: mkdir: .*{name}.*exists\n\Z")
         self.assertEqual(list(elsewhere.iterdir()), [])
@@ -313,7 +314,7 @@ class Pod:
     def begin(self):
         """Runs what comes before the containers."""
         for container in self.spec.get("initContainers", []):
-            subprocess.run(self.words(container, container["command"]), check=True, timeout=30)
+            subprocess.run(self.words(container, container["command"]), check=True, timeout=at_most(30))
 
 
 class Kubernetes(KeyTest):
@@ -322,7 +323,7 @@ class Kubernetes(KeyTest):
     MAKE_SECRET = "deploy/cluster_key.sh - | kubectl create secret generic coppice-cluster-key --from-file=cluster_key=/dev/stdin"
 
     def manifests(self, *options):
-        result = subprocess.run([DEPLOY / "kubernetes/manifests.py", *self.OPTIONS, *options], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([DEPLOY / "kubernetes/manifests.py", *self.OPTIONS, *options], capture_output=True, text=True, timeout=at_most(60))
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         return result.stdout
 
@@ -341,7 +342,7 @@ class Kubernetes(KeyTest):
         for text in ((ROOT / "docs/hosts.md").read_text(encoding="utf8"),
                      subprocess.run([DEPLOY / "kubernetes/manifests.py", "--help"], capture_output=True, text=True, check=True).stdout):
             self.assertTrue(self.MAKE_SECRET in text, text[:500])
-        key = subprocess.run([DEPLOY / "cluster_key.sh", "-"], capture_output=True, timeout=30, check=True)
+        key = subprocess.run([DEPLOY / "cluster_key.sh", "-"], capture_output=True, timeout=at_most(30), check=True)
         self.assertEqual(key.stderr, b"")
         return {"sql-cluster-key": {"cluster_key": key.stdout}}
 

@@ -8,6 +8,7 @@ import subprocess
 import unittest
 
 from cluster import BIN, ROOT
+from stopwatch import at_most
 
 DEPLOY = ROOT / "deploy"
 STEP = "srun --exact --mem=0 --kill-on-bad-exit=1 --job-name={0} --output={0}-%j.log "
@@ -29,7 +30,7 @@ QUANTITY = re.compile(r"\d+(m|Mi|Gi|Ti)?")
 
 
 def run(*words):
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60)
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=at_most(60))
 
 
 def flags_of(program):

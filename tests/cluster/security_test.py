@@ -11,8 +11,9 @@ import tempfile
 import threading
 import unittest
 
-from api_client import KEPT_BY_SANITIZERS, SLOWDOWN, outcome
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, free_port, run_launcher, wait_until
+from api_client import KEPT_BY_SANITIZERS, outcome
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, free_port, run_launcher
+from stopwatch import at_most, wait_until
 
 BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
             return_token_ids=True, speculative=dict(draft_width=8, draft_depth=4))
@@ -68,7 +69,7 @@ class Security(unittest.TestCase):
                         process = cluster.launch(f"{role}-{name}", [
                             BIN / f"coppice-{role}", f"--model={model}", "--threads=1", "--dtype=f32",
                             f"--coordinator={cluster.control}", *flags])
-                        self.assertNotEqual(process.process.wait(timeout=30 * SLOWDOWN), 0)
+                        self.assertNotEqual(process.process.wait(timeout=at_most(30)), 0)
                         self.assertEqual(len(process.reasons()), 1, process.output())
                         self.assertIn(reason, process.reasons()[0])
                         self.assertIn(cluster.control, process.reasons()[0])
@@ -110,7 +111,7 @@ class Security(unittest.TestCase):
                     before = [resident_bytes(pid) for pid in pids]
             for pid, size in zip(pids, before):
                 self.assertLess(resident_bytes(pid), size + MOST_GROWTH + KEPT_BY_SANITIZERS)
-            self.assertTrue(wait_until(lambda: self.closed(halves), 20 * SLOWDOWN), "half-open connections live on")
+            self.assertTrue(wait_until(lambda: self.closed(halves), 20), "half-open connections live on")
             answer = cluster.api.complete(BODY)
             self.assertEqual(outcome(answer), wanted)
             self.assertGreater(answer["usage"]["speculation"]["drafted_nodes"], 0)
@@ -144,7 +145,7 @@ class Security(unittest.TestCase):
             for path, words in ((readable, "chmod 600"), (broken, "not a cluster key"), (missing, "No such file")):
                 with self.subTest(role=role, words=words):
                     result = subprocess.run([BIN / f"coppice-{role}", f"--model={model}", *listen, f"--cluster_key_file={path}"],
-                                            capture_output=True, text=True, timeout=20 * SLOWDOWN)
+                                            capture_output=True, text=True, timeout=at_most(20))
                     self.assertNotEqual(result.returncode, 0)
                     lines = [line for line in result.stderr.splitlines() if line.startswith(f"coppice-{role}: ")]
                     self.assertEqual(len(lines), 1, result.stderr)

@@ -12,7 +12,8 @@ import tempfile
 import time
 import unittest
 
-from cluster import BIN, TARGET, Cluster, free_port, wait_until
+from cluster import BIN, TARGET, Cluster, free_port
+from stopwatch import at_most, wait_until
 
 PROMPT = "What is the total number of"
 
@@ -95,12 +96,12 @@ class Tls(unittest.TestCase):
         self.assertGreater(cancelled(self.api), before)
 
     def test_old_protocols_and_plain_http_get_nothing(self):
-        with socket.create_connection(("127.0.0.1", self.cluster.port), timeout=15) as plain:
+        with socket.create_connection(("127.0.0.1", self.cluster.port), timeout=at_most(15)) as plain:
             plain.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             self.assertNotIn(b"200 OK", plain.recv(1000))
         for version in ("-tls1", "-tls1_1"):
             result = subprocess.run(["openssl", "s_client", version, "-connect", f"127.0.0.1:{self.cluster.port}"],
-                                    stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+                                    stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=at_most(30))
             self.assertNotIn("BEGIN CERTIFICATE", result.stdout)
         self.assertEqual(self.api.get("/health")[0], 200)
 
@@ -152,7 +153,7 @@ class Certificates(unittest.TestCase):
                              ((f"--tls_cert_file={cert}", f"--tls_key_file={other_key}"), f"{other_key}: ")):
             with self.subTest(flags):
                 result = subprocess.run([BIN / "coppice-coordinator", "--listen=127.0.0.1:0", f"--model={TARGET}", *flags],
-                                        capture_output=True, text=True, timeout=30)
+                                        capture_output=True, text=True, timeout=at_most(30))
                 self.assertNotEqual(result.returncode, 0)
                 self.assertIn(words, result.stderr)
                 self.assertEqual(len([l for l in result.stderr.splitlines() if l.startswith("coppice-coordinator: ")]), 1)

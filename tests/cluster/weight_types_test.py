@@ -4,7 +4,8 @@ scores, and each program says which weights it has."""
 import unittest
 
 from api_client import outcome
-from cluster import Cluster, wait_until
+from cluster import Cluster
+from stopwatch import wait_until
 from exactness_test import DRAFTED, requests, speculation
 
 

@@ -16,6 +16,7 @@
 #include "comm/channel.h"
 #include "comm/frame.h"
 #include "proto/control.pb.h"
+#include "tests/testing/stopwatch.h"
 
 namespace coppice::comm {
 
@@ -74,15 +75,7 @@ inline std::string GoodFrame(const google::protobuf::MessageLite& message) {
   return frame + body;
 }
 
-// Waits until the condition holds. Returns false if it does not within `seconds`.
-template <typename Condition>
-bool Eventually(Condition condition, double seconds = 20) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() >= end) return false;
-  }
-  return true;
-}
+using test::Eventually;
 
 inline std::unique_ptr<ServerChannel> BindTo(const std::string& endpoint,
                                              const ChannelOptions& options = {}) {

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,17 +11,11 @@
 #include "tests/coordinator/byte_tokenizer.h"
 #include "tests/coordinator/fake_worker.h"
 #include "tests/coordinator/raw_client.h"
+#include "tests/testing/stopwatch.h"
 
 namespace coppice::coordinator {
 
-// Waits until the condition holds. Returns false if it does not within twenty seconds.
-inline bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 4000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
+using test::Eventually;
 
 class ClusterTest : public ::testing::Test {
  protected:

@@ -22,11 +22,12 @@ from fake_target import AFTER, BEFORE, EOS, FakeTarget
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools/distill_draft.py"
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests/cluster")]
 import distill_draft  # noqa: E402
 import tool_arguments  # noqa: E402
 from draft_distillation import openings, pieces, sampling, tensors  # noqa: E402
 from draft_distillation.pieces import KEPT, PER_PIECE, DataError  # noqa: E402
+from stopwatch import at_most  # noqa: E402
 
 
 class WithFolder(unittest.TestCase):
@@ -41,7 +42,7 @@ class WithFolder(unittest.TestCase):
                 "--url", target.url, "--parallel", "8", *map(str, options)]
 
     def sample(self, target, *options, status=0):
-        done = subprocess.run(self.command(target, *options), capture_output=True, text=True, timeout=200)
+        done = subprocess.run(self.command(target, *options), capture_output=True, text=True, timeout=at_most(200))
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -174,17 +175,17 @@ class Sampling(WithFolder):
         def hold(number, _):
             if number > 6 * PER_PIECE:  # a conversation is at most four requests
                 reached.set()
-                go_on.wait(60)
+                go_on.wait(at_most(60))
 
         with FakeTarget(hold) as target:
             with subprocess.Popen(self.command(target), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-                self.assertTrue(reached.wait(60))
+                self.assertTrue(reached.wait(at_most(60)))
                 while not pieces.numbers(str(self.folder / "text")):
                     self.assertIsNone(process.poll())
                     time.sleep(0.02)
                 process.send_signal(signal.SIGTERM)
                 go_on.set()
-                process.communicate(timeout=60)
+                process.communicate(timeout=at_most(60))
             self.assertEqual(process.returncode, 143)
         self.assertGreaterEqual(len(self.conversations()), PER_PIECE)
         self.assertEqual([path.name for path in (self.folder / "text").iterdir() if path.suffix == ".new"], [])

@@ -2,7 +2,6 @@
 """tools/evaluate.py: whole runs against a server that answers at once. tests/cluster/evaluate_tool_test.py runs it with a real
 cluster."""
 import json
-import math
 import os
 import pathlib
 import signal
@@ -16,13 +15,13 @@ import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT / "tools"), str(HERE)]
+sys.path[:0] = [str(ROOT / "tools"), str(HERE), str(ROOT / "tests/cluster")]
 from evaluation import records, report  # noqa: E402
 from fake_server import FakeServer  # noqa: E402
+from stopwatch import at_most  # noqa: E402
 
 QUESTIONS = HERE / "questions.jsonl"
 BLEU_COUNTS = [[6, 4, 2, 1, 7, 6, 5, 4, 7, 7], [7, 3, 0, 0, 8, 7, 6, 5, 8, 9]]  # of two answers, as sacrebleu counts
-SLOWDOWN = float(os.environ.get("COPPICE_SLOWDOWN", 1))
 
 
 class WholeRuns(unittest.TestCase):
@@ -38,7 +37,7 @@ class WholeRuns(unittest.TestCase):
                 f"--json={self.json}", *flags]
 
     def run_tool(self, server, *flags, status=0, task="wikisql"):
-        result = subprocess.run(self.command(server, *flags, task=task), capture_output=True, text=True, timeout=120 * SLOWDOWN)
+        result = subprocess.run(self.command(server, *flags, task=task), capture_output=True, text=True, timeout=at_most(120))
         self.assertEqual(result.returncode, status, result.stdout + result.stderr)
         return result
 
@@ -136,10 +135,10 @@ class WholeRuns(unittest.TestCase):
                 row["bleu_counts"] = BLEU_COUNTS[i % 2]
         self.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
         tool = [sys.executable, "-B", ROOT / "tools/evaluate.py", "report", f"--json={self.json}"]
-        table = subprocess.run(tool, capture_output=True, text=True, timeout=60 * SLOWDOWN).stdout.splitlines()
+        table = subprocess.run(tool, capture_output=True, text=True, timeout=at_most(60)).stdout.splitlines()
         self.assertEqual(table[0].split()[:2], ["setting", "BLEU"])
         self.assertRegex(table[1], r"greedy +\d\d\.\d \[\d")
-        against = subprocess.run([*tool, "--against=greedy"], capture_output=True, text=True, timeout=60 * SLOWDOWN).stdout.split("\n\n")[1]
+        against = subprocess.run([*tool, "--against=greedy"], capture_output=True, text=True, timeout=at_most(60)).stdout.split("\n\n")[1]
         self.assertIn("BLEU minus that of greedy", against)
         self.assertRegex(against, r"vote_4 +-?\d+\.\d \[-?\d")
 
@@ -188,7 +187,7 @@ class WholeRuns(unittest.TestCase):
         both = threading.Barrier(2)
         def meet(number, _):
             if number > 4:
-                both.wait(30 * SLOWDOWN)
+                both.wait(at_most(30))
                 time.sleep(1)  # much longer than two threads take to start
         with FakeServer(before=meet) as server:  # after 2 to warm up and 2 to fill the cache, requests come in pairs
             self.run_tool(server, "--settings=greedy", "--questions=2", "--parallel=2")
@@ -205,12 +204,12 @@ class WholeRuns(unittest.TestCase):
         def block(number, _):
             if number == 6:
                 reached.set()
-                go.wait(60 * SLOWDOWN)
+                go.wait(at_most(60))
         with FakeServer(before=block) as server:
             process = subprocess.Popen(self.command(server, "--settings=greedy"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            self.assertTrue(reached.wait(60 * SLOWDOWN))
+            self.assertTrue(reached.wait(at_most(60)))
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=120 * SLOWDOWN)
+            _, errors = process.communicate(timeout=at_most(120))
             go.set()
         self.assertEqual(process.returncode, 130)
         self.assertNotIn("Traceback", errors)
@@ -233,22 +232,22 @@ class WholeRuns(unittest.TestCase):
         tool = [sys.executable, "-B", ROOT / "tools/evaluate.py", "report", f"--json={self.json}"]
         with FakeServer() as server:
             table = self.run_tool(server, "--settings=greedy,vote_4").stdout
-        result = subprocess.run(tool, capture_output=True, text=True, timeout=120 * SLOWDOWN)
+        result = subprocess.run(tool, capture_output=True, text=True, timeout=at_most(120))
         self.assertEqual((result.returncode, result.stdout), (0, table))
-        plotted = subprocess.run([*tool, f"--plot={out}"], capture_output=True, text=True, timeout=120 * SLOWDOWN)
+        plotted = subprocess.run([*tool, f"--plot={out}"], capture_output=True, text=True, timeout=at_most(120))
         if "matplotlib" in plotted.stderr:
             self.assertIn("python3-matplotlib", plotted.stderr)
             self.assertEqual(plotted.returncode, 2)
         else:
             self.assertEqual(plotted.returncode, 0, plotted.stderr)
             self.assertIn("<svg", out.read_text())
-            one = subprocess.run([*tool, f"--overview={out}"], capture_output=True, text=True, timeout=120 * SLOWDOWN)
+            one = subprocess.run([*tool, f"--overview={out}"], capture_output=True, text=True, timeout=at_most(120))
             self.assertEqual(one.returncode, 0, one.stderr)
             self.assertIn("hollow: without drafts", out.read_text())
-        wrong = subprocess.run([*tool, "--plot=plot.pdf"], capture_output=True, text=True, timeout=120 * SLOWDOWN)
+        wrong = subprocess.run([*tool, "--plot=plot.pdf"], capture_output=True, text=True, timeout=at_most(120))
         self.assertIn(".svg or .png", wrong.stderr)
         self.json.unlink()
-        self.assertIn("No such file", subprocess.run(tool, capture_output=True, text=True, timeout=120 * SLOWDOWN).stderr)
+        self.assertIn("No such file", subprocess.run(tool, capture_output=True, text=True, timeout=at_most(120)).stderr)
 
     def test_warnings_name_variants_without_drafts(self):
         with FakeServer() as server:

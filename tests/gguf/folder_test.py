@@ -14,6 +14,9 @@ import unittest
 from gguf_writer import CHATML, FLOAT, ROOT, TEXT, U32, byte_vocabulary
 from models import BYTE_LEVEL, DEMO, DIGITS, as_f32, byte_level, convert, demo_gguf, quantised_llama, read_safetensors, tokenizer_json
 
+sys.path.insert(0, str(ROOT / "tests/cluster"))
+from stopwatch import at_most  # noqa: E402
+
 TOOL = ROOT / "tools/gguf_to_folder.py"
 # Stops at the first line about tensors until it reads a line, so that a test knows where the conversion is.
 STOPPING = """
@@ -173,7 +176,7 @@ class Interruption(FolderTest):
             self.assertTrue((out.parent / "out.partial").is_dir())
             self.assertFalse(out.exists())
             process.send_signal(number)
-            self.assertEqual(process.wait(timeout=60), 128 + number)
+            self.assertEqual(process.wait(timeout=at_most(60)), 128 + number)
             self.assertEqual(os.listdir(out.parent), [])
 
     def test_a_killed_conversion_is_done_again(self):
@@ -182,7 +185,7 @@ class Interruption(FolderTest):
         process = self.start(out)
         (self.folder / "out.partial" / "left over").mkdir()
         process.kill()
-        process.wait(timeout=60)
+        process.wait(timeout=at_most(60))
         self.assertFalse(out.exists())
         convert(self.folder / "demo.gguf", out)
         self.assertEqual(sorted(os.listdir(self.folder)), ["demo.gguf", "out"])
@@ -198,7 +201,7 @@ class Interruption(FolderTest):
                          (1, f"gguf_to_folder: {out}.partial: another process is writing it\n"))
         first.stdin.close()  # it reads the end of its input each time, and goes on
         self.assertIn("MB in bf16", first.stdout.read())
-        self.assertEqual(first.wait(timeout=60), 0)
+        self.assertEqual(first.wait(timeout=at_most(60)), 0)
         third = subprocess.run([sys.executable, "-B", TOOL, self.folder / "demo.gguf", out], capture_output=True, text=True)
         self.assertEqual((third.returncode, third.stderr), (1, f"gguf_to_folder: {out}: exists already\n"))
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -18,6 +19,9 @@ from wheels import environment, write_catalogue, write_wheel
 
 import llama_folder
 from draft_distillation import tensors
+
+sys.path.insert(0, str(ROOT / "tests/cluster"))
+from stopwatch import at_most  # noqa: E402
 
 SCRIPT = ROOT / "deploy/models.sh"
 
@@ -154,7 +158,7 @@ class Models(unittest.TestCase):
         with socket.socket() as server:  # takes the request and never answers
             server.bind(("127.0.0.1", 0))
             server.listen()
-            server.settimeout(120)
+            server.settimeout(at_most(120))
             index = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
             script = subprocess.Popen([SCRIPT, "get", "smollm2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                       env=environment(self.folder, self.catalogue) |
@@ -163,7 +167,7 @@ class Models(unittest.TestCase):
             with connection:
                 self.assertEqual(os.listdir(self.kept), ["smollm2-1.0.download.partial"])
                 script.send_signal(signal.SIGTERM)
-                output, errors = script.communicate(timeout=60)  # ends only when pip too has closed them
+                output, errors = script.communicate(timeout=at_most(60))  # ends only when pip too has closed them
         self.assertEqual((script.returncode, errors), (128 + signal.SIGTERM, ""))
         self.assertNotIn("target: ", output)
         self.assert_nothing_kept()

@@ -6,17 +6,21 @@ for bad arguments.
 """
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
+from stopwatch import at_most  # noqa: E402
 
 LAB, PLOT = (os.path.abspath(path) for path in sys.argv[1:3])
 TABLES = ["--source=zipf", "--vocabulary=32", "--sequences=6", "--tokens=12"]
 
 
 def lab(*flags):
-    return subprocess.run([LAB, *flags], capture_output=True, text=True, timeout=60)
+    return subprocess.run([LAB, *flags], capture_output=True, text=True, timeout=at_most(60))
 
 
 class ProgramTest(unittest.TestCase):
@@ -66,7 +70,7 @@ class ProgramTest(unittest.TestCase):
             self.assertIn(reason, result.stderr)
 
     def plot(self, *arguments):
-        return subprocess.run([sys.executable, PLOT, *arguments], capture_output=True, text=True, timeout=60)
+        return subprocess.run([sys.executable, PLOT, *arguments], capture_output=True, text=True, timeout=at_most(60))
 
     def test_plots_or_says_what_it_needs(self):
         self.run_json("--experiment=nodes", "--warps=T=0.5,T=1", "--nodes=12", "--repeats=2", "--drafts=2")

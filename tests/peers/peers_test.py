@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PEERS = ROOT / "bench/peers"
-sys.path[:0] = [str(PEERS), str(HERE), str(ROOT / "tools")]
+sys.path[:0] = [str(PEERS), str(HERE), str(ROOT / "tools"), str(ROOT / "tests/cluster")]
 import numpy  # noqa: E402
 import compare  # noqa: E402
 import environment  # noqa: E402
@@ -23,9 +22,9 @@ import table  # noqa: E402
 import workload  # noqa: E402
 from checkpoint import Checkpoint, CheckpointError, interleaved, types_in  # noqa: E402
 from engines import EngineError, Peer  # noqa: E402
+from stopwatch import at_most, wait_until  # noqa: E402
 
 FAILS, DIES, HANGS = 9001, 9002, 9003  # prompts of fake_peer.py
-SLOWDOWN = float(os.environ.get("COPPICE_SLOWDOWN", 1))
 
 
 class InFolder(unittest.TestCase):
@@ -192,12 +191,9 @@ class Interrupted(InFolder):
         self.write("bin/pip", "")
         process = subprocess.Popen([sys.executable, "-B", PEERS / "compare.py", f"--model={self.folder}", f"--venv={self.folder}", "--peers=ctranslate2"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, TMPDIR=str(self.folder / "tmp")))
-        deadline = time.monotonic() + 60 * SLOWDOWN
-        while not (self.folder / "pid").exists():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        self.assertTrue(wait_until((self.folder / "pid").exists, 60))
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60 * SLOWDOWN)
+        _, errors = process.communicate(timeout=at_most(60))
         self.assertEqual(process.returncode, 128 + signal.SIGTERM, errors)
         with self.assertRaises(ProcessLookupError):
             os.kill(int((self.folder / "pid").read_text()), 0)
@@ -206,7 +202,7 @@ class Interrupted(InFolder):
 
 
 class Processes(InFolder):
-    def peer(self, timeout_s=120 * SLOWDOWN):
+    def peer(self, timeout_s=at_most(120)):
         peer = Peer("fake", sys.executable, HERE / "fake_peer.py", True, ROOT, self.folder, 1, timeout_s)
         self.addCleanup(peer.stop)
         return peer
@@ -346,7 +342,7 @@ class Checkpoints(InFolder):
 
 class Arguments(InFolder):
     def refused(self, *flags):
-        result = subprocess.run([sys.executable, "-B", PEERS / "compare.py", *map(str, flags)], capture_output=True, text=True, timeout=120 * SLOWDOWN)
+        result = subprocess.run([sys.executable, "-B", PEERS / "compare.py", *map(str, flags)], capture_output=True, text=True, timeout=at_most(120))
         self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
         return result.stderr
 

@@ -14,7 +14,8 @@ import threading
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests/cluster")]
+from stopwatch import at_most  # noqa: E402
 from translation import archive, rows  # noqa: E402
 
 TOOL = ROOT / "tools/translation_rows.py"
@@ -140,7 +141,7 @@ class WholeRuns(unittest.TestCase):
         self.held.cleanup()
 
     def run_tool(self, *arguments, status=0):
-        result = subprocess.run([sys.executable, "-B", TOOL, *arguments], capture_output=True, text=True, timeout=120)
+        result = subprocess.run([sys.executable, "-B", TOOL, *arguments], capture_output=True, text=True, timeout=at_most(120))
         self.assertEqual(result.returncode, status, result.stdout + result.stderr)
         self.assertNotIn("Traceback", result.stderr)
         return result.stderr if status else result.stdout

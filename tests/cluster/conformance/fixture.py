@@ -9,8 +9,9 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from api_client import SLOWDOWN, read_events  # noqa: E402
-from cluster import ROOT, Cluster, wait_until  # noqa: E402
+from api_client import read_events  # noqa: E402
+from cluster import ROOT, Cluster  # noqa: E402
+from stopwatch import SLOWDOWN, Stopwatch, at_most, wait_until  # noqa: E402
 
 USER, ADMIN = "user-key-4f8a0e17c2", "admin-key-91b37de5aa"
 MARKER = "marker-7391"  # sent in prompts, stops and users; must never be logged
@@ -65,7 +66,7 @@ class ConformanceCluster(Cluster):
         self.api.get = lambda path: (lambda a: (a.status, a.data.decode()))(self.get(path))
 
     def connect(self, timeout=None):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=(timeout or 120) * SLOWDOWN)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=at_most(timeout or 120))
 
     def call(self, method, path, body=None, key=USER, headers=None):
         """body: bytes, or what becomes JSON."""
@@ -98,7 +99,7 @@ class ConformanceCluster(Cluster):
 
     def raw(self, data, until=b"\r\n\r\n", timeout=20):
         """Sends bytes and returns what comes back until the text or the end of the connection."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout * SLOWDOWN) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=at_most(timeout)) as connection:
             connection.sendall(data)
             received = b""
             while until not in received:

@@ -9,12 +9,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <future>
 #include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/stopwatch.h"
 
 namespace coppice::node {
 namespace {
@@ -58,11 +58,6 @@ class EnergyMeterTest : public ::testing::Test {
     EXPECT_TRUE(meter.ok()) << meter.status();
     return *std::move(meter);
   }
-  static bool Becomes(const std::function<bool()>& condition) {
-    for (int i = 0; i < 5000 && !condition(); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return condition();
-  }
 
   const std::shared_ptr<Script> script_ = std::make_shared<Script>();
   static const SteadyClock clock_;
@@ -74,7 +69,7 @@ TEST_F(EnergyMeterTest, ReadsAgainAndAgain) {
   EXPECT_EQ(meter->kind(), "script");
   EXPECT_EQ(meter->Counted(clock_.NowSeconds()), 0);
   script_->joules = 7;
-  EXPECT_TRUE(Becomes([&] { return meter->Counted(clock_.NowSeconds()) == 7; }));
+  EXPECT_TRUE(test::Eventually([&] { return meter->Counted(clock_.NowSeconds()) == 7; }));
   EXPECT_GE(*meter->Estimate(clock_.NowSeconds()), 7);
 }
 
@@ -91,7 +86,7 @@ TEST_F(EnergyMeterTest, ReadsRarelyUntilSomebodyAsks) {
   (*meter)->Counted(clock_.NowSeconds());  // a heartbeat is no reason
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_LE(script_->readings, readings + 3);  // each wait is twice as long as the one before
-  EXPECT_TRUE(Becomes([&] {
+  EXPECT_TRUE(test::Eventually([&] {
     (*meter)->Estimate(clock_.NowSeconds());
     return script_->readings > readings + 10;
   }));
@@ -105,7 +100,8 @@ TEST_F(EnergyMeterTest, SlowsDownInSteps) {
   const auto meter =
       SampledMeter::Start(options, std::make_unique<ScriptedSource>(script_), nullptr, &clock_);
   ASSERT_TRUE(meter.ok());
-  EXPECT_TRUE(Becomes([&] { return script_->readings > 5; }));  // after 2, 4, 8, 16 and 32 ms
+  EXPECT_TRUE(
+      test::Eventually([&] { return script_->readings > 5; }));  // after 2, 4, 8, 16 and 32 ms
 }
 
 // Nobody has asked yet, and the power is known all the same: what is used before the first request is
@@ -117,7 +113,7 @@ TEST_F(EnergyMeterTest, ReadsOftenAtFirst) {
   const auto meter =
       SampledMeter::Start(options, std::make_unique<ScriptedSource>(script_), nullptr, &clock_);
   ASSERT_TRUE(meter.ok());
-  EXPECT_TRUE(Becomes([&] { return script_->readings > 20; }));
+  EXPECT_TRUE(test::Eventually([&] { return script_->readings > 20; }));
 }
 
 TEST_F(EnergyMeterTest, WhoAsksEndsALongWait) {
@@ -127,7 +123,7 @@ TEST_F(EnergyMeterTest, WhoAsksEndsALongWait) {
   const auto meter =
       SampledMeter::Start(options, std::make_unique<ScriptedSource>(script_), nullptr, &clock_);
   ASSERT_TRUE(meter.ok());
-  EXPECT_TRUE(Becomes([&] {
+  EXPECT_TRUE(test::Eventually([&] {
     (*meter)->Estimate(clock_.NowSeconds());
     return script_->readings > 1;
   }));
@@ -140,7 +136,7 @@ TEST_F(EnergyMeterTest, SlowReadingsDoNotMakeTheOthersRare) {
   script_->is_slow = true;
   const int readings = script_->readings;
   // Becomes has no time for a second after each of the slow ones.
-  EXPECT_TRUE(Becomes([&] { return script_->readings > readings + 30; }));
+  EXPECT_TRUE(test::Eventually([&] { return script_->readings > readings + 30; }));
 }
 
 TEST_F(EnergyMeterTest, ASourceThatFailsAtOnceIsNoMeter) {
@@ -158,7 +154,7 @@ TEST_F(EnergyMeterTest, AFailureIsToldOnceAndEndsTheReadings) {
   {
     const auto meter = Start();
     script_->fails = true;
-    EXPECT_TRUE(Becomes([&] { return !meter->Estimate(clock_.NowSeconds()); }));
+    EXPECT_TRUE(test::Eventually([&] { return !meter->Estimate(clock_.NowSeconds()); }));
     EXPECT_FALSE(meter->Counted(clock_.NowSeconds()));
     const int readings = script_->readings;
     script_->fails = false;  // it does not come back
@@ -178,17 +174,20 @@ TEST_F(EnergyMeterTest, ASourceThatHangsHoldsUpNobody) {
   auto meter = Start();
   script_->hangs = true;
   const int readings = script_->readings;
-  ASSERT_TRUE(Becomes([&] { return script_->readings > readings; }));
+  ASSERT_TRUE(test::Eventually([&] { return script_->readings > readings; }));
   std::promise<void> done;
   std::thread asks([&] {
     meter->Estimate(clock_.NowSeconds());
     meter.reset();
     done.set_value();
   });
-  EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  std::future<void> ended = done.get_future();
+  EXPECT_TRUE(test::Eventually(
+      [&] { return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }));
   script_->hangs = false;
   asks.join();
-  EXPECT_TRUE(Becomes([&] { return script_.use_count() == 1; }));  // its thread has ended too
+  EXPECT_TRUE(
+      test::Eventually([&] { return script_.use_count() == 1; }));  // its thread has ended too
 }
 
 TEST_F(EnergyMeterTest, CountsOnlyWhileItHoldsTheClaim) {
@@ -199,12 +198,12 @@ TEST_F(EnergyMeterTest, CountsOnlyWhileItHoldsTheClaim) {
       Start(std::make_unique<EnergyClaim>(domain, EnergyClaim::Claimant::kDraftNode));
   script_->joules = 5;
   const int readings = script_->readings;
-  ASSERT_TRUE(Becomes([&] { return script_->readings > readings + 2; }));
+  ASSERT_TRUE(test::Eventually([&] { return script_->readings > readings + 2; }));
   EXPECT_FALSE(meter->Counted(clock_.NowSeconds()));
   leader.reset();
-  EXPECT_TRUE(Becomes([&] { return meter->Counted(clock_.NowSeconds()) == 0; }));
+  EXPECT_TRUE(test::Eventually([&] { return meter->Counted(clock_.NowSeconds()) == 0; }));
   script_->joules = 8;
-  EXPECT_TRUE(Becomes([&] { return meter->Counted(clock_.NowSeconds()) == 3; }));
+  EXPECT_TRUE(test::Eventually([&] { return meter->Counted(clock_.NowSeconds()) == 3; }));
 }
 
 }  // namespace
