@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe_model.h"
@@ -196,7 +197,7 @@ std::vector<TokenId> BpeTokenizer::EncodeChat(absl::string_view text,
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
                                                             const SpecialTokenSettings& settings) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostTableBytes));
   try {  // the JSON library throws if a field is missing or has the wrong type
     const Json json = Json::parse(text);
     auto tokenizer = BpeTokenizer::FromJson(json, settings);

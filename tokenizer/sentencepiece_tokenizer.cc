@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "tokenizer/bpe_merge.h"
 #include "tokenizer/bpe_model.h"
@@ -330,7 +331,7 @@ std::string SentencePieceTokenizer::TokenBytes(TokenId id, bool skip_special) co
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadSentencePieceTokenizer(
     const std::string& path, const SpecialTokenSettings& settings) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(path));
+  COPPICE_ASSIGN_OR_RETURN(const std::string bytes, ReadRegularFile(path, kMostTableBytes));
   Model model;
   if (!model.ParseFromString(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a SentencePiece model, got ",

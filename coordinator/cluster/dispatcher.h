@@ -91,7 +91,8 @@ class Dispatcher {
   std::vector<Running> RunningOn(const std::string& replica) const;
   void Move(const Running& running, bool tell_replica, const ApiError& if_shown);
   void NodeBack(const Node& node);
-  void TellGivenUp(const Node& node);
+  void TellToEnd(const Node& node);
+  void TellToRegister(const std::string& peer);
   void EndForsaken();
   std::string LostWhileAnswering(const std::string& replica) const;
   void BroadcastDraftNodes();

@@ -3,14 +3,14 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <sstream>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 
 namespace coppice::coordinator {
@@ -57,11 +57,8 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::string& user_file, const std::s
 }
 
 absl::Status ApiKeys::ReadFile(const std::string& path, bool admin) {
-  std::ifstream file(path);
-  if (!file) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": cannot read the keys: ", std::strerror(errno)));
-  }
+  COPPICE_ASSIGN_OR_RETURN(std::string text, ReadRegularFile(path, kMostSettingsBytes));
+  std::istringstream file(std::move(text));
   const size_t before = keys_.size();
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -82,7 +79,6 @@ absl::Status ApiKeys::ReadFile(const std::string& path, bool admin) {
     COPPICE_ASSIGN_OR_RETURN(const Digest digest, DigestOf(words[0]));
     keys_.push_back({digest, name, admin});
   }
-  if (file.bad()) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot read the keys"));
   if (keys_.size() == before)
     return absl::InvalidArgumentError(absl::StrCat(path, ": it has no key"));
   return absl::OkStatus();

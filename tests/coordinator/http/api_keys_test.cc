@@ -101,7 +101,7 @@ TEST_F(ApiKeysTest, BadFilesAreNamedWithLineAndWithoutTheKey) {
   EXPECT_THAT(LoadError("secret-key-0123456789 a\"b\n"), HasSubstr("users:1: a name is"));
   EXPECT_THAT(LoadError("secret-key-\xff-0123456789\n"), HasSubstr("printable"));
   EXPECT_THAT(std::string(ApiKeys::Load("/none", "").status().message()),
-              HasSubstr("/none: cannot read the keys: No such file"));
+              HasSubstr("/none: cannot be opened: No such file"));
 }
 
 }  // namespace
