@@ -167,7 +167,7 @@ void Dispatcher::Move(const Running& running, bool tell_replica, const ApiError&
     return End(request);
   }
   metrics_->Failover();
-  if (std::find(queue_.begin(), queue_.end(), request) == queue_.end()) queue_.push_front(request);
+  Enqueue(request, /*first=*/true);
 }
 
 void Dispatcher::MoveAway(const std::string& replica) {
@@ -202,7 +202,8 @@ std::string Dispatcher::LostWhileAnswering(const std::string& replica) const {
 void Dispatcher::EndForsaken() {
   if (!registry_->ReadyReplicas().empty()) return;
   const double lost_before_s = clock_->NowSeconds() - options_.failover_wait_s;
-  const std::deque<RequestPtr> waiting = queue_;
+  std::vector<RequestPtr> waiting;
+  queue_.ForEach([&](const Queue::Entry& entry) { waiting.push_back(entry.job); });
   for (const RequestPtr& request : waiting) {
     for (const Request::Sequence& sequence : request->sequences()) {
       if (sequence.lost_s < 0 || sequence.lost_s > lost_before_s) continue;

@@ -3,13 +3,16 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/regular_file.h"
 #include "base/status.h"
 
@@ -19,6 +22,8 @@ namespace {
 constexpr size_t kMinKey = 16;
 constexpr size_t kMaxName = 64;
 constexpr char kBearer[] = "Bearer ";
+constexpr char kWeight[] = "weight=";
+constexpr double kLeastWeight = 0.01, kMostWeight = 100;
 
 bool GoodName(absl::string_view name) {
   if (name.size() > kMaxName) return false;
@@ -62,13 +67,20 @@ absl::Status ApiKeys::ReadFile(const std::string& path, bool admin) {
   const size_t before = keys_.size();
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
-    const std::vector<absl::string_view> words =
+    std::vector<absl::string_view> words =
         absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
     if (words.empty() || words[0][0] == '#') continue;
     const auto bad = [&](absl::string_view what) {
       return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": ", what));
     };
-    if (words.size() > 2) return bad("a line is KEY or KEY NAME");
+    double weight = 1;
+    if (words.size() > 1 && absl::ConsumePrefix(&words.back(), kWeight)) {
+      if (!absl::SimpleAtod(words.back(), &weight) ||
+          !(weight >= kLeastWeight && weight <= kMostWeight))
+        return bad(absl::StrCat("weight is a number from ", kLeastWeight, " to ", kMostWeight));
+      words.pop_back();
+    }
+    if (words.size() > 2) return bad("a line is KEY, KEY NAME or KEY NAME weight=N");
     if (words[0].size() < kMinKey)
       return bad(absl::StrCat("a key has at least ", kMinKey, " characters"));
     if (!Printable(words[0])) return bad("a key has printable ASCII characters only");
@@ -77,7 +89,7 @@ absl::Status ApiKeys::ReadFile(const std::string& path, bool admin) {
                                  : absl::StrCat(admin ? "admin" : "user", "-line-", number);
     if (!GoodName(name)) return bad("a name is up to 64 of A-Z a-z 0-9 . _ -");
     COPPICE_ASSIGN_OR_RETURN(const Digest digest, DigestOf(words[0]));
-    keys_.push_back({digest, name, admin});
+    keys_.push_back({digest, name, admin, weight});
   }
   if (keys_.size() == before)
     return absl::InvalidArgumentError(absl::StrCat(path, ": it has no key"));
@@ -95,6 +107,14 @@ const ApiKeys::Key* ApiKeys::Find(absl::string_view key) const {
     if (same && (found == nullptr || known.admin)) found = &known;
   }
   return found;
+}
+
+double ApiKeys::WeightOf(absl::string_view name) const {
+  double most = 0;
+  for (const Key& key : keys_) {
+    if (key.name == name) most = std::max(most, key.weight);
+  }
+  return most > 0 ? most : 1;
 }
 
 std::optional<ApiError> ApiKeys::Check(const HttpRequest& request, Access access,

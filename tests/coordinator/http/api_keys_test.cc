@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/temp_dir.h"
 
 namespace coppice::coordinator {
@@ -91,6 +92,25 @@ TEST_F(ApiKeysTest, AKeyInBothFilesIsAnAdmins) {
   const ApiKeys keys = Load(std::string(kAdmin) + " low", std::string(kAdmin) + " high");
   EXPECT_EQ(Check(keys, std::string("Bearer ") + kAdmin, Access::kAdmin), "");
   EXPECT_EQ(caller_, "high");
+}
+
+TEST_F(ApiKeysTest, AKeyMayHaveAWeight) {
+  const ApiKeys keys = Load(
+      "key-of-alice-0001 alice weight=2.5\nkey-of-alice-0002 alice\nkey-of-bob-000003 bob\n"
+      "key-of-nobody-004 weight=4\n",
+      "");
+  EXPECT_EQ(Check(keys, "Bearer key-of-alice-0002", Access::kUser), "");
+  EXPECT_EQ(caller_, "alice");
+  EXPECT_EQ(keys.WeightOf("alice"), 2.5);
+  EXPECT_EQ(keys.WeightOf("bob"), 1);
+  EXPECT_EQ(keys.WeightOf("user-line-4"), 4);
+  EXPECT_EQ(keys.WeightOf("unknown"), 1);
+  for (const char* weight : {"0", "-1", "nan", "101", "x", ""}) {
+    EXPECT_THAT(LoadError(absl::StrCat(kUser, " alice weight=", weight)),
+                HasSubstr("users:1: weight is a number from 0.01 to 100"))
+        << weight;
+  }
+  EXPECT_THAT(LoadError(absl::StrCat(kUser, " weight=1 alice")), HasSubstr("users:1: a name is"));
 }
 
 TEST_F(ApiKeysTest, BadFilesAreNamedWithLineAndWithoutTheKey) {
