@@ -12,7 +12,7 @@ class Gate {
   void Pass() {
     std::unique_lock<std::mutex> lock(mutex_);
     ++arrived_;
-    opened_.wait_for(lock, std::chrono::seconds(40), [this] { return open_; });
+    opened_.wait_for(lock, std::chrono::minutes(10), [this] { return open_; });
   }
   void Open() {
     const std::lock_guard<std::mutex> lock(mutex_);
