@@ -1,7 +1,6 @@
 #include "worker/scheduler.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
@@ -37,13 +36,13 @@ bool Scheduler::Admit(Sequence* sequence) {
 
 bool Scheduler::AdmitInTurn(Sequence* sequence) {
   if (!Admit(sequence)) {
-    if (passed_over_ == 0) passed_over_ = sequence->id;
+    if (!passed_over_) passed_over_ = sequence->id;
     return false;
   }
   if (passed_over_ == sequence->id) {
-    passed_over_ = 0;
+    passed_over_.reset();
     passed_by_blocks_ = 0;
-  } else if (passed_over_ != 0) {
+  } else if (passed_over_) {
     passed_by_blocks_ += sequence->reserved_blocks;
   }
   return true;
@@ -54,12 +53,10 @@ std::vector<Sequence*> Scheduler::AdmitByTurns(absl::Span<Sequence* const> waiti
   const auto passed_over = std::find_if(
       waiting.begin(), waiting.end(), [this](const Sequence* s) { return s->id == passed_over_; });
   if (passed_over == waiting.end()) {  // there was none, or it has been cancelled
-    passed_over_ = 0;
+    passed_over_.reset();
     passed_by_blocks_ = 0;
   }
-  const auto all_wait = [this] {
-    return passed_over_ != 0 && passed_by_blocks_ >= options_.kv_blocks;
-  };
+  const auto all_wait = [this] { return passed_over_ && passed_by_blocks_ >= options_.kv_blocks; };
   if (all_wait() && !AdmitInTurn(*passed_over)) return admitted;
   const std::vector<ClientQueue> queues = ByClient(waiting);
   std::vector<size_t> tried(queues.size());

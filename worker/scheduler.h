@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,9 +63,9 @@ class Scheduler {
   SchedulerOptions options_;
   int64_t reserved_ = 0;
   int running_ = 0;
-  FairTurns turns_;               // by blocks
-  uint64_t passed_over_ = 0;      // the sequence that others pass; 0: none
-  int64_t passed_by_blocks_ = 0;  // what was admitted meanwhile
+  FairTurns turns_;                      // by blocks
+  std::optional<uint64_t> passed_over_;  // the sequence that others pass
+  int64_t passed_by_blocks_ = 0;         // what was admitted meanwhile
 };
 
 }  // namespace coppice::worker
