@@ -62,14 +62,20 @@ class Membership(unittest.TestCase):
             self.assertTrue(wait_until(lambda: self.ready(cluster, "draft_nodes") == {"draft-0", "draft-0-2"}))
             self.assertTrue(second.alive())
 
-    def test_a_node_that_was_forgotten_is_taken_back(self):
-        """Its connection has outlived its silence."""
-        with Cluster(drafts=1, coordinator_flags=("--forget_lost_after=0.1",)) as cluster:
-            node = cluster.process("draft-0").process.pid
-            os.kill(node, signal.SIGSTOP)
-            self.assertTrue(wait_until(lambda: self.draft_ids(cluster) == []))
-            os.kill(node, signal.SIGCONT)
+    def test_a_node_that_the_coordinator_does_not_know_is_taken_back(self):
+        """Another process has taken its name while it was stopped. Its connection has held."""
+        with Cluster(drafts=1) as cluster:
+            first = cluster.process("draft-0")
+            os.kill(first.process.pid, signal.SIGSTOP)
+            self.assertTrue(wait_until(lambda: not self.ready(cluster, "draft_nodes")))
+            second = cluster.start_draft("draft-0")
             self.assertTrue(wait_until(lambda: self.ready(cluster, "draft_nodes") == {"draft-0"}))
+            os.kill(first.process.pid, signal.SIGCONT)
+            self.assertTrue(wait_until(lambda: self.ready(cluster, "draft_nodes") == {"draft-0", "draft-0-2"}))
+            second.process.kill()
+            self.wanted = outcome(cluster.api.complete(BODY))
+            self.assertTrue(wait_until(lambda: self.ready(cluster, "draft_nodes") == {"draft-0-2"}))
+            self.assertTrue(wait_until(lambda: self.drafted(cluster) > 0))
 
     def test_nodes_come_back_to_a_coordinator_that_was_killed(self):
         """The answer to a repeated request is the same. Of a stream that was cut, what was sent is its beginning."""
@@ -108,9 +114,8 @@ class Membership(unittest.TestCase):
             ranks = [replica["ranks"] for replica in cluster.api.cluster()["replicas"]]
             self.assertEqual([(rank["node"], rank["pid"]) for rank in ranks[0]], [(rank["node"], rank["pid"]) for rank in ranks[1]])
             self.wanted = outcome(cluster.api.complete(BODY))
-            one = cluster.launched[-1]
-            one.process.terminate()
-            one.process.wait()
+            cluster.launched[-1].process.kill()  # unshare ignores other signals, and takes its program along
+            cluster.launched[-1].process.wait()
             self.assertTrue(wait_until(lambda: len(self.ready(cluster, "replicas")) == 1))
             for answer in cluster.api.complete_all([BODY] * 4):
                 self.assertEqual(outcome(answer), self.wanted)
