@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import signal
-import subprocess
 import tempfile
 import time
 import unittest
@@ -16,9 +15,6 @@ from model_folders import random_llama
 
 BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
             return_token_ids=True, speculative=dict(draft_width=8, draft_depth=4))
-
-
-FIRST_OF_ITS_NAMESPACE = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child"]
 
 
 class Membership(unittest.TestCase):
@@ -101,24 +97,6 @@ class Membership(unittest.TestCase):
             events = [json.loads(line.removeprefix(b"data: ")) for line in shown if line.startswith(b"data: {")]
             text = "".join(choice["text"] for event in events for choice in event["choices"])
             self.assertTrue(text and whole.startswith(text), (text, whole))
-
-    def test_two_workers_with_one_host_name_and_pid(self):
-        """As in containers on the network of their host, where each program is the first of its namespace."""
-        if subprocess.run([*FIRST_OF_ITS_NAMESPACE, "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("this machine permits no pid namespaces")
-        with Cluster(replicas=0, drafts=0) as cluster:
-            for _ in range(2):
-                cluster.launch("twin", FIRST_OF_ITS_NAMESPACE + cluster.program(
-                    "worker", f"--model={cluster.target}", "--dtype=f32", "--threads=1", f"--coordinator={cluster.control}"))
-            self.assertTrue(wait_until(lambda: len(self.ready(cluster, "replicas")) == 2))
-            ranks = [replica["ranks"] for replica in cluster.api.cluster()["replicas"]]
-            self.assertEqual([(rank["node"], rank["pid"]) for rank in ranks[0]], [(rank["node"], rank["pid"]) for rank in ranks[1]])
-            self.wanted = outcome(cluster.api.complete(BODY))
-            cluster.launched[-1].process.kill()  # unshare ignores other signals, and takes its program along
-            cluster.launched[-1].process.wait()
-            self.assertTrue(wait_until(lambda: len(self.ready(cluster, "replicas")) == 1))
-            for answer in cluster.api.complete_all([BODY] * 4):
-                self.assertEqual(outcome(answer), self.wanted)
 
     def test_a_draft_of_another_vocabulary_that_joins_first(self):
         with tempfile.TemporaryDirectory() as folder, Cluster(replicas=0, drafts=0) as cluster:
