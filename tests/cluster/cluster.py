@@ -262,7 +262,7 @@ class Cluster:
 
     def ready(self):
         try:
-            if self.api.get("/ready")[0] != 200:
+            if self.replicas > 0 and self.api.get("/ready")[0] != 200:
                 return False
             state = self.api.cluster()
         except OSError:

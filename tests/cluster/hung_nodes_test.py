@@ -217,11 +217,11 @@ class HungNodes(unittest.TestCase):
             wanted = outcome(cluster.api.complete(BODY))
             replica = cluster.process("replica-0")
             leader = replica.ranks()[0]
-            load = [Stream(cluster.api, HEAVY) for _ in range(7)]
+            load = [Stream(cluster.api, HEAVY) for _ in range(3)]
             load.append(Stream(cluster.api, LONG, on_first=lambda: os.kill(leader, signal.SIGSTOP)))
             self.assertTrue(self.state_is(cluster, "replica-0", "lost"))
             time.sleep(14)
-            load += [Stream(cluster.api, HEAVY) for _ in range(8)]
+            load += [Stream(cluster.api, HEAVY) for _ in range(4)]
             os.kill(leader, signal.SIGCONT)
             self.assertTrue(self.state_is(cluster, "replica-0", "ready"))
             for stream in load:

@@ -339,7 +339,7 @@ TEST_F(DispatcherTest, ARestartedReplicaTakesWhatItsPredecessorHad) {
   dispatcher_.Tick();
   Join("restarted", restarted);
   for (const auto& [peer, message] : sent_) EXPECT_NE(peer, "restarted");
-  for (clock_.now_s = 0.9; clock_.now_s < 1.7; clock_.now_s += 0.2) dispatcher_.Tick();
+  for (clock_.now_s = 0.9; clock_.now_s < 2; clock_.now_s += 0.2) dispatcher_.Tick();
   Join("restarted", restarted);
   ASSERT_EQ(Started("restarted").size(), 1);
   Finish("restarted", Started("restarted")[0]);
