@@ -1,10 +1,7 @@
 #include "base/flag_sources.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
@@ -15,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/config_file.h"
+#include "base/regular_file.h"
+#include "base/status.h"
 
 namespace coppice {
 namespace {
@@ -89,14 +88,7 @@ std::string VariableOf(absl::string_view flag) {
 
 absl::Status SetFlagsFromFile(const std::string& path, const std::string& section,
                               const std::vector<std::string>& names) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": cannot read the configuration: ", std::strerror(errno)));
-  }
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad())
-    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot read the configuration"));
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
   std::vector<ConfigError> errors;
   for (const ConfigField& field : ParseConfig(text, &errors)) {
     const std::string where = absl::StrCat(path, ":", field.line, ":", field.column);

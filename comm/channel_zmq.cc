@@ -17,6 +17,8 @@ namespace {
 
 using google::protobuf::MessageLite;
 
+constexpr int kSilence_s = 10;  // of a host, after which a connection to it is closed
+
 // ZeroMQ closes a connection if a frame is larger than this. Smaller oversized frames are read,
 // counted and dropped.
 size_t HardLimit(const ChannelOptions& options) {
@@ -29,8 +31,13 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   socket->SetOption(ZMQ_SNDHWM, options.send_high_water);
   socket->SetOption(ZMQ_RCVHWM, options.send_high_water);
   socket->SetOption(ZMQ_LINGER, options.linger_ms);
-  socket->SetOption(ZMQ_HEARTBEAT_IVL, 2000);  // notices half-open connections
-  socket->SetOption(ZMQ_HEARTBEAT_TIMEOUT, 10000);
+  // Half-open connections are noticed by the kernels of both hosts. ZeroMQ's own heartbeats would
+  // also close the connection to a process that is stopped, and lose what is on its way to it.
+  socket->SetOption(ZMQ_TCP_KEEPALIVE, 1);
+  socket->SetOption(ZMQ_TCP_KEEPALIVE_IDLE, kSilence_s / 2);
+  socket->SetOption(ZMQ_TCP_KEEPALIVE_INTVL, 1);
+  socket->SetOption(ZMQ_TCP_KEEPALIVE_CNT, kSilence_s / 2);
+  socket->SetOption(ZMQ_TCP_MAXRT, 1000 * kSilence_s);  // the same for what is not acknowledged
   if (options.key != nullptr) {
     socket->SetOption(ZMQ_HANDSHAKE_IVL, static_cast<int>(1000 * options.handshake_deadline_s));
   }

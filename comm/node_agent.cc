@@ -130,9 +130,7 @@ class ZmqNodeAgent final : public NodeAgent {
                        " did not acknowledge within ", options_.register_deadline_s, " s"));
     }
     if (!first_ack_->accepted()) {
-      return absl::FailedPreconditionError(absl::StrCat(Name(), ": the coordinator at ",
-                                                        options_.coordinator,
-                                                        " refused: ", first_ack_->reason()));
+      return Refusal(first_ack_->reason());
     }
     return absl::OkStatus();
   }
@@ -166,6 +164,11 @@ class ZmqNodeAgent final : public NodeAgent {
 
  private:
   std::string Name() const { return absl::StrCat("node ", options_.registration.node_id()); }
+
+  absl::Status Refusal(const std::string& reason) const {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Name(), ": the coordinator at ", options_.coordinator, " refused: ", reason));
+  }
 
   absl::Status Connect() {
     ChannelOptions channel_options = options_.channel;
@@ -270,6 +273,7 @@ class ZmqNodeAgent final : public NodeAgent {
       if (options_.on_given_up) options_.on_given_up(received_.given_up().reason());
       return;
     }
+    if (received_.has_register_again()) return RegisterSoon();
     const bool ack = received_.has_register_ack();
     if (ack && !OnRegisterAck(registration)) return;
     {
@@ -278,6 +282,14 @@ class ZmqNodeAgent final : public NodeAgent {
       any_incoming_.store(true, std::memory_order_release);
       to_owner_->Notify();
     }
+  }
+
+  // At most once a second. The coordinator answers every heartbeat that was on its way.
+  void RegisterSoon() {
+    if (!registered_) return;
+    spdlog::warn("{}: the coordinator does not know it", Name());
+    registered_ = false;
+    next_register_ = std::min(next_register_, Now() + Seconds(kRegisterAgainS));
   }
 
   // Returns true if the owner must see the message: an acceptance lists the draft nodes.
@@ -290,7 +302,9 @@ class ZmqNodeAgent final : public NodeAgent {
       next_beat_ = Now();
       if (!ack.node_id().empty()) registration->set_node_id(ack.node_id());
     } else {
-      if (!first) spdlog::warn("{}: the coordinator refused: {}", Name(), ack.reason());
+      const absl::Status refusal = Refusal(ack.reason());
+      if (registered_ && options_.on_refused) options_.on_refused(refusal);
+      if (!first) spdlog::warn("{}", std::string(refusal.message()));
       registered_ = false;
       next_register_ = Now() + Seconds(kRegisterAgainS);
     }

@@ -1,6 +1,6 @@
 // A node's link to the coordinator, on its own thread. Registers, sends heartbeats with the step
-// count, passes messages on, and registers again when the coordinator comes back. Used by worker
-// leaders and draft nodes.
+// count, passes messages on, and registers again when the coordinator comes back or does not know
+// the node. Used by worker leaders and draft nodes.
 #pragma once
 
 #include <atomic>
@@ -35,6 +35,9 @@ struct NodeAgentOptions {
   // step. Runs on the agent's thread, since the owner's may hang; it should end the process. Empty:
   // nothing happens.
   std::function<void(const std::string& reason)> on_given_up;
+  // Called when the coordinator takes its acceptance back, because the node does not fit the target
+  // that has come since. As on_given_up.
+  std::function<void(const absl::Status& refusal)> on_refused;
 };
 
 class NodeAgent {

@@ -20,7 +20,7 @@
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/operations.h"
 #include "coordinator/http/api_keys.h"
-#include "coordinator/http/body_readers.h"
+#include "coordinator/http/background_jobs.h"
 #include "coordinator/http/rate_limiter.h"
 #include "coordinator/routes.h"
 #include "tokenizer/vocabulary.h"
@@ -48,6 +48,7 @@ RegistryOptions ForRegistry(const CoordinatorOptions& options,
 DispatcherOptions ForDispatcher(const CoordinatorOptions& options) {
   DispatcherOptions dispatcher;
   dispatcher.max_queue = options.max_queue;
+  dispatcher.max_queue_per_client = options.max_queue_per_client;
   dispatcher.max_model_len = options.max_model_len;
   dispatcher.limits = options.limits;
   dispatcher.log_requests = options.log_requests;
@@ -143,7 +144,7 @@ class CoordinatorImpl : public Coordinator {
     context.metrics = &metrics_;
     context.keys = &keys_;
     context.rate = &rate_;
-    context.readers = &readers_;
+    context.jobs = &jobs_;
     context.metrics_require_key = options_.metrics_require_key;
     return context;
   }
@@ -197,7 +198,7 @@ class CoordinatorImpl : public Coordinator {
   void AdvanceDrain() {
     const double now = clock_.NowSeconds();
     if (farewell_end_s_ == 0) {
-      if (!dispatcher_.idle() && now < drain_end_s_) return;
+      if (!(dispatcher_.idle() && jobs_.idle()) && now < drain_end_s_) return;
       dispatcher_.FailAll({503, "draining", "the server is shutting down", "", 5});
       dispatcher_.StopNodes("the coordinator is shutting down");
       http_->StopAccepting();
@@ -227,7 +228,7 @@ class CoordinatorImpl : public Coordinator {
   RateLimiter rate_;
   Routes routes_;
   asio::io_context io_{1};
-  BodyReaders readers_{&io_};
+  BackgroundJobs jobs_{&io_};
   asio::steady_timer tick_;
   asio::signal_set signals_;
   std::unique_ptr<HttpServer> http_;

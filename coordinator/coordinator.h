@@ -26,7 +26,7 @@ struct CoordinatorOptions {
   HttpOptions http;
   ApiLimits limits;
 
-  // Files of keys, a line `KEY [NAME]` for each: of users, and of admins, who are users too. Empty:
+  // Files of keys, a line `KEY [NAME] [weight=N]` for each: of users, and of admins, who are users too. Empty:
   // users need no key; admins are the clients on this host.
   std::string api_keys_file, admin_keys_file;
 
@@ -43,9 +43,13 @@ struct CoordinatorOptions {
   // keep single requests from reserving much KV.
   int max_model_len = 0;
 
-  // Requests that may wait for a replica. One more is refused with `queue_full`. Raise it when
-  // clients would rather wait than retry.
+  // Requests that may wait for a replica. One more is refused with `queue_full`, or takes the place of
+  // another if its client has fewer waiting. Raise it when clients would rather wait than retry.
   int max_queue = 256;
+
+  // Of them, those of one client: of a key, or of an address without a key. 0: as many as there are
+  // places. Set it to tell clients early that they send too much.
+  int max_queue_per_client = 0;
 
   // Seconds that running requests get after SIGTERM. Then the process ends without them.
   double drain_timeout_s = 30;

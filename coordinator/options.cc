@@ -25,6 +25,8 @@ ABSL_FLAG(
 ABSL_FLAG(int, max_model_len, 0,
           "tokens of prompt and completion together, at most; 0 = the model's own limit");
 ABSL_FLAG(int, max_queue, 256, "requests that may wait for a replica");
+ABSL_FLAG(int, max_queue_per_client, 0,
+          "of them, those of one client (a key, or an address without one); 0 = max_queue");
 ABSL_FLAG(int, max_connections, 10000, "open HTTP connections, at most");
 ABSL_FLAG(int64_t, max_body_bytes, 4 << 20, "bytes of a request body, at most");
 ABSL_FLAG(int, max_header_bytes, 16 << 10, "bytes of a request head, at most");
@@ -35,8 +37,9 @@ ABSL_FLAG(int, max_draft_depth, 16, "largest draft_depth of a request: draft lay
 ABSL_FLAG(int, default_max_tokens, 256, "max_tokens of a request that gives none");
 ABSL_FLAG(double, default_timeout, 600, "deadline in seconds of a request that gives none");
 ABSL_FLAG(double, max_timeout, 3600, "longest deadline in seconds that a request may ask for");
-ABSL_FLAG(std::string, api_keys_file, "",
-          "file with the keys of users, KEY [NAME] in each line; default: users need no key");
+ABSL_FLAG(
+    std::string, api_keys_file, "",
+    "file with the keys of users, KEY [NAME] [weight=N] in each line; default: users need no key");
 ABSL_FLAG(std::string, admin_keys_file, "",
           "file with the keys of admins; default: clients on this host are admins");
 ABSL_FLAG(std::string, tls_cert_file, "", "certificate chain in PEM; default: plain HTTP");
@@ -160,7 +163,8 @@ ProgramUsage FlagUsage() {
          "default_timeout", "max_timeout", "unknown_fields"}},
        {"Cluster",
         {"control_listen", "cluster_key_file", "heartbeat_interval", "stuck_after",
-         "forget_lost_after", "failover_wait", "max_queue", "drain_timeout"}}}};
+         "forget_lost_after", "failover_wait", "max_queue", "max_queue_per_client",
+         "drain_timeout"}}}};
   usage.section = "coordinator";
   return usage;
 }
@@ -181,6 +185,8 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
   coordinator.max_model_len =
       check.InRange("max_model_len", absl::GetFlag(FLAGS_max_model_len), 0, 1 << 24);
   coordinator.max_queue = check.InRange("max_queue", absl::GetFlag(FLAGS_max_queue), 1, 1 << 20);
+  coordinator.max_queue_per_client =
+      check.InRange("max_queue_per_client", absl::GetFlag(FLAGS_max_queue_per_client), 0, 1 << 20);
   coordinator.api_keys_file = absl::GetFlag(FLAGS_api_keys_file);
   coordinator.admin_keys_file = absl::GetFlag(FLAGS_admin_keys_file);
   coordinator.metrics_require_key = absl::GetFlag(FLAGS_metrics_require_key);

@@ -1,5 +1,6 @@
 #include "coordinator/routes.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -20,6 +21,9 @@ namespace {
 // Bytes of a body that is read by another thread, as one is that may have a format: it takes up to a
 // second to read, however short it is. See docs/decisions.md.
 constexpr size_t kLargeBody = 16 << 10;
+
+// Reading a format takes as long as so many bytes of text, or longer.
+constexpr size_t kFormatBytes = 64 << 10;
 
 // No type, application/json, or another application type whose name ends in json, such as
 // application/problem+json.
@@ -171,12 +175,14 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
   reading->api.max_model_len = LenOf(context_.registry->ReadyReplicas());
   reading->endpoint = endpoint;
   reading->request = std::move(request);
+  reading->client = ClientOf(reading->request);
   reading->shown_model_len = ShownLen();
   reading->arrival_s = context_.clock->NowSeconds();
   reading->now_unix = UnixNow();
   reading->exchange = std::move(exchange);
   const std::string& body = reading->request.body;
-  if (body.size() < kLargeBody && !(reading->completes() && MayHaveFormat(body))) {
+  const bool format = reading->completes() && MayHaveFormat(body);
+  if (body.size() < kLargeBody && !format) {
     Read(reading.get());
     return Finish(reading.get(), /*admitted=*/false);
   }
@@ -185,7 +191,8 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
   reading->exchange->OnDisconnect([this, weak = std::weak_ptr<Reading>(reading)] {
     if (const std::shared_ptr<Reading> alive = weak.lock()) Gone(alive.get());
   });
-  context_.readers->Post(
+  const uint64_t job = context_.jobs->Post(
+      reading->client, std::max(body.size(), format ? kFormatBytes : 0),
       [reading] {
         if (!reading->abandoned) Read(reading.get());
       },
@@ -193,11 +200,12 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
         context_.dispatcher->EndReading(reading);
         if (!reading->abandoned) Finish(reading.get(), /*admitted=*/true);
       });
+  reading->skip = [this, job] { context_.jobs->Skip(job); };
 }
 
 // What it asked for may not be known yet, so its log line has defaults.
 void Routes::Gone(Reading* reading) {
-  if (reading->abandoned.exchange(true) || !reading->completes()) return;
+  if (!reading->Abandon() || !reading->completes()) return;
   GenerateRequest unread;
   unread.chat = reading->endpoint == EndpointId::kChat;
   context_.dispatcher->Disconnected(MakeRequest(std::move(unread), *reading));
@@ -211,14 +219,24 @@ void Routes::Refuse(const Reading& reading, const ApiError& error) {
   reading.exchange->Reply(ErrorReply(error));
 }
 
+// Those without keys take turns by their addresses.
+Client Routes::ClientOf(const HttpRequest& request) const {
+  if (request.caller.empty()) return {request.address};
+  return {request.caller, context_.keys->WeightOf(request.caller)};
+}
+
 std::shared_ptr<Request> Routes::MakeRequest(GenerateRequest generate,
                                              const Reading& reading) const {
   const HttpRequest& request = reading.request;
-  const Request::Origin origin{
-      request.request_id, request.caller,   context_.api.model_name,
-      reading.arrival_s,  reading.now_unix, context_.dispatcher->options().timelines > 0};
+  const Request::Origin origin{request.request_id,
+                               request.caller,
+                               reading.client,
+                               context_.api.model_name,
+                               reading.arrival_s,
+                               reading.now_unix,
+                               context_.dispatcher->options().timelines > 0};
   return std::make_shared<Request>(std::move(generate), origin, context_.api.tokenizer,
-                                   reading.exchange);
+                                   reading.exchange, context_.jobs);
 }
 
 void Routes::Finish(Reading* reading, bool admitted) {

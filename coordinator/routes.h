@@ -13,7 +13,7 @@
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/operations.h"
 #include "coordinator/http/api_keys.h"
-#include "coordinator/http/body_readers.h"
+#include "coordinator/http/background_jobs.h"
 #include "coordinator/http/http.h"
 #include "coordinator/http/rate_limiter.h"
 
@@ -30,7 +30,7 @@ struct RoutesContext {
   Metrics* metrics = nullptr;
   const ApiKeys* keys = nullptr;
   RateLimiter* rate = nullptr;
-  BodyReaders* readers = nullptr;
+  BackgroundJobs* jobs = nullptr;
   bool metrics_require_key = false;
 };
 
@@ -47,11 +47,12 @@ class Routes : public HttpApp {
  private:
   std::optional<ApiError> CheckRate(const Endpoint& endpoint, const HttpRequest& request);
   HttpReply Answer(const Endpoint& endpoint, const HttpRequest& request);
-  // A request whose body may take long to read: here, or by the readers and then Finish.
+  // A request whose body may take long to read: here, or in the background and then Finish.
   void ReadBody(EndpointId endpoint, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   void Gone(Reading* reading);  // its client has gone
   void Finish(Reading* reading, bool admitted);
   void Refuse(const Reading& reading, const ApiError& error);
+  Client ClientOf(const HttpRequest& request) const;
   std::shared_ptr<Request> MakeRequest(GenerateRequest generate, const Reading& reading) const;
   ModelCard Card() const;
   HttpReply Models() const;

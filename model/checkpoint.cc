@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "kernels/element.h"
 #include "model/fingerprint.h"
@@ -69,7 +70,7 @@ absl::Status Checkpoint::AddFile(const std::string& path, std::map<std::string, 
 }
 
 absl::Status Checkpoint::AddShards(const std::string& index_path) {
-  COPPICE_ASSIGN_OR_RETURN(const JsonFile index, JsonFile::ReadFile(index_path));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFile index, JsonFile::ReadFile(index_path, kMostTableBytes));
   COPPICE_ASSIGN_OR_RETURN(const JsonFile map, index.Object("weight_map"));
   std::map<std::string, std::map<std::string, Tensor>> shards;  // file name -> its tensors
   for (const std::string& name : map.names()) {
@@ -200,7 +201,8 @@ std::vector<std::string> Checkpoint::UnusedNames() const {
 
 absl::StatusOr<uint64_t> Checkpoint::ComputeFingerprint() const {
   Fingerprint fingerprint;
-  COPPICE_ASSIGN_OR_RETURN(const std::string config, ReadTextFile(dir_ + "/config.json"));
+  COPPICE_ASSIGN_OR_RETURN(const std::string config,
+                           ReadRegularFile(dir_ + "/config.json", kMostSettingsBytes));
   fingerprint.Add(config);
   for (const auto& [name, tensor] : tensors_) {  // sorted by name, whatever the shards
     const TensorInfo& info = tensor.info;

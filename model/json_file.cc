@@ -1,14 +1,11 @@
 #include "model/json_file.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -38,22 +35,11 @@ bool IsIntegerIn(const Json& value, int64_t low, int64_t high) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (in.bad() || text.fail())
-    return absl::UnavailableError(absl::StrCat(path, ": cannot be read"));
-  return std::move(text).str();
-}
-
 JsonFile::JsonFile(std::string path, std::string prefix, std::shared_ptr<const Json> object)
     : path_(std::move(path)), prefix_(std::move(prefix)), object_(std::move(object)) {}
 
-absl::StatusOr<JsonFile> JsonFile::ReadFile(const std::string& path) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+absl::StatusOr<JsonFile> JsonFile::ReadFile(const std::string& path, uint64_t most_bytes) {
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, most_bytes));
   return Parse(path, text);
 }
 

@@ -14,13 +14,10 @@
 
 namespace coppice::model {
 
-// The whole file. NotFound or Unavailable names the path and the reason.
-absl::StatusOr<std::string> ReadTextFile(const std::string& path);
-
 class JsonFile {
  public:
-  // InvalidArgument: not JSON, or not an object.
-  static absl::StatusOr<JsonFile> ReadFile(const std::string& path);
+  // InvalidArgument: not JSON, or not an object. Errors of ReadRegularFile.
+  static absl::StatusOr<JsonFile> ReadFile(const std::string& path, uint64_t most_bytes);
   static absl::StatusOr<JsonFile> Parse(const std::string& path, const std::string& text);
 
   // A field that is null counts as absent everywhere.

@@ -1,6 +1,5 @@
 #include "model/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,20 +11,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/regular_file.h"
+#include "base/status.h"
 
 namespace coppice::model {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   MappedFile file;
   file.path_ = path;
-  file.descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file.descriptor_ < 0) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));
-  }
+  // Of any size: pages are read when touched.
+  COPPICE_ASSIGN_OR_RETURN(file.descriptor_, OpenRegularFile(path, INT64_MAX));
   struct stat info;
-  if (fstat(file.descriptor_, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  }
+  if (fstat(file.descriptor_, &info) != 0)
+    return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
   if (info.st_size == 0)
     return absl::InvalidArgumentError(absl::StrCat(path, ": the file is empty"));
   const size_t size = static_cast<size_t>(info.st_size);

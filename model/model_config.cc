@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "model/json_file.h"
 
@@ -202,7 +203,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
                   ": a GGUF file is not read; deploy/models.sh convert FILE makes a folder of it")
             : absl::StrCat(dir, ": no such folder, expected a Hugging Face model folder"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const JsonFile json, JsonFile::ReadFile(dir + "/config.json"));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFile json,
+                           JsonFile::ReadFile(dir + "/config.json", kMostSettingsBytes));
   ModelConfig config;
   COPPICE_ASSIGN_OR_RETURN(const Family* family, ReadFamily(json));
   COPPICE_ASSIGN_OR_RETURN(config.model_type, json.StringOr("model_type", ""));
@@ -214,7 +216,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   COPPICE_RETURN_IF_ERROR(JoinSpecialIds(json, &config));
   const std::string generation = dir + "/generation_config.json";
   if (std::filesystem::exists(generation, error)) {
-    COPPICE_ASSIGN_OR_RETURN(const JsonFile more, JsonFile::ReadFile(generation));
+    COPPICE_ASSIGN_OR_RETURN(const JsonFile more,
+                             JsonFile::ReadFile(generation, kMostSettingsBytes));
     COPPICE_RETURN_IF_ERROR(JoinSpecialIds(more, &config));
   }
   return config;

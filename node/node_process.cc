@@ -1,5 +1,6 @@
 #include "node/node_process.h"
 
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "base/first_cause.h"
 #include "base/flag_sources.h"
 #include "base/program.h"
@@ -53,9 +55,19 @@ namespace {
 
 constexpr double kAnyGap_s = 3600;  // counts every gap: the agent's thread looked one beat ago
 
-// A deadline has passed: which ranks may be the reason.
 constexpr int kBadFlags = 2;  // exit status
 
+// Of this process alone, among all of the cluster. Never 0.
+uint64_t ProcessId() {
+  static const uint64_t id = [] {
+    uint64_t random = 0;
+    while (random == 0) COPPICE_CHECK(getrandom(&random, sizeof(random), 0) == sizeof(random));
+    return random;
+  }();
+  return id;
+}
+
+// A deadline has passed: which ranks may be the reason.
 absl::Status NameStoppedRanks(const absl::Status& status) {
   const std::string stopped = comm::StoppedRanks();
   if (!absl::IsDeadlineExceeded(status) || stopped.empty()) return status;
@@ -177,6 +189,7 @@ proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
   registration.set_kv_block_size(kBlockSize);
   registration.set_backend(runner.backend_description());
   registration.set_version(kVersion);
+  registration.set_process_id(ProcessId());
   return registration;
 }
 
@@ -186,10 +199,14 @@ absl::StatusOr<std::unique_ptr<comm::NodeAgent>> JoinCluster(const std::string& 
                                                              model::ModelRunner* runner) {
   comm::NodeAgentOptions options;
   options.steps = runner->step_clock();
-  options.on_given_up = [steps = runner->step_clock(), role = registration.role(),
+  const char* program =
+      registration.role() == proto::WORKER_LEADER ? "coppice-worker" : "coppice-draft";
+  options.on_given_up = [program, steps = runner->step_clock(),
                          id = registration.node_id()](const std::string& reason) {
-    const char* program = role == proto::WORKER_LEADER ? "coppice-worker" : "coppice-draft";
     std::_Exit(FailProgram(program, GivenUp(id, reason, steps->Look(kAnyGap_s))));
+  };
+  options.on_refused = [program](const absl::Status& refusal) {
+    std::_Exit(FailProgram(program, refusal));
   };
   options.coordinator = coordinator;
   options.channel = channel;

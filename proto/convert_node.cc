@@ -47,6 +47,9 @@ absl::Status CheckRegistration(const proto::Register& registration) {
   const bool worker = registration.role() == proto::WORKER_LEADER;
   if (!worker && registration.role() != proto::DRAFT_NODE) return Bad("role", "names no role");
   COPPICE_RETURN_IF_ERROR(CheckName("node_id", registration.node_id()));
+  if (registration.process_id() == 0) {
+    return Bad("process_id", "is missing; nodes and coordinator need the same version of Coppice");
+  }
   COPPICE_RETURN_IF_ERROR(CheckName("draft_endpoint", registration.draft_endpoint()));
   const absl::string_view endpoint = registration.draft_endpoint();
   if (!worker && !absl::StartsWith(endpoint, "direct://") &&

@@ -131,13 +131,23 @@ TokenId BpeModel::Find(absl::string_view token) const {
   return it == id_of_.end() ? -1 : it->second;
 }
 
-size_t BpeModel::LongestToken(bool byte_level) const {
+bool BpeModel::HasCharacter(char c, bool byte_level) const {
+  const absl::string_view text(&c, 1);
+  if (byte_level) return Find(BytesToByteLevel(text)) >= 0;
+  return Find(text) >= 0 || (byte_fallback_ && byte_id_[static_cast<uint8_t>(c)] >= 0);
+}
+
+bool BpeModel::HasEveryByte(bool byte_level) const {
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);
     const bool has_token = byte_level ? Find(BytesToByteLevel(absl::string_view(&text, 1))) >= 0
                                       : byte_fallback_ && byte_id_[byte] >= 0;
-    if (!has_token) return 0;
+    if (!has_token) return false;
   }
+  return true;
+}
+
+size_t BpeModel::LongestToken(bool byte_level) const {
   // A merged token is spelled like the tokens that it is made of, one after the other.
   size_t longest = 0;
   for (const std::string& token : tokens_) {

@@ -28,10 +28,12 @@ class BpeModel {
   const std::vector<std::string>& tokens() const { return tokens_; }
   TokenId Find(absl::string_view token) const;  // -1 = none
   bool byte_fallback() const { return byte_fallback_; }
-  // What one token stands for at most: bytes of a word or, if words are written in the byte alphabet,
-  // characters, each of which is a byte of the text. 0: there is no limit, since a character may get
-  // no token, or many of them one.
+  // What one token but the unknown one stands for at most: bytes of a word or, if words are written in
+  // the byte alphabet, characters, each of which is a byte of the text.
   size_t LongestToken(bool byte_level) const;
+  // Whether an ASCII character always gets a token that stands for it, and whether every byte does.
+  bool HasCharacter(char c, bool byte_level) const;
+  bool HasEveryByte(bool byte_level) const;
 
   // word: valid UTF-8. A character that is not in the vocabulary becomes its byte tokens. If there
   // are none, it becomes the unknown token (one for a whole run, with fuse_unk), or nothing if

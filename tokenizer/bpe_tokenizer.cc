@@ -4,12 +4,15 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pretokenizer.h"
+#include "tokenizer/token_bound.h"
 #include "tokenizer/token_decoder.h"
 #include "tokenizer/utf8.h"
 
@@ -32,9 +35,7 @@ class BpeTokenizer : public Tokenizer {
   }
   std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                   bool add_special_tokens) const override;
-  size_t FewestTokens(size_t bytes) const override {
-    return longest_ == 0 ? 0 : (bytes + longest_ - 1) / longest_;
-  }
+  size_t FewestTokens(absl::string_view text) const override { return bound_.Fewest(text); }
   std::vector<size_t> FindSpecial(absl::string_view text) const override {
     return added_.FindSpecial(text);
   }
@@ -46,7 +47,7 @@ class BpeTokenizer : public Tokenizer {
 
  private:
   absl::Status ReadComponents(const Json& json);
-  size_t LongestToken() const;
+  TokenBound MakeBound() const;
   absl::Status FillBytes(const TokenDecoder& decoder);
   absl::Status SetSpecialTokens(const SpecialTokenSettings& settings);
   TokenId Find(absl::string_view token) const;
@@ -63,7 +64,7 @@ class BpeTokenizer : public Tokenizer {
   TokenId bos_id_ = -1;
   std::vector<TokenId> eos_ids_;
   int leading_spaces_dropped_ = 0;
-  size_t longest_ = 0;  // bytes of a text that a token stands for, at most; 0 = there is no limit
+  TokenBound bound_;
 };
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> BpeTokenizer::FromJson(
@@ -84,18 +85,29 @@ absl::Status BpeTokenizer::ReadComponents(const Json& json) {
   COPPICE_ASSIGN_OR_RETURN(const TokenDecoder decoder,
                            TokenDecoder::FromJson(component("decoder")));
   leading_spaces_dropped_ = decoder.leading_spaces_dropped();
-  longest_ = LongestToken();
+  bound_ = MakeBound();
   return FillBytes(decoder);
 }
 
-size_t BpeTokenizer::LongestToken() const {
-  size_t longest = model_.LongestToken(pre_tokenizer_.byte_level());
-  if (longest == 0 || !pre_tokenizer_.keeps_all()) return 0;
+TokenBound BpeTokenizer::MakeBound() const {
+  const bool byte_level = pre_tokenizer_.byte_level();
+  size_t longest = model_.LongestToken(byte_level);
+  bool strips = false;  // an added token takes any amount of white space
   for (const AddedToken& token : added_.tokens()) {
-    if (token.strip_left || token.strip_right) return 0;  // it takes any amount of white space
+    strips = strips || token.strip_left || token.strip_right;
     longest = std::max(longest, token.text.size());
   }
-  return longest * normalizer_.MostShrinking();
+  TokenBound bound;
+  if (model_.HasEveryByte(byte_level) && pre_tokenizer_.keeps_all() && !strips)
+    bound.of_all = longest * normalizer_.MostShrinking();
+  bound.of_kept = longest;
+  for (int c = 0; c < 128; ++c) {
+    bound.kept[c] = model_.HasCharacter(static_cast<char>(c), byte_level) &&
+                    normalizer_.Keeps(static_cast<char>(c)) &&
+                    pre_tokenizer_.Keeps(static_cast<char>(c)) &&
+                    !(strips && absl::ascii_isspace(c));
+  }
+  return bound;
 }
 
 absl::Status BpeTokenizer::FillBytes(const TokenDecoder& decoder) {
@@ -196,7 +208,7 @@ std::vector<TokenId> BpeTokenizer::EncodeChat(absl::string_view text,
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
                                                             const SpecialTokenSettings& settings) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostTableBytes));
   try {  // the JSON library throws if a field is missing or has the wrong type
     const Json json = Json::parse(text);
     auto tokenizer = BpeTokenizer::FromJson(json, settings);

@@ -1,13 +1,11 @@
 #include "tokenizer/model_folder.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "absl/strings/str_cat.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 
 namespace coppice::tokenizer {
@@ -19,7 +17,7 @@ using Json = nlohmann::json;
 absl::StatusOr<Json> ReadOptionalObject(const std::string& dir, const std::string& name) {
   const std::string path = dir + "/" + name;
   if (!FileExists(path)) return Json::object();
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));
@@ -68,20 +66,6 @@ std::optional<bool> OptionalBool(const Json& json, const char* key) {
 bool FileExists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
-}
-
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    return absl::NotFoundError(absl::StrCat(path, ": expected a file, found a folder"));
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return absl::UnavailableError(absl::StrCat(path, ": cannot read"));
-  return std::move(text).str();
 }
 
 absl::StatusOr<SpecialTokenSettings> ReadSpecialTokenSettings(const std::string& dir) {

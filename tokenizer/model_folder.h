@@ -25,7 +25,5 @@ struct SpecialTokenSettings {
 absl::StatusOr<SpecialTokenSettings> ReadSpecialTokenSettings(const std::string& dir);
 
 bool FileExists(const std::string& path);
-// NotFound or Unavailable with the path and the system's reason.
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 
 }  // namespace coppice::tokenizer

@@ -55,8 +55,13 @@ absl::Status Normalizer::AddSteps(const Json& json, int depth) {
     COPPICE_ASSIGN_OR_RETURN(Regex regex, CompileJsonPattern(json.at("pattern")));
     std::string content = json.at("content").get<std::string>();
     if (MayShorten(json["pattern"], content)) most_shrinking_ = 0;
+    ForgetKept(json["pattern"]);
     steps_.push_back(ReplaceStep{std::move(regex), std::move(content)});
   } else if (type == "NFC") {
+    // What an earlier replacement has put after a character may join it.
+    for (const Step& step : steps_) {
+      if (std::holds_alternative<ReplaceStep>(step)) kept_.reset();
+    }
     steps_.push_back(NfcStep{});
     most_shrinking_ *= kNfcShrinking;
   } else {
@@ -65,6 +70,17 @@ absl::Status Normalizer::AddSteps(const Json& json, int depth) {
                      " is not supported, expected Sequence, Prepend, Replace or NFC"));
   }
   return absl::OkStatus();
+}
+
+// The characters that the pattern may match. A regular expression may match any.
+void Normalizer::ForgetKept(const Json& pattern) {
+  if (!pattern.contains("String")) {
+    kept_.reset();
+    return;
+  }
+  for (const char c : pattern["String"].get_ref<const std::string&>()) {
+    if (static_cast<uint8_t>(c) < 0x80) kept_.reset(static_cast<uint8_t>(c));
+  }
 }
 
 std::string Normalizer::Apply(absl::string_view text) const {

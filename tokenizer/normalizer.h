@@ -2,6 +2,8 @@
 // start-up by the BPE tokenizer. Immutable and thread-safe.
 #pragma once
 
+#include <bitset>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <variant>
@@ -21,6 +23,8 @@ class Normalizer {
   std::string Apply(absl::string_view text) const;  // text: valid UTF-8
   // A text is at most so many times as long as what Apply makes of it; 0 = there is no limit.
   size_t MostShrinking() const { return most_shrinking_; }
+  // Whether an ASCII character that another one follows stays as it is in every text.
+  bool Keeps(char c) const { return kept_[static_cast<uint8_t>(c) & 0x7f]; }
 
  private:
   struct PrependStep {
@@ -34,9 +38,11 @@ class Normalizer {
   using Step = std::variant<PrependStep, ReplaceStep, NfcStep>;
 
   absl::Status AddSteps(const nlohmann::json& json, int depth);
+  void ForgetKept(const nlohmann::json& pattern);
 
   std::vector<Step> steps_;
   size_t most_shrinking_ = 1;
+  std::bitset<128> kept_ = std::bitset<128>().set();
 };
 
 }  // namespace coppice::tokenizer

@@ -91,6 +91,7 @@ absl::Status PreTokenizer::AddMetaspace(const Json& json) {
   const bool old_flag = json.value("add_prefix_space", true);
   const std::string scheme = json.value("prepend_scheme", old_flag ? "always" : "never");
   steps_.push_back(ReplaceSpaceStep{mark});
+  replaces_space_ = true;
   if (mark.empty()) keeps_all_ = false;
   if (scheme == "always" || scheme == "first") {
     steps_.push_back(PrefixStep{mark, scheme == "first" ? Prepend::kFirst : Prepend::kAlways});

@@ -26,6 +26,9 @@ class PreTokenizer {
   // shorter.
   bool keeps_all() const { return keeps_all_; }
 
+  // Whether every word that has this character of the text has it unchanged, and none gets lost.
+  bool Keeps(char c) const { return keeps_all_ && !(c == ' ' && replaces_space_); }
+
   // Words are written in the byte alphabet (byte_level.h).
   bool byte_level() const { return byte_level_; }
 
@@ -56,7 +59,7 @@ class PreTokenizer {
   static void Cut(const SplitStep& step, absl::string_view word, Words* words);
 
   std::vector<Step> steps_;
-  bool byte_level_ = false, keeps_all_ = true;
+  bool byte_level_ = false, keeps_all_ = true, replaces_space_ = false;
 };
 
 }  // namespace coppice::tokenizer

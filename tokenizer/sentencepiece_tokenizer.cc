@@ -7,10 +7,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "tokenizer/bpe_merge.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/sentencepiece_model.pb.h"
+#include "tokenizer/token_bound.h"
 #include "tokenizer/utf8.h"
 
 namespace coppice::tokenizer {
@@ -37,9 +39,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const override;
   std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                   bool add_special_tokens) const override;
-  size_t FewestTokens(size_t bytes) const override {
-    return longest_ == 0 ? 0 : (bytes + longest_ - 1) / longest_;
-  }
+  size_t FewestTokens(absl::string_view text) const override { return bound_.Fewest(text); }
   std::vector<size_t> FindSpecial(absl::string_view text) const override;
   std::string TokenBytes(TokenId id, bool skip_special) const override;
   int LeadingSpacesDropped() const override {
@@ -77,7 +77,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<TokenId> eos_ids_;
   bool add_bos_ = false, add_eos_ = false;
   bool prefix_everywhere_ = true;  // also after a special token inside of a text
-  size_t longest_ = 0;  // bytes of a text that a token stands for, at most; 0 = there is no limit
+  TokenBound bound_;
 };
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(
@@ -137,9 +137,14 @@ absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
         if (Kind(id) == Piece::USER_DEFINED) user_defined_.push_back(text);
     }
   }
+  for (const Piece& piece : model_.piece())
+    bound_.of_kept = std::max(bound_.of_kept, piece.text().size());
   // Without byte pieces, a run of unknown characters is one token.
-  if (model_.trainer().byte_fallback() && !model_.normalizer().remove_extra_whitespaces()) {
-    for (const Piece& piece : model_.piece()) longest_ = std::max(longest_, piece.text().size());
+  const bool bytes = model_.trainer().byte_fallback();
+  if (bytes && !model_.normalizer().remove_extra_whitespaces()) bound_.of_all = bound_.of_kept;
+  for (int c = 0; c < 128; ++c) {
+    const char text = static_cast<char>(c);
+    bound_.kept[c] = c != ' ' && (bytes || mergeable_.count(absl::string_view(&text, 1)) > 0);
   }
   std::stable_sort(user_defined_.begin(), user_defined_.end(),
                    [](auto a, auto b) { return a.size() > b.size(); });
@@ -330,7 +335,7 @@ std::string SentencePieceTokenizer::TokenBytes(TokenId id, bool skip_special) co
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadSentencePieceTokenizer(
     const std::string& path, const SpecialTokenSettings& settings) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(path));
+  COPPICE_ASSIGN_OR_RETURN(const std::string bytes, ReadRegularFile(path, kMostTableBytes));
   Model model;
   if (!model.ParseFromString(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a SentencePiece model, got ",

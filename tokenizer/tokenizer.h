@@ -31,10 +31,9 @@ class Tokenizer {
   // tokens, except where they begin at one of `literal`, which is ascending.
   virtual std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                           bool add_special_tokens) const = 0;
-  // A lower bound of the number of tokens of a text of so many bytes in valid UTF-8. 0: none is
-  // known.
-  virtual size_t FewestTokens(size_t bytes) const {
-    (void)bytes;
+  // A lower bound of the number of tokens of a text in valid UTF-8, in a fraction of the time of Encode.
+  virtual size_t FewestTokens(absl::string_view text) const {
+    (void)text;
     return 0;
   }
   // Where special tokens are written in the text, ascending. They may overlap.

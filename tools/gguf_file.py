@@ -6,6 +6,7 @@ Format: magic, version, count of tensors, count of metadata pairs; the pairs (na
 import dataclasses
 import mmap
 import os
+import stat
 import struct
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 import gguf_blocks
 
 STRING, ARRAY = 8, 9
+MOST_HEADER_BYTES = 256 << 20  # all up to the tensors' data; a vocabulary takes some ten megabytes
 SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 NUMPY = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8", 12: "<f8"}
 
@@ -37,8 +39,12 @@ class GgufFile:
         self.path = str(path)
         self.metadata, self.tensors = {}, {}
         try:
-            with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
+            # The opening of a pipe does not wait for its writer.
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+                about = os.fstat(file.fileno())
+                size = about.st_size
+                if not stat.S_ISREG(about.st_mode):
+                    raise self.error("not a regular file")
                 if size < 24:
                     raise self.error(f"{size} bytes, expected a GGUF file")
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -68,6 +74,8 @@ class GgufFile:
         """The next bytes of the file."""
         if count > len(self._map) - self._at:
             raise self.error(f"ends at byte {len(self._map)} inside of {what} (truncated?)")
+        if self._at + count > MOST_HEADER_BYTES:
+            raise self.error(f"{what}: the header has more than {MOST_HEADER_BYTES} bytes")
         self._at += count
         return self._map[self._at - count:self._at]
 

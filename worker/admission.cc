@@ -1,6 +1,7 @@
 #include "worker/admission.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -130,6 +131,9 @@ StartedSequence StartSequence(const proto::StartSequence& start, const model::Mo
   started.sequence->prompt.assign(start.prompt().begin(), start.prompt().end());
   started.sequence->quiet = start.quiet();
   started.sequence->timeline = start.timeline();
+  started.sequence->client = start.client();
+  if (start.client_weight() > 0 && std::isfinite(start.client_weight()))
+    started.sequence->client_weight = start.client_weight();
   started.sequence->arrival_s = now_s;
   started.refusal = Fill(start, model, formats, scheduler, started.sequence.get());
   return started;

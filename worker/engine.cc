@@ -95,7 +95,7 @@ double Engine::ShareUntil() const {
     (drafted ? ready.drafted_rows : ready.plain_rows) += sequence->rows_of_pass();
     if (drafted) ready.draft_s = std::max(ready.draft_s, ExpectedDraft(sequence->draft_shape));
   }
-  return WaitForForests(ready, scheduler_.options().max_rows, std::move(due), clock_.Now(),
+  return WaitForForests(ready, MostRows(), std::move(due), clock_.Now(),
                         [&](int of) { return sizer_.costs().Pass(of); });
 }
 
@@ -140,6 +140,7 @@ void Engine::Start(const proto::StartSequence& start) {
   StartedSequence started =
       StartSequence(start, runner_->config(), &formats_, scheduler_, clock_.Now());
   Sequence* sequence = sequences_.Insert(std::move(started.sequence));
+  admits_ = true;
   if (started.refusal) Fail(sequence, *started.refusal);
 }
 
@@ -159,10 +160,10 @@ void Engine::DropAll() {
 void Engine::AdmitWaiting() {
   if (scheduler_.running() == 0 && sequences_.First(SequencePhase::kWaiting) != nullptr)
     energy_.Idle(clock_.Now());
-  std::vector<Sequence*> admitted;
-  while (Sequence* sequence = sequences_.First(SequencePhase::kWaiting)) {
-    if (!scheduler_.Admit(sequence)) break;
-    admitted.push_back(sequence);
+  if (!std::exchange(admits_, false)) return;
+  const std::vector<Sequence*> admitted =
+      scheduler_.AdmitByTurns(sequences_.In(SequencePhase::kWaiting));
+  for (Sequence* sequence : admitted) {
     sequence->admitted_s = clock_.Now();
     sequence->stats.queue_ms = (sequence->admitted_s - sequence->arrival_s) * 1e3;
     int cached_tokens = 0;
@@ -246,6 +247,8 @@ SizerLimits Engine::ForestLimits(const Sequence& sequence) const {
   limits.all_roots = rows_of_all_.roots;
   limits.all_plain_rows = rows_of_all_.plain;
   limits.explores = sequence.draft_access == DraftAccess::kOpen;
+  if (!limits.draft.chosen)
+    limits.max_nodes = std::min(limits.max_nodes, std::max(0, MostRows() - limits.plain_rows));
   return limits;
 }
 
@@ -292,8 +295,15 @@ void Engine::NextRound(Sequence* sequence) {
   sequences_.Move(sequence, SequencePhase::kDrafting);
 }
 
+// Of the next step.
+int Engine::MostRows() const {
+  const SchedulerOptions& options = scheduler_.options();
+  if (options.max_step_s <= 0 || sequences_.clients() < 2) return options.max_rows;
+  return sizer_.costs().RowsWithin(options.max_step_s, options.max_rows);
+}
+
 absl::Status Engine::Step() {
-  StepPlanner::Planned planned = planner_.Plan();
+  StepPlanner::Planned planned = planner_.Plan(MostRows());
   for (const auto& [sequence, why] : planned.failed) {
     Fail(sequence, {"internal_error", why});
   }

@@ -73,6 +73,7 @@ class Engine {
   void GiveUpLateDrafts(double now_s);
 
   // The step.
+  int MostRows() const;
   absl::Status Step();
   void AnnounceRequests(const std::vector<Participant>& participants);
   void ShareEnergy(const StepPlanner::Planned& planned, int rows);
@@ -122,6 +123,7 @@ class Engine {
   std::vector<uint64_t> asking_;  // sequences whose drafts are about to be asked for
   proto::NodeCounters counters_;
   bool stopped_ = false;
+  bool admits_ = false;  // sequences have come, or blocks were released
   double last_status_s_ = 0;
   SequenceTable::RowsOfAll rows_of_all_;  // before the decisions of this step
   double wait_begin_s_ = 0;               // of the last wait for messages

@@ -53,6 +53,7 @@ void Engine::Remove(Sequence* sequence) {
   if (sequence->kv >= 0) runner_->blocks()->Close(sequence->kv);
   scheduler_.Release(sequence);
   sequences_.Erase(sequence->id);
+  admits_ = true;
 }
 
 void Engine::PublishStatus() {

@@ -118,6 +118,19 @@ double RoundCosts::Pass(int rows) const {
   return below.seconds + share * (from->least - below.seconds);
 }
 
+int RoundCosts::RowsWithin(double seconds, int most) const {
+  if (Pass(most) <= seconds) return most;
+  const int least = products_.empty() ? passes_.front().size : 1;
+  if (least > 1 && least <= most && Pass(least) > seconds) return least / 2;
+  if (least == 1) seconds = std::max(seconds, 2 * Pass(1));
+  int within = 1, beyond = most + 1;
+  while (beyond - within > 1) {
+    const int middle = (within + beyond) / 2;
+    (Pass(middle) <= seconds ? within : beyond) = middle;
+  }
+  return within;
+}
+
 // Scales from the nearest measured depth. A part of every wait is for messages. The rest is
 // proportional to the levels.
 double RoundCosts::AtDepth(const std::vector<Measured>& measured, int depth) {

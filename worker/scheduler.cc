@@ -1,9 +1,11 @@
 #include "worker/scheduler.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
+#include "worker/client_queues.h"
 
 namespace coppice::worker {
 
@@ -31,6 +33,54 @@ bool Scheduler::Admit(Sequence* sequence) {
   reserved_ += needed;
   ++running_;
   return true;
+}
+
+bool Scheduler::AdmitInTurn(Sequence* sequence) {
+  if (!Admit(sequence)) {
+    if (passed_over_ == 0) passed_over_ = sequence->id;
+    return false;
+  }
+  if (passed_over_ == sequence->id) {
+    passed_over_ = 0;
+    passed_by_blocks_ = 0;
+  } else if (passed_over_ != 0) {
+    passed_by_blocks_ += sequence->reserved_blocks;
+  }
+  return true;
+}
+
+std::vector<Sequence*> Scheduler::AdmitByTurns(absl::Span<Sequence* const> waiting) {
+  std::vector<Sequence*> admitted;
+  const auto passed_over = std::find_if(
+      waiting.begin(), waiting.end(), [this](const Sequence* s) { return s->id == passed_over_; });
+  if (passed_over == waiting.end()) {  // there was none, or it has been cancelled
+    passed_over_ = 0;
+    passed_by_blocks_ = 0;
+  }
+  const auto all_wait = [this] {
+    return passed_over_ != 0 && passed_by_blocks_ >= options_.kv_blocks;
+  };
+  if (all_wait() && !AdmitInTurn(*passed_over)) return admitted;
+  const std::vector<ClientQueue> queues = ByClient(waiting);
+  std::vector<size_t> tried(queues.size());
+  std::vector<bool> waits(queues.size());
+  turns_.Begin(Askers(queues));
+  while (const std::optional<int> next = all_wait() ? std::nullopt : turns_.First()) {
+    const std::vector<Sequence*>& its = queues[*next].sequences;
+    if (tried[*next] == its.size()) {
+      turns_.Leave(*next, waits[*next]);
+      continue;
+    }
+    Sequence* sequence = its[tried[*next]++];
+    if (sequence->reserved_blocks > 0 || AdmitInTurn(sequence)) {
+      turns_.Give(*next, static_cast<double>(sequence->reserved_blocks));
+      admitted.push_back(sequence);
+    } else {
+      waits[*next] = true;
+    }
+  }
+  turns_.End();
+  return admitted;
 }
 
 void Scheduler::Release(Sequence* sequence) {

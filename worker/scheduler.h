@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "worker/fair_turns.h"
 #include "worker/forest_sizer.h"
 #include "worker/sequence.h"
 
@@ -14,12 +17,19 @@ namespace coppice::worker {
 struct SchedulerOptions {
   int64_t kv_blocks = 0;   // usable blocks of the pool
   int scratch_blocks = 4;  // of each sequence: BlockManagerOptions
-  // The most rows of one pass. Beams and forests come first, prefill gets the rest. Raise it for
-  // many concurrent sequences on a machine where additional rows are cheap.
+  // The most rows of one pass. Raise it for many concurrent sequences on a machine where additional
+  // rows are cheap.
   int max_rows = 512;
+  // Of the rows of a pass, those of prompts while some wait. The others are of beams and forests first,
+  // and prefill gets what they leave.
+  double prefill_share = 0.25;
   // The most prefill tokens of one pass, for all sequences together. A larger chunk finishes
   // prompts sooner. A smaller one delays running sequences less.
   int prefill_chunk = 256;
+  // While several clients have sequences, a step has only as many rows as are expected to take this
+  // long, so that the small request of one is not slowed down by the large ones of another. 0: no
+  // limit.
+  double max_step_s = 0.25;
 };
 
 class Scheduler {
@@ -33,6 +43,9 @@ class Scheduler {
   absl::Status CheckFits(const Sequence& sequence) const;
   // Reserves the sequence's blocks. Returns false if they are not free now.
   bool Admit(Sequence* sequence);
+  // Admits those of `waiting`, in order of arrival, that fit now, by turns between clients. Of those
+  // that do not fit the first is passed over, by as many blocks as the pool has; then all wait for it.
+  std::vector<Sequence*> AdmitByTurns(absl::Span<Sequence* const> waiting);
   void Release(Sequence* sequence);
   int64_t reserved_blocks() const { return reserved_; }
   int running() const { return running_; }
@@ -44,9 +57,14 @@ class Scheduler {
   const SchedulerOptions& options() const { return options_; }
 
  private:
+  bool AdmitInTurn(Sequence* sequence);
+
   SchedulerOptions options_;
   int64_t reserved_ = 0;
   int running_ = 0;
+  FairTurns turns_;               // by blocks
+  uint64_t passed_over_ = 0;      // the sequence that others pass; 0: none
+  int64_t passed_by_blocks_ = 0;  // what was admitted meanwhile
 };
 
 }  // namespace coppice::worker

@@ -56,6 +56,8 @@ struct Sequence {
   bool score_only = false;          // StartSequence.score_only: ends with its prompt
   TokenScores scores;
   bool timeline = false;  // StartSequence.timeline
+  std::string client;     // StartSequence.client
+  double client_weight = 1;
   std::unique_ptr<decoding::BeamDecoder> decoder;
   SequencePhase phase = SequencePhase::kWaiting;
   uint64_t phase_order = 0;  // grows with every change of phase of any sequence

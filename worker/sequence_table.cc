@@ -10,6 +10,7 @@ Sequence* SequenceTable::Insert(std::unique_ptr<Sequence> sequence) {
   const uint64_t id = sequence->id;
   const auto [place, is_new] = sequences_.try_emplace(id, std::move(sequence));
   if (!is_new) return nullptr;
+  ++clients_[place->second->client];
   Move(place->second.get(), SequencePhase::kWaiting);
   return place->second.get();
 }
@@ -19,67 +20,63 @@ Sequence* SequenceTable::Find(uint64_t id) const {
   return found == sequences_.end() ? nullptr : found->second.get();
 }
 
-void SequenceTable::Erase(uint64_t id) { sequences_.erase(id); }
+void SequenceTable::Erase(uint64_t id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return;
+  const Sequence& sequence = *found->second;
+  Of(sequence.phase).erase(sequence.phase_order);
+  const auto client = clients_.find(sequence.client);
+  if (--client->second == 0) clients_.erase(client);
+  sequences_.erase(found);
+}
 
 void SequenceTable::Move(Sequence* sequence, SequencePhase phase) {
+  Of(sequence->phase).erase(sequence->phase_order);
   sequence->phase = phase;
   sequence->phase_order = ++last_order_;
+  Of(phase).emplace(sequence->phase_order, sequence);
 }
 
 std::vector<Sequence*> SequenceTable::In(SequencePhase phase) const {
   std::vector<Sequence*> found;
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->phase == phase) found.push_back(sequence.get());
-  }
-  std::sort(found.begin(), found.end(),
-            [](const Sequence* a, const Sequence* b) { return a->phase_order < b->phase_order; });
+  found.reserve(Of(phase).size());
+  for (const auto& [order, sequence] : Of(phase)) found.push_back(sequence);
   return found;
 }
 
 Sequence* SequenceTable::First(SequencePhase phase) const {
-  Sequence* first = nullptr;
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->phase != phase) continue;
-    if (first == nullptr || sequence->phase_order < first->phase_order) first = sequence.get();
-  }
-  return first;
+  return Of(phase).empty() ? nullptr : Of(phase).begin()->second;
 }
 
-int SequenceTable::Count(SequencePhase phase) const {
-  return static_cast<int>(
-      std::count_if(sequences_.begin(), sequences_.end(),
-                    [phase](const auto& entry) { return entry.second->phase == phase; }));
-}
+int SequenceTable::Count(SequencePhase phase) const { return static_cast<int>(Of(phase).size()); }
 
 SequenceTable::RowsOfAll SequenceTable::CountRows() const {
   RowsOfAll rows;
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->phase == SequencePhase::kWaiting || sequence->decoder == nullptr) continue;
-    rows.roots += sequence->unknown_roots();
-    rows.plain += static_cast<int>(sequence->decoder->roots().size());
+  for (const SequencePhase phase :
+       {SequencePhase::kPrefill, SequencePhase::kDrafting, SequencePhase::kReady}) {
+    for (const auto& [order, sequence] : Of(phase)) {
+      if (sequence->decoder == nullptr) continue;
+      rows.roots += sequence->unknown_roots();
+      rows.plain += static_cast<int>(sequence->decoder->roots().size());
+    }
   }
   return rows;
 }
 
 SequenceTable::DraftsOfStep SequenceTable::DraftsAskedIn(uint64_t step) const {
   DraftsOfStep drafts;
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->draft_step != step) continue;
-    const bool due = sequence->phase == SequencePhase::kDrafting;
-    const bool came = sequence->phase == SequencePhase::kReady && sequence->draft_came;
-    drafts.due += due;
-    drafts.asked += due || came;
-  }
+  for (const auto& [order, sequence] : Of(SequencePhase::kDrafting))
+    drafts.due += sequence->draft_step == step;
+  drafts.asked = drafts.due;
+  for (const auto& [order, sequence] : Of(SequencePhase::kReady))
+    drafts.asked += sequence->draft_step == step && sequence->draft_came;
   return drafts;
 }
 
 double SequenceTable::EarliestDraftDeadline() const {
   double earliest = std::numeric_limits<double>::infinity();
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->phase == SequencePhase::kDrafting) {
-      earliest = std::min(earliest, sequence->draft_deadline_s);
-    }
-  }
+  for (const auto& [order, sequence] : Of(SequencePhase::kDrafting))
+    earliest = std::min(earliest, sequence->draft_deadline_s);
   return earliest;
 }
 

@@ -2,9 +2,11 @@
 // thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "worker/sequence.h"
@@ -25,6 +27,8 @@ class SequenceTable {
   // The first in the phase, or nullptr.
   Sequence* First(SequencePhase phase) const;
   int Count(SequencePhase phase) const;
+  // How many clients have sequences here.
+  int clients() const { return static_cast<int>(clients_.size()); }
   // Rows of all running sequences in a pass, with forests (beside their nodes) and without.
   struct RowsOfAll {
     int roots = 0, plain = 0;
@@ -40,7 +44,13 @@ class SequenceTable {
   bool empty() const { return sequences_.empty(); }
 
  private:
+  using Ordered = std::map<uint64_t, Sequence*>;  // by phase_order
+  Ordered& Of(SequencePhase phase) { return phases_[static_cast<size_t>(phase)]; }
+  const Ordered& Of(SequencePhase phase) const { return phases_[static_cast<size_t>(phase)]; }
+
   std::map<uint64_t, std::unique_ptr<Sequence>> sequences_;
+  std::array<Ordered, 4> phases_;
+  std::map<std::string, int> clients_;  // sequences of each
   uint64_t last_order_ = 0;
 };
 

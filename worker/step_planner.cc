@@ -1,48 +1,128 @@
 #include "worker/step_planner.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "model/prefix_readers.h"
+#include "worker/client_queues.h"
 
 namespace coppice::worker {
+namespace {
+
+// Beams and forest. Rows that are known already are not subtracted.
+int MostRows(const Sequence& sequence) {
+  return static_cast<int>(sequence.decoder->roots().size()) + sequence.forest.size();
+}
+
+// Tokens to prefill after the first `length`. The last prompt token is the root of the first round: it
+// is a trie node, not a prefix token.
+int LeftAfter(const Sequence& sequence, int length) {
+  return static_cast<int>(sequence.prompt.size()) - 1 - length;
+}
+
+}  // namespace
 
 bool StepPlanner::HasWork() const {
   return sequences_->First(SequencePhase::kReady) != nullptr ||
          sequences_->First(SequencePhase::kPrefill) != nullptr;
 }
 
-StepPlanner::Planned StepPlanner::Plan() {
+StepPlanner::Planned StepPlanner::Plan(int most_rows) {
   Planned planned{runner_->NewStep(), {}, {}, {}, {}, {}};
-  AddVerifications(&planned);
-  AddPrefills(&planned);
+  const std::vector<WaitingPrompt> prompts = Prompts();
+  const int room = most_rows - RowsForPrompts(prompts, most_rows);
+  if (prompts.empty()) prompts_had_theirs_ = true;
+  AddVerifications(room, &planned);
+  prompts_had_theirs_ = planned.step.rows() <= room;
+  AddPrefills(prompts, most_rows - planned.step.rows(), &planned);
   return planned;
 }
 
-// A sequence that does not fit stays ready and comes first in the next step. If it would fit into
-// no step, it gives up its forest.
-bool StepPlanner::Join(Sequence* sequence, Planned* planned) {
-  const int roots = static_cast<int>(sequence->decoder->roots().size());
-  const int rows = roots + sequence->forest.size();
-  if (planned->step.rows() + rows > options_.max_rows) {
-    if (rows > options_.max_rows) sequence->forest = decoding::DraftForest::Empty(roots);
-    return false;
+std::vector<WaitingPrompt> StepPlanner::Prompts() const {
+  std::vector<WaitingPrompt> prompts;
+  for (Sequence* sequence : sequences_->In(SequencePhase::kPrefill)) {
+    prompts.push_back(
+        {sequence, LeftAfter(*sequence, runner_->blocks()->prefix_length(sequence->kv))});
   }
+  return prompts;
+}
+
+int StepPlanner::RowsForPrompts(absl::Span<const WaitingPrompt> prompts, int most_rows) const {
+  if (prompts.empty()) return 0;
+  const int share = static_cast<int>(std::ceil(options_.prefill_share * most_rows));
+  const int most = std::min(options_.prefill_chunk, share);
+  int wanted = 0;
+  for (const WaitingPrompt& prompt : prompts) {
+    if (wanted >= most) break;
+    wanted += prompt.left + 1;
+  }
+  return std::min(most, wanted);
+}
+
+void StepPlanner::Join(Sequence* sequence, Planned* planned) {
   auto reserved = ReserveRows(sequence, runner_->blocks());
   if (!reserved.ok()) {
     planned->failed.emplace_back(sequence, std::string(reserved.status().message()));
-    return true;
+    return;
   }
   planned->participants.push_back(
       {sequence, *std::move(reserved), absl::UnknownError("not verified")});
   const int before = planned->step.rows();
   AppendRows(*sequence, &planned->step, &planned->participants.back().rows);
   planned->rows.push_back({sequence->id, planned->step.rows() - before});
-  return true;
 }
 
-void StepPlanner::AddVerifications(Planned* planned) {
-  for (Sequence* sequence : sequences_->In(SequencePhase::kReady)) Join(sequence, planned);
+void StepPlanner::AddVerifications(int room, Planned* planned) {
+  const std::vector<Sequence*> ready = sequences_->In(SequencePhase::kReady);
+  int wanted = 0;
+  for (Sequence* sequence : ready) {
+    if (MostRows(*sequence) > options_.max_rows) {  // it would fit into no step
+      const int roots = static_cast<int>(sequence->decoder->roots().size());
+      sequence->forest = decoding::DraftForest::Empty(roots);
+    }
+    wanted += MostRows(*sequence);
+  }
+  if (wanted <= room) {
+    for (Sequence* sequence : ready) Join(sequence, planned);
+    return;
+  }
+  // What the turns leave of the room is nobody's: it goes to those that fit there, and counts for none.
+  for (Sequence* sequence : TakeTurns(ready, room, planned)) {
+    if (planned->step.rows() + MostRows(*sequence) <= room) Join(sequence, planned);
+  }
+}
+
+// The turns end at the first sequence that does not fit, so its client is the first in the next step;
+// and the first of a step always fits, at the latest when prompts have had their share.
+std::vector<Sequence*> StepPlanner::TakeTurns(absl::Span<Sequence* const> ready, int room,
+                                              Planned* planned) {
+  const std::vector<ClientQueue> queues = ByClient(ready);
+  std::vector<size_t> joined(queues.size());
+  row_turns_.Begin(Askers(queues));
+  while (const std::optional<int> next = row_turns_.First()) {
+    const std::vector<Sequence*>& its = queues[*next].sequences;
+    Sequence* sequence = its[joined[*next]];
+    const int rows = MostRows(*sequence);
+    const bool fits = planned->step.rows() + rows <= room;
+    if (!fits && !(planned->step.rows() == 0 && prompts_had_theirs_)) break;
+    Join(sequence, planned);
+    row_turns_.Give(*next, rows);
+    if (++joined[*next] == its.size()) {
+      row_turns_.Leave(*next, /*waits=*/false);
+    } else {
+      row_turns_.AsksSince(*next, its[joined[*next]]->phase_order);
+    }
+  }
+  row_turns_.End();
+  std::vector<Sequence*> rest;
+  for (size_t i = 0; i < queues.size(); ++i)
+    rest.insert(rest.end(), queues[i].sequences.begin() + joined[i], queues[i].sequences.end());
+  std::sort(rest.begin(), rest.end(),
+            [](const Sequence* a, const Sequence* b) { return a->phase_order < b->phase_order; });
+  return rest;
 }
 
 // What the row before this token of the prompt must give to score it.
@@ -72,32 +152,45 @@ bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* 
   return true;
 }
 
-void StepPlanner::AddPrefills(Planned* planned) {
-  int budget = options_.prefill_chunk;
+std::vector<StepPlanner::Chunk> StepPlanner::ChooseChunks(absl::Span<const WaitingPrompt> prompts,
+                                                          int rows) {
   model::PrefixReaders readers;
-  for (Sequence* sequence : sequences_->In(SequencePhase::kPrefill)) {
-    if (!sequence->scores.of_prompt) {
-      model::BlockManager* blocks = runner_->blocks();
-      sequence->stats.cached_tokens += blocks->Adopt(sequence->kv, sequence->prompt);
-      if (readers.MustWait(sequence->prompt, blocks->prefix_length(sequence->kv))) continue;
-      sequence->stats.cached_tokens +=
-          blocks->AdoptBeginning(sequence->kv, sequence->prompt, runner_->commits());
+  model::BlockManager* blocks = runner_->blocks();
+  std::vector<Chunk> chunks;
+  absl::flat_hash_map<const Sequence*, size_t> chunk_of;
+  const auto read = [&](Sequence* sequence, int tokens, int room) -> PromptTurns::Read {
+    const auto [place, is_new] = chunk_of.try_emplace(sequence, chunks.size());
+    if (is_new) {
+      if (!sequence->scores.of_prompt) {
+        sequence->stats.cached_tokens += blocks->Adopt(sequence->kv, sequence->prompt);
+        if (readers.MustWait(sequence->prompt, blocks->prefix_length(sequence->kv))) return {};
+        sequence->stats.cached_tokens +=
+            blocks->AdoptBeginning(sequence->kv, sequence->prompt, runner_->commits());
+      }
+      chunks.push_back({sequence, blocks->prefix_length(sequence->kv)});
     }
-    // The last prompt token is the root of the first round: it is a trie node, not a prefix token.
-    const int begin = runner_->blocks()->prefix_length(sequence->kv);
-    const int left = static_cast<int>(sequence->prompt.size()) - 1 - begin;
-    const int room = options_.max_rows - planned->step.rows() - 1;
-    const int count = std::min({left, budget, room});
-    if (count > 0) {
-      if (!AddPrefill(sequence, begin, count, planned)) continue;
-      budget -= count;
-    }
-    if (count >= left && sequence->score_only) {
+    Chunk& chunk = chunks[place->second];
+    const int left = LeftAfter(*sequence, chunk.begin + chunk.count);
+    const int count = std::min({left, tokens, room});
+    chunk.count += count;
+    const int root = sequence->score_only ? 0 : 1;
+    chunk.last = count == left && count + root <= room;
+    return {count, count + (chunk.last ? root : 0), !chunk.last, left - count};
+  };
+  prompt_turns_.Run(prompts, options_.prefill_chunk, rows, read);
+  return chunks;
+}
+
+void StepPlanner::AddPrefills(absl::Span<const WaitingPrompt> prompts, int rows, Planned* planned) {
+  for (const Chunk& chunk : ChooseChunks(prompts, rows)) {
+    Sequence* sequence = chunk.sequence;
+    if (chunk.count > 0 && !AddPrefill(sequence, chunk.begin, chunk.count, planned)) continue;
+    if (!chunk.last) continue;
+    if (sequence->score_only) {
       planned->ended.push_back(sequence->id);
-    } else if (count >= left && room >= 0 && !Join(sequence, planned)) {
-      return;
+    } else {
+      Join(sequence, planned);
     }
-    if (budget <= 0) return;
   }
 }
 

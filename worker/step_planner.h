@@ -1,13 +1,18 @@
 // Chooses the rows of the next step: forests that are ready, plain beams whose draft is late, and
-// prefill chunks in the remaining room. Called by the engine. Thread-compatible.
+// prefill chunks. Prompts that wait have a share of the rows; what does not fit goes by turns between
+// clients (docs/step.md). Called by the engine. Thread-compatible.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "model/model_runner.h"
+#include "worker/fair_turns.h"
+#include "worker/prompt_turns.h"
 #include "worker/scheduler.h"
 #include "worker/sequence_table.h"
 #include "worker/verify_step.h"
@@ -46,15 +51,30 @@ class StepPlanner {
     // Sequences that cannot continue, and why. They have no rows.
     std::vector<std::pair<Sequence*, std::string>> failed;
   };
-  Planned Plan();
+  // A step of at most `most_rows` rows, from 1 to those of the options. Only the rows of a single
+  // sequence may be more, up to those of the options.
+  Planned Plan(int most_rows);
   // True if a step would have rows.
   bool HasWork() const;
 
  private:
-  // Adds the rows of the sequence to the step. Returns false if there is no room left for them.
-  bool Join(Sequence* sequence, Planned* planned);
-  void AddVerifications(Planned* planned);
-  void AddPrefills(Planned* planned);
+  // Prompts in order of arrival, with what they lack if nothing more of them is cached.
+  std::vector<WaitingPrompt> Prompts() const;
+  // The share of prompts that wait, in a step of at most `most_rows`.
+  int RowsForPrompts(absl::Span<const WaitingPrompt> prompts, int most_rows) const;
+  // Adds the rows of the sequence to the step.
+  void Join(Sequence* sequence, Planned* planned);
+  void AddVerifications(int room, Planned* planned);
+  // Those that do not all fit. Returns the sequences that have not joined.
+  std::vector<Sequence*> TakeTurns(absl::Span<Sequence* const> ready, int room, Planned* planned);
+  // What a step reads of a prompt.
+  struct Chunk {
+    Sequence* sequence;
+    int begin, count = 0;  // tokens
+    bool last = false;     // the prompt is read: its first round begins, or it ends
+  };
+  std::vector<Chunk> ChooseChunks(absl::Span<const WaitingPrompt> prompts, int rows);
+  void AddPrefills(absl::Span<const WaitingPrompt> prompts, int rows, Planned* planned);
   RowNeed NeedOfPrompt(const Sequence& sequence, int token, Planned* planned);
   // Adds the next `count` prompt tokens. Returns false if the sequence has failed.
   bool AddPrefill(Sequence* sequence, int begin, int count, Planned* planned);
@@ -62,6 +82,11 @@ class StepPlanner {
   const SchedulerOptions options_;
   model::ModelRunner* runner_;
   SequenceTable* sequences_;
+  FairTurns row_turns_;
+  PromptTurns prompt_turns_;
+  // The last step had the share of prompts. If not, it was taken for a sequence that does not fit
+  // beside it, and is theirs in this one.
+  bool prompts_had_theirs_ = true;
 };
 
 }  // namespace coppice::worker

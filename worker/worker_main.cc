@@ -24,6 +24,10 @@ ABSL_FLAG(int64_t, kv_bytes, 0,
 ABSL_FLAG(int, tp, 0, "ranks of one replica; 0 = all worker ranks of this mpirun are one replica");
 ABSL_FLAG(int, scratch_blocks, 4,
           "KV blocks of a sequence for unshared tokens, before private chains take whole blocks");
+ABSL_FLAG(
+    double, max_step, 0.25,
+    "seconds that a step may be expected to take while several clients have requests: it gets "
+    "fewer rows; 0 = no limit");
 ABSL_FLAG(std::string, replica_id, "", "name of this replica; default: replica-PID of its leader");
 ABSL_FLAG(std::string, plan_listen, "tcp://127.0.0.1:*",
           "where the followers of a replica connect to its leader: tcp:// (ZeroMQ) or direct://");
@@ -173,6 +177,7 @@ absl::Status Lead(const Place& place, model::ModelRunner* runner, node::StartWat
   options.scheduler.kv_blocks = runner->blocks()->counts().total;
   options.scheduler.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.scheduler.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);
+  options.scheduler.max_step_s = absl::GetFlag(FLAGS_max_step);
   options.drafts.channel = place.channel;
   options.drafts.vocab_size = runner->vocab_size();
   options.drafts.max_rows = absl::GetFlag(FLAGS_max_rows);
@@ -192,6 +197,10 @@ absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
     COPPICE_ASSIGN_OR_RETURN(world, comm::MpiWorld::Init());
   }
   COPPICE_RETURN_IF_ERROR(CheckDraftDeadlines());
+  if (!(absl::GetFlag(FLAGS_max_step) >= 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max_step: must be at least 0, got ", absl::GetFlag(FLAGS_max_step)));
+  }
   COPPICE_ASSIGN_OR_RETURN(Place place, FindPlace(world.get(), start.get()));
   place.channel = std::move(channel);
   model::ModelRunnerOptions options = node::RunnerOptionsFromFlags();
@@ -218,6 +227,7 @@ int WorkerMain(int argc, char** argv) {
       "One tensor-parallel rank of the target model of a Coppice cluster.",
       {{"Replica", {"tp", "replica_id", "plan_listen", "communicator", "step_deadline", "exact"}},
        {"KV cache", {"kv_bytes", "scratch_blocks"}},
+       {"Clients", {"max_step"}},
        {"Drafts", {"draft_deadline_min", "draft_deadline_max"}},
        {"Measurements", {"trace_rounds"}}}};
   usage.section = "worker";

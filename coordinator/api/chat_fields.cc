@@ -94,7 +94,7 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
                                      text.status().message().substr(0, kMaxShownText)));
   }
   // A template may leave out parts of the messages, so only its text tells.
-  if (!limit_.MayFit(text->text.size(), *request, fields)) return;
+  if (!limit_.MayFit(text->text, *request, fields)) return;
   std::vector<TokenId> ids = chat_->Tokens(*text, options_);
   if (ids.empty()) return fields->Fail("invalid_value", "messages", "have no tokens");
   request->prompts.push_back(std::move(ids));

@@ -19,9 +19,10 @@ constexpr size_t kMaxPrompts = 64;
 }  // namespace
 
 // Whether the completion fits too, FitToModel tells when the number of tokens is known.
-bool ContextLimit::MayFit(size_t bytes, const GenerateRequest& request, JsonFields* fields) const {
+bool ContextLimit::MayFit(absl::string_view text, const GenerateRequest& request,
+                          JsonFields* fields) const {
   if (max_model_len <= 0) return true;
-  const size_t fewest = tokenizer->FewestTokens(bytes);
+  const size_t fewest = tokenizer->FewestTokens(text);
   if (fewest + (request.score_only ? 0 : 1) <= static_cast<size_t>(max_model_len)) return true;
   const bool given = request.max_tokens_given;
   fields->set_error({400, "context_length_exceeded",
@@ -75,7 +76,7 @@ void TextPromptFields::MakePrompts(JsonFields* fields, GenerateRequest* request)
 void TextPromptFields::AddText(const json& text, JsonFields* fields,
                                GenerateRequest* request) const {
   const std::string& bytes = text.get_ref<const std::string&>();
-  if (!limit_.MayFit(bytes.size(), *request, fields)) return;
+  if (!limit_.MayFit(bytes, *request, fields)) return;
   std::vector<TokenId> ids = tokenizer_.Encode(bytes, special_);
   if (ids.empty()) return fields->Fail("invalid_value", "prompt", "has no tokens");
   request->prompts.push_back(std::move(ids));

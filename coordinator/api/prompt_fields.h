@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
+#include "absl/strings/string_view.h"
 #include "coordinator/api/generate_request.h"
 #include "coordinator/api/json_fields.h"
 #include "tokenizer/tokenizer.h"
@@ -16,9 +17,9 @@ namespace coppice::coordinator {
 struct ContextLimit {
   const tokenizer::Tokenizer* tokenizer = nullptr;
   int max_model_len = 0;  // 0: not known
-  // False, with the error in *fields, if a text of so many bytes has too many tokens in any case. So
-  // it is refused without being made tokens of, which would take longer the longer it is.
-  bool MayFit(size_t bytes, const GenerateRequest& request, JsonFields* fields) const;
+  // False, with the error in *fields, if the text has too many tokens in any case. So it is refused
+  // without being made tokens of, which would take longer the longer it is.
+  bool MayFit(absl::string_view text, const GenerateRequest& request, JsonFields* fields) const;
 };
 
 // The fields of a prompt. Errors go to *fields.

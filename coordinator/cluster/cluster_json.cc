@@ -4,6 +4,9 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "base/program.h"
 #include "coordinator/api/decoding_rules.h"
@@ -67,6 +70,26 @@ Json DraftJson(const Node& node, double now_s) {
   json["sessions"] = node.status.sessions();
   json["kv"] = KvJson(node);
   return json;
+}
+
+constexpr size_t kMaxClients = 16;  // that are listed
+
+// Those with most that waits, then with most that runs.
+Json ClientsJson(const Dispatcher& dispatcher) {
+  std::vector<std::tuple<int, int, std::string>> most;
+  for (const auto& [client, load] : dispatcher.Clients())
+    most.emplace_back(-load.waiting, -load.sequences, client);
+  std::sort(most.begin(), most.end());
+  Json list = Json::array();
+  for (size_t i = 0; i < std::min(kMaxClients, most.size()); ++i) {
+    const auto& [waiting, sequences, client] = most[i];
+    Json entry;
+    entry["client"] = client;
+    entry["waiting"] = -waiting;
+    entry["sequences"] = -sequences;
+    list.push_back(std::move(entry));
+  }
+  return list;
 }
 
 constexpr decoding::DecodingKind kKinds[] = {
@@ -184,6 +207,7 @@ std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatch
   json["requests"]["running"] = dispatcher.running();
   json["requests"]["waiting"] = dispatcher.waiting();
   json["requests"]["max_queue"] = dispatcher.options().max_queue;
+  json["requests"]["clients"] = ClientsJson(dispatcher);
   json["replicas"] = Json::array();
   for (const Node* node : registry.Replicas())
     json["replicas"].push_back(ReplicaJson(*node, now_s));

@@ -3,8 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <random>
 #include <utility>
 
@@ -15,9 +13,6 @@
 
 namespace coppice::coordinator {
 namespace {
-
-const ApiError kDraining{503, "draining", "the server is draining and takes no new requests", "",
-                         5};
 
 // Not 0 for as long as ids are counted from here.
 uint64_t FirstSequenceId() {
@@ -60,31 +55,14 @@ std::string Dispatcher::Fingerprint(const Node& node) const {
   return absl::StrCat("cop-", absl::Hex(hash >> 16, absl::kZeroPad12));
 }
 
-int Dispatcher::RetryAfter() const {
-  return static_cast<int>(std::clamp(std::ceil(queue_.size() * seconds_per_request_), 1.0, 60.0));
-}
-
-ApiError Dispatcher::QueueFull() const {
-  return {429, "queue_full", absl::StrCat("the queue of ", options_.max_queue, " requests is full"),
-          "", RetryAfter()};
-}
-
-std::optional<ApiError> Dispatcher::BeginReading(const ReadingPtr& reading) {
-  if (ending_ || (draining_ && reading->completes())) return kDraining;
-  if (waiting() >= options_.max_queue) return QueueFull();
-  readings_.push_back(reading);
-  metrics_->SetWaiting(waiting());
-  return std::nullopt;
-}
-
 void Dispatcher::EndReading(const ReadingPtr& reading) {
   readings_.erase(std::find(readings_.begin(), readings_.end(), reading));
   metrics_->SetWaiting(waiting());
 }
 
-// It keeps its place until its thread is done with it.
+// It keeps its place while a thread reads it.
 void Dispatcher::Fail(const ReadingPtr& reading, const ApiError& error) {
-  reading->abandoned = true;
+  reading->Abandon();
   if (reading->completes()) {
     metrics_->RequestRefused(error.code);
     LogRefusal(reading->request, error, options_.log_requests);
@@ -97,85 +75,15 @@ bool Dispatcher::idle() const {
   return active_.empty() && std::all_of(readings_.begin(), readings_.end(), abandoned);
 }
 
-void Dispatcher::Submit(const RequestPtr& request, bool admitted) {
-  const auto refuse = [&](ApiError error) {
-    metrics_->RequestRefused(error.code);
-    request->Fail(std::move(error));
-    LogRequest(*request, clock_->NowSeconds(), options_.log_requests);
-  };
-  if (draining_ && !admitted) return refuse(kDraining);
-  const std::vector<const Node*> ready = registry_->ReadyReplicas();
-  if (!ready.empty()) {
-    std::optional<ApiError> error =
-        FitToModel(LimitsOf(*ready[0]), options_.limits, request->mutable_generate());
-    if (error) return refuse(*std::move(error));
-    request->MakeSequences();
-  }
-  if (waiting() >= options_.max_queue && !admitted) return refuse(QueueFull());
-  active_.push_back(request);
-  queue_.push_back(request);
-  Pump();
-}
-
-// Makes the sequences of a request, if this had to wait for the first replica. Returns false if the
-// model does not allow the request; then it has failed.
-bool Dispatcher::Prepare(const RequestPtr& request) {
-  if (request->made()) return true;
-  const Node& node = *registry_->ReadyReplicas().front();
-  if (std::optional<ApiError> error =
-          FitToModel(LimitsOf(node), options_.limits, request->mutable_generate())) {
-    metrics_->RequestRefused(error->code);
-    request->Fail(*std::move(error));
-    return false;
-  }
-  request->MakeSequences();
-  return true;
-}
-
-void Dispatcher::Pump() {
-  while (!queue_.empty() && !registry_->ReadyReplicas().empty()) {
-    const RequestPtr request = queue_.front();
-    if (!Prepare(request)) {
-      End(request);
-      continue;
-    }
-    if (!StartPending(request)) break;
-    queue_.pop_front();
-  }
-  metrics_->SetWaiting(waiting());
-}
-
-// Starts what can be started. Returns true if every sequence of the request runs or is done.
-bool Dispatcher::StartPending(const RequestPtr& request) {
-  const double now = clock_->NowSeconds();
-  const std::vector<const Node*> ready = registry_->ReadyReplicas();
-  for (int i = 0; i < request->sequences().size(); ++i) {
-    Request::Sequence& sequence = request->sequences()[i];
-    if (sequence.done || sequence.id != 0) continue;
-    const std::vector<TokenId>& prompt = request->generate().prompts[sequence.prompt];
-    const int block_size = std::max(1, ready.front()->registration.kv_block_size());
-    const int64_t blocks =
-        decoding::KvBlocksBound(request->generate().params, prompt.size(), block_size);
-    const std::string replica = router_.Pick(ready, prompt, blocks);
-    if (replica.empty()) return false;
-    const Node* node = registry_->Find(replica);
-    router_.Reserve(replica, prompt, blocks);
-    sequence.kv_blocks = blocks;
-    const uint64_t id = next_sequence_id_++;
-    request->Start(i, id, replica, Fingerprint(*node), now);
-    running_[id] = {request, i};
-    proto::CoordinatorMessage message;
-    *message.mutable_start() = request->StartMessage(i);
-    message.mutable_start()->set_sequence_id(id);
-    send_(node->peer, message);
-  }
-  return true;
-}
-
 void Dispatcher::StopSequence(Request::Sequence* sequence, bool tell_replica) {
   if (sequence->id == 0) return;
   router_.Release(sequence->replica, sequence->kv_blocks);
-  running_.erase(sequence->id);
+  const auto running = running_.find(sequence->id);
+  kv_turns_.Ended(running->second.request->origin().client.name, sequence->replica, sequence->id,
+                  sequence->kv_blocks);
+  rate_.Advance(clock_->NowSeconds(), !queue_.empty());
+  rate_.Served(static_cast<double>(sequence->kv_blocks), !queue_.empty());
+  running_.erase(running);
   const Node* node = registry_->Find(sequence->replica);
   if (tell_replica && node != nullptr && node->state != NodeState::kLost) {
     proto::CoordinatorMessage message;
@@ -190,16 +98,12 @@ void Dispatcher::End(const RequestPtr& request) {
   for (Request::Sequence& sequence : request->sequences())
     StopSequence(&sequence, /*tell_replica=*/true);
   active_.erase(std::remove(active_.begin(), active_.end(), request), active_.end());
-  queue_.erase(std::remove(queue_.begin(), queue_.end(), request), queue_.end());
+  Dequeue(request);
   Report(*request);
 }
 
 void Dispatcher::Report(const Request& request) {
   const double now = clock_->NowSeconds();
-  if (last_end_s_ >= 0) {
-    seconds_per_request_ += 0.1 * (std::min(60.0, now - last_end_s_) - seconds_per_request_);
-  }
-  last_end_s_ = now;
   if (options_.timelines > 0) {
     timelines_.push_back(TimelineOf(request, now));
     if (timelines_.size() > options_.timelines) timelines_.pop_front();
@@ -209,7 +113,7 @@ void Dispatcher::Report(const Request& request) {
 }
 
 void Dispatcher::Disconnected(const RequestPtr& request) {
-  if (request->ended()) return;
+  if (request->ended()) return request->Abandon();  // its answer is still being made
   request->Abandon();
   metrics_->Cancelled();
   End(request);
@@ -293,6 +197,7 @@ void Dispatcher::Tick() {
   ForgetLostNodes();
   EndForsaken();
   const double now = clock_->NowSeconds();
+  rate_.Advance(now, !queue_.empty());
   std::vector<RequestPtr> late;
   for (const RequestPtr& request : active_) {
     if (now >= request->origin().arrival_s + request->generate().timeout_s) late.push_back(request);
@@ -300,9 +205,11 @@ void Dispatcher::Tick() {
   const bool none = registry_->ReadyReplicas().empty();
   for (const RequestPtr& request : late) {
     const double seconds = request->generate().timeout_s;
-    if (none && request->started_s() < 0) {
-      request->Fail(
-          {503, "no_replica", absl::StrCat("no replica was ready within ", seconds, " s"), "", 5});
+    if (request->started_s() < 0) {
+      request->Fail(none ? ApiError{503, "no_replica",
+                                    absl::StrCat("no replica was ready within ", seconds, " s"), "",
+                                    5}
+                         : QueueTimeout(*request));
     } else {
       request->Fail(
           {504, "deadline_exceeded", absl::StrCat("the deadline of ", seconds, " s has passed")});

@@ -1,4 +1,4 @@
-// Dispatches requests: the queue, which sequence runs where, deadlines, cancellation, fail-over.
+// Dispatches requests: whose turn it is, which sequence runs where, deadlines, cancellation, fail-over.
 // Connects the registry, the router and the requests, and sends to nodes through a callback.
 // Event-loop thread. No socket; the clock is an argument.
 #pragma once
@@ -14,9 +14,12 @@
 
 #include "base/clock.h"
 #include "coordinator/api/api.h"
+#include "coordinator/cluster/kv_turns.h"
 #include "coordinator/cluster/metrics.h"
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/router.h"
+#include "coordinator/cluster/service_rate.h"
+#include "coordinator/http/fair_queue.h"
 #include "coordinator/request/reading.h"
 #include "coordinator/request/request.h"
 #include "coordinator/request/timeline.h"
@@ -26,6 +29,7 @@ namespace coppice::coordinator {
 // Members are described at CoordinatorOptions.
 struct DispatcherOptions {
   int max_queue = 256;
+  int max_queue_per_client = 0;
   int max_model_len = 0;
   ApiLimits limits;
   bool log_requests = true;
@@ -42,11 +46,12 @@ class Dispatcher {
              Metrics* metrics, Send send);
 
   // A request's body is about to be read by another thread. Until EndReading it waits: it takes a
-  // place in the queue, and can be cancelled. An error refuses it: draining, or queue_full.
+  // place in the queue, and can be cancelled. An error refuses it: draining, or queue_full. For one of
+  // a client with few that wait, the last one of the client with most is refused instead.
   std::optional<ApiError> BeginReading(const std::shared_ptr<Reading>& reading);
   void EndReading(const std::shared_ptr<Reading>& reading);
-  // Queues or starts the request, or fails it: draining, queue_full, or not allowed by the model.
-  // admitted: by BeginReading, so that only the model can refuse it.
+  // Queues or starts the request, or fails it: draining, queue_full, queue_timeout, or not allowed by
+  // the model. admitted: by BeginReading, so that it has a place.
   void Submit(const std::shared_ptr<Request>& request, bool admitted = false);
   void Disconnected(const std::shared_ptr<Request>& request);
   void OnNodeMessage(const std::string& peer, const proto::NodeMessage& message);
@@ -69,6 +74,11 @@ class Dispatcher {
   bool ending() const { return ending_; }
   bool idle() const;
   int waiting() const { return static_cast<int>(queue_.size() + readings_.size()); }
+  struct ClientLoad {
+    int waiting = 0;    // requests
+    int sequences = 0;  // that run
+  };
+  std::map<std::string, ClientLoad> Clients() const;  // those with any
   int running() const { return static_cast<int>(active_.size() - queue_.size()); }
   const DispatcherOptions& options() const { return options_; }
   const Router& router() const { return router_; }
@@ -76,6 +86,7 @@ class Dispatcher {
  private:
   using RequestPtr = std::shared_ptr<Request>;
   using ReadingPtr = std::shared_ptr<Reading>;
+  using Queue = FairQueue<RequestPtr>;
   struct Running {
     RequestPtr request;
     int index = 0;
@@ -91,19 +102,31 @@ class Dispatcher {
   std::vector<Running> RunningOn(const std::string& replica) const;
   void Move(const Running& running, bool tell_replica, const ApiError& if_shown);
   void NodeBack(const Node& node);
-  void TellGivenUp(const Node& node);
+  void TellToEnd(const Node& node);
+  void TellToRegister(const std::string& peer);
   void EndForsaken();
   std::string LostWhileAnswering(const std::string& replica) const;
   void BroadcastDraftNodes();
   void Pump();
+  bool StartNext();
   bool Prepare(const RequestPtr& request);
-  bool StartPending(const RequestPtr& request);
+  int64_t StartSequence(const Queue::Entry& entry);
+  int64_t BlocksOf(const Request& request, int index) const;
+  double PendingCost(const Request& request) const;
+  void Enqueue(const RequestPtr& request, bool first);
+  void Dequeue(const RequestPtr& request);
+  std::optional<ApiError> MakePlace(const Client& client);
+  int WaitingOf(const std::string& client) const;
+  bool RefuseNewestOf(const std::string& client);
+  std::optional<double> WaitOf(const Client& client, uint64_t entry = 0) const;
+  std::optional<ApiError> TooLong(const Request& request) const;
+  ApiError QueueTimeout(const Request& request) const;
   void StopSequence(Request::Sequence* sequence, bool tell_replica);
   void End(const RequestPtr& request);
   void Report(const Request& request);
   void Fail(const ReadingPtr& reading, const ApiError& error);
-  ApiError QueueFull() const;
-  int RetryAfter() const;
+  ApiError QueueFull(const Client& client, const std::string& what) const;
+  int RetryAfter(const Client& client) const;
   ModelLimits LimitsOf(const Node& node) const;
   std::string Fingerprint(const Node& node) const;
 
@@ -116,14 +139,15 @@ class Dispatcher {
   std::vector<ReadingPtr>
       readings_;                    // also those that nobody waits for, until their thread is done
   std::vector<RequestPtr> active_;  // queued and running
-  std::deque<RequestPtr> queue_;    // requests with a sequence that runs nowhere, oldest first
+  Queue queue_;                     // requests with a sequence that runs nowhere, by turns
+  std::unordered_map<const Request*, uint64_t> entries_;  // their entries in it
+  KvTurns kv_turns_{&router_};
+  ServiceRate rate_;                               // in KV blocks
   std::unordered_map<uint64_t, Running> running_;  // by sequence id
   // Sequences that a lost node may still run; it is told to drop them before it gets new ones.
   std::map<std::string, std::vector<uint64_t>> left_behind_;
   // A replica may still run what another coordinator has started, so the ids begin anywhere.
   uint64_t next_sequence_id_;
-  double seconds_per_request_ = 0.1;  // mean time between ends of requests, smoothed
-  double last_end_s_ = -1;
   std::deque<Timeline> timelines_;  // of requests that have ended, oldest first
   bool draining_ = false, ending_ = false;
 };

@@ -16,7 +16,7 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       return Register(peer, message.register_());
     case proto::NodeMessage::kHeartbeat: {
       const Node* known = registry_->FindPeer(peer);
-      if (known == nullptr) return;
+      if (known == nullptr) return TellToRegister(peer);
       const absl::Status fields = proto::CheckNodeStatus(message.heartbeat().status());
       if (!fields.ok()) {  // ignored, so three bad heartbeats mark the node lost
         spdlog::warn("{}: heartbeat dropped: {}", known->id, std::string(fields.message()));
@@ -25,7 +25,7 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       const bool was_ready = known->state == NodeState::kReady;
       const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
       metrics_->NodeStatus(*node);
-      if (node->given_up) return TellGivenUp(*node);  // again, since the first may be lost
+      if (node->given_up) return TellToEnd(*node);  // again, since the first may be lost
       if (!was_ready && node->state == NodeState::kReady) NodeBack(*node);
       return;
     }
@@ -45,7 +45,9 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
 void Dispatcher::Register(const std::string& peer, const proto::Register& registration) {
   std::string replaced;
   proto::CoordinatorMessage reply;
-  *reply.mutable_register_ack() = registry_->OnRegister(peer, registration, &replaced);
+  std::optional<proto::RegisterAck> ack = registry_->OnRegister(peer, registration, &replaced);
+  if (!ack.has_value()) return;
+  *reply.mutable_register_ack() = *std::move(ack);
   send_(peer, reply);  // before any start: a replica drops what it has when it is accepted
   if (!reply.register_ack().accepted()) return;
   if (!replaced.empty()) NodeLost(replaced);
@@ -96,10 +98,21 @@ void Dispatcher::NodeBack(const Node& node) {
   NodesChanged();
 }
 
-void Dispatcher::TellGivenUp(const Node& node) {
+void Dispatcher::TellToEnd(const Node& node) {
   proto::CoordinatorMessage message;
-  message.mutable_given_up()->set_reason(node.why_lost);
+  if (node.refused.empty()) {
+    message.mutable_given_up()->set_reason(node.why_lost);
+  } else {
+    message.mutable_register_ack()->set_reason(node.refused);
+  }
   send_(node.peer, message);
+}
+
+// A node that was silent for so long that it was forgotten, or whose name another process has taken.
+void Dispatcher::TellToRegister(const std::string& peer) {
+  proto::CoordinatorMessage message;
+  message.mutable_register_again();
+  send_(peer, message);
 }
 
 void Dispatcher::BroadcastDraftNodes() {
@@ -113,7 +126,7 @@ void Dispatcher::BroadcastDraftNodes() {
 void Dispatcher::NodeLost(const std::string& id) {
   if (const Node* node = registry_->Find(id)) {
     metrics_->NodeUp(*node, node->state != NodeState::kLost);
-    if (node->given_up) TellGivenUp(*node);
+    if (node->given_up) TellToEnd(*node);
   }
   const std::vector<Running> orphans = RunningOn(id);
   std::vector<uint64_t>& left = left_behind_[id];
@@ -154,7 +167,7 @@ void Dispatcher::Move(const Running& running, bool tell_replica, const ApiError&
     return End(request);
   }
   metrics_->Failover();
-  if (std::find(queue_.begin(), queue_.end(), request) == queue_.end()) queue_.push_front(request);
+  Enqueue(request, /*first=*/true);
 }
 
 void Dispatcher::MoveAway(const std::string& replica) {
@@ -189,7 +202,8 @@ std::string Dispatcher::LostWhileAnswering(const std::string& replica) const {
 void Dispatcher::EndForsaken() {
   if (!registry_->ReadyReplicas().empty()) return;
   const double lost_before_s = clock_->NowSeconds() - options_.failover_wait_s;
-  const std::deque<RequestPtr> waiting = queue_;
+  std::vector<RequestPtr> waiting;
+  queue_.ForEach([&](const Queue::Entry& entry) { waiting.push_back(entry.job); });
   for (const RequestPtr& request : waiting) {
     for (const Request::Sequence& sequence : request->sequences()) {
       if (sequence.lost_s < 0 || sequence.lost_s > lost_before_s) continue;

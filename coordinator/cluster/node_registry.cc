@@ -16,16 +16,8 @@ namespace {
 
 constexpr double kOwnGap_s = 0.5;  // after a longer gap the coordinator itself did not run
 
-// The same process on another connection.
-bool SameProcess(const proto::Register& a, const proto::Register& b) {
-  if (a.role() != b.role() || a.ranks_size() != b.ranks_size()) return false;
-  if (a.draft_endpoint() != b.draft_endpoint()) return false;
-  for (int i = 0; i < a.ranks_size(); ++i) {
-    if (a.ranks(i).pid() != b.ranks(i).pid() || a.ranks(i).host() != b.ranks(i).host())
-      return false;
-  }
-  return a.ranks_size() > 0 || !a.draft_endpoint().empty();
-}
+// A node waits at most so long for its name.
+constexpr double kNameWait_s = 5;
 
 const char* RoleWord(const proto::Register& registration) {
   return registration.role() == proto::WORKER_LEADER ? "replica" : "draft node";
@@ -58,21 +50,16 @@ std::string NodeRegistry::Refusal(const proto::Register& registration) const {
   }
   const bool worker = registration.role() == proto::WORKER_LEADER;
   const int vocab = registration.model().vocab_size();
-  if (worker && options_.tokenizer_vocab > vocab) {
-    return absl::StrCat(
-        options_.tokenizer_dir, ": the tokenizer (tokenizer.json or tokenizer.model) has ",
-        options_.tokenizer_vocab, " ids but the target model's vocabulary has ", vocab);
+  if (options_.tokenizer_vocab > vocab) {
+    return absl::StrCat(options_.tokenizer_dir,
+                        ": the tokenizer (tokenizer.json or tokenizer.model) has ",
+                        options_.tokenizer_vocab, " ids but the ", worker ? "target" : "draft",
+                        " model's vocabulary has ", vocab);
   }
+  if (!worker) return Misfit(registration);
   for (const auto& [id, node] : nodes_) {
-    if (node.state == NodeState::kLost) continue;
-    const int other = node.registration.model().vocab_size();
-    if (worker != node.worker() && vocab != other) {
-      return absl::StrCat("the draft model's vocabulary has ", worker ? other : vocab,
-                          " ids but the target model's has ", worker ? vocab : other, " (",
-                          RoleWord(node.registration), " ", id, ")");
-    }
-    if (worker && node.worker() &&
-        registration.model().fingerprint() != node.registration.model().fingerprint()) {
+    if (node.state == NodeState::kLost || !node.worker()) continue;
+    if (registration.model().fingerprint() != node.registration.model().fingerprint()) {
       return absl::StrCat("its model differs from that of replica ", id, " (",
                           node.registration.model().path(), ")");
     }
@@ -80,50 +67,84 @@ std::string NodeRegistry::Refusal(const proto::Register& registration) const {
   return "";
 }
 
-std::string NodeRegistry::UniqueId(const proto::Register& registration) const {
-  const bool worker = registration.role() == proto::WORKER_LEADER;
-  const std::string& wanted = registration.node_id();
-  if (!wanted.empty()) {
-    const auto it = nodes_.find(wanted);
-    if (it == nodes_.end() || it->second.state == NodeState::kLost ||
-        SameProcess(it->second.registration, registration)) {
-      return wanted;
+// Why a draft does not fit the target; "": it does, or there is no target yet.
+std::string NodeRegistry::Misfit(const proto::Register& draft) const {
+  const int vocab = draft.model().vocab_size();
+  for (const auto& [id, node] : nodes_) {
+    if (node.state == NodeState::kLost || !node.worker()) continue;
+    const int target = node.registration.model().vocab_size();
+    if (vocab != target) {
+      return absl::StrCat("the draft model's vocabulary has ", vocab,
+                          " ids but the target model's has ", target, " (replica ", id, ")");
     }
   }
-  const std::string stem = !wanted.empty() ? wanted : worker ? "replica" : "draft";
-  for (int i = wanted.empty() ? 0 : 2;; ++i) {
-    std::string id = absl::StrCat(stem, "-", i);
-    const auto it = nodes_.find(id);
-    if (it == nodes_.end() || it->second.state == NodeState::kLost) return id;
+  return "";
+}
+
+const Node* NodeRegistry::FindProcess(uint64_t process_id) const {
+  for (const auto& [id, node] : nodes_) {
+    if (node.registration.process_id() == process_id) return &node;
+  }
+  return nullptr;
+}
+
+std::string NodeRegistry::UniqueName(const std::string& stem, int number) const {
+  for (;; ++number) {
+    std::string name = absl::StrCat(stem, "-", number);
+    const auto it = nodes_.find(name);
+    if (it == nodes_.end() || it->second.state == NodeState::kLost) return name;
   }
 }
 
-proto::RegisterAck NodeRegistry::OnRegister(const std::string& peer,
-                                            const proto::Register& registration,
-                                            std::string* replaced) {
+// A process that ended without a Goodbye has its name until it is lost, and may have been started
+// again by then. If it lives, two processes were given one name.
+std::optional<std::string> NodeRegistry::NameFor(const proto::Register& registration) {
+  const uint64_t process = registration.process_id();
+  if (const Node* known = FindProcess(process)) return known->id;
+  const std::string& wanted = registration.node_id();
+  if (wanted.empty()) {
+    return UniqueName(registration.role() == proto::WORKER_LEADER ? "replica" : "draft", 0);
+  }
+  const auto holder = nodes_.find(wanted);
+  if (holder == nodes_.end() || holder->second.state == NodeState::kLost) return wanted;
+  const double now = clock_->NowSeconds();
+  const double asked = asked_s_.try_emplace(process, now).first->second;
+  if (holder->second.last_beat_s <= asked && now - asked < kNameWait_s) return std::nullopt;
+  return UniqueName(wanted, 2);
+}
+
+std::optional<proto::RegisterAck> NodeRegistry::OnRegister(const std::string& peer,
+                                                           const proto::Register& registration,
+                                                           std::string* replaced) {
   replaced->clear();
   proto::RegisterAck ack;
   const std::string reason = Refusal(registration);
   if (!reason.empty()) {
     ack.set_reason(reason);
-    AddEvent(absl::StrCat(RoleWord(registration), " ",
-                          absl::Utf8SafeCEscape(registration.node_id().substr(0, 64)),
-                          " refused: ", reason));
+    std::string event = absl::StrCat(RoleWord(registration), " ",
+                                     absl::Utf8SafeCEscape(registration.node_id().substr(0, 64)),
+                                     " refused: ", reason);
+    // A node that was accepted before goes on asking.
+    if (events_.empty() || events_.back().what != event) AddEvent(std::move(event));
     return ack;
   }
-  const std::string id = UniqueId(registration);
+  const std::optional<std::string> name = NameFor(registration);
+  if (!name.has_value()) return std::nullopt;
+  asked_s_.erase(registration.process_id());
+  const std::string& id = *name;
   const auto it = nodes_.find(id);
-  const bool again = it != nodes_.end() && (it->second.peer == peer ||
-                                            SameProcess(it->second.registration, registration));
+  const bool again =
+      it != nodes_.end() && it->second.registration.process_id() == registration.process_id();
   if (it != nodes_.end() && !again) *replaced = id;
   Node& node = nodes_[id];
-  const bool given_up = again && node.given_up;  // perhaps another process that looks the same
+  const bool given_up = again && node.given_up;
   if (!again) node = Node();
   node.id = id;
   node.peer = peer;
   node.registration = registration;
   node.state = given_up ? NodeState::kStarting : NodeState::kReady;
   node.given_up = false;
+  node.refused.clear();
   node.why_lost.clear();
   node.status.set_still_s(0);  // the old value belongs to the time before
   node.last_beat_s = node.last_progress_s = clock_->NowSeconds();
@@ -181,6 +202,9 @@ std::vector<std::string> NodeRegistry::CollectLost() {
   const double now = clock_->NowSeconds();
   const double gap = last_collect_s_ < 0 ? 0 : now - last_collect_s_;
   last_collect_s_ = now;
+  if (gap > kOwnGap_s) {
+    for (auto& [process, asked_s] : asked_s_) asked_s += gap;
+  }
   for (auto& [id, node] : nodes_) {
     if (node.state == NodeState::kLost) continue;
     if (gap > kOwnGap_s) node.last_beat_s = std::min(now, node.last_beat_s + gap);
@@ -194,6 +218,11 @@ std::vector<std::string> NodeRegistry::CollectLost() {
           &node, "is lost",
           absl::StrFormat("it beats but has made no progress for %.1f s%s", node.status.still_s(),
                           node.status.working() ? " though it has work" : ""));
+    } else if (std::string misfit = node.worker() ? "" : Misfit(node.registration);
+               !misfit.empty()) {
+      node.given_up = true;
+      MarkLost(&node, "is refused", misfit);
+      node.refused = std::move(misfit);
     } else {
       continue;
     }
@@ -213,6 +242,7 @@ std::vector<std::string> NodeRegistry::ForgetLost() {
     AddEvent(absl::StrCat(RoleWord(nodes_.at(id).registration), " ", id, " is forgotten"));
     nodes_.erase(id);
   }
+  std::erase_if(asked_s_, [before_s](const auto& asked) { return asked.second < before_s; });
   return forgotten;
 }
 
@@ -261,6 +291,7 @@ proto::DraftNodes NodeRegistry::ReadyDraftNodes() const {
   proto::DraftNodes message;
   for (const Node* node : DraftNodes()) {
     if (node->state != NodeState::kReady || node->draining) continue;
+    if (!Misfit(node->registration).empty()) continue;  // soon told to end
     proto::DraftNode* entry = message.add_nodes();
     entry->set_node_id(node->id);
     entry->set_endpoint(node->registration.draft_endpoint());

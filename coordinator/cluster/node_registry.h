@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct Node {
   NodeState state = NodeState::kReady;
   double last_beat_s = 0;
   double last_progress_s = 0;  // when it made progress or had nothing to do, by its heartbeats
-  bool given_up = false;       // told to end: it sends heartbeats but makes no step
+  bool given_up = false;       // told to end: it sends heartbeats but makes no step, or `refused`
+  std::string refused;         // why a draft node that was here before the target does not fit it
   bool draining = false;       // takes no new work, by the wish of an admin
   std::string why_lost;        // "" while it is not lost
   bool worker() const { return registration.role() == proto::WORKER_LEADER; }
@@ -55,20 +57,23 @@ class NodeRegistry {
   NodeRegistry(const Clock* clock, const RegistryOptions& options)
       : clock_(clock), options_(options) {}
 
-  // Accepts a node, or refuses it with a reason: an invalid field, a vocabulary of another size
-  // (the reason names both), or another model than the other replicas have. A node that registers
-  // again over a new connection keeps its entry. *replaced receives the id of a lost node of the
-  // same name whose work must move, or "".
-  proto::RegisterAck OnRegister(const std::string& peer, const proto::Register& registration,
-                                std::string* replaced);
+  // Accepts a node, or refuses it with a reason: an invalid field, a vocabulary of another size than
+  // the target's (the reason names both), or another model than the other replicas have. Drafts never
+  // keep a replica out. A process that registers again, over whatever connection, keeps its entry.
+  // *replaced receives the id of a lost node of the same name whose work must move, or "".
+  // nullopt: another process has the name, and its next heartbeat decides whether it still lives. The
+  // node asks again.
+  std::optional<proto::RegisterAck> OnRegister(const std::string& peer,
+                                               const proto::Register& registration,
+                                               std::string* replaced);
   // Null when the peer is not registered. The status must have passed CheckNodeStatus. A node that
   // was lost by missed heartbeats is ready again. One that was given up stays lost until it
   // registers again and a heartbeat shows progress.
   const Node* OnHeartbeat(const std::string& peer, const proto::NodeStatus& status);
   // The id of the node that left, "" when unknown.
   std::string OnGoodbye(const std::string& peer, const std::string& reason);
-  // The nodes that are newly lost, because they missed heartbeats or made no progress (given_up).
-  // Each is returned once. Call it every few hundredths of a second: longer gaps mean that the
+  // The nodes that are newly lost, because they missed heartbeats, made no progress, or do not fit the
+  // target that has come (given_up, both). Each is returned once. Call it every few hundredths of a second: longer gaps mean that the
   // coordinator itself did not run, and do not count as missed heartbeats.
   std::vector<std::string> CollectLost();
 
@@ -80,7 +85,7 @@ class NodeRegistry {
   std::vector<const Node*> Replicas() const;  // in id order, lost ones included
   std::vector<const Node*> DraftNodes() const;
   std::vector<const Node*> ReadyReplicas() const;  // those that take new work
-  proto::DraftNodes ReadyDraftNodes() const;
+  proto::DraftNodes ReadyDraftNodes() const;       // that fit the target
   // A draining node takes no new work. False: there is no such node.
   bool SetDraining(absl::string_view id, bool draining);
   const std::deque<NodeEvent>& events() const { return events_; }
@@ -88,7 +93,10 @@ class NodeRegistry {
 
  private:
   std::string Refusal(const proto::Register& registration) const;
-  std::string UniqueId(const proto::Register& registration) const;
+  std::string Misfit(const proto::Register& draft) const;
+  const Node* FindProcess(uint64_t process_id) const;
+  std::optional<std::string> NameFor(const proto::Register& registration);
+  std::string UniqueName(const std::string& stem, int number) const;
   bool Stuck(const Node& node) const;
   void MarkLost(Node* node, absl::string_view verb, const std::string& why);
 
@@ -96,6 +104,7 @@ class NodeRegistry {
   const RegistryOptions options_;
   std::map<std::string, Node, std::less<>> nodes_;
   std::deque<NodeEvent> events_;
+  std::map<uint64_t, double> asked_s_;  // by process id: since when it waits for its name
   double last_collect_s_ = -1;
 };
 

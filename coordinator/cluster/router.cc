@@ -18,16 +18,15 @@ uint64_t PrefixKey(absl::Span<const TokenId> prompt) {
 
 }  // namespace
 
-std::string Router::Pick(const std::vector<const Node*>& ready, absl::Span<const TokenId> prompt,
-                         int64_t kv_blocks) const {
+std::string Router::Pick(const std::vector<const Node*>& with_room,
+                         absl::Span<const TokenId> prompt) const {
   const auto home = prefix_home_.find(PrefixKey(prompt));
   const Node* best = nullptr;
   std::tuple<int64_t, bool, int> best_rank;
-  for (const Node* node : ready) {
+  for (const Node* node : with_room) {
     const int64_t total = node->registration.kv_blocks_total();
     const int64_t reserved = this->reserved(node->id);
     const int busy = running(node->id);
-    if (busy > 0 && reserved + kv_blocks > total) continue;
     const int64_t free_grade = total > 0 ? (total - reserved) * kFreeGrades / total : 0;
     const std::tuple<int64_t, bool, int> rank(
         free_grade, home != prefix_home_.end() && home->second == node->id, -busy);

@@ -1,4 +1,4 @@
-// Picks the replica of a sequence among those with room in the KV pool. Prefers the freest, then
+// Picks the replica of a sequence among those that have room for it (kv_turns). Prefers the freest, then
 // one that has seen the start of the prompt, then the least busy. Keeps track of reservations. No
 // socket; event-loop thread.
 #pragma once
@@ -17,9 +17,9 @@ namespace coppice::coordinator {
 
 class Router {
  public:
-  // The id of the replica for a sequence of `kv_blocks` blocks; "" when none has room now.
-  std::string Pick(const std::vector<const Node*>& ready, absl::Span<const TokenId> prompt,
-                   int64_t kv_blocks) const;
+  // The id of one of the replicas; "" when there is none.
+  std::string Pick(const std::vector<const Node*>& with_room,
+                   absl::Span<const TokenId> prompt) const;
   void Reserve(const std::string& replica, absl::Span<const TokenId> prompt, int64_t kv_blocks);
   void Release(const std::string& replica, int64_t kv_blocks);
   void Forget(const std::string& replica);  // drops all data of a lost replica

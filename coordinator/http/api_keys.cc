@@ -3,14 +3,17 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <algorithm>
+#include <sstream>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 
 namespace coppice::coordinator {
@@ -19,6 +22,8 @@ namespace {
 constexpr size_t kMinKey = 16;
 constexpr size_t kMaxName = 64;
 constexpr char kBearer[] = "Bearer ";
+constexpr char kWeight[] = "weight=";
+constexpr double kLeastWeight = 0.01, kMostWeight = 100;
 
 bool GoodName(absl::string_view name) {
   if (name.size() > kMaxName) return false;
@@ -57,21 +62,25 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::string& user_file, const std::s
 }
 
 absl::Status ApiKeys::ReadFile(const std::string& path, bool admin) {
-  std::ifstream file(path);
-  if (!file) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": cannot read the keys: ", std::strerror(errno)));
-  }
+  COPPICE_ASSIGN_OR_RETURN(std::string text, ReadRegularFile(path, kMostSettingsBytes));
+  std::istringstream file(std::move(text));
   const size_t before = keys_.size();
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
-    const std::vector<absl::string_view> words =
+    std::vector<absl::string_view> words =
         absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
     if (words.empty() || words[0][0] == '#') continue;
     const auto bad = [&](absl::string_view what) {
       return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": ", what));
     };
-    if (words.size() > 2) return bad("a line is KEY or KEY NAME");
+    double weight = 1;
+    if (words.size() > 1 && absl::ConsumePrefix(&words.back(), kWeight)) {
+      if (!absl::SimpleAtod(words.back(), &weight) ||
+          !(weight >= kLeastWeight && weight <= kMostWeight))
+        return bad(absl::StrCat("weight is a number from ", kLeastWeight, " to ", kMostWeight));
+      words.pop_back();
+    }
+    if (words.size() > 2) return bad("a line is KEY, KEY NAME or KEY NAME weight=N");
     if (words[0].size() < kMinKey)
       return bad(absl::StrCat("a key has at least ", kMinKey, " characters"));
     if (!Printable(words[0])) return bad("a key has printable ASCII characters only");
@@ -80,9 +89,8 @@ absl::Status ApiKeys::ReadFile(const std::string& path, bool admin) {
                                  : absl::StrCat(admin ? "admin" : "user", "-line-", number);
     if (!GoodName(name)) return bad("a name is up to 64 of A-Z a-z 0-9 . _ -");
     COPPICE_ASSIGN_OR_RETURN(const Digest digest, DigestOf(words[0]));
-    keys_.push_back({digest, name, admin});
+    keys_.push_back({digest, name, admin, weight});
   }
-  if (file.bad()) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot read the keys"));
   if (keys_.size() == before)
     return absl::InvalidArgumentError(absl::StrCat(path, ": it has no key"));
   return absl::OkStatus();
@@ -99,6 +107,14 @@ const ApiKeys::Key* ApiKeys::Find(absl::string_view key) const {
     if (same && (found == nullptr || known.admin)) found = &known;
   }
   return found;
+}
+
+double ApiKeys::WeightOf(absl::string_view name) const {
+  double most = 0;
+  for (const Key& key : keys_) {
+    if (key.name == name) most = std::max(most, key.weight);
+  }
+  return most > 0 ? most : 1;
 }
 
 std::optional<ApiError> ApiKeys::Check(const HttpRequest& request, Access access,

@@ -20,7 +20,7 @@ enum class Access { kOpen, kUser, kAdmin };
 
 class ApiKeys {
  public:
-  // Each line of a file is `KEY [NAME]`, or a comment that begins with #. "" = no file. Errors name
+  // Each line of a file is `KEY [NAME] [weight=N]`, or a comment that begins with #. "" = no file. Errors name
   // file and line, never a key.
   static absl::StatusOr<ApiKeys> Load(const std::string& user_file, const std::string& admin_file);
 
@@ -29,6 +29,8 @@ class ApiKeys {
   // none was needed.
   std::optional<ApiError> Check(const HttpRequest& request, Access access,
                                 std::string* caller) const;
+  // The share of the client with this name against others: the largest of its keys, 1 if none is known.
+  double WeightOf(absl::string_view name) const;
   bool users_need_keys() const { return users_need_keys_; }
   size_t size() const { return keys_.size(); }
 
@@ -38,6 +40,7 @@ class ApiKeys {
     Digest digest;
     std::string name;
     bool admin = false;
+    double weight = 1;
   };
   static absl::StatusOr<Digest> DigestOf(absl::string_view key);
   absl::Status ReadFile(const std::string& path, bool admin);

@@ -1,12 +1,16 @@
 #include "coordinator/http/tls.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/regular_file.h"
+#include "base/status.h"
 
 namespace coppice::coordinator {
 
 absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> LoadTls(const std::string& cert_file,
                                                                    const std::string& key_file) {
   using boost::asio::ssl::context;
+  for (const std::string& file : {cert_file, key_file})
+    COPPICE_RETURN_IF_ERROR(CheckRegularFile(file, kMostSettingsBytes));
   const auto bad = [](const std::string& file, absl::string_view what, const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": ", what, ": ", why));
   };

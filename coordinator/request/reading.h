@@ -1,9 +1,10 @@
 // A request whose body is read: what comes before a Request. A large body is read on another thread
-// (http/body_readers) while the dispatcher counts it and can end it. Made by routes.
+// (http/background_jobs) while the dispatcher counts it and can end it. Made by routes.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -11,6 +12,7 @@
 #include "coordinator/api/api.h"
 #include "coordinator/api/endpoints.h"
 #include "coordinator/http/api_error.h"
+#include "coordinator/http/fair_queue.h"
 #include "coordinator/http/http.h"
 
 namespace coppice::coordinator {
@@ -20,19 +22,27 @@ struct Reading {
   ApiContext api;
   EndpointId endpoint = EndpointId::kCompletions;
   HttpRequest request;
+  Client client;
   int shown_model_len = 0;  // of /tokenize
   double arrival_s = 0;     // on the dispatcher's clock
   int64_t now_unix = 0;
 
   std::shared_ptr<HttpExchange> exchange;  // event-loop thread
   // Nobody waits for it any more: the client has gone, or the dispatcher has ended it. Written by
-  // the event loop, read by any thread.
+  // the event loop (Abandon), read by any thread.
   std::atomic<bool> abandoned = false;
+  std::function<void()> skip;  // gives its place in the queue back, unless it is being read
   // A completion, the answer of another endpoint, or why there is none. Written by Read; the event
   // loop looks at it afterwards.
   std::variant<GenerateRequest, std::string, ApiError> result =
       ApiError{500, "internal_error", "the request could not be read"};
 
+  // False: it was already. Event-loop thread.
+  bool Abandon() {
+    if (abandoned.exchange(true)) return false;
+    if (skip) skip();
+    return true;
+  }
   bool completes() const {
     return endpoint == EndpointId::kCompletions || endpoint == EndpointId::kChat;
   }

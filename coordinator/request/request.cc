@@ -1,13 +1,11 @@
 #include "coordinator/request/request.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/request/token_logprobs.h"
 #include "decoding/method.h"
 
 namespace coppice::coordinator {
@@ -26,13 +24,6 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-// The choices are distinct, so that their probabilities add up.
-double MassOf(const std::vector<Choice>& choices) {
-  double mass = 0;
-  for (const Choice& choice : choices) mass += choice.mass;
-  return mass;
-}
-
 // The HTTP status of a replica's error. The code says whether the request caused it.
 int StatusOfReplicaError(const std::string& code) {
   for (const char* fault : {"kv_capacity_exceeded", "context_length_exceeded", "invalid_value",
@@ -45,11 +36,12 @@ int StatusOfReplicaError(const std::string& code) {
 }  // namespace
 
 Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokenizer* tokenizer,
-                 std::shared_ptr<HttpExchange> exchange)
+                 std::shared_ptr<HttpExchange> exchange, BackgroundJobs* jobs)
     : request_(std::move(request)),
       origin_(std::move(origin)),
       tokenizer_(tokenizer),
       exchange_(std::move(exchange)),
+      outbox_(exchange_, jobs, origin_.client),
       identity_{request_.chat, NewAnswerId(request_.chat), origin_.created, origin_.model, ""} {}
 
 void Request::MakeSequences() {
@@ -85,6 +77,8 @@ proto::StartSequence Request::StartMessage(int index) const {
   start.set_score_prompt(request_.score_prompt());
   start.set_score_only(request_.score_only);
   start.set_timeline(origin_.timeline);
+  start.set_client(origin_.client.name);
+  start.set_client_weight(origin_.client.weight);
   return start;
 }
 
@@ -234,132 +228,42 @@ bool Request::EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis,
   return Contains(request_.eos_ids, last) || Contains(request_.own_stop_ids, last);
 }
 
-Choice Request::MakeChoice(const Sequence& sequence, const decoding::Hypothesis* hypothesis,
-                           const ChoiceText& text, absl::Span<const TokenScore> scores) const {
-  Choice choice;
-  choice.index = sequence.prompt * request_.n + sequence.sample;
-  choice.seed = static_cast<int64_t>(request_.params.seed + static_cast<uint64_t>(sequence.sample));
-  choice.text = TextOf(sequence, text);
-  choice.num_tokens = text.tokens().size();
-  if (text.stop()) {
-    choice.finish_reason = "stop";
-    choice.stop_string = text.stop();
-  } else {
-    choice.finish_reason = hypothesis->finished ? "stop" : "length";
-    if (hypothesis->finished && !hypothesis->tokens.empty() &&
-        !Contains(request_.eos_ids, hypothesis->tokens.back()))
-      choice.stop_token = hypothesis->tokens.back();
-  }
-  if (hypothesis != nullptr) {
-    choice.score = hypothesis->score;
-    choice.joint_logprob = hypothesis->joint_log_probability;
-    if (hypothesis->finished) choice.mass = std::exp(hypothesis->joint_log_probability);
-  }
-  AddLogprobs(sequence, text, scores, /*from=*/0, &choice);
-  if (request_.return_token_ids) {
-    choice.token_ids = text.tokens();
-    choice.prompt_token_ids = request_.prompts[sequence.prompt];
-  }
-  return choice;
-}
-
-std::string Request::TextOf(const Sequence& sequence, const ChoiceText& text) const {
-  const ChoiceText* echoed = Echoed(sequence.prompt);
-  return echoed == nullptr ? text.text() : echoed->text() + text.text();
-}
-
-void Request::AddLogprobs(const Sequence& sequence, const ChoiceText& text,
-                          absl::Span<const TokenScore> scores, size_t from, Choice* choice) const {
-  if (!request_.logprobs) return;
-  const ChoiceText* echoed = Echoed(sequence.prompt);
-  const TokenNames names = request_.names_are_ids ? TokenNames::kIds : TokenNames::kBytes;
-  choice->logprobs = from == 0 && echoed != nullptr
-                         ? ShowPrompt(*tokenizer_, *echoed, sequence.prompt_scores, names)
-                         : std::vector<TokenLogprob>();
-  for (TokenLogprob& token : ShowTokens(*tokenizer_, text, scores, from,
-                                        echoed == nullptr ? 0 : echoed->characters(), names)) {
-    choice->logprobs->push_back(std::move(token));
-  }
-}
-
-// All choices of a prompt, each with its whole text, in the order of the answer.
-std::vector<Choice> Request::PromptChoices(int prompt) const {
-  std::vector<Choice> choices;
-  for (const Sequence& sequence : sequences_) {
-    if (sequence.prompt != prompt) continue;
-    const decoding::Hypothesis* best =
-        sequence.hypotheses.empty() ? nullptr : &sequence.hypotheses[0];
-    choices.push_back(MakeChoice(sequence, best, *sequence.text, sequence.scores));
-    for (size_t i = 0; i < sequence.others.size(); ++i) {
-      choices.push_back(MakeChoice(sequence, &sequence.hypotheses[i + 1], sequence.others[i],
-                                   sequence.hypothesis_scores[i + 1]));
-    }
-  }
-  for (int i = 1; request_.score_only && !request_.beams() && i < request_.n; ++i) {
-    choices.push_back(choices[0]);
-    choices.back().index += i;
-    choices.back().seed += i;
-  }
-  if (request_.samples > request_.n) {
-    std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
-      return a.score.value_or(0) > b.score.value_or(0);
-    });
-    choices.resize(request_.n);
-  }
-  for (size_t i = 0; i < choices.size(); ++i) {
-    if (request_.ranked()) choices[i].index = prompt * request_.n + static_cast<int>(i);
-  }
-  return choices;
-}
-
-// Cuts a whole choice to the part that no event has shown yet, and marks that part as shown.
-void Request::CutToNew(const Sequence& sequence, Choice* choice) {
-  Sent& sent = sent_[&sequence - sequences_.data()];
-  choice->text.erase(0, sent.text);
-  sent.text = TextOf(sequence, *sequence.text).size();
-  if (choice->token_ids)
-    choice->token_ids->erase(choice->token_ids->begin(), choice->token_ids->begin() + sent.tokens);
-  if (choice->logprobs && sent.any) {  // the last ones are new
-    const size_t added = sequence.text->tokens().size() - sent.tokens;
-    choice->logprobs->erase(choice->logprobs->begin(), choice->logprobs->end() - added);
-  }
-  sent.tokens = sequence.text->tokens().size();
-  if (sent.any) choice->prompt_token_ids.reset();
-  choice->first = !sent.any;
-  sent.any = true;
-}
-
+// Sends what is new of an unfinished choice.
 void Request::SendDelta(Sequence* sequence) {
-  const Sent& sent = sent_[sequence - sequences_.data()];
-  if (sequence->text->text().empty() || TextOf(*sequence, *sequence->text).size() == sent.text)
-    return;
+  const size_t shown = sent_[sequence - sequences_.data()].text;
+  if (sequence->text->text().empty() || TextSize(*sequence, *sequence->text) == shown) return;
   Choice choice;
   choice.index = sequence->prompt * request_.n + sequence->sample;
-  choice.text = TextOf(*sequence, *sequence->text);
-  if (request_.return_token_ids) {
-    choice.token_ids = sequence->text->tokens();
-    choice.prompt_token_ids = request_.prompts[sequence->prompt];
-  }
-  AddLogprobs(*sequence, *sequence->text, sequence->scores, sent.tokens, &choice);
-  CutToNew(*sequence, &choice);
   sequence->shown = true;
-  exchange_->SendEvent(CompletionEvent(identity_, {choice}, std::nullopt, request_.include_usage));
+  Show(*sequence, /*hypothesis=*/0, TakeSent(*sequence), &choice);
+  outbox_.Event(
+      /*bytes=*/0,
+      [this, choice = std::move(choice)] {
+        return CompletionEvent(identity_, {choice}, std::nullopt, request_.include_usage);
+      },
+      weak_from_this().lock());
 }
 
+// Sends the choices of a sequence that has ended: with beams all of the prompt, of which the first may
+// have been shown in part.
 void Request::SendSequenceEnd(Sequence* sequence) {
-  std::vector<Choice> choices;
-  if (request_.beams()) {
-    choices = PromptChoices(sequence->prompt);
-  } else {
-    const decoding::Hypothesis* best =
-        sequence->hypotheses.empty() ? nullptr : &sequence->hypotheses[0];
-    choices.push_back(MakeChoice(*sequence, best, *sequence->text, sequence->scores));
-  }
+  std::vector<Choice> choices = request_.beams()
+                                    ? PromptChoices(sequence->prompt)
+                                    : std::vector<Choice>{MakeChoice(*sequence, /*hypothesis=*/0)};
+  size_t bytes = 0;
+  for (const Choice& choice : choices) bytes += ShownBytes(choice);
   const std::optional<double> mass =
       request_.beams() ? std::optional(MassOf(choices)) : std::nullopt;
-  CutToNew(*sequence, &choices[0]);
   sequence->shown = true;
-  exchange_->SendEvent(CompletionEvent(identity_, choices, mass, request_.include_usage));
+  outbox_.Event(
+      bytes,
+      [this, choices = std::move(choices), mass, sent = TakeSent(*sequence)]() mutable {
+        for (size_t i = 0; i < choices.size(); ++i)
+          Show(sequences_[choices[i].sequence], choices[i].hypothesis, i == 0 ? sent : Sent(),
+               &choices[i]);
+        return CompletionEvent(identity_, choices, mass, request_.include_usage);
+      },
+      weak_from_this().lock());
 }
 
 void Request::Complete(double now_s) {
@@ -373,13 +277,26 @@ void Request::Complete(double now_s) {
   Summarize(choices, now_s);
   ended_ = true;
   if (!request_.stream) {
-    HttpReply reply;
-    reply.body = CompletionBody(identity_, choices, beam_mass, usage_);
-    return exchange_->Reply(std::move(reply));
+    size_t bytes = 0;
+    for (const Choice& choice : choices) bytes += ShownBytes(choice);
+    return outbox_.Reply(
+        bytes,
+        [this, choices = std::move(choices), beam_mass = std::move(beam_mass)]() mutable {
+          const auto show = [this](Choice* choice) {
+            Show(sequences_[choice->sequence], choice->hypothesis, Sent(), choice);
+          };
+          std::string body = CompletionBody(identity_, choices, show, beam_mass, usage_);
+          FreeScores();
+          return body;
+        },
+        weak_from_this().lock());
   }
-  if (request_.include_usage) exchange_->SendEvent(UsageEvent(identity_, usage_));
-  exchange_->SendEvent("[DONE]");
-  exchange_->EndStream(/*keep_connection=*/true);
+  if (request_.include_usage)
+    outbox_.Event(
+        0, [this] { return UsageEvent(identity_, usage_); }, weak_from_this().lock());
+  outbox_.Event(
+      0, [] { return std::string("[DONE]"); }, nullptr);
+  outbox_.EndStream();
 }
 
 // What a lost replica has used since its last report nobody knows.
@@ -414,9 +331,12 @@ void Request::Fail(ApiError error) {
   if (ended_) return;
   ended_ = true;
   error_ = error;
-  if (!exchange_->stream_open()) return exchange_->Reply(ErrorReply(error));
-  exchange_->SendEvent(ErrorBody(error));
-  exchange_->EndStream(/*keep_connection=*/false);
+  outbox_.Fail(error);
+}
+
+void Request::Abandon() {
+  ended_ = true;
+  outbox_.Drop();
 }
 
 }  // namespace coppice::coordinator

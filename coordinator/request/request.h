@@ -1,6 +1,7 @@
 // One request from start to end: its sequences, their output so far, the events and the final
 // answer. Receives updates from the dispatcher and writes to the HTTP exchange. Owns no socket and
-// no timer. Event-loop thread.
+// no timer. Event-loop thread, except that large answers are made by another (outbox): then what they
+// show changes no more.
 #pragma once
 
 #include <memory>
@@ -13,8 +14,10 @@
 #include "base/token_score.h"
 #include "coordinator/api/generate_request.h"
 #include "coordinator/http/api_error.h"
+#include "coordinator/http/fair_queue.h"
 #include "coordinator/http/http.h"
 #include "coordinator/request/choice_text.h"
+#include "coordinator/request/outbox.h"
 #include "coordinator/request/response_json.h"
 #include "proto/control.pb.h"
 #include "proto/convert.h"
@@ -22,11 +25,12 @@
 
 namespace coppice::coordinator {
 
-class Request {
+class Request : public std::enable_shared_from_this<Request> {
  public:
   struct Origin {
     std::string request_id;  // of HTTP, for the log
     std::string caller;      // name of the client's key; "" = it has none
+    Client client;           // who takes turns with others
     std::string model;       // served name
     double arrival_s = 0;    // on the dispatcher's clock
     int64_t created = 0;     // unix seconds
@@ -60,9 +64,9 @@ class Request {
     std::vector<proto::RoundTimes> rounds;  // of this run, if a timeline is kept
   };
 
-  // tokenizer must outlive this.
+  // tokenizer must outlive this. jobs make large answers; nullptr: they are made at once.
   Request(GenerateRequest request, Origin origin, const tokenizer::Tokenizer* tokenizer,
-          std::shared_ptr<HttpExchange> exchange);
+          std::shared_ptr<HttpExchange> exchange, BackgroundJobs* jobs = nullptr);
 
   // Makes the sequences. Call it after FitToModel has filled the parameters.
   GenerateRequest* mutable_generate() { return &request_; }
@@ -76,12 +80,12 @@ class Request {
   bool Requeue(int index);
 
   // Applies one update of a running sequence. Sends events and, when the last sequence is done, the
-  // answer. False: the update is impossible, and the request has failed with an error that names
+  // answer, which may take a while longer to be made. False: the update is impossible, and the request has failed with an error that names
   // node and field.
   bool OnUpdate(int index, const proto::SequenceUpdate& update, double now_s);
   // Ends the request with an error, as a reply or as an event.
   void Fail(ApiError error);
-  void Abandon() { ended_ = true; }  // the client has gone
+  void Abandon();  // the client has gone
 
   bool ended() const { return ended_; }
   const std::optional<ApiError>& error() const { return error_; }
@@ -108,19 +112,24 @@ class Request {
   void SendDelta(Sequence* sequence);
   void SendSequenceEnd(Sequence* sequence);
   void Complete(double now_s);
+  // The part of a choice that events have shown.
+  struct Sent {
+    size_t text = 0, tokens = 0;
+    bool any = false;
+  };
+  static double MassOf(const std::vector<Choice>& choices);
+  static const ChoiceText& TextOf(const Sequence& sequence, size_t hypothesis);
   std::vector<Choice> PromptChoices(int prompt) const;
-  // scores: of the tokens of `text`, where they are asked for.
-  Choice MakeChoice(const Sequence& sequence, const decoding::Hypothesis* hypothesis,
-                    const ChoiceText& text, absl::Span<const TokenScore> scores) const;
-  // Adds the scores of a choice's tokens from index `from` on; the prompt's too, if from is 0.
-  void AddLogprobs(const Sequence& sequence, const ChoiceText& text,
-                   absl::Span<const TokenScore> scores, size_t from, Choice* choice) const;
+  Choice MakeChoice(const Sequence& sequence, size_t number) const;
+  size_t ShownBytes(const Choice& choice) const;
+  void Show(const Sequence& sequence, size_t hypothesis, const Sent& sent, Choice* choice) const;
+  Sent TakeSent(const Sequence& sequence);
+  void FreeScores();
   // With echo: what choices of the prompt begin with.
   const ChoiceText* Echoed(int prompt) const {
     return request_.echo ? echoed_[prompt].get() : nullptr;
   }
-  std::string TextOf(const Sequence& sequence, const ChoiceText& text) const;
-  void CutToNew(const Sequence& sequence, Choice* choice);
+  size_t TextSize(const Sequence& sequence, const ChoiceText& text) const;
   std::optional<double> EnergyJoules() const;
   void Summarize(const std::vector<Choice>& choices, double now_s);
 
@@ -128,14 +137,11 @@ class Request {
   const Origin origin_;
   const tokenizer::Tokenizer* const tokenizer_;
   const std::shared_ptr<HttpExchange> exchange_;
+  Outbox outbox_;
   AnswerIdentity identity_;
   std::vector<std::unique_ptr<ChoiceText>> echoed_;  // [prompts], with echo
   std::vector<Sequence> sequences_;
-  struct Sent {
-    size_t text = 0, tokens = 0;
-    bool any = false;
-  };
-  std::vector<Sent> sent_;  // per sequence: the part that events have shown
+  std::vector<Sent> sent_;  // per sequence
   size_t rounds_kept_ = 0;  // of all sequences
   bool ended_ = false;
   std::optional<ApiError> error_;

@@ -11,7 +11,10 @@
 namespace coppice::coordinator {
 
 std::string FinishedReason(const Request& request) {
-  if (request.error()) return request.error()->status == 504 ? "timeout" : "error";
+  if (request.error()) {
+    const bool late = request.error()->status == 504 || request.error()->code == "queue_timeout";
+    return late ? "timeout" : "error";
+  }
   const std::vector<std::string>& reasons = request.finish_reasons();
   if (reasons.empty()) return "abort";
   return std::count(reasons.begin(), reasons.end(), "length") > 0 ? "length" : "stop";

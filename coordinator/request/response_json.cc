@@ -1,12 +1,15 @@
 #include "coordinator/request/response_json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tokenizer/utf8.h"
 
 namespace coppice::coordinator {
@@ -53,8 +56,6 @@ void AddText(const Choice& choice, const AnswerIdentity& identity, Form form, Js
   (*json)[form == Form::kAnswer ? "message" : "delta"] = std::move(message);
 }
 
-double LogProbJson(double log_prob) { return std::max(log_prob, kImpossibleJson); }
-
 // A token's bytes as JSON can have them, in the way that OpenAI writes those of a part of a
 // character; or the name that was asked for.
 std::string TokenText(const ShownToken& token) {
@@ -67,57 +68,102 @@ std::string TokenText(const ShownToken& token) {
   return text;
 }
 
-// As of /v1/completions. The alternatives are an object, so of tokens with the same text only the
-// most likely one is there. The token itself is added to them.
-Json LogprobsJson(const std::vector<TokenLogprob>& tokens) {
-  Json json;
-  for (const char* name : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
-    json[name] = Json::array();
-  for (const TokenLogprob& token : tokens) {
-    const std::string text = TokenText(token.token);
-    json["tokens"].push_back(text);
-    json["text_offset"].push_back(token.offset);
-    if (!token.log_prob) {
-      json["token_logprobs"].push_back(Json());
-      json["top_logprobs"].push_back(Json());
-      continue;
-    }
-    json["token_logprobs"].push_back(LogProbJson(*token.log_prob));
-    Json top = Json::object();
-    for (const auto& [other, log_prob] : token.top)
-      top.emplace(TokenText(other), LogProbJson(log_prob));
-    top.emplace(text, LogProbJson(*token.log_prob));
-    json["top_logprobs"].push_back(std::move(top));
-  }
-  return json;
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Json ChatTokenJson(const ShownToken& token, double log_prob) {
-  Json json;
-  json["token"] = TokenText(token);
-  json["logprob"] = LogProbJson(log_prob);
-  json["bytes"] = Json::array();
-  for (const char byte : token.bytes) json["bytes"].push_back(static_cast<uint8_t>(byte));
-  return json;
+// Answers may have a million scores, so these are written as text at once: a tree of JSON values takes
+// ten times as long, and as much memory.
+void AppendText(const std::string& text, std::string* out) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+  });
+  plain ? absl::StrAppend(out, "\"", text, "\"") : absl::StrAppend(out, Dump(text));
+}
+
+// The shortest form that reads back equal, with a point, so that it is not taken for an integer.
+void AppendLogProb(double log_prob, std::string* out) {
+  char text[32];
+  const auto end =
+      std::to_chars(std::begin(text), std::end(text), std::max(log_prob, kImpossibleJson)).ptr;
+  out->append(text, end);
+  if (std::find_if(text, end, [](char c) { return c == '.' || c == 'e'; }) == end) *out += ".0";
+}
+
+void AppendIds(const std::vector<TokenId>& ids, std::string* out) {
+  absl::StrAppend(out, "[", absl::StrJoin(ids, ","), "]");
+}
+
+// As of /v1/completions. The alternatives are an object, so of tokens with the same text only the
+// most likely one is there. The token itself is added to them.
+void AppendTop(const TokenLogprob& token, const std::string& own_text, std::string* out) {
+  std::vector<std::string> names;
+  const auto add = [&](std::string name, double log_prob) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) return;
+    *out += names.empty() ? '{' : ',';
+    AppendText(name, out);
+    *out += ':';
+    AppendLogProb(log_prob, out);
+    names.push_back(std::move(name));
+  };
+  for (const auto& [other, log_prob] : token.top) add(TokenText(other), log_prob);
+  add(own_text, *token.log_prob);
+  *out += '}';
+}
+
+void AppendLogprobs(const std::vector<TokenLogprob>& tokens, std::string* out) {
+  std::string log_probs, top, offsets;
+  *out += "{\"tokens\":[";
+  for (const TokenLogprob& token : tokens) {
+    if (&token != &tokens.front()) {
+      for (std::string* list : {out, &log_probs, &top, &offsets}) *list += ',';
+    }
+    const std::string text = TokenText(token.token);
+    AppendText(text, out);
+    absl::StrAppend(&offsets, token.offset);
+    if (token.log_prob) {
+      AppendLogProb(*token.log_prob, &log_probs);
+      AppendTop(token, text, &top);
+    } else {
+      log_probs += "null";
+      top += "null";
+    }
+  }
+  absl::StrAppend(out, "],\"token_logprobs\":[", log_probs, "],\"top_logprobs\":[", top,
+                  "],\"text_offset\":[", offsets, "]}");
+}
+
+// The fields of a token, without the closing brace.
+void AppendChatToken(const ShownToken& token, double log_prob, std::string* out) {
+  *out += "{\"token\":";
+  AppendText(TokenText(token), out);
+  *out += ",\"logprob\":";
+  AppendLogProb(log_prob, out);
+  *out += ",\"bytes\":[";
+  for (size_t i = 0; i < token.bytes.size(); ++i)
+    absl::StrAppend(out, i == 0 ? "" : ",", static_cast<uint8_t>(token.bytes[i]));
+  *out += ']';
 }
 
 // As of /v1/chat/completions.
-Json ChatLogprobsJson(const std::vector<TokenLogprob>& tokens) {
-  Json content = Json::array();
+void AppendChatLogprobs(const std::vector<TokenLogprob>& tokens, std::string* out) {
+  *out += "{\"content\":[";
   for (const TokenLogprob& token : tokens) {
-    Json entry = ChatTokenJson(token.token, token.log_prob.value_or(0));
-    entry["top_logprobs"] = Json::array();
-    for (const auto& [other, other_log_prob] : token.top)
-      entry["top_logprobs"].push_back(ChatTokenJson(other, other_log_prob));
-    content.push_back(std::move(entry));
+    if (&token != &tokens.front()) *out += ',';
+    AppendChatToken(token.token, token.log_prob.value_or(0), out);
+    *out += ",\"top_logprobs\":[";
+    for (const auto& other : token.top) {
+      if (&other != &token.top.front()) *out += ',';
+      AppendChatToken(other.first, other.second, out);
+      *out += '}';
+    }
+    *out += "]}";
   }
-  Json json;
-  json["content"] = std::move(content);
-  json["refusal"] = Json();
-  return json;
+  *out += "],\"refusal\":null}";
 }
 
-Json ChoiceJson(const Choice& choice, const AnswerIdentity& identity, Form form) {
+void AppendChoice(const Choice& choice, const AnswerIdentity& identity, Form form,
+                  std::string* out) {
   const bool finished = !choice.finish_reason.empty();
   Json json;
   json["index"] = choice.index;
@@ -131,18 +177,41 @@ Json ChoiceJson(const Choice& choice, const AnswerIdentity& identity, Form form)
     json["score"] = Optional(choice.score);
     json["joint_logprob"] = Optional(choice.joint_logprob);
   }
-  json["logprobs"] = !choice.logprobs ? Json()
-                     : identity.chat  ? ChatLogprobsJson(*choice.logprobs)
-                                      : LogprobsJson(*choice.logprobs);
-  if (choice.prompt_token_ids) json["prompt_token_ids"] = *choice.prompt_token_ids;
-  if (choice.token_ids) json["token_ids"] = *choice.token_ids;
-  return json;
+  *out += Dump(json);
+  out->back() = ',';  // the brace
+  *out += "\"logprobs\":";
+  if (!choice.logprobs) {
+    *out += "null";
+  } else {
+    identity.chat ? AppendChatLogprobs(*choice.logprobs, out)
+                  : AppendLogprobs(*choice.logprobs, out);
+  }
+  if (choice.prompt_token_ids) {
+    *out += ",\"prompt_token_ids\":";
+    AppendIds(*choice.prompt_token_ids, out);
+  }
+  if (choice.token_ids) {
+    *out += ",\"token_ids\":";
+    AppendIds(*choice.token_ids, out);
+  }
+  *out += '}';
 }
 
-Json ChoicesJson(const std::vector<Choice>& choices, const AnswerIdentity& identity, Form form) {
-  Json list = Json::array();
-  for (const Choice& choice : choices) list.push_back(ChoiceJson(choice, identity, form));
-  return list;
+// The start of an object: these members, and the list of choices up to the first.
+std::string BeforeChoices(const Json& members) {
+  std::string text = Dump(members);
+  text.back() = ',';  // the brace
+  return text + "\"choices\":[";
+}
+
+// The end of the list and of the object, with these members.
+void AppendAfterChoices(const Json& members, std::string* text) {
+  *text += ']';
+  if (members.empty()) {
+    *text += '}';
+  } else {
+    absl::StrAppend(text, ",", Dump(members).substr(1));
+  }
 }
 
 Json SpeculationJson(const DecodingStats& stats) {
@@ -188,30 +257,39 @@ Json TimingsJson(const Usage& usage) {
   return json;
 }
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 }  // namespace
 
-std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> choices,
+                           absl::FunctionRef<void(Choice*)> show,
                            const std::vector<double>& beam_mass, const Usage& usage) {
-  Json json = Head(identity, Form::kAnswer);
-  json["choices"] = ChoicesJson(choices, identity, Form::kAnswer);
-  if (beam_mass.size() == 1) json["beam_mass"] = beam_mass[0];
-  if (beam_mass.size() > 1) json["beam_mass"] = beam_mass;
-  json["usage"] = UsageJson(usage);
-  json["timings"] = TimingsJson(usage);
-  return Dump(json);
+  std::string text = BeforeChoices(Head(identity, Form::kAnswer));
+  for (Choice& choice : choices) {
+    if (&choice != &choices.front()) text += ',';
+    show(&choice);
+    AppendChoice(choice, identity, Form::kAnswer, &text);
+    choice = {};
+  }
+  Json tail;
+  if (beam_mass.size() == 1) tail["beam_mass"] = beam_mass[0];
+  if (beam_mass.size() > 1) tail["beam_mass"] = beam_mass;
+  tail["usage"] = UsageJson(usage);
+  tail["timings"] = TimingsJson(usage);
+  AppendAfterChoices(tail, &text);
+  return text;
 }
 
 std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
                             std::optional<double> beam_mass, bool usage_null) {
-  Json json = Head(identity, Form::kEvent);
-  json["choices"] = ChoicesJson(choices, identity, Form::kEvent);
-  if (beam_mass) json["beam_mass"] = *beam_mass;
-  if (usage_null) json["usage"] = Json();
-  return Dump(json);
+  std::string text = BeforeChoices(Head(identity, Form::kEvent));
+  for (const Choice& choice : choices) {
+    if (&choice != &choices.front()) text += ',';
+    AppendChoice(choice, identity, Form::kEvent, &text);
+  }
+  Json tail;
+  if (beam_mass) tail["beam_mass"] = *beam_mass;
+  if (usage_null) tail["usage"] = Json();
+  AppendAfterChoices(tail, &text);
+  return text;
 }
 
 std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage) {

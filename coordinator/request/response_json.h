@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/decoding_stats.h"
 #include "base/types.h"
 #include "coordinator/request/token_logprobs.h"
@@ -22,6 +23,8 @@ struct AnswerIdentity {
 };
 
 struct Choice {
+  // Where its text comes from: which sequence of the request, which of its hypotheses.
+  size_t sequence = 0, hypothesis = 0;
   int index = 0;
   std::string text;           // in an event: the new text
   bool first = true;          // in an event: the first one of this index
@@ -45,8 +48,10 @@ struct Usage {
   std::optional<double> energy_joules;      // nullopt: some of it was not measured
 };
 
-// beam_mass: of each prompt, with a beam decoding.
-std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+// show: adds the text, scores and ids of a choice. Choices are shown one after the other, so that no
+// more than one is in memory twice. beam_mass: of each prompt, with a beam decoding.
+std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> choices,
+                           absl::FunctionRef<void(Choice*)> show,
                            const std::vector<double>& beam_mass, const Usage& usage);
 // A stream event. usage_null: the request wants usage, so each event has `usage: null`. beam_mass:
 // in the event that ends the choices of a prompt, with a beam decoding.

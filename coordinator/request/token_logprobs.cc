@@ -23,15 +23,13 @@ TokenLogprob ShowToken(const tokenizer::Tokenizer& tokenizer, TokenId token,
 
 }  // namespace
 
-std::vector<TokenLogprob> ShowTokens(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
-                                     absl::Span<const TokenScore> scores, size_t from,
-                                     size_t first_offset, TokenNames names) {
-  std::vector<TokenLogprob> shown;
+void ShowTokens(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
+                absl::Span<const TokenScore> scores, size_t from, size_t first_offset,
+                TokenNames names, std::vector<TokenLogprob>* shown) {
   for (size_t i = from; i < text.tokens().size(); ++i) {
-    shown.push_back(
+    shown->push_back(
         ShowToken(tokenizer, text.tokens()[i], scores[i], first_offset + text.offsets()[i], names));
   }
-  return shown;
 }
 
 std::vector<TokenLogprob> ShowPrompt(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,

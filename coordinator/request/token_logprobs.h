@@ -30,11 +30,11 @@ struct TokenLogprob {
   size_t offset = 0;  // characters of the text before it
 };
 
-// The tokens of `text` from index `from` on. scores: of all its tokens at least. first_offset:
+// Appends the tokens of `text` from index `from` on. scores: of all its tokens at least. first_offset:
 // characters before the text.
-std::vector<TokenLogprob> ShowTokens(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
-                                     absl::Span<const TokenScore> scores, size_t from,
-                                     size_t first_offset, TokenNames names);
+void ShowTokens(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
+                absl::Span<const TokenScore> scores, size_t from, size_t first_offset,
+                TokenNames names, std::vector<TokenLogprob>* shown);
 
 // A prompt as answers with `echo` begin. scores: of its tokens from the second on.
 std::vector<TokenLogprob> ShowPrompt(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,

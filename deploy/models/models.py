@@ -38,6 +38,8 @@ def say(text):
 
 def read_catalogue():
     path = os.environ.get("COPPICE_MODEL_CATALOGUE") or ROOT / "deploy/models/catalogue.toml"
+    if os.path.exists(path) and not os.path.isfile(path):  # the opening of a pipe would wait for its writer
+        raise Failure(f"{path}: not a regular file")
     try:
         with open(path, "rb") as file:
             models = tomllib.load(file)

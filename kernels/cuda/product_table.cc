@@ -9,8 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -19,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 
 namespace coppice::kernels::cuda {
@@ -163,11 +162,9 @@ std::string TuningFilePath(const std::string& folder, const TuningPlace& place) 
 absl::StatusOr<ProductTable> ReadTuningFile(const std::string& path, const TuningPlace& place) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::NotFoundError(path);
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!std::filesystem::is_regular_file(path, error) || !file || !(text << file.rdbuf()))
-    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
-  absl::StatusOr<ProductTable> table = ParseProductTable(place, text.str());
+  const absl::StatusOr<std::string> text = ReadRegularFile(path, kMostSettingsBytes);
+  if (!text.ok()) return absl::InvalidArgumentError(text.status().message());
+  absl::StatusOr<ProductTable> table = ParseProductTable(place, *text);
   if (table.ok()) return table;
   return absl::Status(table.status().code(), absl::StrCat(path, ": ", table.status().message()));
 }

@@ -106,7 +106,7 @@ class Launched:
     """A process that a test has started. It is the leader of its session and writes its output to a file."""
 
     def __init__(self, name, arguments, folder, environment):
-        self.name = name
+        self.name, self.arguments = name, arguments
         self.log = pathlib.Path(folder) / f"{name}.log"
         # If the test is killed, its processes end too, even stopped ones. mpirun gets SIGTERM, because it must clean up.
         # The signal comes when the thread ends that has started the process, so only the main thread starts some.

@@ -67,7 +67,7 @@ class Config(unittest.TestCase):
         self.assertEqual(self.faults("coordinator {"), ["FILE:1:14: expected } at the end of coordinator"])
         result = subprocess.run([BIN / "coppice-coordinator", "--config=/none", "--check_config"], capture_output=True, text=True)
         self.assertEqual(result.returncode, 2)
-        self.assertIn("/none: cannot read the configuration: No such file", result.stderr)
+        self.assertIn("/none: cannot be opened: No such file", result.stderr)
         self.assertEqual(self.faults(GOOD, COPPICE_MAX_N="many")[0][:37], "COPPICE_MAX_N: bad value 'many': Ille"[:37])
 
     def test_precedence_and_print_config(self):

@@ -211,6 +211,27 @@ class HungNodes(unittest.TestCase):
             self.assertEqual([a["choices"][0]["token_ids"] for a in cluster.api.complete_all(bodies)], wanted)
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["step"] > steps))
 
+    def test_leader_stopped_for_long_keeps_its_connections(self):
+        """What was on its way when it was stopped, such as a plan for its ranks, arrives when it continues."""
+        with Cluster(tp=2, replicas=2, drafts=0, stuck_after=None) as cluster:
+            wanted = outcome(cluster.api.complete(BODY))
+            replica = cluster.process("replica-0")
+            leader = replica.ranks()[0]
+            load = [Stream(cluster.api, HEAVY) for _ in range(7)]
+            load.append(Stream(cluster.api, LONG, on_first=lambda: os.kill(leader, signal.SIGSTOP)))
+            self.assertTrue(self.state_is(cluster, "replica-0", "lost"))
+            time.sleep(14)
+            load += [Stream(cluster.api, HEAVY) for _ in range(8)]
+            os.kill(leader, signal.SIGCONT)
+            self.assertTrue(self.state_is(cluster, "replica-0", "ready"))
+            for stream in load:
+                stream.join(60 * SLOWDOWN)
+                self.assertEqual(stream.events[-1:], ["[DONE]"], stream.problem)
+            for answer in cluster.api.complete_all([BODY] * 8):
+                self.assertEqual(outcome(answer), wanted)
+            self.assertTrue(replica.alive())
+            self.assertNotIn("lost the coordinator", replica.output())
+
     def test_only_leader_stopped_whole_ends_its_requests_and_serves_again(self):
         with self.cluster(drafts=0) as cluster:
             wanted = outcome(cluster.api.complete(BODY))

@@ -1,15 +1,25 @@
 #!/usr/bin/env python3
 """Nodes join and leave a running cluster: a draft node, and a replica of one process without mpirun."""
+import contextlib
+import http.client
+import json
 import os
 import signal
+import subprocess
+import tempfile
+import time
 import unittest
 
 from api_client import outcome
 from cluster import Cluster
+from model_folders import random_llama
 from stopwatch import at_most, wait_until
 
 BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
             return_token_ids=True, speculative=dict(draft_width=8, draft_depth=4))
+
+
+FIRST_OF_ITS_NAMESPACE = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child"]
 
 
 class Membership(unittest.TestCase):
@@ -34,6 +44,91 @@ class Membership(unittest.TestCase):
             self.assertTrue(wait_until(lambda: self.drafted(cluster) == 0))
             cluster.start_draft("draft-b")
             self.assertTrue(wait_until(lambda: self.drafted(cluster) > 0))
+
+    def draft_ids(self, cluster):
+        return sorted(node["id"] for node in cluster.api.cluster()["draft_nodes"])
+
+    def test_a_draft_node_that_is_started_again_at_once_keeps_its_name(self):
+        with Cluster(drafts=1) as cluster:
+            first = cluster.process("draft-0")
+            first.process.kill()
+            first.process.wait()
+            second = cluster.start_draft("draft-0")
+            joined = "draft node draft-0 joined"
+            self.assertTrue(wait_until(lambda: [e["what"] for e in cluster.api.cluster()["events"]].count(joined) == 2))
+            self.assertEqual(self.ready(cluster, "draft_nodes"), {"draft-0"})
+            self.assertEqual(self.draft_ids(cluster), ["draft-0"])
+            # Two that live were given one name: both serve.
+            cluster.start_draft("draft-0")
+            self.assertTrue(wait_until(lambda: self.ready(cluster, "draft_nodes") == {"draft-0", "draft-0-2"}))
+            self.assertTrue(second.alive())
+
+    def test_a_node_that_was_forgotten_is_taken_back(self):
+        """Its connection has outlived its silence."""
+        with Cluster(drafts=1, coordinator_flags=("--forget_lost_after=0.1",)) as cluster:
+            node = cluster.process("draft-0").process.pid
+            os.kill(node, signal.SIGSTOP)
+            self.assertTrue(wait_until(lambda: self.draft_ids(cluster) == []))
+            os.kill(node, signal.SIGCONT)
+            self.assertTrue(wait_until(lambda: self.ready(cluster, "draft_nodes") == {"draft-0"}))
+
+    def test_nodes_come_back_to_a_coordinator_that_was_killed(self):
+        """The answer to a repeated request is the same. Of a stream that was cut, what was sent is its beginning."""
+        with Cluster(drafts=1) as cluster:
+            self.wanted = outcome(cluster.api.complete(BODY))
+            long = dict(BODY, decoding="multinomial", beam_width=1, n=1, max_tokens=180, ignore_eos=True, seed=5, speculative=False)
+            whole = cluster.api.complete(long)["choices"][0]["text"]
+            connection, response = cluster.api.open_stream(long)
+            shown = [response.readline()]
+            coordinator = cluster.process("coordinator")
+            coordinator.process.kill()
+            coordinator.process.wait()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                shown.extend(response)
+            connection.close()
+            cluster.launched.remove(coordinator)
+            cluster.launch("coordinator", coordinator.arguments)
+            begin = time.monotonic()
+            cluster.wait_ready()
+            print(f"ready after {time.monotonic() - begin:.1f} s")
+            self.assertTrue(wait_until(lambda: self.drafted(cluster) > 0))
+            self.assertEqual(cluster.api.complete(long)["choices"][0]["text"], whole)
+            events = [json.loads(line.removeprefix(b"data: ")) for line in shown if line.startswith(b"data: {")]
+            text = "".join(choice["text"] for event in events for choice in event["choices"])
+            self.assertTrue(text and whole.startswith(text), (text, whole))
+
+    def test_two_workers_with_one_host_name_and_pid(self):
+        """As in containers on the network of their host, where each program is the first of its namespace."""
+        if subprocess.run([*FIRST_OF_ITS_NAMESPACE, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("this machine permits no pid namespaces")
+        with Cluster(replicas=0, drafts=0) as cluster:
+            for _ in range(2):
+                cluster.launch("twin", FIRST_OF_ITS_NAMESPACE + cluster.program(
+                    "worker", f"--model={cluster.target}", "--dtype=f32", "--threads=1", f"--coordinator={cluster.control}"))
+            self.assertTrue(wait_until(lambda: len(self.ready(cluster, "replicas")) == 2))
+            ranks = [replica["ranks"] for replica in cluster.api.cluster()["replicas"]]
+            self.assertEqual([(rank["node"], rank["pid"]) for rank in ranks[0]], [(rank["node"], rank["pid"]) for rank in ranks[1]])
+            self.wanted = outcome(cluster.api.complete(BODY))
+            one = cluster.launched[-1]
+            one.process.terminate()
+            one.process.wait()
+            self.assertTrue(wait_until(lambda: len(self.ready(cluster, "replicas")) == 1))
+            for answer in cluster.api.complete_all([BODY] * 4):
+                self.assertEqual(outcome(answer), self.wanted)
+
+    def test_a_draft_of_another_vocabulary_that_joins_first(self):
+        with tempfile.TemporaryDirectory() as folder, Cluster(replicas=0, drafts=0) as cluster:
+            cluster.draft = random_llama(f"{folder}/draft", vocab=4096)
+            wrong = cluster.start_draft("draft-0")
+            self.assertTrue(wait_until(lambda: self.ready(cluster, "draft_nodes") == {"draft-0"}))
+            cluster.launch("replica-0", cluster.program(
+                "worker", f"--model={cluster.target}", "--dtype=f32", "--threads=1", f"--coordinator={cluster.control}",
+                "--replica_id=replica-0"))
+            self.assertTrue(wait_until(lambda: self.ready(cluster, "replicas") == {"replica-0"}))
+            self.assertEqual(wrong.process.wait(timeout=30), 1)
+            self.assertRegex(wrong.reasons()[0], "^coppice-draft: node draft-0: .* refused: the draft model's vocabulary has 4096 ids "
+                                                 "but the target model's has 2048")
+            self.assertEqual(cluster.api.complete(BODY)["usage"]["speculation"]["drafted_nodes"], 0)
 
     def test_replica_joins_and_one_is_lost(self):
         with Cluster(drafts=0) as cluster:

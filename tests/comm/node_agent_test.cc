@@ -182,6 +182,41 @@ TEST(NodeAgentTest, AGivenUpNodeLearnsItThoughItsOwnerDoesNotAsk) {
   EXPECT_EQ(reason.get(), "no step for 10 s");
 }
 
+// The coordinator has forgotten it, though the connection has held.
+TEST(NodeAgentTest, UnknownToTheCoordinatorItRegistersAgainAtMostOnceASecond) {
+  FakeCoordinator coordinator;
+  auto agent = StartAccepted(coordinator);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(coordinator.Next(/*beats=*/true)->has_heartbeat());
+    proto::CoordinatorMessage message;
+    message.mutable_register_again();
+    for (int beat = 0; beat < 5; ++beat) coordinator.Send(message);
+    const auto registers = coordinator.Next();
+    ASSERT_TRUE(registers.has_value());
+    ASSERT_TRUE(registers->has_register_());
+    EXPECT_EQ(registers->register_().node_id(), "replica-0b");
+    coordinator.Acknowledge(true, "replica-0b");
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+}
+
+// A draft node that was there before the target.
+TEST(NodeAgentTest, AnAcceptanceThatIsTakenBackIsTold) {
+  FakeCoordinator coordinator;
+  std::promise<absl::Status> refused;
+  NodeAgentOptions options = OptionsFor(coordinator.endpoint());
+  options.on_refused = [&](const absl::Status& refusal) { refused.set_value(refusal); };
+  auto agent = StartAccepted(coordinator, options);
+  coordinator.Acknowledge(false, "", "vocabulary of 7, want 9");
+  std::future<absl::Status> status = refused.get_future();
+  ASSERT_EQ(status.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  const absl::Status refusal = status.get();
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("replica-0: the coordinator at tcp://"));
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr(" refused: vocabulary of 7, want 9"));
+}
+
 TEST(NodeAgentTest, HandsMessagesOverBothWays) {
   FakeCoordinator coordinator;
   auto agent = StartAccepted(coordinator);

@@ -32,7 +32,9 @@ class ByteTokenizer : public tokenizer::Tokenizer {
     }
     return ids;
   }
-  size_t FewestTokens(size_t bytes) const override { return (bytes + 3) / 4; }  // 4: of "</s>"
+  size_t FewestTokens(absl::string_view text) const override {
+    return (text.size() + 3) / 4;  // 4: of "</s>"
+  }
   std::vector<size_t> FindSpecial(absl::string_view text) const override {
     std::vector<size_t> found;
     for (size_t at = 0; at < text.size(); ++at) {

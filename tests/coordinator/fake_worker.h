@@ -19,10 +19,14 @@
 
 namespace coppice::coordinator {
 
+// One process for each name, until a test changes process_id.
+inline uint64_t ProcessOf(const std::string& name) { return std::hash<std::string>()(name) | 1; }
+
 inline proto::Register WorkerRegistration(const std::string& id, int vocab = 258) {
   proto::Register registration;
   registration.set_role(proto::WORKER_LEADER);
   registration.set_node_id(id);
+  registration.set_process_id(ProcessOf(id));
   registration.mutable_model()->set_vocab_size(vocab);
   registration.mutable_model()->set_max_positions(512);
   registration.mutable_model()->set_fingerprint(7);
@@ -41,6 +45,7 @@ inline proto::Register DraftRegistration(const std::string& id, int vocab = 258)
   proto::Register registration;
   registration.set_role(proto::DRAFT_NODE);
   registration.set_node_id(id);
+  registration.set_process_id(ProcessOf(id));
   registration.set_draft_endpoint("tcp://127.0.0.1:1/" + id);
   registration.mutable_model()->set_vocab_size(vocab);
   return registration;

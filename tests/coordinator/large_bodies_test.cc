@@ -4,42 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "tests/coordinator/cluster_fixture.h"
+#include "tests/coordinator/gate.h"
 
 namespace coppice::coordinator {
 namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-
-class Gate {
- public:
-  void Pass() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ++arrived_;
-    opened_.wait_for(lock, std::chrono::minutes(10), [this] { return open_; });
-  }
-  void Open() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    open_ = true;
-    opened_.notify_all();
-  }
-  int arrived() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return arrived_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable opened_;
-  int arrived_ = 0;
-  bool open_ = false;
-};
 
 // Texts that begin with "slow" wait at the gate.
 class SlowTokenizer : public ByteTokenizer {
@@ -137,6 +112,36 @@ TEST_F(LargeBodiesTest, TheyTakePlacesInTheQueue) {
   EXPECT_EQ(second.ReadAnswer().status, 200);
   EXPECT_TRUE(Eventually([this] { return Waiting() == 0; }));
   EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+}
+
+// One thread is for small ones, so a format waits for no text of megabytes.
+TEST_F(LargeBodiesTest, ManyLargeOnesDoNotDelayASmallOne) {
+  options_.http.max_body_bytes = 1 << 20;
+  Start();
+  std::vector<std::unique_ptr<RawClient>> slow;
+  for (int i = 0; i < 40; ++i) {
+    slow.push_back(std::make_unique<RawClient>(port()));
+    slow.back()->Send(Post(R"({"prompt": "slow"})" + std::string(300000, ' ')));
+  }
+  EXPECT_TRUE(Eventually([this] { return Waiting() == 40 && gate_->arrived() > 0; }));
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a", "response_format": {"type": "text"}})")).status, 200);
+  EXPECT_EQ(Ask(Post(Large(R"({"prompt": "a"})"))).status, 200);
+  EXPECT_EQ(Waiting(), 40);
+}
+
+// What has not begun to be read gives its place back at once.
+TEST_F(LargeBodiesTest, AGoneClientsUnreadBodyFreesItsPlace) {
+  options_.http.max_body_bytes = 1 << 20;
+  Start();
+  std::vector<std::unique_ptr<RawClient>> slow;
+  for (int i = 0; i < 40; ++i) {
+    slow.push_back(std::make_unique<RawClient>(port()));
+    slow.back()->Send(Post(R"({"prompt": "slow"})" + std::string(300000, ' ')));
+  }
+  EXPECT_TRUE(Eventually([this] { return Waiting() == 40 && gate_->arrived() > 0; }));
+  slow.clear();
+  EXPECT_TRUE(Eventually([this] { return Waiting() == gate_->arrived(); }));
+  EXPECT_LT(gate_->arrived(), 4);
 }
 
 TEST_F(LargeBodiesTest, ADisconnectEndsTheRequestAtOnce) {

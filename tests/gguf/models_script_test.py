@@ -183,6 +183,8 @@ class Models(unittest.TestCase):
         self.assertEqual(self.run_script("list"), (1, "", f"models: {self.catalogue}: smollm2: what: expected a text\n"))
         self.catalogue.unlink()
         self.assertEqual(self.run_script("list"), (1, "", f"models: {self.catalogue}: No such file or directory\n"))
+        os.mkfifo(self.catalogue)  # nobody writes to it
+        self.assertEqual(self.run_script("list"), (1, "", f"models: {self.catalogue}: not a regular file\n"))
 
     def test_the_catalogue_of_the_tree(self):
         result = subprocess.run([SCRIPT, "list"], capture_output=True, text=True,

@@ -129,6 +129,15 @@ class Refusals(unittest.TestCase):
             self.source.write_bytes(content)
             self.assertIn(reason, self.refusal())
 
+    def test_a_pipe_or_an_endless_header(self):
+        os.mkfifo(self.source)  # nobody writes to it
+        self.assertEqual(self.refusal(), f"{self.source}: not a regular file")
+        self.source.unlink()
+        # One metadata pair, an array of bytes: most of a sparse file of 6 GB.
+        self.source.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"a" + struct.pack("<IIQ", 9, 0, 5 << 30))
+        os.truncate(self.source, 6 << 30)
+        self.assertIn("metadata a: the header has more than 268435456 bytes", self.refusal())
+
     def test_a_truncated_file_is_refused_wherever_it_ends(self):
         whole = demo_gguf(self.source).read_bytes()
         source = random.Random(1)

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -76,7 +77,19 @@ INSTANTIATE_TEST_SUITE_P(
                     std::filesystem::remove(dir.File("model.safetensors"));
                     std::filesystem::create_directory(dir.File("model.safetensors"));
                   },
-                  "model.safetensors: not a regular file"},
+                  "model.safetensors: not a regular file but a folder"},
+        BadFolder{"WeightsAreAPipe", nullptr,
+                  [](const test::TempDir& dir) {
+                    std::filesystem::remove(dir.File("model.safetensors"));
+                    mkfifo(dir.File("model.safetensors").c_str(), 0600);
+                  },
+                  "model.safetensors: not a regular file but a pipe"},
+        BadFolder{"IndexIsTooLarge", nullptr,
+                  [](const test::TempDir& dir) {
+                    std::filesystem::resize_file(dir.File("model.safetensors.index.json"),
+                                                 uint64_t{6} << 30);
+                  },
+                  "model.safetensors.index.json: 6442450944 bytes, expected at most 268435456", 2},
         BadFolder{"Truncated", nullptr,
                   [](const test::TempDir& dir) {
                     std::filesystem::resize_file(

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
 
 #include "nlohmann/json.hpp"
 #include "tests/testing/temp_dir.h"
@@ -235,6 +238,14 @@ TEST(ModelConfig, BadFilesAreNamed) {
                        "folder of it"));
   EXPECT_THAT(std::string(ReadModelConfig(dir.path()).status().message()),
               StartsWith(dir.File("config.json") + ": cannot be opened"));
+  ASSERT_EQ(mkfifo(dir.File("config.json").c_str(), 0600), 0);
+  EXPECT_THAT(std::string(ReadModelConfig(dir.path()).status().message()),
+              EndsWith("config.json: not a regular file but a pipe"));
+  std::filesystem::remove(dir.File("config.json"));
+  dir.Write("config.json", "");
+  std::filesystem::resize_file(dir.File("config.json"), uint64_t{6} << 30);
+  EXPECT_THAT(std::string(ReadModelConfig(dir.path()).status().message()),
+              EndsWith("config.json: 6442450944 bytes, expected at most 16777216"));
   dir.Write("config.json", "{\"hidden_size\": ");
   EXPECT_THAT(std::string(ReadModelConfig(dir.path()).status().message()),
               EndsWith("config.json: not valid JSON (16 bytes)"));

@@ -14,6 +14,7 @@ proto::Register Replica() {
   proto::Register registration;
   registration.set_role(proto::WORKER_LEADER);
   registration.set_node_id("replica-0");
+  registration.set_process_id(5);
   registration.mutable_model()->set_vocab_size(100);
   registration.mutable_model()->add_eos_ids(99);
   for (int rank = 0; rank < 2; ++rank) registration.add_ranks()->set_rank(rank);
@@ -27,6 +28,7 @@ TEST(ConvertNodeTest, ARegistrationThatCannotBeIsRefusedByField) {
   const std::pair<const char*, std::function<void(proto::Register*)>> cases[] = {
       {"role", [](auto* r) { r->clear_role(); }},
       {"node_id", [](auto* r) { r->set_node_id("replica\n0"); }},
+      {"process_id: is missing", [](auto* r) { r->clear_process_id(); }},
       {"node_id: 257 bytes", [](auto* r) { r->set_node_id(std::string(257, 'a')); }},
       {"model.vocab_size", [](auto* r) { r->mutable_model()->set_vocab_size(0); }},
       {"model.max_positions", [](auto* r) { r->mutable_model()->set_max_positions(-1); }},

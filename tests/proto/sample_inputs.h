@@ -88,6 +88,7 @@ inline proto::Register SampleRegistration(proto::NodeRole role) {
   proto::Register registration;
   registration.set_role(role);
   registration.set_node_id("node-0");
+  registration.set_process_id(5);
   if (role == proto::DRAFT_NODE) registration.set_draft_endpoint("tcp://10.0.0.1:7100");
   proto::ModelInfo* model = registration.mutable_model();
   model->set_path("/models/tiny");

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -48,6 +49,19 @@ class MalformedTokenizer : public ::testing::Test {
 
 TEST_F(MalformedTokenizer, MissingFilesAreNamed) {
   EXPECT_THAT(LoadError(), HasSubstr("expected tokenizer.json or tokenizer.model"));
+}
+
+TEST_F(MalformedTokenizer, APipeOrAFileThatIsTooLargeIsNamedAtOnce) {
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer_config.json",
+                           "tokenizer.json", "tokenizer.model"}) {
+    ASSERT_EQ(mkfifo((dir_ / name).c_str(), 0600), 0);  // nobody writes to it
+    EXPECT_THAT(LoadError(), HasSubstr(std::string(name) + ": not a regular file but a pipe"));
+    std::filesystem::remove(dir_ / name);
+    Write(name, "");
+    std::filesystem::resize_file(dir_ / name, uint64_t{6} << 30);  // sparse
+    EXPECT_THAT(LoadError(), HasSubstr(std::string(name) + ": 6442450944 bytes, expected at most"));
+    std::filesystem::remove(dir_ / name);
+  }
 }
 
 TEST_F(MalformedTokenizer, TruncatedJsonIsAnErrorOfOneLine) {

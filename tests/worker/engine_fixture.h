@@ -82,6 +82,10 @@ class QueuedCoordinator : public comm::NodeAgent {
   const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }
   // All stable tokens of a sequence, from all its updates.
   const std::vector<TokenId>& stable(uint64_t id) const { return stable_.at(id); }
+  size_t tokens(uint64_t id) const {  // stable ones, so far
+    const auto found = stable_.find(id);
+    return found == stable_.end() ? 0 : found->second.size();
+  }
   // The scores of all stable tokens, and of the prompt.
   const std::vector<proto::TokenScore>& stable_scores(uint64_t id) const {
     return stable_scores_.at(id);
@@ -184,7 +188,8 @@ class EngineTest : public ::testing::Test {
   void RunOn(model::ModelRunner* runner) { RunOn(runner, Options(runner), clock_); }
   void RunOn(model::ModelRunner* runner, const EngineOptions& options, const Clock& clock) {
     const int64_t used = runner->blocks()->counts().used;
-    ASSERT_TRUE(Engine(options, runner, plans_.get(), &coordinator_, &clock).Run().ok());
+    const absl::Status run = Engine(options, runner, plans_.get(), &coordinator_, &clock).Run();
+    ASSERT_TRUE(run.ok()) << run;
     EXPECT_EQ(runner->blocks()->counts().used, used);
     EXPECT_TRUE(runner->blocks()->CheckIntegrity().ok()) << runner->blocks()->CheckIntegrity();
   }

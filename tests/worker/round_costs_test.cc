@@ -35,6 +35,34 @@ TEST(RoundCostsTest, OtherwiseTwoGroupsTakeTurns) {
   EXPECT_NEAR(Costs(0.003).Turn(4, 32, {}), 0.020, 1e-9);      // without drafts all share
 }
 
+// A pass of 10 ms and 2 ms for each row.
+TEST(RoundCostsTest, APassHasAsManyRowsAsTakeTheTimeItMay) {
+  RoundCosts costs({});
+  EXPECT_EQ(costs.RowsWithin(0.1, 512), 512);  // nothing is known
+  for (const int rows : {1, 8, 32, 128, 512}) costs.RecordPass(rows, 0.010 + 0.002 * rows);
+  EXPECT_EQ(costs.RowsWithin(2, 512), 512);
+  EXPECT_EQ(costs.RowsWithin(2, 300), 300);
+  EXPECT_NEAR(costs.RowsWithin(0.1, 512), 45, 8);  // sizes are known by steps of a quarter
+  EXPECT_NEAR(costs.RowsWithin(0.5, 512), 245, 32);
+  // A pass of one row takes 12 ms, and one of twice that long is allowed.
+  EXPECT_NEAR(costs.RowsWithin(0.001, 512), 7, 1);
+}
+
+// Only large passes are known. They get smaller until they are short enough.
+TEST(RoundCostsTest, PassesGetSmallerUntilOneIsShortEnough) {
+  RoundCosts costs({});
+  costs.RecordPass(512, 0.010 + 0.002 * 512);
+  std::vector<int> sizes;
+  for (int i = 0; i < 6; ++i) {
+    const int rows = costs.RowsWithin(0.1, 512);
+    sizes.push_back(rows);
+    costs.RecordPass(rows, 0.010 + 0.002 * rows);
+  }
+  EXPECT_EQ(sizes[0], 256);
+  EXPECT_EQ(sizes[1], 128);
+  EXPECT_NEAR(sizes[5], 45, 8);
+}
+
 // A draft node that serves more sequences answers each later.
 TEST(RoundCostsTest, DraftsTakeLongerWhenMoreSequencesHaveThem) {
   RoundCosts costs({{1, 0.010}, {64, 0.010}});

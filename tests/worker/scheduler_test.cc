@@ -1,11 +1,22 @@
 #include "worker/scheduler.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "decoding/method.h"
 
 namespace coppice::worker {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 SchedulerOptions SmallPool() {
   SchedulerOptions options;
@@ -102,6 +113,101 @@ TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
   wide.params.plain = true;
   wide.draft = decoding::DraftSizeOf(wide.params);
   EXPECT_EQ(scheduler.ForestLimits(wide).max_depth, 0);
+}
+
+// Sequences that wait for blocks, in order of arrival.
+class AdmissionTest : public ::testing::Test {
+ protected:
+  void Wait(uint64_t id, const std::string& client, int prompt, double weight = 1) {
+    waiting_.push_back(std::make_unique<Sequence>(MakeSequence(prompt, 16, 1)));
+    Sequence& sequence = *waiting_.back();
+    sequence.id = sequence.phase_order = id;
+    sequence.client = client;
+    sequence.client_weight = weight;
+  }
+  std::vector<uint64_t> Admit() {
+    std::vector<Sequence*> waiting;
+    for (const auto& sequence : waiting_) waiting.push_back(sequence.get());
+    std::vector<uint64_t> ids;
+    for (Sequence* sequence : scheduler_.AdmitByTurns(waiting)) {
+      ids.push_back(sequence->id);
+      auto place = std::find_if(waiting_.begin(), waiting_.end(),
+                                [&](const auto& one) { return one.get() == sequence; });
+      running_.push_back(std::move(*place));
+      waiting_.erase(place);
+    }
+    EXPECT_LE(scheduler_.reserved_blocks(), 100);
+    return ids;
+  }
+  void EndOldest() {
+    scheduler_.Release(running_.front().get());
+    running_.pop_front();
+  }
+  void Cancel(uint64_t id) {
+    std::erase_if(waiting_, [id](const auto& one) { return one->id == id; });
+  }
+
+  Scheduler scheduler_{SmallPool()};
+  std::deque<std::unique_ptr<Sequence>> waiting_, running_;
+};
+
+TEST_F(AdmissionTest, ClientsTakeTurns) {
+  for (uint64_t id = 1; id <= 4; ++id) Wait(id, "a", 32);
+  for (uint64_t id = 5; id <= 6; ++id) Wait(id, "b", 32);
+  EXPECT_THAT(Admit(), ElementsAre(1, 5, 2, 6, 3, 4));
+}
+
+// Each needs about a fifth of the pool.
+TEST_F(AdmissionTest, ClientsHaveThePoolByWeight) {
+  for (uint64_t id = 1; id <= 40; ++id) Wait(id, "a", 160);
+  for (uint64_t id = 41; id <= 80; ++id) Wait(id, "b", 160, 3);
+  int of_b = 0;
+  std::vector<uint64_t> admitted = Admit();
+  while (admitted.size() < 40) {
+    EndOldest();
+    for (const uint64_t id : Admit()) admitted.push_back(id);
+  }
+  for (const uint64_t id : admitted) of_b += id > 40;
+  EXPECT_NEAR(of_b, 30, 1);
+}
+
+// A sequence that needs nearly the whole pool waits for a small one. Others come and go, so that one
+// always runs.
+class HugeSequenceTest : public AdmissionTest {
+ protected:
+  // Until no other is admitted. Returns the blocks of those that passed.
+  int64_t LetOthersPass() {
+    const int64_t small = scheduler_.BlocksNeeded(MakeSequence(32, 16, 1));
+    Wait(1, "b", 32);
+    Wait(2, "a", 1400);
+    EXPECT_GT(scheduler_.BlocksNeeded(*waiting_.back()), 100 - small);
+    EXPECT_THAT(Admit(), ElementsAre(1));
+    int64_t passed = 0;
+    for (last_ = 3;; ++last_) {  // of another client and of its own
+      Wait(last_, last_ % 2 == 0 ? "a" : "b", 32);
+      const std::vector<uint64_t> admitted = Admit();
+      EndOldest();
+      if (admitted.empty() || passed > 1000) break;
+      EXPECT_THAT(admitted, ElementsAre(last_));
+      passed += small;
+    }
+    EXPECT_LT(passed, 100 + small);
+    return passed;
+  }
+  uint64_t last_ = 0;
+};
+
+TEST_F(HugeSequenceTest, OthersPassItButNotForever) {
+  EXPECT_GE(LetOthersPass(), 100);
+  EXPECT_THAT(Admit(), ElementsAre(2));
+  EndOldest();
+  EXPECT_THAT(Admit(), ElementsAre(last_));
+}
+
+TEST_F(HugeSequenceTest, WhenItIsCancelledTheOthersGoOn) {
+  LetOthersPass();
+  Cancel(2);
+  EXPECT_THAT(Admit(), ElementsAre(last_));
 }
 
 }  // namespace

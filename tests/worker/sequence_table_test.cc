@@ -51,6 +51,23 @@ TEST(SequenceTableTest, RefusesASecondSequenceOfOneId) {
   EXPECT_THAT(IdsIn(table, SequencePhase::kWaiting), IsEmpty());
 }
 
+TEST(SequenceTableTest, CountsClientsThatHaveSequences) {
+  SequenceTable table;
+  for (uint64_t id : {1, 2, 3}) {
+    std::unique_ptr<Sequence> sequence = WithId(id);
+    sequence->client = id == 3 ? "b" : "a";
+    table.Insert(std::move(sequence));
+  }
+  EXPECT_EQ(table.clients(), 2);
+  table.Move(table.Find(2), SequencePhase::kReady);
+  table.Erase(1);
+  EXPECT_EQ(table.clients(), 2);
+  table.Erase(2);
+  EXPECT_EQ(table.clients(), 1);
+  EXPECT_THAT(IdsIn(table, SequencePhase::kReady), IsEmpty());
+  EXPECT_THAT(IdsIn(table, SequencePhase::kWaiting), ElementsAre(3));
+}
+
 // A sequence that waits has no rows. A known root needs none in a pass with a forest.
 TEST(SequenceTableTest, CountsTheRowsOfAllThatRun) {
   SequenceTable table;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/regular_file.h"
 #include "base/status.h"
 #include "tokenizer/chat_template/chat_prompt.h"
 #include "tokenizer/chat_template/families.h"
@@ -19,7 +20,7 @@ using Json = nlohmann::json;
 // called default counts.
 absl::StatusOr<TemplateSource> FromConfig(const std::string& path) {
   if (!FileExists(path)) return TemplateSource{};
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("chat_template")) return TemplateSource{};
   const Json& found = json["chat_template"];
@@ -55,12 +56,12 @@ absl::StatusOr<TemplateSource> FindTemplate(const std::string& dir, const std::s
                                               ": expected a file, none, or one of ",
                                               absl::StrJoin(FamilyNames(), ", ")));
     }
-    COPPICE_ASSIGN_OR_RETURN(std::string text, ReadWholeFile(choice));
+    COPPICE_ASSIGN_OR_RETURN(std::string text, ReadRegularFile(choice, kMostSettingsBytes));
     return TemplateSource{std::move(text), choice};
   }
   const std::string file = dir + "/chat_template.jinja";
   if (!FileExists(file)) return FromConfig(dir + "/tokenizer_config.json");
-  COPPICE_ASSIGN_OR_RETURN(std::string text, ReadWholeFile(file));
+  COPPICE_ASSIGN_OR_RETURN(std::string text, ReadRegularFile(file, kMostSettingsBytes));
   return TemplateSource{std::move(text), file};
 }
 

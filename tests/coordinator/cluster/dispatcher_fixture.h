@@ -18,6 +18,7 @@ namespace coppice::coordinator {
 
 class DispatcherTest : public ::testing::Test {
  protected:
+  explicit DispatcherTest(const DispatcherOptions& options = Options()) : options_(options) {}
   static DispatcherOptions Options() {
     DispatcherOptions options;
     options.max_queue = 2;
@@ -46,13 +47,14 @@ class DispatcherTest : public ::testing::Test {
       return sent.first == peer && sent.second.has_given_up();
     }));
   }
-  std::shared_ptr<FakeExchange> Submit(GenerateRequest generate = {}) {
-    generate.prompts = {Bytes("hi")};
+  std::shared_ptr<FakeExchange> Submit(GenerateRequest generate = {}, const Client& client = {}) {
+    if (generate.prompts.empty()) generate.prompts = {Bytes("hi")};
     generate.max_tokens_given = true;
     if (generate.params.max_tokens == 256) generate.params.max_tokens = 16;
     auto exchange = std::make_shared<FakeExchange>();
     Request::Origin origin;
     origin.arrival_s = clock_.now_s;
+    origin.client = client;
     requests_.push_back(
         std::make_shared<Request>(std::move(generate), origin, &tokenizer_, exchange));
     dispatcher_.Submit(requests_.back());
@@ -83,12 +85,13 @@ class DispatcherTest : public ::testing::Test {
     dispatcher_.OnNodeMessage(peer, message);
   }
 
+  const DispatcherOptions options_;
   ManualClock clock_;
   const ByteTokenizer tokenizer_;
   Metrics metrics_{"demo"};
   NodeRegistry registry_{&clock_, RegistryOptions()};
   std::vector<std::pair<std::string, proto::CoordinatorMessage>> sent_;
-  Dispatcher dispatcher_{Options(), &clock_, &registry_, &metrics_,
+  Dispatcher dispatcher_{options_, &clock_, &registry_, &metrics_,
                          [this](const std::string& peer, const proto::CoordinatorMessage& message) {
                            sent_.emplace_back(peer, message);
                          }};

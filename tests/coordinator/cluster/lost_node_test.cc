@@ -279,6 +279,74 @@ TEST_F(DispatcherTest, ALostNodeThatBeatsIsNotForgotten) {
   EXPECT_EQ(GivenUps("replica-0"), 12);
 }
 
+// It was stopped for so long that it was forgotten, and its connection has outlived that.
+TEST_F(DispatcherTest, ANodeThatIsNotKnownIsToldToRegister) {
+  const auto told = [this](const std::string& peer) {
+    return std::count_if(sent_.begin(), sent_.end(), [&](const auto& sent) {
+      return sent.first == peer && sent.second.has_register_again();
+    });
+  };
+  JoinReplica("replica-0");
+  Beat("replica-0");
+  EXPECT_EQ(told("replica-0"), 0);
+  clock_.now_s = 4000;
+  dispatcher_.Tick();  // it was not there itself
+  clock_.now_s = 4000.4;
+  dispatcher_.Tick();
+  clock_.now_s = 4002;
+  dispatcher_.Tick();
+  clock_.now_s = 8000;
+  dispatcher_.Tick();
+  ASSERT_EQ(registry_.Find("replica-0"), nullptr);
+  Beat("replica-0");
+  EXPECT_EQ(told("replica-0"), 1);
+  JoinReplica("replica-0");
+  Beat("replica-0");
+  EXPECT_EQ(told("replica-0"), 1);
+  const auto exchange = Submit();
+  Finish("replica-0", Started("replica-0").at(0));
+  EXPECT_EQ(exchange->reply->status, 200);
+}
+
+TEST_F(DispatcherTest, ADraftThatDoesNotFitTheTargetIsToldWhyUntilItEnds) {
+  const auto refusals = [this] {
+    std::vector<std::string> reasons;
+    for (const auto& [peer, message] : sent_) {
+      if (peer == "draft-0" && message.has_register_ack() && !message.register_ack().accepted())
+        reasons.push_back(message.register_ack().reason());
+    }
+    return reasons;
+  };
+  Join("draft-0", DraftRegistration("draft-0", 300));
+  JoinReplica("replica-0");
+  EXPECT_EQ(registry_.ReadyReplicas().size(), 1);
+  dispatcher_.Tick();
+  ASSERT_EQ(refusals().size(), 1);
+  EXPECT_THAT(refusals()[0], HasSubstr("has 300 ids but the target model's has 258"));
+  Beat("draft-0");
+  EXPECT_EQ(refusals().size(), 2);
+  EXPECT_EQ(GivenUps("draft-0"), 0);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_draft_node_up{id=\"draft-0\"} 0"));
+}
+
+// A process that has to wait for its name gets no answer until its predecessor is lost.
+TEST_F(DispatcherTest, ARestartedReplicaTakesWhatItsPredecessorHad) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  proto::Register restarted = WorkerRegistration("replica-0");
+  restarted.set_process_id(2);
+  clock_.now_s = 0.5;
+  dispatcher_.Tick();
+  Join("restarted", restarted);
+  for (const auto& [peer, message] : sent_) EXPECT_NE(peer, "restarted");
+  for (clock_.now_s = 0.9; clock_.now_s < 1.7; clock_.now_s += 0.2) dispatcher_.Tick();
+  Join("restarted", restarted);
+  ASSERT_EQ(Started("restarted").size(), 1);
+  Finish("restarted", Started("restarted")[0]);
+  EXPECT_EQ(exchange->reply->status, 200);
+  EXPECT_EQ(registry_.Replicas().size(), 1);
+}
+
 // A drain is for the process that was there, even if its time is over after another one has its name.
 TEST_F(DispatcherTest, TheTimeOfADrainIsNotThatOfTheNextProcess) {
   Operations operations(&clock_, &registry_, &dispatcher_);
@@ -288,7 +356,7 @@ TEST_F(DispatcherTest, TheTimeOfADrainIsNotThatOfTheNextProcess) {
   goodbye.mutable_goodbye();
   dispatcher_.OnNodeMessage("replica-0", goodbye);
   proto::Register restarted = WorkerRegistration("replica-0");
-  restarted.mutable_ranks(0)->set_pid(2);
+  restarted.set_process_id(2);
   Join("another connection", restarted);
   const auto exchange = Submit();
   ASSERT_EQ(Started("another connection").size(), 1);

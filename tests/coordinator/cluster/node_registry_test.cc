@@ -22,7 +22,19 @@ class NodeRegistryTest : public ::testing::Test {
     return options;
   }
   proto::RegisterAck Join(const std::string& peer, const proto::Register& registration) {
-    return registry_.OnRegister(peer, registration, &replaced_);
+    const auto ack = registry_.OnRegister(peer, registration, &replaced_);
+    EXPECT_TRUE(ack.has_value()) << registration.node_id() << " has to wait for its name";
+    return ack.value_or(proto::RegisterAck());
+  }
+  // Another process with everything else equal, as in containers with equal host names.
+  proto::Register Twin(proto::Register registration, uint64_t process_id) {
+    registration.set_process_id(process_id);
+    return registration;
+  }
+  // "" = it has to wait.
+  std::string NameOf(const std::string& peer, const proto::Register& registration) {
+    const auto ack = registry_.OnRegister(peer, registration, &replaced_);
+    return ack.has_value() ? ack->node_id() : "";
   }
   void Beat(const std::string& peer, double still_s = 0, bool working = true) {
     proto::NodeStatus status;
@@ -126,8 +138,7 @@ TEST_F(NodeRegistryTest, AGivenUpNodeStaysLostThoughItStepsAgain) {
   EXPECT_TRUE(registry_.Find("replica-0")->given_up);
 }
 
-// A node that registers under a given-up name may be the same hung process, or another process with
-// the same id in a new container. It must show progress before it gets work.
+// A given-up process that registers again must show progress before it gets work.
 TEST_F(NodeRegistryTest, AGivenUpNodeThatRegistersAgainIsReadyWhenABeatShowsThatItGetsOn) {
   Join("a", WorkerRegistration("replica-0"));
   Beat("a", /*still_s=*/11);
@@ -167,12 +178,50 @@ TEST_F(NodeRegistryTest, VocabulariesMustAgreeWhoeverComesSecond) {
   EXPECT_THAT(draft.reason(), HasSubstr("299"));
   EXPECT_THAT(draft.reason(), HasSubstr("300"));
   EXPECT_EQ(registry_.ReadyDraftNodes().nodes_size(), 0);
-  registry_.OnGoodbye("a", "");
+}
+
+// Before the target has come nobody knows its vocabulary, which may be larger than the tokenizer's.
+TEST_F(NodeRegistryTest, ADraftThatCameFirstIsRefusedWhenTheTargetComes) {
   ASSERT_TRUE(Join("b", DraftRegistration("draft-0", 299)).accepted());
-  const proto::RegisterAck worker = Join("c", WorkerRegistration("replica-1", 300));
-  EXPECT_FALSE(worker.accepted());
-  EXPECT_THAT(worker.reason(),
-              HasSubstr("the draft model's vocabulary has 299 ids but the target model's has 300"));
+  ASSERT_TRUE(Join("c", DraftRegistration("draft-1", 300)).accepted());
+  EXPECT_EQ(registry_.ReadyDraftNodes().nodes_size(), 2);
+  const proto::RegisterAck worker = Join("a", WorkerRegistration("replica-0", 300));
+  EXPECT_TRUE(worker.accepted()) << worker.reason();
+  ASSERT_EQ(worker.draft_nodes_size(), 1);
+  EXPECT_EQ(worker.draft_nodes(0).node_id(), "draft-1");
+  EXPECT_THAT(registry_.CollectLost(), ElementsAre("draft-0"));
+  EXPECT_THAT(registry_.CollectLost(), IsEmpty());
+  EXPECT_TRUE(registry_.Find("draft-0")->given_up);
+  const std::string why = registry_.Find("draft-0")->refused;
+  EXPECT_EQ(why,
+            "the draft model's vocabulary has 299 ids but the target model's has 300 (replica "
+            "replica-0)");
+  EXPECT_EQ(registry_.events().back().what, "draft node draft-0 is refused: " + why);
+  Beat("b");
+  EXPECT_EQ(StateOf("draft-0"), NodeState::kLost);
+  // It asks again, over whatever connection. That is told once.
+  const size_t events = registry_.events().size();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Join("d", DraftRegistration("draft-0", 299)).reason(), why);
+  }
+  EXPECT_EQ(registry_.events().size(), events + 1);
+  EXPECT_EQ(registry_.ReadyDraftNodes().nodes_size(), 1);
+}
+
+// The target was silent for a while. The draft that came meanwhile is not its.
+TEST_F(NodeRegistryTest, ADraftIsRefusedWhenTheTargetComesBack) {
+  Join("a", WorkerRegistration("replica-0", 300));
+  EXPECT_THAT(LostUntil(2), ElementsAre("replica-0"));
+  ASSERT_TRUE(Join("b", DraftRegistration("draft-0", 299)).accepted());
+  EXPECT_THAT(registry_.CollectLost(), IsEmpty());
+  Beat("a");
+  EXPECT_THAT(registry_.CollectLost(), ElementsAre("draft-0"));
+  EXPECT_EQ(StateOf("replica-0"), NodeState::kReady);
+}
+
+TEST_F(NodeRegistryTest, ADraftThatLacksTokensOfTheTokenizerIsRefusedBeforeTheTargetComes) {
+  EXPECT_THAT(Join("b", DraftRegistration("draft-0", 257)).reason(),
+              HasSubstr("has 258 ids but the draft model's vocabulary has 257"));
 }
 
 TEST_F(NodeRegistryTest, TheTokenizerMustFitTheModel) {
@@ -194,19 +243,77 @@ TEST_F(NodeRegistryTest, NamesAreMadeUniqueAndTheSameProcessKeepsIts) {
   EXPECT_EQ(Join("b", WorkerRegistration("r")).node_id(),
             "r");  // the same process on another connection
   EXPECT_EQ(replaced_, "");
-  proto::Register another = WorkerRegistration("r");
-  another.mutable_ranks(0)->set_pid(2);
-  EXPECT_EQ(Join("c", another).node_id(), "r-2");
+  const proto::Register another = Twin(WorkerRegistration("r"), 2);
+  EXPECT_EQ(NameOf("c", another), "");
+  clock_.now_s = 0.4;
+  Beat("b");
+  clock_.now_s = 1;
+  EXPECT_EQ(NameOf("c", another), "r-2");
+  EXPECT_EQ(NameOf("e", another), "r-2");  // it has not got the answer
+  EXPECT_EQ(replaced_, "");
   EXPECT_EQ(registry_.Replicas().size(), 2);
   EXPECT_EQ(Join("d", DraftRegistration("")).node_id(), "draft-0");
+}
+
+// Containers on the network of their host: the same host name, and in each the process is the first.
+TEST_F(NodeRegistryTest, ProcessesWithEqualHostAndPidAreTwo) {
+  proto::Register first = WorkerRegistration("replica-1"), second = WorkerRegistration("replica-1");
+  first.clear_node_id();
+  second = Twin(first, 2);
+  EXPECT_EQ(Join("a", first).node_id(), "replica-0");
+  EXPECT_EQ(Join("b", second).node_id(), "replica-1");
+  registry_.OnGoodbye("b", "");
+  Beat("a");
+  ASSERT_EQ(registry_.ReadyReplicas().size(), 1);
+  EXPECT_EQ(registry_.ReadyReplicas()[0]->peer, "a");
+}
+
+// A process that is killed says no Goodbye, and its supervisor starts it again at once.
+TEST_F(NodeRegistryTest, AProcessThatIsStartedAgainAtOnceKeepsTheName) {
+  Join("a", WorkerRegistration("r"));
+  EXPECT_THAT(LostUntil(0.6), IsEmpty());
+  Beat("a");
+  clock_.now_s = 0.7;
+  const proto::Register again = Twin(WorkerRegistration("r"), 2);
+  EXPECT_EQ(NameOf("b", again), "");
+  EXPECT_THAT(LostUntil(1.7), IsEmpty());
+  EXPECT_EQ(NameOf("b", again), "");
+  EXPECT_THAT(LostUntil(2.7), ElementsAre("r"));
+  EXPECT_EQ(NameOf("b", again), "r");
+  EXPECT_EQ(replaced_, "r");
+  EXPECT_EQ(registry_.Replicas().size(), 1);
+  Beat("b");
+  EXPECT_EQ(registry_.ReadyReplicas().size(), 1);
+}
+
+TEST_F(NodeRegistryTest, WhereHeartbeatsAreRareANameIsNotWaitedForLong) {
+  RegistryOptions options = Options();
+  options.heartbeat_interval_s = 60;
+  NodeRegistry registry(&clock_, options);
+  registry.OnRegister("a", WorkerRegistration("r"), &replaced_);
+  const proto::Register another = Twin(WorkerRegistration("r"), 2);
+  EXPECT_FALSE(registry.OnRegister("b", another, &replaced_).has_value());
+  clock_.now_s = 5;
+  EXPECT_EQ(registry.OnRegister("b", another, &replaced_)->node_id(), "r-2");
+}
+
+// What the old process does not hear of while it is stopped.
+TEST_F(NodeRegistryTest, AProcessWhoseNameWasTakenComesBackUnderAnother) {
+  Join("a", WorkerRegistration("r"));
+  EXPECT_THAT(LostUntil(2), ElementsAre("r"));
+  EXPECT_EQ(NameOf("b", Twin(WorkerRegistration("r"), 2)), "r");
+  EXPECT_EQ(registry_.OnHeartbeat("a", proto::NodeStatus()), nullptr);
+  EXPECT_EQ(NameOf("a", WorkerRegistration("r")), "");
+  clock_.now_s = 2.5;
+  Beat("b");
+  EXPECT_EQ(NameOf("a", WorkerRegistration("r")), "r-2");
+  EXPECT_EQ(registry_.ReadyReplicas().size(), 2);
 }
 
 TEST_F(NodeRegistryTest, ANewProcessTakesTheNameOfALostOne) {
   Join("a", WorkerRegistration("r"));
   registry_.OnGoodbye("a", "");
-  proto::Register another = WorkerRegistration("r");
-  another.mutable_ranks(0)->set_pid(2);
-  EXPECT_EQ(Join("b", another).node_id(), "r");
+  EXPECT_EQ(Join("b", Twin(WorkerRegistration("r"), 2)).node_id(), "r");
   EXPECT_EQ(replaced_, "r");
   EXPECT_EQ(registry_.ReadyReplicas().size(), 1);
 }

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/temp_dir.h"
 
 namespace coppice::coordinator {
@@ -93,6 +94,25 @@ TEST_F(ApiKeysTest, AKeyInBothFilesIsAnAdmins) {
   EXPECT_EQ(caller_, "high");
 }
 
+TEST_F(ApiKeysTest, AKeyMayHaveAWeight) {
+  const ApiKeys keys = Load(
+      "key-of-alice-0001 alice weight=2.5\nkey-of-alice-0002 alice\nkey-of-bob-000003 bob\n"
+      "key-of-nobody-004 weight=4\n",
+      "");
+  EXPECT_EQ(Check(keys, "Bearer key-of-alice-0002", Access::kUser), "");
+  EXPECT_EQ(caller_, "alice");
+  EXPECT_EQ(keys.WeightOf("alice"), 2.5);
+  EXPECT_EQ(keys.WeightOf("bob"), 1);
+  EXPECT_EQ(keys.WeightOf("user-line-4"), 4);
+  EXPECT_EQ(keys.WeightOf("unknown"), 1);
+  for (const char* weight : {"0", "-1", "nan", "101", "x", ""}) {
+    EXPECT_THAT(LoadError(absl::StrCat(kUser, " alice weight=", weight)),
+                HasSubstr("users:1: weight is a number from 0.01 to 100"))
+        << weight;
+  }
+  EXPECT_THAT(LoadError(absl::StrCat(kUser, " weight=1 alice")), HasSubstr("users:1: a name is"));
+}
+
 TEST_F(ApiKeysTest, BadFilesAreNamedWithLineAndWithoutTheKey) {
   EXPECT_THAT(LoadError("# none\n"), HasSubstr("users: it has no key"));
   EXPECT_THAT(LoadError("\nsecret-key\n"), HasSubstr("users:2: a key has at least 16"));
@@ -101,7 +121,7 @@ TEST_F(ApiKeysTest, BadFilesAreNamedWithLineAndWithoutTheKey) {
   EXPECT_THAT(LoadError("secret-key-0123456789 a\"b\n"), HasSubstr("users:1: a name is"));
   EXPECT_THAT(LoadError("secret-key-\xff-0123456789\n"), HasSubstr("printable"));
   EXPECT_THAT(std::string(ApiKeys::Load("/none", "").status().message()),
-              HasSubstr("/none: cannot read the keys: No such file"));
+              HasSubstr("/none: cannot be opened: No such file"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -187,6 +188,10 @@ TEST_F(ChatPromptFolder, MistakesNameTheFile) {
               HasSubstr("--chat_template: chatmi: expected a file, none, or one of chatml"));
   Write("chat_template.jinja", "\n{{ a | foo }}");
   EXPECT_THAT(WhyNot(), HasSubstr("chat_template.jinja: line 2: the filter foo is not supported"));
+  std::filesystem::remove(folder_.File("chat_template.jinja"));
+  ASSERT_EQ(mkfifo(folder_.File("chat_template.jinja").c_str(), 0600), 0);
+  EXPECT_THAT(WhyNot(), HasSubstr("chat_template.jinja: not a regular file but a pipe"));
+  EXPECT_THAT(WhyNot("/dev/zero"), HasSubstr("/dev/zero: not a regular file but a device"));
   std::filesystem::remove(folder_.File("chat_template.jinja"));
   for (const char* bad : {R"({"chat_template": 3})", R"({"chat_template": [1]})",
                           R"({"chat_template": [{"name": "default"}]})"}) {

@@ -1,0 +1,23 @@
+// How much is served in a second, measured while something waits: what the dispatcher estimates waits
+// from. The recent half minute counts most. The clock is an argument; event-loop thread.
+#pragma once
+
+#include <optional>
+
+namespace coppice::coordinator {
+
+class ServiceRate {
+ public:
+  // waiting: something has waited since the last call.
+  void Advance(double now_s, bool waiting);
+  // Of what is served while nothing waits nothing is learnt. Call it after Advance.
+  void Served(double cost, bool waiting);
+  // nullopt: too little has been served to tell.
+  std::optional<double> PerSecond() const;
+
+ private:
+  double at_s_ = -1;
+  double seconds_ = 0, cost_ = 0, times_ = 0;  // of the past, which counts the less the older it is
+};
+
+}  // namespace coppice::coordinator

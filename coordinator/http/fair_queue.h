@@ -1,0 +1,180 @@
+// What clients wait for, taken by turns: start-time fair queuing (Goyal, Vin and Cheng, 1996). Each
+// client has a line, first come first served, and a virtual time that grows by cost / weight when
+// something of it is served. The client with the least is next. So one that begins to wait is served
+// after at most one job of each other client, however much they have waiting. Used by the dispatcher
+// and by background_jobs. Deterministic, no clock; thread-compatible.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <list>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace coppice::coordinator {
+
+struct Client {
+  std::string name;   // of its key, or its address if it has none
+  double weight = 1;  // its share against other clients
+};
+
+template <typename Job>
+class FairQueue {
+ public:
+  struct Entry {
+    uint64_t id = 0;
+    std::string client;
+    double cost = 0;  // what is left of it to be served
+    Job job;
+  };
+
+  // Returns the id of the entry, which is not 0. A client that waited for nothing begins at the
+  // virtual time of what was served last, unless its own is later.
+  uint64_t Push(const Client& client, double cost, Job job) {
+    Line& line = LineOf(client);
+    const uint64_t id = next_id_++;
+    line.entries.push_back({id, client.name, cost, std::move(job)});
+    places_[id] = {&line, std::prev(line.entries.end()), /*first=*/false};
+    return id;
+  }
+  // Before everything else, of other clients too; the last one first.
+  uint64_t PushFirst(const Client& client, double cost, Job job) {
+    const uint64_t id = Push(client, cost, std::move(job));
+    Place& place = places_[id];
+    first_.splice(first_.begin(), place.line->entries, place.entry);
+    place.first = true;
+    ++place.line->first;
+    return id;
+  }
+  // What is next, in the order of the turns: all that were pushed first, then the oldest of each
+  // client. Pointers are valid until an entry is pushed or removed.
+  std::vector<const Entry*> Heads() const {
+    std::vector<std::tuple<double, uint64_t, const Entry*>> order;
+    for (const auto& [name, line] : lines_) {
+      if (line.entries.empty()) continue;
+      const Entry& head = line.entries.front();
+      order.emplace_back(line.time, head.id, &head);
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<const Entry*> heads;
+    for (const Entry& entry : first_) heads.push_back(&entry);
+    for (const auto& [time, id, head] : order) heads.push_back(head);
+    return heads;
+  }
+  // So much of the entry's cost is served. It stays until it is removed.
+  void Serve(uint64_t id, double cost) {
+    const Place& place = places_.at(id);
+    if (!place.first) now_ = std::max(now_, place.line->time);
+    place.line->time += cost / place.line->weight;
+    place.entry->cost = std::max(0.0, place.entry->cost - cost);
+    ForgetIdle();
+  }
+  // Its client gets nothing for the turns that it has missed.
+  void ForgoTurns(uint64_t id) {
+    Line& line = *places_.at(id).line;
+    line.time = std::max(line.time, now_);
+  }
+  // Its cost has become known, or there is more of it.
+  void SetCost(uint64_t id, double cost) { places_.at(id).entry->cost = cost; }
+  // Takes the entry out. Nothing is charged for it.
+  Job Remove(uint64_t id) {
+    const Place place = places_.at(id);
+    places_.erase(id);
+    Job job = std::move(place.entry->job);
+    (place.first ? first_ : place.line->entries).erase(place.entry);
+    if (place.first) --place.line->first;
+    ForgetIdle();
+    return job;
+  }
+
+  size_t size() const { return places_.size(); }
+  bool empty() const { return places_.empty(); }
+  bool Contains(uint64_t id) const { return places_.count(id) > 0; }
+  size_t SizeOf(const std::string& client) const {
+    const auto it = lines_.find(client);
+    return it == lines_.end() ? 0 : it->second.size();
+  }
+  // The cost that is served before the entry, or (0) before one that the client would push now. A
+  // little less, since what is served at once counts only as far as it must come first.
+  double Ahead(const Client& client, uint64_t id = 0) const {
+    double ahead = 0, own = 0;
+    for (const Entry& entry : first_) {
+      if (entry.id == id) return ahead;
+      ahead += entry.cost;
+    }
+    double start = now_;
+    if (const auto it = lines_.find(client.name); it != lines_.end()) {
+      for (const Entry& entry : it->second.entries) {
+        if (entry.id == id) break;
+        own += entry.cost;
+      }
+      start = (it->second.size() == 0 ? std::max(now_, it->second.time) : it->second.time) +
+              own / it->second.weight;
+    }
+    for (const auto& [name, line] : lines_) {
+      if (name == client.name || line.time >= start) continue;
+      double waiting = 0;
+      for (const Entry& entry : line.entries) waiting += entry.cost;
+      ahead += std::min(waiting, (start - line.time) * line.weight);
+    }
+    return ahead + own;
+  }
+  // f(client, weight, number of entries) for each client that waits.
+  template <typename F>
+  void ForEachClient(const F& f) const {
+    for (const auto& [name, line] : lines_) {
+      if (line.size() > 0) f(name, line.weight, line.size());
+    }
+  }
+  // f(entry) for each; of one client the oldest first.
+  template <typename F>
+  void ForEach(const F& f) const {
+    for (const Entry& entry : first_) f(entry);
+    for (const auto& [name, line] : lines_) {
+      for (const Entry& entry : line.entries) f(entry);
+    }
+  }
+
+ private:
+  struct Line {
+    double weight = 1;
+    double time = 0;   // virtual
+    size_t first = 0;  // entries in first_
+    std::list<Entry> entries;
+    size_t size() const { return entries.size() + first; }
+  };
+  struct Place {
+    Line* line;
+    typename std::list<Entry>::iterator entry;
+    bool first;
+  };
+
+  Line& LineOf(const Client& client) {
+    Line& line = lines_[client.name];
+    line.weight = client.weight > 0 ? client.weight : 1;
+    if (line.size() == 0) line.time = std::max(line.time, now_);
+    return line;
+  }
+  // Clients that wait for nothing are forgotten when their time has passed; all, if nobody waits.
+  void ForgetIdle() {
+    if (places_.empty()) {
+      for (const auto& [name, line] : lines_) now_ = std::max(now_, line.time);
+    }
+    for (auto it = lines_.begin(); it != lines_.end();)
+      it = it->second.size() == 0 && it->second.time <= now_ ? lines_.erase(it) : std::next(it);
+  }
+
+  std::map<std::string, Line> lines_;
+  std::list<Entry> first_;
+  std::unordered_map<uint64_t, Place> places_;  // by id
+  double now_ = 0;                              // virtual
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,101 @@
+#include "coordinator/request/outbox.h"
+
+#include <spdlog/spdlog.h>
+
+#include <exception>
+#include <optional>
+
+namespace coppice::coordinator {
+namespace {
+
+// What is made in less than a millisecond.
+constexpr size_t kLargePiece = 64 << 10;
+
+std::string Nothing() { return ""; }
+
+}  // namespace
+
+void Outbox::Reply(size_t bytes, Make make, const std::shared_ptr<void>& owner) {
+  const auto send = [this](std::string body) {
+    HttpReply reply;
+    reply.body = std::move(body);
+    exchange_->Reply(std::move(reply));
+  };
+  Add({bytes, std::move(make), send}, owner);
+}
+
+void Outbox::Event(size_t bytes, Make make, const std::shared_ptr<void>& owner) {
+  Add({bytes, std::move(make), [this](const std::string& data) { exchange_->SendEvent(data); }},
+      owner);
+}
+
+void Outbox::EndStream() {
+  const auto end = [this](const std::string&) { exchange_->EndStream(/*keep_connection=*/true); };
+  Add({0, Nothing, end}, nullptr);
+}
+
+void Outbox::Fail(const ApiError& error) {
+  const auto fail = [this, error](const std::string&) {
+    if (!exchange_->stream_open()) return exchange_->Reply(ErrorReply(error));
+    exchange_->SendEvent(ErrorBody(error));
+    exchange_->EndStream(/*keep_connection=*/false);
+  };
+  Add({0, Nothing, fail}, nullptr);
+}
+
+void Outbox::Drop() {
+  dropped_ = true;
+  pieces_.clear();
+  if (job_ != 0) jobs_->Skip(job_);
+}
+
+void Outbox::Add(Piece piece, const std::shared_ptr<void>& owner) {
+  if (dropped_) return;
+  pieces_.push_back(std::move(piece));
+  SendAll(owner);
+}
+
+void Outbox::SendAll(const std::shared_ptr<void>& owner) {
+  while (!pieces_.empty() && job_ == 0) {
+    Piece piece = std::move(pieces_.front());
+    pieces_.pop_front();
+    if (jobs_ != nullptr && piece.bytes >= kLargePiece) {
+      MakeInBackground(std::move(piece), owner);
+    } else {
+      piece.send(piece.make());
+    }
+  }
+}
+
+void Outbox::MakeInBackground(Piece piece, const std::shared_ptr<void>& owner) {
+  struct Made {
+    Piece piece;
+    std::shared_ptr<void> owner;
+    std::optional<std::string> text;
+  };
+  const auto made = std::make_shared<Made>();
+  made->piece = std::move(piece);
+  made->owner = owner;
+  job_ = jobs_->Post(
+      client_, made->piece.bytes,
+      [made] {
+        try {
+          made->text = made->piece.make();
+        } catch (const std::exception& error) {  // no memory
+          spdlog::error("an answer cannot be made: {}", error.what());
+        }
+      },
+      [this, made] {
+        job_ = 0;
+        if (dropped_) return;
+        if (made->text) {
+          made->piece.send(*std::move(made->text));
+        } else {
+          pieces_.clear();
+          Fail({500, "internal_error", "the answer could not be made"});
+        }
+        SendAll(made->owner);
+      });
+}
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,142 @@
+// The request's choices: what of its sequences an answer or an event shows.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "coordinator/request/request.h"
+#include "coordinator/request/token_logprobs.h"
+
+namespace coppice::coordinator {
+namespace {
+
+// JSON of one score of a token, about.
+constexpr size_t kScoreBytes = 48;
+
+bool Contains(const std::vector<TokenId>& ids, TokenId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+// The choices are distinct, so that their probabilities add up.
+double Request::MassOf(const std::vector<Choice>& choices) {
+  double mass = 0;
+  for (const Choice& choice : choices) mass += choice.mass;
+  return mass;
+}
+
+const ChoiceText& Request::TextOf(const Sequence& sequence, size_t hypothesis) {
+  return hypothesis == 0 ? *sequence.text : sequence.others[hypothesis - 1];
+}
+
+// What there is to know of it without its text.
+Choice Request::MakeChoice(const Sequence& sequence, size_t number) const {
+  const decoding::Hypothesis* hypothesis =
+      sequence.hypotheses.empty() ? nullptr : &sequence.hypotheses[number];
+  const ChoiceText& text = TextOf(sequence, number);
+  Choice choice;
+  choice.sequence = &sequence - sequences_.data();
+  choice.hypothesis = number;
+  choice.index = sequence.prompt * request_.n + sequence.sample;
+  choice.seed = static_cast<int64_t>(request_.params.seed + static_cast<uint64_t>(sequence.sample));
+  choice.num_tokens = text.tokens().size();
+  if (text.stop()) {
+    choice.finish_reason = "stop";
+    choice.stop_string = text.stop();
+  } else {
+    choice.finish_reason = hypothesis->finished ? "stop" : "length";
+    if (hypothesis->finished && !hypothesis->tokens.empty() &&
+        !Contains(request_.eos_ids, hypothesis->tokens.back()))
+      choice.stop_token = hypothesis->tokens.back();
+  }
+  if (hypothesis != nullptr) {
+    choice.score = hypothesis->score;
+    choice.joint_logprob = hypothesis->joint_log_probability;
+    if (hypothesis->finished) choice.mass = std::exp(hypothesis->joint_log_probability);
+  }
+  return choice;
+}
+
+// All choices of a prompt, in the order of the answer, without texts.
+std::vector<Choice> Request::PromptChoices(int prompt) const {
+  std::vector<Choice> choices;
+  for (const Sequence& sequence : sequences_) {
+    if (sequence.prompt != prompt) continue;
+    for (size_t i = 0; i <= sequence.others.size(); ++i) choices.push_back(MakeChoice(sequence, i));
+  }
+  for (int i = 1; request_.score_only && !request_.beams() && i < request_.n; ++i) {
+    choices.push_back(choices[0]);
+    choices.back().index += i;
+    choices.back().seed += i;
+  }
+  if (request_.samples > request_.n) {
+    std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
+      return a.score.value_or(0) > b.score.value_or(0);
+    });
+    choices.resize(request_.n);
+  }
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (request_.ranked()) choices[i].index = prompt * request_.n + static_cast<int>(i);
+  }
+  return choices;
+}
+
+// Bytes of JSON that show the choice, about.
+size_t Request::ShownBytes(const Choice& choice) const {
+  const Sequence& sequence = sequences_[choice.sequence];
+  const size_t tokens =
+      choice.num_tokens +
+      (request_.echo || request_.return_token_ids ? request_.prompts[sequence.prompt].size() : 0);
+  const size_t scores = request_.logprobs ? tokens * (*request_.logprobs + 1) : 0;
+  return TextSize(sequence, TextOf(sequence, choice.hypothesis)) + tokens + scores * kScoreBytes;
+}
+
+size_t Request::TextSize(const Sequence& sequence, const ChoiceText& text) const {
+  const ChoiceText* echoed = Echoed(sequence.prompt);
+  return (echoed == nullptr ? 0 : echoed->text().size()) + text.text().size();
+}
+
+// What events of this sequence have shown; they show all of it now.
+Request::Sent Request::TakeSent(const Sequence& sequence) {
+  const Sent now{TextSize(sequence, *sequence.text), sequence.text->tokens().size(), true};
+  return std::exchange(sent_[&sequence - sequences_.data()], now);
+}
+
+// Adds the text, scores and ids of the choice from `sent` on.
+void Request::Show(const Sequence& sequence, size_t hypothesis, const Sent& sent,
+                   Choice* choice) const {
+  const ChoiceText& text = TextOf(sequence, hypothesis);
+  const ChoiceText* echoed = Echoed(sequence.prompt);
+  const absl::string_view before = echoed == nullptr ? "" : absl::string_view(echoed->text());
+  const absl::string_view after = text.text();
+  choice->text = absl::StrCat(before.substr(std::min(sent.text, before.size())),
+                              after.substr(std::max(sent.text, before.size()) - before.size()));
+  choice->first = !sent.any;
+  const std::vector<TokenId>& ids = text.tokens();
+  if (request_.return_token_ids) {
+    choice->token_ids.emplace(ids.begin() + sent.tokens, ids.end());
+    if (!sent.any) choice->prompt_token_ids = request_.prompts[sequence.prompt];
+  }
+  if (!request_.logprobs) return;
+  const std::vector<TokenScore>& scores =
+      hypothesis == 0 ? sequence.scores : sequence.hypothesis_scores[hypothesis];
+  const TokenNames names = request_.names_are_ids ? TokenNames::kIds : TokenNames::kBytes;
+  choice->logprobs = !sent.any && echoed != nullptr
+                         ? ShowPrompt(*tokenizer_, *echoed, sequence.prompt_scores, names)
+                         : std::vector<TokenLogprob>();
+  ShowTokens(*tokenizer_, text, scores, sent.tokens, echoed == nullptr ? 0 : echoed->characters(),
+             names, &*choice->logprobs);
+}
+
+// Where they were shown, by the thread that has shown them, since they may be many.
+void Request::FreeScores() {
+  for (Sequence& sequence : sequences_) {
+    sequence.scores = {};
+    sequence.hypothesis_scores = {};
+    sequence.prompt_scores = {};
+  }
+}
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,34 @@
+// Where threads wait until a test lets them go on.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+namespace coppice::coordinator {
+
+class Gate {
+ public:
+  void Pass() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++arrived_;
+    opened_.wait_for(lock, std::chrono::seconds(40), [this] { return open_; });
+  }
+  void Open() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    open_ = true;
+    opened_.notify_all();
+  }
+  int arrived() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return arrived_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable opened_;
+  int arrived_ = 0;
+  bool open_ = false;
+};
+
+}  // namespace coppice::coordinator
