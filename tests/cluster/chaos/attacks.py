@@ -110,7 +110,7 @@ class Attacker:
     def descriptors(self):
         """Idle connections, more than the server has descriptors."""
         held = []
-        self.by_threads(1, lambda _: held.append(self.connect()))
+        self.by_threads(20, lambda _: held.append(self.connect()))
 
     def slow(self):
         """A hundred streams that are hardly read."""
