@@ -27,6 +27,8 @@ ABSL_FLAG(int, max_model_len, 0,
 ABSL_FLAG(int, max_queue, 256, "requests that may wait for a replica");
 ABSL_FLAG(int, max_connections, 10000, "open HTTP connections, at most");
 ABSL_FLAG(int64_t, max_body_bytes, 4 << 20, "bytes of a request body, at most");
+ABSL_FLAG(int64_t, max_inflight_body_bytes, 256 << 20,
+          "bytes of request bodies in memory, of all connections together, at most");
 ABSL_FLAG(int, max_header_bytes, 16 << 10, "bytes of a request head, at most");
 ABSL_FLAG(int, max_n, 64, "largest n: choices for each prompt");
 ABSL_FLAG(int, max_beam_width, 64, "largest beam_width of a request");
@@ -131,6 +133,9 @@ void ReadHttp(FlagChecker* check, HttpOptions* http) {
       check->InRange("max_connections", absl::GetFlag(FLAGS_max_connections), 1, 1 << 20);
   http->max_body_bytes =
       check->InRange<int64_t>("max_body_bytes", absl::GetFlag(FLAGS_max_body_bytes), 1024, 1 << 30);
+  http->max_inflight_body_bytes = check->InRange<int64_t>(
+      "max_inflight_body_bytes", absl::GetFlag(FLAGS_max_inflight_body_bytes),
+      absl::GetFlag(FLAGS_max_body_bytes), int64_t{1} << 40);
   http->max_header_bytes =
       check->InRange("max_header_bytes", absl::GetFlag(FLAGS_max_header_bytes), 1024, 1 << 20);
   http->tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file);
@@ -150,8 +155,8 @@ ProgramUsage FlagUsage() {
       "Serves the HTTP API of a Coppice cluster and keeps its nodes.",
       {{"Model", {"model", "served_model_name", "chat_template", "max_model_len"}},
        {"HTTP",
-        {"listen", "max_connections", "max_body_bytes", "max_header_bytes", "keep_alive_interval",
-         "log_requests", "timelines"}},
+        {"listen", "max_connections", "max_body_bytes", "max_inflight_body_bytes",
+         "max_header_bytes", "keep_alive_interval", "log_requests", "timelines"}},
        {"Keys and TLS",
         {"api_keys_file", "admin_keys_file", "tls_cert_file", "tls_key_file", "metrics_require_key",
          "metrics_vllm_names", "max_requests_per_minute"}},
