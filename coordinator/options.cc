@@ -1,5 +1,6 @@
 #include "coordinator/options.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/flags/flag.h"
@@ -28,7 +29,8 @@ ABSL_FLAG(int, max_queue, 256, "requests that may wait for a replica");
 ABSL_FLAG(int, max_connections, 10000, "open HTTP connections, at most");
 ABSL_FLAG(int64_t, max_body_bytes, 4 << 20, "bytes of a request body, at most");
 ABSL_FLAG(int64_t, max_inflight_body_bytes, 256 << 20,
-          "bytes of request bodies in memory, of all connections together, at most");
+          "bytes of request bodies in memory, of all connections together, at most; never less than "
+          "max_body_bytes");
 ABSL_FLAG(int, max_header_bytes, 16 << 10, "bytes of a request head, at most");
 ABSL_FLAG(int, max_n, 64, "largest n: choices for each prompt");
 ABSL_FLAG(int, max_beam_width, 64, "largest beam_width of a request");
@@ -133,9 +135,10 @@ void ReadHttp(FlagChecker* check, HttpOptions* http) {
       check->InRange("max_connections", absl::GetFlag(FLAGS_max_connections), 1, 1 << 20);
   http->max_body_bytes =
       check->InRange<int64_t>("max_body_bytes", absl::GetFlag(FLAGS_max_body_bytes), 1024, 1 << 30);
-  http->max_inflight_body_bytes = check->InRange<int64_t>(
-      "max_inflight_body_bytes", absl::GetFlag(FLAGS_max_inflight_body_bytes),
-      absl::GetFlag(FLAGS_max_body_bytes), int64_t{1} << 40);
+  http->max_inflight_body_bytes = std::max<int64_t>(
+      http->max_body_bytes,
+      check->InRange<int64_t>("max_inflight_body_bytes",
+                              absl::GetFlag(FLAGS_max_inflight_body_bytes), 1024, 1ll << 40));
   http->max_header_bytes =
       check->InRange("max_header_bytes", absl::GetFlag(FLAGS_max_header_bytes), 1024, 1 << 20);
   http->tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file);

@@ -153,7 +153,7 @@ TEST_F(HttpServerTest, AStreamThatIsNotReadEndsBeforeItsOutputIsLarge) {
 }
 
 TEST_F(HttpServerTest, AStreamThatIsReadMayBeOfAnySize) {
-  constexpr int kEvents = 100;
+  constexpr int kEvents = 40;
   std::shared_ptr<HttpExchange> stream;
   std::atomic<int> sent{0};
   const std::string event(1 << 20, 'x');
