@@ -28,9 +28,10 @@ ABSL_FLAG(int, max_model_len, 0,
 ABSL_FLAG(int, max_queue, 256, "requests that may wait for a replica");
 ABSL_FLAG(int, max_connections, 10000, "open HTTP connections, at most");
 ABSL_FLAG(int64_t, max_body_bytes, 4 << 20, "bytes of a request body, at most");
-ABSL_FLAG(int64_t, max_inflight_body_bytes, 256 << 20,
-          "bytes of request bodies in memory, of all connections together, at most; never less than "
-          "max_body_bytes");
+ABSL_FLAG(
+    int64_t, max_inflight_body_bytes, 256 << 20,
+    "bytes of request bodies in memory, of all connections together, at most; never less than "
+    "max_body_bytes");
 ABSL_FLAG(int, max_header_bytes, 16 << 10, "bytes of a request head, at most");
 ABSL_FLAG(int, max_n, 64, "largest n: choices for each prompt");
 ABSL_FLAG(int, max_beam_width, 64, "largest beam_width of a request");
