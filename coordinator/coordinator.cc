@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <utility>
 
 #include "base/clock.h"
@@ -110,7 +111,8 @@ class CoordinatorImpl : public Coordinator {
 
   void Run() override {
     ScheduleTick();
-    io_.run();
+    while (!RunHandlers()) {
+    }
     control_.reset();
   }
 
@@ -149,20 +151,33 @@ class CoordinatorImpl : public Coordinator {
     return context;
   }
 
+  // True when the loop has ended. What a handler throws has ended that handler alone. It is a bug, or
+  // there is no memory, and what the handler was about may be left undone; but all other requests
+  // would end with the process. An HTTP session catches its own (http_session).
+  bool RunHandlers() {
+    try {
+      io_.run();
+      return true;
+    } catch (const std::exception& e) {
+      spdlog::critical("a handler of the event loop has thrown, please report this bug: {}",
+                       e.what());
+    } catch (...) {
+      spdlog::critical("a handler of the event loop has thrown, please report this bug");
+    }
+    return false;
+  }
+
   void AwaitSignal() {
     signals_.async_wait([this](boost::system::error_code ec, int signal) {
       if (ec) return;
-      if (signal == SIGHUP) {
-        ReloadNow();
-        return AwaitSignal();
-      }
+      AwaitSignal();
+      if (signal == SIGHUP) return ReloadNow();
       const bool interrupt = signal == SIGINT;
       const bool again = dispatcher_.ending();
       BeginDrain(again       ? 0
                  : interrupt ? std::min(kInterruptDrain_s, options_.drain_timeout_s)
                              : options_.drain_timeout_s,
                  interrupt ? "SIGINT" : "SIGTERM");
-      AwaitSignal();
     });
   }
 
@@ -188,10 +203,10 @@ class CoordinatorImpl : public Coordinator {
     tick_.expires_after(kTick);
     tick_.async_wait([this](boost::system::error_code ec) {
       if (ec) return;
+      ScheduleTick();  // first, so that there is a next one whatever is thrown
       dispatcher_.Tick();
       operations_.Tick();
       if (dispatcher_.ending()) AdvanceDrain();
-      if (!io_.stopped()) ScheduleTick();
     });
   }
 

@@ -56,8 +56,9 @@ absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>
   coordinator->HandleSignals();
   COPPICE_ASSIGN_OR_RETURN(auto control,
                            BindControl(options.control_listen, options.channel, world));
-  spdlog::info("serving http://{} as model {}, nodes join at {}", coordinator->http_address(),
-               options.coordinator.model_name, control->endpoint());
+  spdlog::info("serving {}://{} as model {}, nodes join at {}",
+               options.coordinator.http.tls_cert_file.empty() ? "http" : "https",
+               coordinator->http_address(), options.coordinator.model_name, control->endpoint());
   coordinator->ServeNodes(std::move(control));
   coordinator->Run();
   return absl::OkStatus();

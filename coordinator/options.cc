@@ -1,5 +1,6 @@
 #include "coordinator/options.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/flags/flag.h"
@@ -29,6 +30,10 @@ ABSL_FLAG(int, max_queue_per_client, 0,
           "of them, those of one client (a key, or an address without one); 0 = max_queue");
 ABSL_FLAG(int, max_connections, 10000, "open HTTP connections, at most");
 ABSL_FLAG(int64_t, max_body_bytes, 4 << 20, "bytes of a request body, at most");
+ABSL_FLAG(
+    int64_t, max_inflight_body_bytes, 256 << 20,
+    "bytes of request bodies in memory, of all connections together, at most; never less than "
+    "max_body_bytes");
 ABSL_FLAG(int, max_header_bytes, 16 << 10, "bytes of a request head, at most");
 ABSL_FLAG(int, max_n, 64, "largest n: choices for each prompt");
 ABSL_FLAG(int, max_beam_width, 64, "largest beam_width of a request");
@@ -134,6 +139,10 @@ void ReadHttp(FlagChecker* check, HttpOptions* http) {
       check->InRange("max_connections", absl::GetFlag(FLAGS_max_connections), 1, 1 << 20);
   http->max_body_bytes =
       check->InRange<int64_t>("max_body_bytes", absl::GetFlag(FLAGS_max_body_bytes), 1024, 1 << 30);
+  http->max_inflight_body_bytes = std::max<int64_t>(
+      http->max_body_bytes,
+      check->InRange<int64_t>("max_inflight_body_bytes",
+                              absl::GetFlag(FLAGS_max_inflight_body_bytes), 1024, 1ll << 40));
   http->max_header_bytes =
       check->InRange("max_header_bytes", absl::GetFlag(FLAGS_max_header_bytes), 1024, 1 << 20);
   http->tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file);
@@ -153,8 +162,8 @@ ProgramUsage FlagUsage() {
       "Serves the HTTP API of a Coppice cluster and keeps its nodes.",
       {{"Model", {"model", "served_model_name", "chat_template", "max_model_len"}},
        {"HTTP",
-        {"listen", "max_connections", "max_body_bytes", "max_header_bytes", "keep_alive_interval",
-         "log_requests", "timelines"}},
+        {"listen", "max_connections", "max_body_bytes", "max_inflight_body_bytes",
+         "max_header_bytes", "keep_alive_interval", "log_requests", "timelines"}},
        {"Keys and TLS",
         {"api_keys_file", "admin_keys_file", "tls_cert_file", "tls_key_file", "metrics_require_key",
          "metrics_vllm_names", "max_requests_per_minute"}},

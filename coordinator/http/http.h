@@ -18,15 +18,16 @@ struct HttpRequest {
   std::string target;  // path and query as sent
   std::string path;    // target without the query
   std::string body;
-  std::string content_type;     // "" = absent
-  std::string accept;           // all Accept headers, "" = absent
-  std::string timeout_header;   // X-Request-Timeout, "" = absent
-  std::string authorization;    // "" = absent; a secret
-  std::string caller;           // name of its key; "" = it has none. CheckHead fills it
-  std::string address;          // of the client, without port; "" = not known
-  bool from_this_host = false;  // its client is on the host of the server
-  bool has_origin = false;      // an Origin header: a browser may have sent it for any web page
-  std::string request_id;       // the client's X-Request-Id, else generated
+  std::shared_ptr<void> body_share;  // counts the body as held in memory until both are freed
+  std::string content_type;          // "" = absent
+  std::string accept;                // all Accept headers, "" = absent
+  std::string timeout_header;        // X-Request-Timeout, "" = absent
+  std::string authorization;         // "" = absent; a secret
+  std::string caller;                // name of its key; "" = it has none. CheckHead fills it
+  std::string address;               // of the client, without port; "" = not known
+  bool from_this_host = false;       // its client is on the host of the server
+  bool has_origin = false;  // an Origin header: a browser may have sent it for any web page
+  std::string request_id;   // the client's X-Request-Id, else generated
 };
 
 struct HttpReply {

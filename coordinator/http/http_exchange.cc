@@ -1,5 +1,6 @@
 #include "coordinator/http/http_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,23 +45,24 @@ const char* Reason(int status) {
   }
 }
 
+// Bytes of output that are written together.
+constexpr size_t kPart = 64 << 10;
+
 }  // namespace
 
-std::string FormatReply(const HttpReply& reply, const std::string& request_id,
-                        bool keep_connection) {
+std::string FormatHead(const HttpReply& reply, const std::string& request_id,
+                       bool keep_connection) {
   std::string head =
       absl::StrCat("HTTP/1.1 ", reply.status, " ", Reason(reply.status), "\r\nServer: coppice\r\n",
                    "X-Request-Id: ", request_id, "\r\nContent-Type: ", reply.content_type,
                    "\r\nContent-Length: ", reply.body.size(), "\r\n");
   for (const auto& [name, value] : reply.headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
-  absl::StrAppend(&head, "Connection: ", keep_connection ? "keep-alive" : "close", "\r\n\r\n",
-                  reply.body);
+  absl::StrAppend(&head, "Connection: ", keep_connection ? "keep-alive" : "close", "\r\n\r\n");
   return head;
 }
 
-SessionExchange::SessionExchange(std::string request_id, bool keep, bool chunked,
-                                 std::function<void()> wake)
-    : request_id_(std::move(request_id)), keep_(keep), chunked_(chunked), wake_(std::move(wake)) {}
+SessionExchange::SessionExchange(Options options, std::function<void()> wake)
+    : options_(std::move(options)), keep_(options_.keep), wake_(std::move(wake)) {}
 
 void SessionExchange::AddHeader(const std::string& name, const std::string& value) {
   headers_.emplace_back(name, value);
@@ -70,7 +72,12 @@ void SessionExchange::Reply(HttpReply reply) {
   if (ended_ || gone_) return;
   status_ = reply.status;
   reply.headers.insert(reply.headers.end(), headers_.begin(), headers_.end());
-  output_ += FormatReply(reply, request_id_, keep_);
+  output_.push_back(FormatHead(reply, options_.request_id, keep_));
+  if (reply.body.size() > kPart) {
+    output_.push_back(std::move(reply.body));  // not copied
+  } else {
+    output_.back() += reply.body;
+  }
   ended_ = true;
   wake_();
 }
@@ -78,35 +85,46 @@ void SessionExchange::Reply(HttpReply reply) {
 void SessionExchange::OpenStream() {
   if (stream_open_) return;
   stream_open_ = true;
-  if (!chunked_) keep_ = false;
-  absl::StrAppend(&output_, "HTTP/1.1 200 OK\r\nServer: coppice\r\nX-Request-Id: ", request_id_,
-                  "\r\n");
-  for (const auto& [name, value] : headers_) absl::StrAppend(&output_, name, ": ", value, "\r\n");
-  absl::StrAppend(&output_,
-                  "Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n",
-                  "X-Accel-Buffering: no\r\n", chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
-                  "Connection: ", keep_ ? "keep-alive" : "close", "\r\n\r\n");
+  if (!options_.chunked) keep_ = false;
+  std::string head = absl::StrCat(
+      "HTTP/1.1 200 OK\r\nServer: coppice\r\nX-Request-Id: ", options_.request_id, "\r\n");
+  for (const auto& [name, value] : headers_) absl::StrAppend(&head, name, ": ", value, "\r\n");
+  absl::StrAppend(
+      &head, "Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n",
+      "X-Accel-Buffering: no\r\n", options_.chunked ? "Transfer-Encoding: chunked\r\n" : "",
+      "Connection: ", keep_ ? "keep-alive" : "close", "\r\n\r\n");
+  Append(head);
+}
+
+void SessionExchange::Append(absl::string_view bytes) {
+  queued_ += bytes.size();
+  if (output_.empty() || output_.back().size() + bytes.size() > kPart) output_.emplace_back();
+  absl::StrAppend(&output_.back(), bytes);
 }
 
 void SessionExchange::AppendChunk(const std::string& bytes) {
-  if (chunked_) {
-    absl::StrAppend(&output_, absl::Hex(bytes.size()), "\r\n", bytes, "\r\n");
+  if (options_.chunked) {
+    Append(absl::StrCat(absl::Hex(bytes.size()), "\r\n", bytes, "\r\n"));
   } else {
-    output_ += bytes;
+    Append(bytes);
   }
 }
 
 void SessionExchange::SendEvent(const std::string& data) {
-  if (ended_ || gone_) return;
+  if (ended_ || gone_ || unread_) return;
+  if (queued_ > options_.max_unread_bytes) {
+    unread_ = true;
+    return wake_();
+  }
   OpenStream();
   AppendChunk(absl::StrCat("data: ", data, "\n\n"));
   wake_();
 }
 
 void SessionExchange::EndStream(bool keep_connection) {
-  if (ended_ || gone_) return;
+  if (ended_ || gone_ || unread_) return;
   OpenStream();
-  if (chunked_) output_ += "0\r\n\r\n";
+  if (options_.chunked) Append("0\r\n\r\n");
   keep_ = keep_ && keep_connection;
   ended_ = true;
   wake_();
@@ -117,10 +135,15 @@ void SessionExchange::OnDisconnect(std::function<void()> callback) {
   on_disconnect_ = std::move(callback);
 }
 
-std::string SessionExchange::TakeOutput() { return std::exchange(output_, std::string()); }
+std::string SessionExchange::TakeOutput() {
+  std::string part = std::move(output_.front());
+  output_.pop_front();
+  queued_ -= std::min(queued_, part.size());
+  return part;
+}
 
 void SessionExchange::Silence() {
-  if (!stream_expected_ || ended_ || gone_) return;
+  if (!stream_expected_ || ended_ || gone_ || unread_) return;
   OpenStream();
   AppendChunk(": keep-alive\n\n");
 }
@@ -128,9 +151,9 @@ void SessionExchange::Silence() {
 void SessionExchange::ClientWent() {
   if (gone_ || ended_) return;
   gone_ = true;
+  wake_();
   const std::function<void()> callback = std::exchange(on_disconnect_, nullptr);
   if (callback) callback();
-  wake_();
 }
 
 }  // namespace coppice::coordinator

@@ -2,22 +2,29 @@
 // writes. Event-loop thread.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "coordinator/http/http.h"
 
 namespace coppice::coordinator {
 
-// A whole answer with its head.
-std::string FormatReply(const HttpReply& reply, const std::string& request_id,
-                        bool keep_connection);
+// What precedes the body of a whole answer.
+std::string FormatHead(const HttpReply& reply, const std::string& request_id, bool keep_connection);
 
 class SessionExchange : public HttpExchange {
  public:
-  // chunked: streams are chunked (HTTP/1.1); otherwise they end with the connection. wake is called
-  // when there is output, when the answer ends, or when the client is lost.
-  SessionExchange(std::string request_id, bool keep, bool chunked, std::function<void()> wake);
+  struct Options {
+    std::string request_id;
+    bool keep = true;
+    bool chunked = true;          // streams are (HTTP/1.1); otherwise they end with the connection
+    size_t max_unread_bytes = 0;  // of a stream
+  };
+  // wake is called when there is output, when the answer ends, or when the client is lost or does not
+  // read.
+  SessionExchange(Options options, std::function<void()> wake);
 
   void AddHeader(const std::string& name, const std::string& value) override;
   void Reply(HttpReply reply) override;
@@ -29,7 +36,10 @@ class SessionExchange : public HttpExchange {
 
   // The session's side.
   bool HasOutput() const { return !output_.empty(); }
-  std::string TakeOutput();
+  std::string TakeOutput();  // the next part of it
+  bool unread() const {
+    return unread_;
+  }                   // a stream has more output than its client may leave unread
   void Silence();     // call when keep_alive_interval has passed without output
   void ClientWent();  // calls the disconnect callback once, unless the answer has ended
   bool ended() const { return ended_; }
@@ -40,15 +50,17 @@ class SessionExchange : public HttpExchange {
  private:
   void OpenStream();
   void AppendChunk(const std::string& bytes);
+  void Append(absl::string_view bytes);
 
-  const std::string request_id_;
+  const Options options_;
   bool keep_;
-  const bool chunked_;
   std::function<void()> wake_;
   std::function<void()> on_disconnect_;
-  std::string output_;
+  std::deque<std::string> output_;
+  size_t queued_ = 0;  // bytes of a stream in it
   std::vector<std::pair<std::string, std::string>> headers_;
-  bool stream_expected_ = false, stream_open_ = false, ended_ = false, gone_ = false;
+  bool stream_expected_ = false, stream_open_ = false, ended_ = false, gone_ = false,
+       unread_ = false;
   int status_ = 200;
 };
 

@@ -1,13 +1,16 @@
 #include "coordinator/http/http_server.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <utility>
 // Asio 1.74's awaitable uses std::exchange without including it.
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <exception>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,11 +24,14 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
+constexpr int kRefused = 64;  // connections above the limit that are told so
+constexpr double kLogEvery_s = 5;
+constexpr uint64_t kOtherFiles = 256;  // open ones, with kRefused: nodes, logs, models
+
 class HttpServerImpl : public HttpServer {
  public:
   HttpServerImpl(asio::io_context* io, const HttpOptions& options, const Clock* clock, HttpApp* app)
-      : acceptor_(*io), retry_(*io), state_(std::make_shared<HttpServerState>()) {
-    state_->options = options;
+      : acceptor_(*io), retry_(*io), state_(std::make_shared<HttpServerState>(options)) {
     state_->clock = clock;
     state_->app = app;
   }
@@ -71,28 +77,62 @@ class HttpServerImpl : public HttpServer {
   void Accept() {
     acceptor_.async_accept([this](boost::system::error_code ec, tcp::socket socket) {
       if (ec == asio::error::operation_aborted) return;
-      if (ec) return AcceptLater(ec);
-      boost::system::error_code ignored;
-      socket.set_option(tcp::no_delay(true), ignored);
-      ServeConnection(state_, std::move(socket),
-                      state_->connections >= state_->options.max_connections);
+      if (ec) return AcceptAgain(ec);
+      Take(std::move(socket));
       Accept();
     });
   }
 
-  // Most likely there is no file descriptor left. Some will be closed soon.
-  void AcceptLater(const boost::system::error_code& ec) {
-    spdlog::warn("accept: {}", ec.message());
+  void Take(tcp::socket socket) {
+    const int max = state_->options.max_connections;
+    const bool full = state_->connections >= max && !state_->MakeRoom();
+    if (full && state_->connections >= max + kRefused) return;  // not even told
+    try {
+      boost::system::error_code ignored;
+      socket.set_option(tcp::no_delay(true), ignored);
+      ServeConnection(state_, std::move(socket), full);
+    } catch (const std::exception& e) {  // no memory, or none of the TLS library
+      LogFailure(e.what());
+    }
+  }
+
+  // Most likely there is no file descriptor left. A connection that waits gives up its own.
+  void AcceptAgain(const boost::system::error_code& ec) {
+    LogFailure(ec.message());
+    if (ec == asio::error::no_descriptors && state_->MakeRoom()) return Accept();
     retry_.expires_after(std::chrono::milliseconds(50));
     retry_.async_wait([this](boost::system::error_code error) {
       if (!error) Accept();
     });
   }
 
+  void LogFailure(const std::string& why) {
+    ++failures_;
+    const double now_s = state_->clock->NowSeconds();
+    if (now_s < next_log_s_) return;
+    spdlog::warn("accept: {} ({} times since the last such line)", why, failures_);
+    failures_ = 0;
+    next_log_s_ = now_s + kLogEvery_s;
+  }
+
   tcp::acceptor acceptor_;
   asio::steady_timer retry_;
   std::shared_ptr<HttpServerState> state_;
+  int failures_ = 0;  // since the last log line
+  double next_log_s_ = 0;
 };
+
+HttpOptions FitToProcess(HttpOptions options) {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return options;
+  const int fitting = ConnectionsFor(options.max_connections, limit.rlim_cur);
+  if (fitting < options.max_connections) {
+    spdlog::warn("max_connections {}: this process may open {} files (ulimit -n), so it is {}",
+                 options.max_connections, limit.rlim_cur, fitting);
+  }
+  options.max_connections = fitting;
+  return options;
+}
 
 absl::StatusOr<tcp::endpoint> Resolve(asio::io_context* io, const std::string& listen) {
   const size_t colon = listen.rfind(':');
@@ -117,11 +157,16 @@ absl::StatusOr<tcp::endpoint> Resolve(asio::io_context* io, const std::string& l
 
 }  // namespace
 
+int ConnectionsFor(int wanted, uint64_t max_open_files) {
+  const uint64_t room = max_open_files - std::min(kOtherFiles, max_open_files / 2);
+  return static_cast<int>(std::clamp<uint64_t>(room, 1, wanted));
+}
+
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(asio::io_context* io,
                                                               const HttpOptions& options,
                                                               const Clock* clock, HttpApp* app) {
   COPPICE_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io, options.listen));
-  auto server = std::make_unique<HttpServerImpl>(io, options, clock, app);
+  auto server = std::make_unique<HttpServerImpl>(io, FitToProcess(options), clock, app);
   COPPICE_RETURN_IF_ERROR(server->ReloadTls());
   COPPICE_RETURN_IF_ERROR(server->Listen(endpoint));
   return server;

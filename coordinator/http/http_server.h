@@ -1,8 +1,9 @@
 // HTTP/1.1 over Boost.Beast and Asio coroutines, one thread: limits, deadlines and transport errors
 // of docs/api.md 3.1, plain answers and server-sent events, disconnect detection. Beast stays
-// inside http_session.cc.
+// inside http_session and request_parser.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -31,8 +32,18 @@ struct HttpOptions {
   size_t max_uri_bytes = 8 << 10;
   size_t max_body_bytes = 4 << 20;
 
-  // Open connections, at most. Further ones get a 503.
+  // Bytes of request bodies that all connections together hold, at most, until the bodies have been
+  // read. When more arrive, the largest body that is still arriving is refused with 503. Not less
+  // than max_body_bytes.
+  size_t max_inflight_body_bytes = 256 << 20;
+
+  // Open connections, at most, and never more than the limit of open files has room for. For one more,
+  // the one that has waited longest for a request is closed. If none waits, it gets a 503.
   int max_connections = 10000;
+
+  // Bytes of a stream that its client has not read and the system does not hold. When there are more,
+  // the client is disconnected: a stream does not wait for it.
+  size_t max_unread_bytes = 16 << 20;
 
   // Seconds that a connection may be idle between requests, that a request head may take to arrive,
   // that a body may take, and that a client may not read before it is disconnected.
@@ -45,6 +56,9 @@ struct HttpOptions {
   // timeout of any proxy in between.
   double keep_alive_interval_s = 15;
 };
+
+// The connections that fit beside what else the process opens, when it may open so many files.
+int ConnectionsFor(int wanted, uint64_t max_open_files);
 
 class HttpServer {
  public:

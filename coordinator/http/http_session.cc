@@ -3,34 +3,28 @@
 #include <utility>
 // <utility> first: Asio 1.74's awaitable uses std::exchange without including it.
 #include <spdlog/spdlog.h>
-#include <strings.h>
 
-#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/redirect_error.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/read.hpp>
 #include <chrono>
-#include <type_traits>
+#include <exception>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "coordinator/http/api_error.h"
+#include "coordinator/http/http_connection.h"
 #include "coordinator/http/http_exchange.h"
-#include "coordinator/http/http_head.h"
+#include "coordinator/http/request_parser.h"
 
 namespace coppice::coordinator {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
 using asio::redirect_error;
 using asio::use_awaitable;
 using asio::ip::tcp;
@@ -51,79 +45,61 @@ bool IsThisHost(const tcp::socket& socket) {
   return peer.is_loopback() || peer == Unmapped(socket.local_endpoint(failed).address());
 }
 
-// Cancels the socket's pending operations when the time is up, until disarmed.
-class Deadline : public std::enable_shared_from_this<Deadline> {
- public:
-  explicit Deadline(tcp::socket* socket) : socket_(socket), timer_(socket->get_executor()) {}
-  void Arm(double seconds) {
-    expired_ = false;
-    Wait(std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)), ++armed_);
+void LogThrown(const std::exception_ptr& thrown, const std::string& request_id) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& e) {
+    spdlog::error("http session, request {}: {}; the connection is closed", request_id, e.what());
+  } catch (...) {
+    spdlog::error("http session, request {}: unknown exception; the connection is closed",
+                  request_id);
   }
-  void Disarm() {
-    ++armed_;
-    timer_.cancel();
-  }
-  void Detach() {
-    socket_ = nullptr;
-    timer_.cancel();
-  }
-  bool expired() const { return expired_; }
-
- private:
-  // A part of the operation may have ended and its handler not have run: then there is nothing to
-  // cancel yet, and the next part begins. So this goes on until disarmed. armed: a wait of an earlier
-  // time, which may be over but for its handler, cancels nothing.
-  void Wait(std::chrono::microseconds time, uint64_t armed) {
-    constexpr std::chrono::milliseconds kAgain(10);
-    timer_.expires_after(time);
-    timer_.async_wait([self = shared_from_this(), armed, kAgain](error_code ec) {
-      if (ec || self->socket_ == nullptr || self->armed_ != armed) return;
-      self->expired_ = true;
-      error_code ignored;
-      self->socket_->cancel(ignored);
-      self->Wait(kAgain, armed);
-    });
-  }
-
-  tcp::socket* socket_;
-  asio::steady_timer timer_;
-  uint64_t armed_ = 0;  // how often it was armed or disarmed
-  bool expired_ = false;
-};
-
-using TlsStream = asio::ssl::stream<tcp::socket>;
+}
 
 // Stream: a socket, or TLS over one.
 template <typename Stream>
 class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
  public:
-  // tls: what the stream uses, kept as long as it.
   HttpSession(std::shared_ptr<HttpServerState> state, std::shared_ptr<asio::ssl::context> tls,
               Stream stream)
       : state_(std::move(state)),
-        tls_(std::move(tls)),
-        stream_(std::move(stream)),
-        wake_(stream_.get_executor()),
-        deadline_(std::make_shared<Deadline>(&socket())),
-        buffer_(state_->options.max_header_bytes + 2 * kPipelined) {
-    ++state_->connections;
-    state_->app->SetConnections(state_->connections);
-  }
-  ~HttpSession() {
-    deadline_->Detach();
-    --state_->connections;
-    state_->app->SetConnections(state_->connections);
-  }
+        connection_(state_, std::move(tls), std::move(stream)),
+        wake_(connection_.socket().get_executor()) {}
 
   // self keeps the session alive while the coroutine runs.
   asio::awaitable<void> Run(std::shared_ptr<HttpSession> self, bool over_limit) {
+    try {
+      co_await Serve(over_limit);
+    } catch (...) {
+      Fail(std::current_exception());
+    }
+    connection_.Close();
+    (void)self;
+  }
+
+  // What any handler of the session has thrown ends here: the connection closes, and the request that
+  // the app has taken is told that its client has gone.
+  void Fail(std::exception_ptr thrown) {
+    try {
+      connection_.Close();
+      LogThrown(thrown, request_id_);
+      if (exchange_ != nullptr) exchange_->ClientWent();
+    } catch (...) {
+      LogThrown(std::current_exception(), request_id_);
+    }
+  }
+
+ private:
+  using Connection = HttpConnection<Stream>;
+
+  asio::awaitable<void> Serve(bool over_limit) {
     error_code ignored;
-    const asio::ip::address peer = Unmapped(socket().remote_endpoint(ignored).address());
+    const asio::ip::address peer =
+        Unmapped(connection_.socket().remote_endpoint(ignored).address());
     if (!ignored) address_ = peer.to_string();
-    from_this_host_ = IsThisHost(socket());
-    if (!co_await Handshake()) {
-      // Not a client of this protocol.
-    } else if (over_limit) {
+    from_this_host_ = IsThisHost(connection_.socket());
+    if (!co_await connection_.Handshake()) co_return;  // not a client of this protocol
+    if (over_limit) {
       const ApiError error{503, "too_many_connections", "the server has too many open connections",
                            "", 1};
       co_await Refuse(error);
@@ -131,104 +107,123 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
       while (co_await OneRequest()) {
       }
     }
-    socket().close(ignored);
-    (void)self;
-  }
-
- private:
-  static constexpr bool kTls = !std::is_same_v<Stream, tcp::socket>;
-  static constexpr size_t kPipelined = 64 << 10;  // bytes read ahead while the app works
-  static constexpr size_t kPiece = 64 << 10;      // of an answer
-  tcp::socket& socket() {
-    if constexpr (kTls) {
-      return stream_.next_layer();
-    } else {
-      return stream_;
-    }
-  }
-
-  asio::awaitable<bool> Handshake() {
-    error_code ec;
-    if constexpr (kTls) {
-      deadline_->Arm(state_->options.header_timeout_s);
-      co_await stream_.async_handshake(TlsStream::server, redirect_error(use_awaitable, ec));
-      deadline_->Disarm();
-    }
-    co_return !ec;
   }
 
   // True when the connection stays open for another request.
   asio::awaitable<bool> OneRequest() {
     request_ = HttpRequest();
-    request_.request_id = NewRequestId();
+    request_.request_id = request_id_ = NewRequestId();
     request_.address = address_;
     request_.from_this_host = from_this_host_;
-    if (buffer_.size() == 0 && !co_await WaitForFirstByte()) co_return false;
+    connection_.Wait();
+    if (connection_.buffer().size() == 0) {
+      connection_.buffer().shrink_to_fit();
+      connection_.deadline().Arm(state_->options.idle_timeout_s);
+      const bool came = co_await connection_.Receive(Connection::kHead);
+      connection_.deadline().Disarm();
+      if (!came) co_return false;
+      connection_.Wait();
+    }
     started_s_ = state_->clock->NowSeconds();
-    HttpParser parser;
-    if (!co_await TakeHead(&parser)) co_return false;
-    std::optional<HttpReply> refusal = state_->app->CheckHead(&request_);
-    const bool expects =
-        strcasecmp(std::string(parser.get()[http::field::expect]).c_str(), "100-continue") == 0;
-    if (refusal && expects) {
-      co_await Finish(*refusal, /*keep=*/false);
-      co_return false;
-    }
-    if (!co_await TakeBody(&parser, expects)) co_return false;
-    const bool keep = parser.get().keep_alive();
-    const bool chunked = parser.get().version() >= 11;
-    request_.body = std::move(parser.get().body());
-    if (refusal) co_return co_await Finish(*refusal, keep);
-    co_return co_await Answer(keep, chunked);
+    RequestParser parser(&state_->options, &request_);
+    const bool taken = co_await TakeHead(&parser);
+    connection_.StopWaiting();
+    request_id_ = request_.request_id;
+    if (!taken) co_return false;
+    const std::optional<HttpReply> refusal = state_->app->CheckHead(&request_);
+    if (refusal) co_return co_await RefuseHead(*refusal, &parser);
+    if (!parser.done() && !co_await TakeBody(&parser)) co_return false;
+    co_return co_await Answer(parser.keep_alive(), parser.is_http_11());
   }
 
-  asio::awaitable<bool> WaitForFirstByte() {
-    error_code ec;
-    deadline_->Arm(state_->options.idle_timeout_s);
-    const size_t count =
-        co_await stream_.async_read_some(buffer_.prepare(4096), redirect_error(use_awaitable, ec));
-    deadline_->Disarm();
-    if (ec) co_return false;
-    buffer_.commit(count);
-    co_return true;
+  void Parse(RequestParser* parser) {
+    const auto bytes = connection_.buffer().data();
+    connection_.buffer().consume(
+        parser->Put(absl::string_view(static_cast<const char*>(bytes.data()), bytes.size())));
   }
 
-  asio::awaitable<bool> TakeHead(HttpParser* parser) {
-    LimitHead(state_->options, parser);
-    error_code ec;
-    deadline_->Arm(state_->options.header_timeout_s);
-    co_await http::async_read_header(stream_, buffer_, *parser, redirect_error(use_awaitable, ec));
-    deadline_->Disarm();
-    std::optional<ApiError> error;
-    if (deadline_->expired()) {
-      error = ApiError{408, "client_too_slow", "the request head did not arrive in time"};
-    } else if (ec) {
-      error = HeadError(ec, *parser, buffer_.size(), state_->options);
-    } else {
-      error = ReadHead(*parser, state_->options, &request_);
+  // Whether all of it has arrived. If not, the client has been told why.
+  asio::awaitable<bool> TakeHead(RequestParser* parser) {
+    connection_.deadline().Arm(state_->options.header_timeout_s);
+    Parse(parser);
+    for (bool there = true; there && !parser->head_done() && !parser->error();) {
+      there = co_await connection_.Receive(Connection::kHead);
+      Parse(parser);
     }
-    if (error) co_await Refuse(*error);
-    co_return !ec && !error;
-  }
-
-  asio::awaitable<bool> TakeBody(HttpParser* parser, bool expects) {
-    if (parser->is_done()) co_return true;
-    parser->body_limit(state_->options.max_body_bytes);
-    error_code ec;
-    deadline_->Arm(state_->options.body_timeout_s);
-    if (expects) {
-      const std::string go = "HTTP/1.1 100 Continue\r\n\r\n";
-      co_await asio::async_write(stream_, asio::buffer(go), redirect_error(use_awaitable, ec));
-    }
-    if (!ec)
-      co_await http::async_read(stream_, buffer_, *parser, redirect_error(use_awaitable, ec));
-    deadline_->Disarm();
-    if (!ec) co_return true;
-    std::optional<ApiError> error = BodyError(ec, state_->options);
-    if (deadline_->expired())
-      error = ApiError{408, "client_too_slow", "the request body did not arrive in time"};
-    if (error) co_await Refuse(*error);
+    connection_.deadline().Disarm();
+    if (parser->head_done()) co_return true;
+    co_await RefuseIfThere(*parser, "the request head did not arrive in time");
     co_return false;
+  }
+
+  // Likewise. The body is counted as held in memory.
+  asio::awaitable<bool> TakeBody(RequestParser* parser) {
+    bool crowded = false;  // other bodies need the memory
+    const auto share = std::make_shared<BodyMemory::Share>(state_->bodies, [&] {
+      crowded = true;
+      parser->DropBody();
+      std::string().swap(request_.body);
+      connection_.deadline().Arm(0);
+    });
+    error_code ec;
+    connection_.deadline().Arm(state_->options.body_timeout_s);
+    if (parser->expects_continue()) {
+      const std::string go = "HTTP/1.1 100 Continue\r\n\r\n";
+      co_await asio::async_write(connection_.stream(), asio::buffer(go),
+                                 redirect_error(use_awaitable, ec));
+    }
+    Parse(parser);
+    bool there = !ec;
+    while (there && !crowded && !parser->done() && !parser->error()) {
+      if (!share->Grow(request_.body.size())) {
+        crowded = true;
+      } else {
+        there = co_await connection_.Receive(Connection::kPiece);
+        Parse(parser);
+      }
+    }
+    connection_.deadline().Disarm();
+    if (!crowded && parser->done() && share->Grow(request_.body.size())) {
+      share->Arrived();
+      request_.body_share = share;
+      co_return true;
+    }
+    if (crowded || parser->done()) {
+      const ApiError error{503, "too_many_bodies", "the server holds too many request bodies", "",
+                           1};
+      co_await Refuse(error);
+    } else {
+      co_await RefuseIfThere(*parser, "the request body did not arrive in time");
+    }
+    co_return false;
+  }
+
+  // Answers before the body has come. A small one is read past, so that the connection can be kept.
+  asio::awaitable<bool> RefuseHead(const HttpReply& reply, RequestParser* parser) {
+    const std::optional<uint64_t> left = parser->body_left();
+    const bool passable =
+        left == 0u || (left && *left <= Connection::kPiece && !parser->expects_continue());
+    parser->DropBody();
+    if (!co_await Finish(reply, parser->keep_alive() && passable)) co_return false;
+    connection_.Wait();
+    connection_.deadline().Arm(state_->options.body_timeout_s);
+    Parse(parser);
+    for (bool there = true; there && !parser->done();) {
+      there = co_await connection_.Receive(Connection::kPiece);
+      Parse(parser);
+    }
+    connection_.deadline().Disarm();
+    co_return parser->done();
+  }
+
+  // Refuses what is faulty or late. Otherwise the client has gone.
+  asio::awaitable<void> RefuseIfThere(const RequestParser& parser, const char* late) {
+    if (parser.error()) {
+      co_await Refuse(*parser.error());
+    } else if (connection_.deadline().expired()) {
+      const ApiError error{408, "client_too_slow", late};
+      co_await Refuse(error);
+    }
   }
 
   // Refuses a request at the transport level. Answers, then closes gently: a reset could destroy
@@ -240,71 +235,48 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   asio::awaitable<bool> Finish(const HttpReply& reply, bool keep) {
-    std::string bytes = FormatReply(reply, request_.request_id, keep);
-    // The client would take it for the beginning of the next answer.
-    if (request_.method == "HEAD") bytes.resize(bytes.size() - reply.body.size());
-    const bool written = co_await Write(bytes);
+    std::string bytes = FormatHead(reply, request_.request_id, keep);
+    // To HEAD: the client would take it for the beginning of the next answer.
+    if (request_.method != "HEAD") bytes += reply.body;
+    const bool written = co_await connection_.Write(bytes);
     state_->app->Observe(request_, reply.status,
                          started_s_ > 0 ? state_->clock->NowSeconds() - started_s_ : 0);
-    if (!keep) co_await Linger();
+    if (!keep) co_await connection_.Linger();
     co_return keep&& written;
-  }
-
-  // The deadline is for each piece: a client that reads slowly gets a large answer too.
-  asio::awaitable<bool> Write(const std::string& bytes) {
-    error_code ec;
-    ++state_->writing;
-    for (size_t at = 0; !ec && at < bytes.size(); at += kPiece) {
-      const auto piece = asio::buffer(bytes.data() + at, std::min(kPiece, bytes.size() - at));
-      deadline_->Arm(state_->options.write_timeout_s);
-      co_await asio::async_write(stream_, piece, redirect_error(use_awaitable, ec));
-      deadline_->Disarm();
-    }
-    --state_->writing;
-    co_return !ec;
-  }
-
-  // Half-closes and reads what the client still sends, for a second at most.
-  asio::awaitable<void> Linger() {
-    error_code ec;
-    deadline_->Arm(1.0);
-    if constexpr (kTls) {
-      co_await stream_.async_shutdown(redirect_error(use_awaitable, ec));
-      ec.clear();
-    }
-    socket().shutdown(tcp::socket::shutdown_send, ec);
-    std::string sink(16384, '\0');
-    while (!ec && !deadline_->expired()) {
-      co_await socket().async_read_some(asio::buffer(sink), redirect_error(use_awaitable, ec));
-    }
-    deadline_->Disarm();
   }
 
   // Gives the request to the app and writes its output. Watches for a disconnect.
   asio::awaitable<bool> Answer(bool keep, bool chunked) {
-    auto exchange = std::make_shared<SessionExchange>(request_.request_id, keep, chunked,
-                                                      [this] { wake_.cancel(); });
+    SessionExchange::Options options{request_.request_id, keep, chunked,
+                                     state_->options.max_unread_bytes};
+    exchange_ =
+        std::make_shared<SessionExchange>(std::move(options), [session = this->weak_from_this()] {
+          const auto self = session.lock();
+          if (self != nullptr) self->Wake();
+        });
     const HttpRequest seen = Summary();
-    Watch(exchange);
-    state_->app->Handle(std::move(request_), exchange);
+    Watch();
+    state_->app->Handle(std::move(request_), exchange_);
     bool written = true;
-    while (written && !exchange->gone()) {
-      if (exchange->HasOutput()) {
-        const std::string bytes = exchange->TakeOutput();
-        written = co_await Write(bytes);
-      } else if (exchange->ended()) {
+    while (written && !exchange_->gone()) {
+      if (exchange_->HasOutput()) {
+        const std::string bytes = exchange_->TakeOutput();
+        written = co_await connection_.Write(bytes);
+      } else if (exchange_->ended()) {
         break;
       } else {
-        co_await WaitForOutput(exchange.get());
+        co_await WaitForOutput();
       }
     }
-    if (!written) exchange->ClientWent();
+    if (!written) exchange_->ClientWent();
     co_await StopWatching();
-    const bool gone = !written || exchange->gone();
-    state_->app->Observe(seen, gone ? 0 : exchange->status(),
+    const bool gone = !written || exchange_->gone();
+    keep = !gone && exchange_->keep();
+    state_->app->Observe(seen, gone ? 0 : exchange_->status(),
                          state_->clock->NowSeconds() - started_s_);
-    if (!gone && !exchange->keep()) co_await Linger();
-    co_return !gone && exchange->keep();
+    exchange_ = nullptr;
+    if (!gone && !keep) co_await connection_.Linger();
+    co_return keep;
   }
 
   HttpRequest Summary() const {
@@ -315,37 +287,57 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     return seen;
   }
 
-  asio::awaitable<void> WaitForOutput(SessionExchange* exchange) {
+  // The exchange has something new.
+  void Wake() {
+    if (exchange_ != nullptr && exchange_->unread() && !exchange_->gone()) {
+      spdlog::warn("request {}: its client has not read {} bytes of the stream and is disconnected",
+                   request_id_, state_->options.max_unread_bytes);
+      connection_.Close();
+    }
+    error_code ignored;
+    wake_.cancel(ignored);
+  }
+
+  asio::awaitable<void> WaitForOutput() {
     error_code ec;
     wake_.expires_after(std::chrono::microseconds(
         static_cast<int64_t>(state_->options.keep_alive_interval_s * 1e6)));
     co_await wake_.async_wait(redirect_error(use_awaitable, ec));
-    if (!ec) exchange->Silence();
+    if (!ec) exchange_->Silence();
   }
 
   // Reads while the app works. End of file or an error means that the client has gone. Data belongs
   // to the next request.
-  void Watch(const std::shared_ptr<SessionExchange>& exchange) {
-    if (buffer_.size() >= kPipelined) return;
+  void Watch() {
+    if (connection_.buffer().size() >= Connection::kPipelined) return;
     watching_ = true;
-    stream_.async_read_some(buffer_.prepare(4096), [self = this->shared_from_this(), exchange](
-                                                       error_code ec, size_t count) {
-      self->watching_ = false;
-      self->buffer_.commit(count);
-      if (self->stop_watching_) {
-        self->wake_.cancel();
-      } else if (ec) {
-        exchange->ClientWent();
-      } else {
-        self->Watch(exchange);
-      }
-    });
+    connection_.stream().async_read_some(
+        connection_.buffer().prepare(Connection::kHead),
+        [self = this->shared_from_this()](error_code ec, size_t count) {
+          try {
+            self->Watched(ec, count);
+          } catch (...) {
+            self->Fail(std::current_exception());
+          }
+        });
+  }
+
+  void Watched(const error_code& ec, size_t count) {
+    watching_ = false;
+    connection_.buffer().commit(count);
+    if (stop_watching_) {
+      Wake();
+    } else if (ec) {
+      exchange_->ClientWent();
+    } else {
+      Watch();
+    }
   }
 
   asio::awaitable<void> StopWatching() {
     stop_watching_ = true;
     error_code ec;
-    socket().cancel(ec);
+    connection_.socket().cancel(ec);
     while (watching_) {
       wake_.expires_after(std::chrono::hours(1));
       co_await wake_.async_wait(redirect_error(use_awaitable, ec));
@@ -354,14 +346,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   std::shared_ptr<HttpServerState> state_;
-  const std::shared_ptr<asio::ssl::context> tls_;
-  Stream stream_;
+  Connection connection_;
   asio::steady_timer wake_;
-  std::shared_ptr<Deadline> deadline_;
-  // What has arrived and is not parsed: a head, or a line between the chunks of a body, must fit.
-  beast::flat_buffer buffer_;
   HttpRequest request_;
-  std::string address_;  // of the client
+  std::string request_id_;                     // of the request or the last one
+  std::shared_ptr<SessionExchange> exchange_;  // while the app answers
+  std::string address_;                        // of the client
   bool from_this_host_ = false;
   double started_s_ = 0;
   bool watching_ = false;
@@ -375,14 +365,7 @@ void Serve(std::shared_ptr<HttpServerState> state, std::shared_ptr<asio::ssl::co
   auto session =
       std::make_shared<HttpSession<Stream>>(std::move(state), std::move(tls), std::move(stream));
   HttpSession<Stream>* const raw = session.get();
-  asio::co_spawn(executor, raw->Run(std::move(session), over_limit), [](std::exception_ptr error) {
-    if (!error) return;
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::exception& e) {
-      spdlog::error("http session: {}", e.what());
-    }
-  });
+  asio::co_spawn(executor, raw->Run(std::move(session), over_limit), asio::detached);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The certificate of the HTTP server, for TLS 1.2 or newer. Loaded by http_server, at start and on
-// SIGHUP.
+// The certificate of the HTTP server, for TLS 1.2 or newer with forward secrecy and AEAD. Loaded by
+// http_server, at start and on SIGHUP.
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>

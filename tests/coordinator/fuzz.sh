@@ -8,7 +8,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../testing/fuzz.sh"
 
 fuzz_flags+=(-include utility)
-head_sources=(coordinator/http/http_head.cc coordinator/http/api_error.cc coordinator/api/endpoints.cc)
+head_sources=(coordinator/http/request_parser.cc coordinator/http/api_error.cc coordinator/api/endpoints.cc)
 stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc tokenizer/stop_strings.cc
   tokenizer/utf8.cc base/check.cc)
 body_sources=(coordinator/http/api_error.cc base/rng.cc base/deterministic_math.cc base/check.cc base/decoding_stats.cc

@@ -1,8 +1,12 @@
 // Bad input from many clients: the server refuses it with the field's name, serves others meanwhile
 // and keeps no memory.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <atomic>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/coordinator/api/body_mutator.h"
@@ -177,6 +181,110 @@ TEST_F(HostileClientsTest, AClientThatReadsSlowlyGetsItsAnswer) {
   const RawAnswer answer = client.ReadAnswer();
   EXPECT_EQ(answer.status, 200);
   EXPECT_FALSE(json::parse(answer.body, nullptr, false).is_discarded()) << answer.body.size();
+}
+
+// Without a key, a client cannot make the server hold its body.
+TEST_F(HostileClientsTest, BodiesOfClientsWithoutAKeyAreNotHeld) {
+  options_.api_keys_file = ::testing::TempDir() + absl::StrCat("hostile_keys_", getpid());
+  std::ofstream(options_.api_keys_file) << "0123456789abcdef\n";
+  StartCluster();
+  const std::string body((4 << 20) - 1, ' ');  // without its last byte
+  const size_t before = test::MemoryInUse();
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(std::make_unique<RawClient>(port()));
+    clients.back()->Send(absl::StrCat(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size() + 1,
+        "\r\n\r\n"));
+    clients.back()->Send(body);
+  }
+  EXPECT_EQ(Ask(Get("/health")).status, 200);
+  EXPECT_LT(test::MemoryInUse(), before + (40 << 20));
+  for (const auto& client : clients) ASSERT_EQ(client->ReadAnswer().status, 401);
+  std::remove(options_.api_keys_file.c_str());
+}
+
+// Bodies that do not end hold a bounded part of the memory, and give it up for those that do.
+TEST_F(HostileClientsTest, BodiesThatStopHalfwayStarveNobody) {
+  options_.http.max_inflight_body_bytes = 8 << 20;
+  StartCluster();
+  const auto worker = Join("replica-0", Short, /*step_s=*/0);
+  WaitReady();
+  const std::string head = absl::StrCat(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ", 4 << 20, "\r\n\r\n");
+  const std::string half(3 << 20, ' ');
+  const size_t before = test::MemoryInUse();
+  std::vector<std::unique_ptr<RawClient>> stopped;
+  for (int i = 0; i < 20; ++i) {
+    stopped.push_back(std::make_unique<RawClient>(port()));
+    stopped.back()->Send(head + half);
+  }
+  const RawAnswer first = stopped[0]->ReadAnswer();
+  EXPECT_EQ(first.status, 503);
+  EXPECT_EQ(json::parse(first.body)["error"]["code"], "too_many_bodies");
+  EXPECT_NE(first.head.find("Retry-After: 1"), std::string::npos) << first.head;
+  EXPECT_LT(test::MemoryInUse(), before + (40 << 20));
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+  const std::string large = R"({"prompt": "a"})" + std::string(2 << 20, ' ');
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(Ask(Post(large)).status, 200);
+}
+
+// As many as the process may open. The test's own descriptors count too.
+TEST_F(HostileClientsTest, WithoutDescriptorsIdleConnectionsMakeRoom) {
+  StartCluster();
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 10; ++i) idle.push_back(std::make_unique<RawClient>(port()));
+  ASSERT_TRUE(Eventually([this] { return Metric("coppice_http_connections") >= 11; }));
+  rlimit old;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+  const int next = open("/dev/null", O_RDONLY);
+  close(next);
+  rlimit one_more = old;
+  one_more.rlim_cur = next + 1;  // the client's end of the next connection
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  const RawAnswer answer = Ask(Get("/health"));
+  setrlimit(RLIMIT_NOFILE, &old);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_TRUE(idle[0]->AtEnd());
+}
+
+// Once faulty, it cannot convert some ids to text, as if the program had a bug: the handler of the
+// node's message throws.
+class FaultyTokenizer : public ByteTokenizer {
+ public:
+  explicit FaultyTokenizer(const std::atomic<bool>* faulty) : faulty_(faulty) {}
+  std::string TokenBytes(TokenId id, bool skip_special) const override {
+    if (*faulty_ && id == 'x') throw std::runtime_error("faulty");
+    return ByteTokenizer::TokenBytes(id, skip_special);
+  }
+
+ private:
+  const std::atomic<bool>* const faulty_;
+};
+
+class FaultyTest : public HostileClientsTest {
+ protected:
+  std::unique_ptr<tokenizer::Tokenizer> MakeTokenizer() override {
+    return std::make_unique<FaultyTokenizer>(&faulty_);
+  }
+  std::atomic<bool> faulty_{false};
+};
+
+TEST_F(FaultyTest, AHandlerThatThrowsDoesNotEndTheServer) {
+  StartCluster();
+  const auto worker = Join(
+      "replica-0",
+      [](const proto::StartSequence& start) {
+        return start.prompt(start.prompt_size() - 1) == 'a' ? Short(start) : Long(start);
+      },
+      /*step_s=*/0);
+  WaitReady();
+  faulty_ = true;
+  RawClient client(port());
+  client.Send(Post(R"({"prompt": "b"})"));
+  EXPECT_TRUE(Eventually([&] { return worker->started() == 1; }));
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+  EXPECT_EQ(Ask(Get("/health")).status, 200);
 }
 
 }  // namespace

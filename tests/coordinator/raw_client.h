@@ -70,6 +70,13 @@ class RawClient {
     }
     return buffer_;
   }
+  // Reads until there are so many received bytes that no answer has taken.
+  bool ReadMore(size_t bytes) {
+    while (buffer_.size() < bytes) {
+      if (!ReadSome()) return false;
+    }
+    return true;
+  }
   // Reads the next whole answer. Its status is 0 if the connection ends first.
   RawAnswer ReadAnswer() {
     RawAnswer answer;

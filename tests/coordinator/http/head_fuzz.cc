@@ -1,44 +1,71 @@
-// Any bytes from a client: the head is read or refused, its path finds an endpoint or none. fuzz.sh
-// runs it with libFuzzer; a normal test runs the seeds.
-#include <boost/asio/buffer.hpp>
+// Any bytes from a client: the request is read or refused, its path finds an endpoint or none. That
+// does not depend on how the bytes are cut. fuzz.sh runs it with libFuzzer; a normal test runs the
+// seeds.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "coordinator/api/endpoints.h"
-#include "coordinator/http/http_head.h"
+#include "coordinator/http/request_parser.h"
+
+namespace coppice::coordinator {
+namespace {
+
+struct Read {
+  HttpRequest request;
+  bool head_done = false, done = false;
+  int error = 0;  // status
+  size_t used = 0;
+};
+
+// Parses as the session does, when `piece` bytes arrive at a time.
+Read ReadIn(absl::string_view bytes, size_t piece) {
+  HttpOptions limits;
+  limits.max_header_bytes = 300;
+  limits.max_uri_bytes = 100;
+  limits.max_body_bytes = 200;
+  Read read;
+  RequestParser parser(&limits, &read.request);
+  for (size_t end = 0; end < bytes.size() && !parser.done() && !parser.error();) {
+    end = std::min(bytes.size(), end + piece);
+    // The session parses the head, looks at it, and goes on with what it has.
+    for (int i = 0; i < 2 && !parser.done() && !parser.error(); ++i)
+      read.used += parser.Put(bytes.substr(read.used, end - read.used));
+    if (read.used > end) std::abort();
+    if (end - read.used > limits.max_header_bytes && !parser.done() && !parser.error())
+      std::abort();  // more would be held
+  }
+  if (read.request.body.size() > limits.max_body_bytes) std::abort();
+  if (const auto& error = parser.error()) {
+    if (error->status < 400 || error->status > 431 || error->message.empty()) std::abort();
+    read.error = error->status;
+  }
+  read.head_done = parser.head_done();
+  read.done = parser.done();
+  return read;
+}
+
+}  // namespace
+}  // namespace coppice::coordinator
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace coppice::coordinator;  // NOLINT
-  const HttpOptions limits;
-  HttpParser parser;
-  LimitHead(limits, &parser);
-  boost::system::error_code ec;
-  size_t used = 0;
-  while (!ec && !parser.is_header_done()) {
-    const size_t taken = parser.put(boost::asio::buffer(data + used, size - used), ec);
-    used += taken;
-    if (taken == 0) break;
-  }
-  HttpRequest request;
-  std::optional<ApiError> error;
-  if (ec) {
-    error = HeadError(ec, parser, size, limits);
-  } else if (parser.is_header_done()) {
-    error = ReadHead(parser, limits, &request);
-    const Endpoint* endpoint = FindEndpoint(request.path);
+  const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const Read whole = ReadIn(bytes, size);
+  if (whole.head_done) {
+    const Endpoint* endpoint = FindEndpoint(whole.request.path);
     if (endpoint != nullptr && std::string(endpoint->path).find('{') != std::string::npos)
-      PathArgument(*endpoint, request.path);
-    parser.body_limit(limits.max_body_bytes);
-    // As the session: the body of a head that is refused is not read.
-    while (!ec && !error && !parser.is_done() && used < size) {
-      const size_t taken = parser.put(boost::asio::buffer(data + used, size - used), ec);
-      used += taken;
-      if (taken == 0) break;
-    }
-    if (ec && !error) error = BodyError(ec, limits);
+      PathArgument(*endpoint, whole.request.path);
   }
-  if (error && (error->status < 400 || error->status > 431 || error->message.empty())) std::abort();
+  for (const size_t piece : {size_t{1}, size_t{7}, size_t{64}}) {
+    const Read cut = ReadIn(bytes, piece);
+    if (cut.done != whole.done) std::abort();
+    if (whole.done && (cut.used != whole.used || cut.request.body != whole.request.body ||
+                       cut.request.target != whole.request.target ||
+                       cut.request.content_type != whole.request.content_type))
+      std::abort();
+  }
   return 0;
 }

@@ -187,18 +187,132 @@ TEST_F(HttpTest, AnAnswerToHeadHasNoBody) {
   EXPECT_EQ(both.substr(second, 15), "HTTP/1.1 200 OK") << both;
 }
 
+constexpr char kChunkedHead[] =
+    "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+
 // What is not a part of the body counts too: it must be held until its line has ended.
 TEST_F(HttpTest, LinesOfChunksAreAsBoundedAsTheHead) {
-  const std::string head =
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const std::string& begin : {std::string("2;"), std::string("2\r\n{}\r\n0\r\nX-Trailer: ")}) {
-    RawClient client(port());
-    client.Send(head + begin + std::string(1 << 20, 'a'));
-    EXPECT_EQ(Code(client.ReadAnswer(), 400), "invalid_header") << begin;
+    for (const size_t size : {size_t{17 << 10}, size_t{1 << 20}}) {
+      RawClient client(port());
+      client.Send(kChunkedHead + begin + std::string(size, 'a'));
+      EXPECT_EQ(Code(client.ReadAnswer(), 431), "headers_too_large") << begin << size;
+    }
   }
   RawClient client(port());
-  client.Send(head + "2;name=value\r\n{}\r\n0\r\nX-Trailer: 1\r\n\r\n");
+  client.Send(kChunkedHead + std::string("2;name=value\r\n{}\r\n0\r\nX-Trailer: 1\r\n\r\n"));
   EXPECT_EQ(Code(client.ReadAnswer(), 400), "missing_field");
+}
+
+// At once and line by line, in one field and in many.
+TEST_F(HttpTest, LargeTrailersAreRefusedAndClose) {
+  const auto line = [](size_t size) {
+    return absl::StrCat("X-A: ", std::string(size - 7, 'a'), "\r\n");
+  };
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += line(1024);
+  for (const std::string& trailers : {line(65534 + 7), line(70000), many}) {
+    RawClient client(port());
+    client.Send(absl::StrCat(kChunkedHead, "2\r\n{}\r\n0\r\n", trailers, "\r\n"));
+    EXPECT_EQ(Code(client.ReadAnswer(), 431), "headers_too_large");
+    client.HalfClose();
+    EXPECT_TRUE(client.AtEnd());
+  }
+  EXPECT_EQ(Ask(Get("/health")).status, 200);
+}
+
+// The answer to the first request would end the connection, if its trailer were a header.
+TEST_F(HttpTest, TrailersChangeNothing) {
+  RawClient client(port());
+  client.Send(kChunkedHead +
+              std::string("2\r\n{}\r\n0\r\nConnection: close\r\n"
+                          "Content-Type: text/plain\r\n\r\n") +
+              Get("/health"));
+  EXPECT_EQ(Code(client.ReadAnswer(), 400), "missing_field");
+  EXPECT_EQ(client.ReadAnswer().status, 200);
+}
+
+// The limit is of the whole head, however it arrives.
+TEST_F(HttpTest, LargeHeadsAreRefusedLineByLine) {
+  RawClient client(port());
+  client.Send("GET /health HTTP/1.1\r\nHost: x\r\n");
+  for (int i = 0; i < 17; ++i) {
+    client.Send(absl::StrCat("X-A: ", std::string(1017, 'a'), "\r\n"));
+    // So that each line arrives alone.
+    EXPECT_EQ(Ask(Get("/health")).status, 200);
+  }
+  client.Send("\r\n");
+  EXPECT_EQ(Code(client.ReadAnswer(), 431), "headers_too_large");
+}
+
+TEST_F(HttpTest, FoldedLinesAreRefused) {
+  for (const char* fold : {"\r\n ", "\r\n\t", " \r\n   "}) {
+    EXPECT_EQ(Code(Ask(Get("/health", absl::StrCat("X-A: a", fold, "b\r\n"))), 400),
+              "invalid_header");
+    RawClient client(port());
+    client.Send(absl::StrCat(kChunkedHead, "2\r\n{}\r\n0\r\nX-A: a", fold, "b\r\n\r\n"));
+    EXPECT_EQ(Code(client.ReadAnswer(), 400), "invalid_header");
+  }
+}
+
+TEST_F(HttpTest, TransferEncodingsOtherThanChunkedAreRefusedAndClose) {
+  const std::string chunks = "2\r\n{}\r\n0\r\n\r\n";
+  for (const char* bad : {"chunked;a=b", "chunked ; a=b", "gzip, chunked", "chunked, chunked",
+                          "chunked,", "gzip", "identity", "", "chunked\r\nTransfer-Encoding: gzip",
+                          "gzip\r\nTransfer-Encoding: chunked"}) {
+    RawClient client(port());
+    client.Send(absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ", bad,
+                             "\r\n\r\n", chunks));
+    EXPECT_EQ(Code(client.ReadAnswer(), 400), "invalid_header") << bad;
+    client.HalfClose();
+    EXPECT_TRUE(client.AtEnd()) << bad;
+  }
+  for (const char* good : {"Chunked", " \tchunked "}) {
+    EXPECT_EQ(
+        Code(Ask(absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ",
+                              good, "\r\n\r\n", chunks)),
+             400),
+        "missing_field");
+  }
+}
+
+// RFC 9112 6.1: how long such a body is for those on the way is not known.
+TEST_F(HttpTest, ChunkedBodiesOfHttp10AreRefusedAndClose) {
+  RawClient client(port());
+  client.Send(
+      "POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n"
+      "2\r\n{}\r\n0\r\n\r\n");
+  EXPECT_EQ(Code(client.ReadAnswer(), 400), "invalid_header");
+  client.HalfClose();
+  EXPECT_TRUE(client.AtEnd());
+}
+
+// The answer does not wait for the body.
+TEST_F(HttpTest, RefusedHeadsAreAnsweredBeforeTheirBodies) {
+  for (const char* length : {"2", "60000"}) {
+    RawClient client(port());
+    client.Send(
+        absl::StrCat("POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: ", length, "\r\n\r\n"));
+    EXPECT_EQ(Code(client.ReadAnswer(), 404), "unknown_route");
+    client.Send(std::string(std::stoi(length), ' ') + Get("/health"));
+    EXPECT_EQ(client.ReadAnswer().status, 200);
+  }
+  RawClient client(port());
+  client.Send("POST /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const RawAnswer answer = client.ReadAnswer();
+  EXPECT_EQ(Code(answer, 404), "unknown_route");
+  EXPECT_THAT(answer.head, HasSubstr("Connection: close"));
+}
+
+// Whoever sends all of the body before it reads must find the answer, not a reset.
+TEST_F(HttpTest, ARefusedClientMaySendItsWholeBody) {
+  RawClient client(port());
+  client.Send("POST /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 3; ++i)
+    client.Send(absl::StrCat("4000\r\n", std::string(0x4000, ' '), "\r\n"));
+  EXPECT_TRUE(client.connected());
+  EXPECT_EQ(Code(client.ReadAnswer(), 404), "unknown_route");
 }
 
 class CrowdedTest : public ClusterTest {};
@@ -206,13 +320,42 @@ class CrowdedTest : public ClusterTest {};
 TEST_F(CrowdedTest, TooManyConnectionsAreTold) {
   options_.http.max_connections = 1;
   StartCluster();
-  RawClient first(port());
-  first.Send(Get("/health"));
-  EXPECT_EQ(first.ReadAnswer().status, 200);
+  RawClient first(port());  // in the middle of a request
+  first.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: "
+      "100-continue\r\n\r\n");
+  EXPECT_EQ(first.ReadAnswer().status, 100);
   RawClient second(port());
   const RawAnswer answer = second.ReadAnswer();
   EXPECT_EQ(answer.status, 503);
   EXPECT_THAT(answer.body, HasSubstr("too_many_connections"));
+  first.Send("{}");
+  EXPECT_EQ(first.ReadAnswer().status, 400);
+}
+
+// For a new connection, the one that has waited longest for a request is closed.
+TEST_F(CrowdedTest, IdleConnectionsMakeRoom) {
+  options_.http.max_connections = 4;
+  StartCluster();
+  std::vector<std::unique_ptr<RawClient>> idle;
+  const auto connect = [&](const std::string& bytes) {
+    idle.push_back(std::make_unique<RawClient>(port()));
+    idle.back()->Send(bytes);
+  };
+  connect("");                             // silent
+  connect("GET /health HTTP/1.1\r\nX: ");  // an unfinished head
+  for (int i = 0; i < 2; ++i) {
+    connect(Get("/health"));
+    EXPECT_EQ(idle.back()->ReadAnswer().status, 200);
+  }
+  for (int i = 0; i < 3; ++i) {
+    RawClient client(port());
+    client.Send(Get("/health"));
+    EXPECT_EQ(client.ReadAnswer().status, 200);
+  }
+  EXPECT_TRUE(idle[0]->AtEnd());
+  idle.back()->Send(Get("/health"));  // idle for the shortest time
+  EXPECT_EQ(idle.back()->ReadAnswer().status, 200);
 }
 
 }  // namespace

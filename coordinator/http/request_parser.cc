@@ -1,0 +1,173 @@
+#include "coordinator/http/request_parser.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <cctype>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace coppice::coordinator {
+namespace {
+
+namespace http = boost::beast::http;
+
+bool GoodRequestId(const std::string& id) {
+  if (id.empty() || id.size() > 128) return false;
+  for (const char c : id) {
+    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == ':' ||
+          c == '-'))
+      return false;
+  }
+  return true;
+}
+
+// A line that begins with white space goes on with the one before (obs-fold, RFC 9112 5.2).
+bool HasFold(absl::string_view lines) {
+  return absl::StrContains(lines, "\n ") || absl::StrContains(lines, "\n\t");
+}
+
+std::string Text(boost::beast::string_view view) { return {view.data(), view.size()}; }
+
+}  // namespace
+
+std::string NewRequestId() {
+  static std::mt19937_64 engine(std::random_device{}());
+  return absl::StrCat("req-", absl::Hex(engine(), absl::kZeroPad16));
+}
+
+RequestParser::RequestParser(const HttpOptions* limits, HttpRequest* request)
+    : limits_(*limits), request_(*request) {
+  header_limit(std::numeric_limits<uint32_t>::max());  // Put counts
+  body_limit(std::numeric_limits<uint64_t>::max());
+}
+
+size_t RequestParser::Put(absl::string_view bytes) {
+  size_t used = 0;
+  // Each turn takes lines of the head, bytes of the body, or the line before a chunk; that of the
+  // last chunk with the trailer.
+  while (!is_done() && !error_ && used < bytes.size()) {
+    const bool in_head = !is_header_done();
+    const absl::string_view rest = bytes.substr(used);
+    body_bytes_ = 0;
+    error_code ec;
+    const size_t taken = put(boost::asio::buffer(rest.data(), rest.size()), ec);
+    used += taken;
+    if (in_head) head_bytes_ += taken;
+    const bool more = ec == http::error::need_more;
+    if (!ec || more) {
+      if (body_bytes_ == 0)
+        CheckLines(in_head, rest.substr(0, taken), more ? rest.size() - taken : 0);
+      if (more || (in_head && is_header_done())) break;
+    } else if (ec == http::error::body_limit) {
+      FailBody();
+    } else {
+      Fail(400, "invalid_header",
+           absl::StrCat("malformed HTTP ", in_head ? "request: " : "body: ", ec.message()));
+    }
+  }
+  return used;
+}
+
+std::optional<uint64_t> RequestParser::body_left() const {
+  if (is_done()) return 0;
+  const boost::optional<uint64_t> left = content_length_remaining();
+  return left ? std::optional<uint64_t>(*left) : std::nullopt;
+}
+
+// The first error counts.
+void RequestParser::Fail(int status, const char* code, const std::string& message) {
+  if (!error_) error_ = ApiError{status, code, message};
+}
+
+// taken: lines that have been parsed. waiting: bytes of the next ones, which have not ended.
+void RequestParser::CheckLines(bool of_head, absl::string_view taken, size_t waiting) {
+  if (HasFold(taken))
+    Fail(400, "invalid_header", "malformed HTTP request: a line that goes on in the next one");
+  const size_t size = (of_head ? head_bytes_ : taken.size()) + waiting;
+  if (size <= limits_.max_header_bytes) return;
+  if (in_request_line_ && size > limits_.max_uri_bytes) return FailUri();
+  Fail(431, "headers_too_large",
+       absl::StrCat(of_head ? "the request head" : "the trailer, or the line of a chunk,",
+                    " exceeds ", limits_.max_header_bytes, " bytes"));
+}
+
+void RequestParser::FailUri() {
+  Fail(414, "uri_too_long", absl::StrCat("the URI exceeds ", limits_.max_uri_bytes, " bytes"));
+}
+
+void RequestParser::FailBody() {
+  Fail(413, "body_too_large", absl::StrCat("the body exceeds ", limits_.max_body_bytes, " bytes"));
+}
+
+void RequestParser::on_request_impl(http::verb, beast_view method, beast_view target, int version,
+                                    error_code&) {
+  in_request_line_ = false;
+  version_ = version;
+  request_.method = Text(method);
+  request_.target = Text(target);
+  request_.path = request_.target.substr(0, request_.target.find('?'));
+}
+
+// Trailers count by their size alone: they change nothing.
+void RequestParser::on_field_impl(http::field name, beast_view name_text, beast_view value,
+                                  error_code&) {
+  if (!is_header_done()) ReadField(name, Text(name_text), Text(value));
+}
+
+void RequestParser::ReadField(http::field name, const std::string& name_text, std::string value) {
+  const auto first = [&value](std::string* to) {
+    if (to->empty()) *to = std::move(value);
+  };
+  switch (name) {
+    case http::field::content_type:
+      return first(&request_.content_type);
+    case http::field::authorization:
+      return first(&request_.authorization);
+    case http::field::accept:
+      absl::StrAppend(&request_.accept, request_.accept.empty() ? "" : ",", value);
+      return;
+    case http::field::origin:
+      request_.has_origin = true;
+      return;
+    case http::field::expect:
+      expects_continue_ = absl::EqualsIgnoreCase(value, "100-continue");
+      return;
+    case http::field::transfer_encoding:
+      if (!absl::EqualsIgnoreCase(value, "chunked")) other_encoding_ = true;
+      return;
+    default:
+      if (absl::EqualsIgnoreCase(name_text, "X-Request-Timeout"))
+        return first(&request_.timeout_header);
+      if (absl::EqualsIgnoreCase(name_text, "X-Request-Id") && !request_id_)
+        request_id_ = std::move(value);
+  }
+}
+
+// Whoever is answered 400 here because of its encoding is not asked for more: where its body ends
+// is not certain.
+void RequestParser::on_header_impl(error_code&) {
+  keep_alive_ = basic_parser::keep_alive();
+  if (request_.target.size() > limits_.max_uri_bytes) FailUri();
+  if (other_encoding_) Fail(400, "invalid_header", "Transfer-Encoding: only chunked is supported");
+  if (chunked() && version_ < 11)
+    Fail(400, "invalid_header", "Transfer-Encoding in a request of HTTP/1.0");
+  if (content_length().value_or(0) > limits_.max_body_bytes) FailBody();
+  body_limit(limits_.max_body_bytes);  // of chunks
+  if (request_id_ && GoodRequestId(*request_id_)) {
+    request_.request_id = *request_id_;
+  } else if (request_id_) {
+    Fail(400, "invalid_header", "X-Request-Id must be 1 to 128 of A-Z a-z 0-9 . _ : -");
+  }
+}
+
+std::size_t RequestParser::TakeBody(beast_view bytes) {
+  body_bytes_ += bytes.size();
+  if (!drop_body_) request_.body.append(bytes.data(), bytes.size());
+  return bytes.size();
+}
+
+}  // namespace coppice::coordinator

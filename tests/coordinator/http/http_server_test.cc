@@ -1,0 +1,189 @@
+// The HTTP server with an app of the test: what it survives, what it holds, whom it disconnects.
+#include "coordinator/http/http_server.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <functional>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/coordinator/cluster_fixture.h"
+#include "tests/coordinator/raw_client.h"
+
+namespace coppice::coordinator {
+namespace {
+
+namespace asio = boost::asio;
+
+class TestApp : public HttpApp {
+ public:
+  std::optional<HttpReply> CheckHead(HttpRequest* request) override {
+    return check ? check(request) : std::nullopt;
+  }
+  void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override {
+    if (handle && request.path != "/health") return handle(std::move(request), exchange);
+    HttpReply reply;
+    reply.body = "fine";
+    exchange->Reply(std::move(reply));
+  }
+  void Observe(const HttpRequest& request, int, double) override {
+    if (observe) observe(request);
+  }
+  void SetConnections(int open) override { connections = open; }
+
+  std::function<std::optional<HttpReply>(HttpRequest*)> check;
+  std::function<void(HttpRequest, std::shared_ptr<HttpExchange>)> handle;
+  std::function<void(const HttpRequest&)> observe;
+  std::atomic<int> connections{0};
+};
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { options_.listen = "127.0.0.1:0"; }
+  void TearDown() override {
+    io_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  void Start() {
+    auto started = HttpServer::Start(&io_, options_, &clock_, &app_);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+    thread_ = std::thread([this] { io_.run(); });  // what a handler throws ends the test
+  }
+  int port() const { return server_->port(); }
+  RawAnswer Ask(const std::string& request) {
+    RawClient client(port());
+    client.Send(request);
+    return client.ReadAnswer();
+  }
+  void ExpectClosedAndOthersServed(const std::string& request) {
+    RawClient client(port());
+    client.Send(request);
+    EXPECT_EQ(client.ReadAnswer().status, 0);
+    EXPECT_EQ(Ask(Get("/health")).body, "fine");
+    EXPECT_TRUE(Eventually([this] { return app_.connections == 0; }));
+  }
+
+  HttpOptions options_;
+  SteadyClock clock_;
+  TestApp app_;
+  asio::io_context io_;
+  std::unique_ptr<HttpServer> server_;
+  std::thread thread_;
+};
+
+TEST_F(HttpServerTest, WhatTheAppThrowsClosesTheSessionAlone) {
+  app_.check = [](HttpRequest* request) -> std::optional<HttpReply> {
+    if (request->path == "/check") throw std::runtime_error("check");
+    return std::nullopt;
+  };
+  app_.handle = [](HttpRequest, std::shared_ptr<HttpExchange>) { throw std::bad_alloc(); };
+  app_.observe = [](const HttpRequest& request) {
+    if (request.path == "/observe") throw std::length_error("observe");
+  };
+  Start();
+  ExpectClosedAndOthersServed(Get("/check"));
+  ExpectClosedAndOthersServed(Get("/handle"));
+  app_.handle = nullptr;
+  RawClient client(port());
+  client.Send(Get("/observe"));
+  EXPECT_EQ(client.ReadAnswer().status, 200);  // it is observed after it is written
+  EXPECT_TRUE(client.AtEnd());
+  EXPECT_EQ(Ask(Get("/health")).body, "fine");
+}
+
+// The callback is called where the end of the connection is seen: beside the session's coroutine.
+TEST_F(HttpServerTest, WhatTheCallbackOfADisconnectThrowsClosesTheSessionAlone) {
+  std::atomic<bool> called{false};
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnDisconnect([&] {
+      called = true;
+      throw std::runtime_error("disconnected");
+    });
+  };
+  Start();
+  {
+    RawClient client(port());
+    client.Send(Get("/wait"));
+    EXPECT_TRUE(Eventually([&] { return app_.connections == 1; }));
+  }
+  EXPECT_TRUE(Eventually([&] { return called.load(); }));
+  EXPECT_EQ(Ask(Get("/health")).body, "fine");
+  EXPECT_TRUE(Eventually([this] { return app_.connections == 0; }));
+}
+
+// A request that the app has taken and then throws is told that its client has gone.
+TEST_F(HttpServerTest, ARequestWhoseSessionFailsIsDisconnected) {
+  std::atomic<bool> disconnected{false};
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnDisconnect([&] { disconnected = true; });
+    throw std::runtime_error("handle");
+  };
+  Start();
+  ExpectClosedAndOthersServed(Get("/handle"));
+  EXPECT_TRUE(disconnected);
+}
+
+TEST_F(HttpServerTest, AStreamThatIsNotReadEndsBeforeItsOutputIsLarge) {
+  constexpr int kEvents = 200;
+  std::shared_ptr<HttpExchange> stream;
+  std::atomic<bool> disconnected{false};
+  std::atomic<int> sent{0};
+  const std::string event(1 << 20, 'x');
+  std::function<void()> send = [&] {
+    if (disconnected || sent == kEvents) return;
+    stream->SendEvent(event);
+    ++sent;
+    asio::post(io_, send);
+  };
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    stream->OnDisconnect([&] { disconnected = true; });
+    send();
+  };
+  Start();
+  RawClient deaf(port());
+  deaf.Send(Get("/stream"));
+  EXPECT_TRUE(Eventually([&] { return disconnected.load(); }));
+  EXPECT_LT(sent, kEvents);
+  EXPECT_EQ(Ask(Get("/health")).body, "fine");
+}
+
+TEST_F(HttpServerTest, AStreamThatIsReadMayBeOfAnySize) {
+  constexpr int kEvents = 40;
+  std::shared_ptr<HttpExchange> stream;
+  std::atomic<int> sent{0};
+  const std::string event(1 << 20, 'x');
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  EXPECT_TRUE(Eventually([&] { return stream != nullptr; }));
+  size_t bytes = 0;
+  for (int i = 0; i < kEvents; ++i) {
+    asio::post(io_, [&, last = i + 1 == kEvents] {
+      stream->SendEvent(event);
+      if (last) stream->EndStream(true);
+    });
+    bytes += event.size();
+    EXPECT_TRUE(client.ReadMore(bytes));
+  }
+  EXPECT_GT(client.ReadAnswer().body.size(), bytes);
+}
+
+TEST(ConnectionsTest, LeaveRoomForOtherFiles) {
+  EXPECT_EQ(ConnectionsFor(10000, 1 << 20), 10000);
+  EXPECT_EQ(ConnectionsFor(10000, ~uint64_t{0}), 10000);
+  EXPECT_EQ(ConnectionsFor(10000, 1024), 768);
+  EXPECT_EQ(ConnectionsFor(10000, 64), 32);
+  EXPECT_EQ(ConnectionsFor(10000, 0), 1);
+  EXPECT_EQ(ConnectionsFor(100, 1024), 100);
+}
+
+}  // namespace
+}  // namespace coppice::coordinator
