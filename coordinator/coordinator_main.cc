@@ -1,5 +1,6 @@
 #include "coordinator/coordinator_main.h"
 
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
@@ -28,6 +29,10 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Large bodies and answers are blocks of their own, which go back to the system when they are freed.
+// By default glibc would raise the size from which that holds with each that is freed, up to 32 MiB.
+void GiveLargeBlocksBack() { mallopt(M_MMAP_THRESHOLD, 128 << 10); }
+
 // Under one mpirun every rank receives the endpoint. Otherwise nodes get it by --coordinator.
 absl::StatusOr<std::unique_ptr<comm::ServerChannel>> BindControl(
     const std::string& listen, const comm::ChannelOptions& channel_options,
@@ -49,6 +54,7 @@ absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>
   COPPICE_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(options.model));
   COPPICE_ASSIGN_OR_RETURN(auto chat, tokenizer::ChatPrompt::Load(
                                           options.model, options.chat_template, tokenizer.get()));
+  GiveLargeBlocksBack();
   RaiseDescriptorLimit();
   COPPICE_ASSIGN_OR_RETURN(
       const auto coordinator,
