@@ -78,7 +78,7 @@ class LargeAnswersTest : public ClusterTest {
     const int before = gate_->arrived();
     auto client = std::make_unique<RawClient>(port());
     client->Send(Post(R"({"prompt": "slow", "logprobs": 20, "max_tokens": 200)" + fields + "}"));
-    EXPECT_TRUE(Eventually([this] { return gate_->arrived() > before; }));
+    EXPECT_TRUE(Eventually([&] { return gate_->arrived() > before; }));
     return client;
   }
 
