@@ -19,6 +19,10 @@ class Gate {
     open_ = true;
     opened_.notify_all();
   }
+  void Close() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    open_ = false;
+  }
   int arrived() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return arrived_;

@@ -18,9 +18,9 @@ using ::testing::HasSubstr;
 constexpr int kTokens = 100, kTop = 20;
 constexpr TokenId kSlow = 'Z';  // an alternative, so that only answers with scores show it
 
-class SlowTokenizer : public ByteTokenizer {
+class SlowToShow : public ByteTokenizer {
  public:
-  explicit SlowTokenizer(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
+  explicit SlowToShow(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
   std::string TokenBytes(TokenId id, bool skip_special) const override {
     if (id == kSlow) gate_->Pass();
     return ByteTokenizer::TokenBytes(id, skip_special);
@@ -60,22 +60,25 @@ std::vector<proto::SequenceUpdate> Much(const proto::StartSequence& start) {
 class LargeAnswersTest : public ClusterTest {
  protected:
   std::unique_ptr<tokenizer::Tokenizer> MakeTokenizer() override {
-    return std::make_unique<SlowTokenizer>(gate_);
+    return std::make_unique<SlowToShow>(gate_);
   }
   void TearDown() override {
     gate_->Open();
     ClusterTest::TearDown();
   }
   void Start() {
+    gate_->Open();  // a server that starts looks at every token
     StartCluster();
     worker_ = Join("replica-0", Much);
     WaitReady();
+    gate_->Close();
   }
   // Asks for a large answer. Returns when it is being made.
   std::unique_ptr<RawClient> AskSlow(const std::string& fields = "") {
+    const int before = gate_->arrived();
     auto client = std::make_unique<RawClient>(port());
     client->Send(Post(R"({"prompt": "slow", "logprobs": 20, "max_tokens": 200)" + fields + "}"));
-    EXPECT_TRUE(Eventually([this] { return gate_->arrived() > 0; }));
+    EXPECT_TRUE(Eventually([&] { return gate_->arrived() > before; }));
     return client;
   }
 

@@ -32,6 +32,13 @@ class FairnessTest : public DispatcherTest {
     }
     return Submit(generate, {client, weight});
   }
+  static int64_t BlocksFor(int beams) {
+    decoding::DecodingParams params;
+    if (beams > 1) params.kind = decoding::DecodingKind::kBeamSearch;
+    params.beam_width = beams;
+    params.max_tokens = 16;
+    return decoding::KvBlocksBound(params, /*prompt_tokens=*/2, /*block_size=*/16);
+  }
   // The clients of the sequences started on the replica, in order.
   std::vector<std::string> Clients() const {
     std::vector<std::string> clients;
@@ -90,17 +97,7 @@ TEST_F(FairnessTest, AClientOfTwiceTheWeightIsServedTwiceAsMuch) {
 
 // The eight fill the blocks but the last eighth.
 TEST_F(FairnessTest, HugeRequestsOfOneClientLeaveRoomForAnothersSmallOne) {
-  GenerateRequest huge;
-  huge.params.kind = decoding::DecodingKind::kBeamSearch;
-  huge.params.beam_width = 64;
-  const int64_t blocks = decoding::KvBlocksBound(
-      [&] {
-        decoding::DecodingParams params = huge.params;
-        params.max_tokens = 16;
-        return params;
-      }(),
-      2, 16);
-  JoinReplica("replica-0", 8 * blocks);
+  JoinReplica("replica-0", 8 * BlocksFor(/*beams=*/64));
   for (int i = 0; i < 8; ++i) Send("huge", 60, 64);
   EXPECT_EQ(CountOf("huge"), 7);
   Send("small");
@@ -111,30 +108,26 @@ TEST_F(FairnessTest, HugeRequestsOfOneClientLeaveRoomForAnothersSmallOne) {
   EXPECT_EQ(CountOf("huge"), 8);
 }
 
-// A huge request of a client that holds nothing is passed by no more than a pool of blocks.
+// A huge request of a client that holds nothing is passed by no more than a pool of blocks. After that
+// others get what it leaves.
 TEST_F(FairnessTest, SmallRequestsPassAHugeOneOnlySoLong) {
-  JoinReplica("replica-0", /*blocks=*/200);
-  for (int i = 0; i < 10; ++i) Send(absl::StrCat("first-", i));
-  Send("huge", 60, 32);
-  for (int i = 0; i < 100; ++i) Send(absl::StrCat("c", i));
-  int passed = 0;
-  while (CountOf("huge") == 0 && passed < 60) {
-    FinishOldest();
-    ++passed;
-  }
+  const int64_t huge = BlocksFor(/*beams=*/64), pool = huge + 30;
+  ASSERT_GT(huge, 60);
+  JoinReplica("replica-0", pool);
+  for (int i = 0; i < 4; ++i) Send(absl::StrCat("first-", i));
+  Send("huge", 60, 64);
+  for (int i = 0; i < 200; ++i) Send(absl::StrCat("c", i));
+  EXPECT_EQ(CountOf("huge"), 0);
+  EXPECT_EQ(CountOf("c0"), 1);
+  while (CountOf("huge") == 0 && finished_ < Clients().size()) FinishOldest();
   EXPECT_EQ(CountOf("huge"), 1);
-  EXPECT_GT(CountOf("c0"), 0);
-  EXPECT_LE(static_cast<int>(Clients().size()), 10 + 20 + 10);
+  const int64_t small = static_cast<int64_t>(Clients().size()) - 4 - 1;
+  EXPECT_GE(small * 10, pool);
+  EXPECT_LT(small * 10, pool + 10 + (pool - huge));
 }
 
 TEST_F(FairnessTest, ALoneRequestOfTheWholeReplicaIsServed) {
-  GenerateRequest generate;
-  const int64_t blocks = [] {
-    decoding::DecodingParams params;
-    params.max_tokens = 16;
-    return decoding::KvBlocksBound(params, 2, 16);
-  }();
-  JoinReplica("replica-0", blocks);
+  JoinReplica("replica-0", BlocksFor(/*beams=*/1));
   Send("a");
   Send("a");
   EXPECT_EQ(CountOf("a"), 1);

@@ -110,7 +110,8 @@ TEST_F(ApiKeysTest, AKeyMayHaveAWeight) {
                 HasSubstr("users:1: weight is a number from 0.01 to 100"))
         << weight;
   }
-  EXPECT_THAT(LoadError(absl::StrCat(kUser, " weight=1 alice")), HasSubstr("users:1: a name is"));
+  EXPECT_THAT(LoadError(absl::StrCat(kUser, " weight=1 alice")),
+              HasSubstr("users:1: a line is KEY"));
 }
 
 TEST_F(ApiKeysTest, BadFilesAreNamedWithLineAndWithoutTheKey) {
