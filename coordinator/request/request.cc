@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "decoding/method.h"
 
@@ -19,10 +20,6 @@ std::string NewAnswerId(bool chat) {
 constexpr char kOtherTokenizer[] =
     "they do not end where a stop string does: the replica's model folder has another tokenizer";
 constexpr size_t kMaxRounds = 4096;  // in a timeline
-
-bool Contains(const std::vector<TokenId>& ids, TokenId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
 
 // The HTTP status of a replica's error. The code says whether the request caused it.
 int StatusOfReplicaError(const std::string& code) {
@@ -225,7 +222,8 @@ bool Request::EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis,
   if (text.tokens().size() != hypothesis.tokens.size()) return false;
   if (text.stop() || !hypothesis.finished) return true;
   const TokenId last = hypothesis.tokens.back();
-  return Contains(request_.eos_ids, last) || Contains(request_.own_stop_ids, last);
+  return absl::c_linear_search(request_.eos_ids, last) ||
+         absl::c_linear_search(request_.own_stop_ids, last);
 }
 
 // Sends what is new of an unfinished choice.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/request/request.h"
@@ -13,10 +14,6 @@ namespace {
 
 // JSON of one score of a token, about.
 constexpr size_t kScoreBytes = 48;
-
-bool Contains(const std::vector<TokenId>& ids, TokenId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
 
 }  // namespace
 
@@ -48,7 +45,7 @@ Choice Request::MakeChoice(const Sequence& sequence, size_t number) const {
   } else {
     choice.finish_reason = hypothesis->finished ? "stop" : "length";
     if (hypothesis->finished && !hypothesis->tokens.empty() &&
-        !Contains(request_.eos_ids, hypothesis->tokens.back()))
+        !absl::c_linear_search(request_.eos_ids, hypothesis->tokens.back()))
       choice.stop_token = hypothesis->tokens.back();
   }
   if (hypothesis != nullptr) {
