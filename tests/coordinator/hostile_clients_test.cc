@@ -6,7 +6,9 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/coordinator/api/body_mutator.h"
@@ -229,21 +231,28 @@ TEST_F(HostileClientsTest, BodiesThatStopHalfwayStarveNobody) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Ask(Post(large)).status, 200);
 }
 
+int OpenFiles() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<int>(std::distance(begin(files), end(files)));
+}
+
 // As many as the process may open. The test's own descriptors count too.
 TEST_F(HostileClientsTest, WithoutDescriptorsIdleConnectionsMakeRoom) {
   StartCluster();
+  const int before = OpenFiles();
   std::vector<std::unique_ptr<RawClient>> idle;
   for (int i = 0; i < 10; ++i) idle.push_back(std::make_unique<RawClient>(port()));
-  ASSERT_TRUE(Eventually([this] { return Metric("coppice_http_connections") >= 11; }));
+  ASSERT_TRUE(Eventually([&] { return OpenFiles() == before + 20; }));
+  std::vector<int> others;  // so that no smaller number is free
+  for (int i = 0; i < 50; ++i) others.push_back(open("/dev/null", O_RDONLY));
   rlimit old;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
-  const int next = open("/dev/null", O_RDONLY);
-  close(next);
   rlimit one_more = old;
-  one_more.rlim_cur = next + 1;  // the client's end of the next connection
+  one_more.rlim_cur = others.back() + 2;  // the client's end of the next connection
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
   const RawAnswer answer = Ask(Get("/health"));
   setrlimit(RLIMIT_NOFILE, &old);
+  for (const int file : others) close(file);
   EXPECT_EQ(answer.status, 200);
   EXPECT_TRUE(idle[0]->AtEnd());
 }
