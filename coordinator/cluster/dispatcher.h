@@ -96,6 +96,7 @@ class Dispatcher {
   void Register(const std::string& peer, const proto::Register& registration);
   void StartAnew(const Node& node);
   void UpdateLost(Running running);  // a copy, since its entry is erased
+  void ApplyAlone(const std::string& peer, const proto::SequenceUpdate& update);
   void Apply(const std::string& peer, const proto::SequenceUpdate& update);
   void NodeLost(const std::string& id);
   void ForgetLostNodes();

@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,7 +31,8 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       return;
     }
     case proto::NodeMessage::kProgress:
-      for (const proto::SequenceUpdate& update : message.progress().updates()) Apply(peer, update);
+      for (const proto::SequenceUpdate& update : message.progress().updates())
+        ApplyAlone(peer, update);
       return Pump();
     case proto::NodeMessage::kGoodbye: {
       const std::string id = registry_->OnGoodbye(peer, message.goodbye().reason());
@@ -40,6 +42,22 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
     case proto::NodeMessage::KIND_NOT_SET:
       spdlog::debug("a node sent an empty message");
   }
+}
+
+// What one update throws (a bug, or no memory) must neither lose the others of its message nor leave
+// its own request without an end.
+void Dispatcher::ApplyAlone(const std::string& peer, const proto::SequenceUpdate& update) {
+  try {
+    return Apply(peer, update);
+  } catch (const std::exception& error) {
+    spdlog::critical("sequence {}: its update has thrown, please report this bug: {}",
+                     update.sequence_id(), error.what());
+  }
+  const auto found = running_.find(update.sequence_id());
+  if (found == running_.end()) return;
+  const RequestPtr request = found->second.request;
+  if (!request->ended()) request->Fail({500, "internal_error", "its result could not be read"});
+  End(request);
 }
 
 void Dispatcher::Register(const std::string& peer, const proto::Register& registration) {

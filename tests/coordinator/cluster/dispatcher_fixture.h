@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,16 @@
 #include "tests/coordinator/fake_worker.h"
 
 namespace coppice::coordinator {
+
+// Has no memory for what contains kTooMuch.
+class PoorTokenizer : public ByteTokenizer {
+ public:
+  static constexpr TokenId kTooMuch = '$';
+  std::string TokenBytes(TokenId id, bool skip_special) const override {
+    if (id == kTooMuch) throw std::bad_alloc();
+    return ByteTokenizer::TokenBytes(id, skip_special);
+  }
+};
 
 class DispatcherTest : public ::testing::Test {
  protected:
@@ -87,7 +98,7 @@ class DispatcherTest : public ::testing::Test {
 
   const DispatcherOptions options_;
   ManualClock clock_;
-  const ByteTokenizer tokenizer_;
+  const PoorTokenizer tokenizer_;
   Metrics metrics_{"demo"};
   NodeRegistry registry_{&clock_, RegistryOptions()};
   std::vector<std::pair<std::string, proto::CoordinatorMessage>> sent_;

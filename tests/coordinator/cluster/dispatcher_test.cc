@@ -135,6 +135,29 @@ TEST_F(DispatcherTest, AnUpdateThatCannotBeIsCountedAndCancelledAtItsNode) {
 }
 
 // A node with impossible heartbeats counts as silent.
+TEST_F(DispatcherTest, AnUpdateThatThrowsEndsItsOwnRequestAlone) {
+  JoinReplica("replica-0");
+  const auto poor = Submit(), other = Submit();
+  const std::vector<uint64_t> ids = Started("replica-0");
+  ASSERT_EQ(ids.size(), 2);
+  proto::NodeMessage message;
+  for (const uint64_t id : ids) {
+    proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
+    update->set_sequence_id(id);
+    update->set_finished(true);
+    *update->add_hypotheses() = MakeHypothesis(Bytes(id == ids[0] ? "$" : "ok", true), -1, true);
+    *update->mutable_stats() = MakeStats();
+  }
+  dispatcher_.OnNodeMessage("replica-0", message);
+  ASSERT_TRUE(poor->reply);
+  EXPECT_EQ(poor->reply->status, 500);
+  EXPECT_THAT(poor->reply->body, HasSubstr("internal_error"));
+  ASSERT_TRUE(other->reply);
+  EXPECT_EQ(other->reply->status, 200);
+  EXPECT_TRUE(dispatcher_.idle());
+  EXPECT_EQ(dispatcher_.router().reserved("replica-0"), 0);
+}
+
 TEST_F(DispatcherTest, AHeartbeatThatCannotBeIsCountedAndDoesNotKeepANode) {
   JoinReplica("replica-0");
   JoinReplica("replica-1");
