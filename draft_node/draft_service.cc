@@ -13,6 +13,8 @@
 namespace coppice::draft_node {
 namespace {
 
+constexpr int kPromptsPart = 4;  // of the rows of a pass, while prompts wait
+
 // The number of positions that a request needs: those of the longest root, and one per level below
 // it.
 int64_t PositionsNeeded(const DraftSession& session, const proto::DraftRequest& message) {
@@ -283,13 +285,27 @@ void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* 
   }
 }
 
+// Whether prompts wait for more rows than the forests have left of this step, and they have left few.
+bool DraftService::PromptsLackRows(absl::Span<const KeyRows> prefilled) const {
+  int rows = 0;
+  for (const KeyRows& prefill : prefilled) rows += prefill.rows;
+  if (rows >= std::min(options_.prefill_chunk, options_.max_rows / kPromptsPart)) return false;
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [](const auto& slot) { return slot.second.session->prefilling(); });
+}
+
 absl::Status DraftService::Step() {
   COPPICE_RETURN_IF_ERROR(StepOnDevice());
   model::StepBuilder step = runner_->NewStep();
   std::vector<KeyRows> stepped, prefilled;
   const std::vector<Key> turns = Turns();
+  const bool prompts_first = std::exchange(prompts_first_, false);
+  if (prompts_first) AddPrefills(turns, &step, &prefilled);
   AddForests(turns, &step, &stepped);
-  AddPrefills(turns, &step, &prefilled);
+  if (!prompts_first) {
+    AddPrefills(turns, &step, &prefilled);
+    prompts_first_ = PromptsLackRows(prefilled);
+  }
   if (!step.empty()) {
     const double begin_s = clock_->NowSeconds();
     COPPICE_RETURN_IF_ERROR(runner_->Submit(std::move(step)));

@@ -28,7 +28,8 @@ struct DraftServiceOptions {
   // Rows of one pass at most. A larger forest is refused.
   int max_rows = 512;
   // Prefill tokens of one pass at most, for all sessions together. With a smaller chunk, other
-  // forests wait less.
+  // forests wait less. Forests come first. But if they leave prompts less than a quarter of the rows,
+  // prompts come first in the next pass.
   int prefill_chunk = 256;
   // The most sequences that it drafts for at the same time. Further ones are refused and decode
   // without drafts. Raise it, and kv_bytes, if a node serves more sequences.
@@ -94,6 +95,7 @@ class DraftService {
                   std::vector<KeyRows>* stepped);
   void AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step,
                    std::vector<KeyRows>* prefilled);
+  bool PromptsLackRows(absl::Span<const KeyRows> prefilled) const;
   void ShareEnergy(absl::Span<const KeyRows> forests, absl::Span<const KeyRows> prefills);
   void Grow(const Key& key, const kernels::StepRows& rows, double model_s);
   void FailLater(const Key& key, const absl::Status& why);
@@ -115,6 +117,7 @@ class DraftService {
   node::EnergyShares energy_;
   std::map<Key, Slot> slots_;
   Key first_;                                        // has the first turn in the next pass
+  bool prompts_first_ = false;                       // they come before forests in the next pass
   std::vector<std::pair<Key, std::string>> failed_;  // reported at the end of the step
   bool stopped_ = false;
   double last_sweep_s_ = 0;

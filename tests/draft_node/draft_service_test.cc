@@ -348,6 +348,39 @@ TEST_P(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
   }
 }
 
+// Eight forests have levels of four nodes, which fill the passes of 32 rows. Of the prompt's 49 rows the
+// pass of their roots leaves room for a chunk of 16, and the seven passes after it for none.
+TEST_P(DraftServiceTest, PromptsAreReadWhileForestsFillThePasses) {
+  constexpr uint64_t kForests = 8, kPrompt = 9;
+  DraftServiceOptions options;
+  options.max_sessions = 9;
+  options.max_rows = 32;
+  options.prefill_chunk = 16;
+  service_ =
+      std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
+  for (uint64_t id = 1; id <= kForests; ++id) Open(id, 4);
+  AwaitPrompts(leader_.get(), kForests);
+  leaders_->Gather(kForests + 1);
+  for (uint64_t id = 1; id <= kForests; ++id) {
+    proto::DraftCommand command = Request(id, 1, {}, 0, 5);
+    command.mutable_draft()->set_width(4);
+    command.mutable_draft()->set_depth(8);
+    Send(command);
+  }
+  Open(kPrompt, 50);
+  takes_prefilled_ = true;
+  const auto first = Reply();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->session_id(), kPrompt);
+  EXPECT_TRUE(first->prefilled());
+  for (uint64_t i = 0; i < kForests; ++i) {
+    const auto reply = Reply();
+    ASSERT_TRUE(reply.has_value());
+    EXPECT_EQ(reply->error(), "");
+    EXPECT_EQ(reply->forest().token_size(), 32);
+  }
+}
+
 TEST_P(DraftServiceTest, ANewRoundReplacesTheOneInFlight) {
   leaders_->Gather(3);
   Open(1, 20);
