@@ -225,7 +225,7 @@ class HungNodes(unittest.TestCase):
             os.kill(leader, signal.SIGCONT)
             self.assertTrue(self.state_is(cluster, "replica-0", "ready"))
             for stream in load:
-                stream.join(60 * SLOWDOWN)
+                stream.join(at_most(60))
                 self.assertEqual(stream.events[-1:], ["[DONE]"], stream.problem)
             for answer in cluster.api.complete_all([BODY] * 8):
                 self.assertEqual(outcome(answer), wanted)
