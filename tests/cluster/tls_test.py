@@ -149,7 +149,7 @@ class Certificates(unittest.TestCase):
         empty.write_text("")
         for flags, words in (((f"--tls_cert_file={cert}",), "--tls_key_file: TLS needs both"),
                              ((f"--tls_cert_file={empty}", f"--tls_key_file={key}"), f"{empty}: no certificate"),
-                             ((f"--tls_cert_file={cert}", "--tls_key_file=/none"), "/none: no private key"),
+                             ((f"--tls_cert_file={cert}", "--tls_key_file=/none"), "/none: cannot be opened"),
                              ((f"--tls_cert_file={cert}", f"--tls_key_file={other_key}"), f"{other_key}: ")):
             with self.subTest(flags):
                 result = subprocess.run([BIN / "coppice-coordinator", "--listen=127.0.0.1:0", f"--model={TARGET}", *flags],
