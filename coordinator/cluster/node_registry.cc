@@ -48,15 +48,13 @@ std::string NodeRegistry::Refusal(const proto::Register& registration) const {
   if (const absl::Status fields = proto::CheckRegistration(registration); !fields.ok()) {
     return absl::StrCat("its registration: ", fields.message());
   }
-  const bool worker = registration.role() == proto::WORKER_LEADER;
+  if (registration.role() != proto::WORKER_LEADER) return Misfit(registration);
   const int vocab = registration.model().vocab_size();
   if (options_.tokenizer_vocab > vocab) {
-    return absl::StrCat(options_.tokenizer_dir,
-                        ": the tokenizer (tokenizer.json or tokenizer.model) has ",
-                        options_.tokenizer_vocab, " ids but the ", worker ? "target" : "draft",
-                        " model's vocabulary has ", vocab);
+    return absl::StrCat(
+        options_.tokenizer_dir, ": the tokenizer (tokenizer.json or tokenizer.model) has ",
+        options_.tokenizer_vocab, " ids but the target model's vocabulary has ", vocab);
   }
-  if (!worker) return Misfit(registration);
   for (const auto& [id, node] : nodes_) {
     if (node.state == NodeState::kLost || !node.worker()) continue;
     if (registration.model().fingerprint() != node.registration.model().fingerprint()) {
