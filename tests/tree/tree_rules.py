@@ -19,7 +19,7 @@ MAY_INCLUDE = {
     "decoding": ("base/",),
     "comm": ("base/", MESSAGES),
     "kernels": ("base/", "comm/communicator.h", "sampling/row_kernels.h", "sampling/gumbel_kernels.h",
-                "sampling/logit_check.h", "sampling/warp.h"),
+                "sampling/logit_check.h", "sampling/logits_processing.h"),
     "proto": ("base/", "decoding/"),
     "model": ("base/", "kernels/", "comm/"),
     "node": ("base/", "model/", "comm/", MESSAGES),
