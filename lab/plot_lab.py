@@ -4,17 +4,11 @@ python3-matplotlib).
 
   plot_lab.py temperature REPORT.json OUT.svg   acceptance at single nodes against temperature (optimal_figure1)
   plot_lab.py drafts      REPORT.json OUT.svg   acceptance at single nodes against the number of drafts (optimal_figure2)
-<<<<<<< HEAD:tools/plot_lab.py
-  plot_lab.py depth       REPORT.json OUT.svg   layers per pass against depth (depth)
-  plot_lab.py pareto      REPORT.json OUT.svg   quality against layers per pass, with the Pareto front (pareto)
-  plot_lab.py width       REPORT.json OUT.svg   quality and layers per pass against the mean width (dsbd_figure7)
-
-A fourth argument, names with commas, chooses some of many methods.
-=======
-  plot_lab.py depth       REPORT.json OUT.svg   block efficiency and acceptance of the deepest layer against depth (depth)
+  plot_lab.py depth       REPORT.json OUT.svg   block efficiency against depth (depth)
   plot_lab.py pareto      REPORT.json OUT.svg   quality against block efficiency, with the Pareto front (pareto)
   plot_lab.py width       REPORT.json OUT.svg   quality and block efficiency against the mean width (dsbd_figure7)
->>>>>>> main:lab/plot_lab.py
+
+A fourth argument, names with commas, chooses some of many methods.
 """
 import json
 import re
@@ -104,11 +98,7 @@ def plot_nodes(pyplot, report, names, x_of, label):
 
 def plot_temperature(pyplot, report, names):
     drafts = report["nodes"][0]["drafts"] if report["nodes"] else 0
-<<<<<<< HEAD:tools/plot_lab.py
-    return plot_nodes(pyplot, report, names, lambda result: result["warp"]["temperature"], f"temperature ({drafts} drafts)")
-=======
-    return plot_nodes(pyplot, report, lambda result: result["sampling"]["temperature"], f"temperature ({drafts} drafts)")
->>>>>>> main:lab/plot_lab.py
+    return plot_nodes(pyplot, report, names, lambda result: result["sampling"]["temperature"], f"temperature ({drafts} drafts)")
 
 
 def plot_drafts(pyplot, report, names):
@@ -130,30 +120,12 @@ def plot_depth(pyplot, report, names):
     figure, axes = pyplot.subplots(figsize=(5.2, 3.4))
     layers = {}
     for cell in cells_of(report):
-<<<<<<< HEAD:tools/plot_lab.py
         if cell["draft_depth"] != 0:
-            layers.setdefault(name_of(cell), []).append((cell["draft_depth"], cell["layers_per_pass"]))
+            layers.setdefault(name_of(cell), []).append((cell["draft_depth"], cell["block_efficiency"]))
     draw_series(axes, chosen(layers, names))
     axes.set_xlabel("depth of the draft")
     axes.set_ylabel("block efficiency")
     axes.legend()
-=======
-        if cell["draft_depth"] == 0:
-            continue
-        layers.setdefault(name_of(cell), []).append((cell["draft_depth"], cell["block_efficiency"]))
-    deepest = max(cell["draft_depth"] for cell in report["cells"])
-    for cell in report["cells"]:
-        if cell["draft_depth"] == deepest:
-            acceptance[name_of(cell)] = [(layer + 1, estimate) for layer, estimate in
-                                         enumerate(cell["acceptance_by_layer"]) if estimate is not None]
-    draw_series(left, layers)
-    draw_series(right, acceptance)
-    left.set_xlabel("depth of the draft")
-    left.set_ylabel("block efficiency")
-    right.set_xlabel(f"drafted layer (depth {deepest})")
-    right.set_ylabel("acceptance, given that it is reached")
-    left.legend()
->>>>>>> main:lab/plot_lab.py
     return figure
 
 
@@ -172,32 +144,17 @@ def plot_pareto(pyplot, report, names):
     figure, axes = pyplot.subplots(figsize=(6.4, 4.2))
     groups, points = {}, []  # {method: {decoding: cells}}
     for cell in cells_of(report):
-<<<<<<< HEAD:tools/plot_lab.py
         groups.setdefault(name_of(cell), {}).setdefault(cell["decoding"], []).append(cell)
-        points.append((cell["layers_per_pass"]["value"], cell["log_likelihood_per_token"]["value"]))
+        points.append((cell["block_efficiency"]["value"], cell["log_likelihood_per_token"]["value"]))
     for number, (label, decodings) in enumerate(chosen(groups, names).items()):
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         for part, cells in enumerate(decodings.values()):
-            x, y = ([cell[key] for cell in cells] for key in ("layers_per_pass", "log_likelihood_per_token"))
+            x, y = ([cell[key] for cell in cells] for key in ("block_efficiency", "log_likelihood_per_token"))
             axes.errorbar([e["value"] for e in x], [e["value"] for e in y], xerr=[error_of(e) for e in x], yerr=[error_of(e) for e in y],
                           color=colour, marker=marker, markersize=4.5, linewidth=1, elinewidth=0.6, label=label if part == 0 else None)
             for cell, at, height in zip(cells, x, y):
                 axes.annotate(f"{cell['width']}", (at["value"], height["value"]), textcoords="offset points", xytext=(4, 4), fontsize=7,
                               color=colour)
-=======
-        groups.setdefault(name_of(cell), []).append(cell)
-    points = []
-    for number, (label, cells) in enumerate(sorted(groups.items())):
-        colour = COLOURS[number % len(COLOURS)]
-        marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
-        for cell in cells:
-            x, y = cell["block_efficiency"], cell["log_likelihood_per_token"]
-            axes.errorbar(x["value"], y["value"], xerr=error_of(x), yerr=error_of(y), color=colour, marker=marker,
-                          markersize=4, linewidth=0.6, label=label if cell is cells[0] else None)
-            axes.annotate(f"{cell['width']}", (x["value"], y["value"]), textcoords="offset points", xytext=(3, 3),
-                          fontsize=6, color=colour)
-            points.append((x["value"], y["value"]))
->>>>>>> main:lab/plot_lab.py
     front = pareto_front(points)
     axes.plot([x for x, _ in front], [y for _, y in front], color="#bbbbbb", linewidth=3, zorder=0)
     axes.set_xlabel("block efficiency: layers per forward pass of the target (numbers: W)")
@@ -212,15 +169,9 @@ def plot_width(pyplot, report, names):
     for cell in cells_of(report):
         width = cell["output_width"]["value"]
         quality.setdefault(cell["method"], []).append((width, cell["log_likelihood_per_token"]))
-<<<<<<< HEAD:tools/plot_lab.py
-        speed.setdefault(cell["method"], []).append((width, cell["layers_per_pass"]))
-    for axes, series, label in ((left, quality, "log-likelihood per token, nats"), (right, speed, "block efficiency")):
-        draw_series(axes, chosen(series, names))
-=======
         speed.setdefault(cell["method"], []).append((width, cell["block_efficiency"]))
     for axes, series, label in ((left, quality, "log-likelihood per token, nats"), (right, speed, "block efficiency")):
-        draw_series(axes, series)
->>>>>>> main:lab/plot_lab.py
+        draw_series(axes, chosen(series, names))
         axes.set_xlabel("mean width of a layer")
         axes.set_ylabel(label)
         for line in axes.get_lines():

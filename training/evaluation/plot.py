@@ -1,10 +1,5 @@
-<<<<<<< HEAD:tools/evaluation/plot.py
 """The plots of a run: quality against answer tokens per second, or a bar of quality with its time for each setting. Each shows the
 settings that their table names, or all if it names none. Hollow points are without drafts. Colours of middle brightness on no
-=======
-"""The plots of a run: quality against answer tokens per second and against block efficiency, or, for a page's first screen, against the
-tokens alone. Named settings have a colour, the others are grey; hollow points are without drafts. Colours of middle brightness on no
->>>>>>> main:training/evaluation/plot.py
 background can be read on white and on dark pages.
 Needs matplotlib (Debian: python3-matplotlib)."""
 import re
@@ -136,29 +131,6 @@ def part_names(figure, names, marks):
         taken.append(box)
 
 
-<<<<<<< HEAD:tools/evaluation/plot.py
-=======
-def draw_panels(pyplot, rows):
-    """Quality against answer tokens per second and against block efficiency, with intervals."""
-    found, labels = report.summaries(rows), report.labels(rows)
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), sharey=True)
-    quality = report.QUALITIES[rows[0]["task"]]
-    draw(left, found, labels, "answer_rate", quality.scale)
-    draw(right, found, labels, "block_efficiency", quality.scale)
-    left.set_xlabel("answer tokens per second, on this machine")
-    right.set_xlabel("layers per target pass")
-    left.set_ylabel(quality.name + quality.axis)
-    for axes in (left, right):
-        axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
-        axes.patch.set_alpha(0)
-    handles, texts = left.get_legend_handles_labels()
-    handles = [handle[0] for handle in handles]
-    figure.legend(handles, texts, loc="lower center", ncols=2, bbox_to_anchor=(0.5, -0.2),
-                  title="filled: with drafts; hollow: without; dashed: the front; grey: other settings", title_fontsize=8)
-    return figure
-
-
->>>>>>> main:training/evaluation/plot.py
 def _shorten(path):
     """Two decimals are enough for a page."""
     with open(path, encoding="utf8") as file:
