@@ -14,11 +14,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/listed_row.h"
-#include "decoding/distribution.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "decoding/row_path.h"
+#include "plan/candidate_row.h"
+#include "sampling/distribution.h"
 
 namespace coppice::decoding {
 
@@ -29,7 +29,7 @@ class Drafter {
   // later node indices.
   virtual absl::Span<const int32_t> frontier() const = 0;
   // rows[i] is the draft distribution after frontier()[i]. Appends the next layer to forest().
-  virtual void Grow(absl::Span<const Distribution> rows) = 0;
+  virtual void Grow(absl::Span<const sampling::Distribution> rows) = 0;
   virtual const DraftForest& forest() const = 0;
   // What the verifier receives after the last Grow: the forest, or a part of it.
   virtual DraftForest Shipped() const { return forest(); }
@@ -38,14 +38,16 @@ class Drafter {
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& params,
                                                      const DraftState& state, int width);
 
-// The proposal of a draft row: warped like a target row (temperature, top-k, top-p, min-p, bias,
-// penalties, stop ids banned before min_tokens), cut to the `params.draft_support` most likely tokens and
-// renormalised. JOINT and ROWCUT: only bias and bans; the drafter warps all rows of a level
-// together (JointLaw).
-Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params,
-                      const RowPath& path);  // logits [vocab]
-Distribution DraftRow(const ListedRow& row, const DecodingParams& params, const RowPath& path);
-// The warp of DraftRow, if `warp` is that of a target row.
-WarpParams DraftWarp(WarpParams warp, const DecodingParams& params);
+// The proposal of a draft row: processed like a target row (temperature, top-k, top-p, min-p, bias,
+// penalties, stop ids banned before min_tokens), cut to the `params.draft_top_k` most likely tokens
+// and renormalised. JOINT and ROWCUT: only bias and bans; the drafter processes all rows of a level
+// together (JointDistribution).
+sampling::Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params,
+                                const sampling::RowPath& path);  // logits [vocab]
+sampling::Distribution DraftRow(const CandidateRow& row, const DecodingParams& params,
+                                const sampling::RowPath& path);
+// The sampling parameters of DraftRow, if `logits_processing` is that of a target row.
+sampling::SamplingParams DraftSampling(sampling::SamplingParams sampling,
+                                       const DecodingParams& params);
 
 }  // namespace coppice::decoding

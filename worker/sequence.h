@@ -12,13 +12,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/decoding_stats.h"
-#include "base/listed_row.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/draft_size.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
-#include "model/block_manager.h"
+#include "model/kv/block_manager.h"
 #include "node/energy/energy_shares.h"
+#include "plan/candidate_row.h"
 #include "proto/control.pb.h"
 #include "worker/forest_sizer.h"
 #include "worker/token_scores.h"
@@ -42,8 +42,8 @@ enum class DraftAccess {
 
 // The row of a root, if the last pass evaluated it already, as a forest node.
 struct KnownRow {
-  std::vector<float> whole;         // [vocab], or
-  std::optional<ListedRow> listed;  // the shortlist
+  std::vector<float> whole;            // [vocab], or
+  std::optional<CandidateRow> listed;  // the candidate list
   bool known() const { return !whole.empty() || listed.has_value(); }
 };
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/rng.h"
 #include "coordinator/request/request_log.h"
 #include "proto/convert.h"
+#include "sampling/rng.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -47,21 +47,21 @@ ModelLimits Dispatcher::LimitsOf(const Node& node) const {
 // Weights, dtype, backend, rank count and version decide the text (docs/api.md 3, Determinism).
 std::string Dispatcher::Fingerprint(const Node& node) const {
   const proto::Register& info = node.registration;
-  uint64_t hash = Finalize(info.model().fingerprint());
+  uint64_t hash = sampling::Finalize(info.model().fingerprint());
   for (const char c : absl::StrCat(info.model().dtype(), "|", info.backend(), "|",
                                    info.ranks_size(), "|", info.version())) {
-    hash = Finalize(hash ^ static_cast<unsigned char>(c));
+    hash = sampling::Finalize(hash ^ static_cast<unsigned char>(c));
   }
   return absl::StrCat("cop-", absl::Hex(hash >> 16, absl::kZeroPad12));
 }
 
-void Dispatcher::EndReading(const ReadingPtr& reading) {
+void Dispatcher::EndParsing(const PendingBodyPtr& reading) {
   readings_.erase(std::find(readings_.begin(), readings_.end(), reading));
   metrics_->SetWaiting(waiting());
 }
 
 // It keeps its place while a thread reads it.
-void Dispatcher::Fail(const ReadingPtr& reading, const ApiError& error) {
+void Dispatcher::Fail(const PendingBodyPtr& reading, const ApiError& error) {
   reading->Abandon();
   if (reading->completes()) {
     metrics_->RequestRefused(error.code);
@@ -71,7 +71,7 @@ void Dispatcher::Fail(const ReadingPtr& reading, const ApiError& error) {
 }
 
 bool Dispatcher::idle() const {
-  const auto abandoned = [](const ReadingPtr& reading) { return reading->abandoned.load(); };
+  const auto abandoned = [](const PendingBodyPtr& reading) { return reading->abandoned.load(); };
   return active_.empty() && std::all_of(readings_.begin(), readings_.end(), abandoned);
 }
 
@@ -171,7 +171,7 @@ int Dispatcher::Cancel(const std::string& request_id) {
     End(request);
   }
   int unread = 0;
-  for (const ReadingPtr& reading : readings_) {
+  for (const PendingBodyPtr& reading : readings_) {
     if (reading->abandoned || reading->request.request_id != request_id) continue;
     metrics_->Cancelled();
     Fail(reading, cancelled);
@@ -236,7 +236,7 @@ void Dispatcher::FailAll(const ApiError& error) {
     request->Fail(error);
     End(request);
   }
-  for (const ReadingPtr& reading : readings_) {
+  for (const PendingBodyPtr& reading : readings_) {
     if (!reading->abandoned) Fail(reading, error);
   }
 }

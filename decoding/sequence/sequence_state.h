@@ -33,7 +33,7 @@ class SequenceState {
  public:
   explicit SequenceState(const DecodingParams& params);
   // Starts from `slots`, paths of this state's tree of `layers` tokens each, instead of the prompt
-  // (exact laws, golden files).
+  // (exact distributions, golden files).
   void StartFrom(std::vector<LayerOutput> slots, int layers);
 
   // Ends a layer: fills the pool and applies the stop rules in the order of docs/algorithms.md 8.
@@ -53,7 +53,7 @@ class SequenceState {
   std::vector<TokenId> EndTokens(PathId path) const;
   bool has_stop_strings() const { return params_.stop_text != nullptr; }
   // The path of a row: `path`, then `more` drafted tokens.
-  RowPath RowPathOf(PathId path, absl::Span<const TokenId> more = {}) const {
+  sampling::RowPath RowPathOf(PathId path, absl::Span<const TokenId> more = {}) const {
     return MakeRowPath(params_, paths_, path, more);
   }
   absl::Span<const LayerOutput> last_layer() const { return last_layer_; }

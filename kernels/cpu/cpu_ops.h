@@ -8,13 +8,13 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "base/step_plan.h"
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/host_step_rows.h"
+#include "plan/step_plan.h"
 
 namespace coppice::kernels::cpu {
 
@@ -40,7 +40,7 @@ class CpuOps final : public Ops {
   void SwiGlu(Tensor gate_up, Tensor out) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;
-  void Spread(const Weight& w, Tensor kept, Tensor wide) override;
+  void Scatter(const Weight& w, Tensor kept, Tensor wide) override;
   void Select(Tensor logits, int64_t first_token, int64_t vocab) override;
 
  private:

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "kernels/cuda/cuda_weights.h"
-#include "kernels/cuda/pass_products.h"
+#include "kernels/cuda/products/pass_products.h"
+#include "kernels/cuda/runtime/cuda_weights.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -190,12 +190,12 @@ void CudaOps::AllReduce(Tensor x) {
   recorded_.push_back(AllReduceOp{collectives_, values, rows_ * x.columns});
 }
 
-void CudaOps::Spread(const Weight& w, Tensor kept, Tensor wide) {
+void CudaOps::Scatter(const Weight& w, Tensor kept, Tensor wide) {
   if (rows_ == 0) return;
   const DeviceBuffer& place = static_cast<const CudaWeight&>(w).values;
-  recorded_.push_back(SpreadArgs{reinterpret_cast<const int32_t*>(place.data()),
-                                 Floats(kept, w.columns), Floats(wide, w.rows), rows_, w.columns,
-                                 w.rows});
+  recorded_.push_back(ScatterArgs{reinterpret_cast<const int32_t*>(place.data()),
+                                  Floats(kept, w.columns), Floats(wide, w.rows), rows_, w.columns,
+                                  w.rows});
 }
 
 void CudaOps::Select(Tensor logits, int64_t first_token, int64_t vocab) {

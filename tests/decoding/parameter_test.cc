@@ -73,10 +73,10 @@ TEST(ParameterTest, NamesAndFieldsAreUniqueAndFound) {
                            "top_p",
                            "min_p",
                            "logit_bias",
-                           "warp_mode",
+                           "sampling_scope",
                            "draft_width",
                            "draft_depth",
-                           "draft_support",
+                           "draft_top_k",
                            "width_threshold",
                            "min_width",
                            "draft_tree",
@@ -94,7 +94,7 @@ TEST(ParameterTest, DefaultsAreInRange) {
   for (const ParameterRow& row : Parameters()) {
     if (!row.scalar()) continue;
     EXPECT_TRUE(IsDefault(row, DecodingParams())) << row.name;
-    if (row.group == ParameterGroup::kWarp) {
+    if (row.group == ParameterGroup::kSampling) {
       EXPECT_TRUE(IsNeutral(row, DecodingParams()));
     }
   }
@@ -190,7 +190,7 @@ TEST(ParameterTest, TheApiServesNoMoreThanTheAlgorithmsTake) {
 TEST(ParameterTest, TheTemperatureHasAGapAboveZero) {
   const ParameterRow& row = *FindParameter("temperature");
   EXPECT_TRUE(Set(row, 0).ok());
-  EXPECT_TRUE(Set(row, kLeastTemperature).ok());
+  EXPECT_TRUE(Set(row, sampling::kLeastTemperature).ok());
   EXPECT_EQ(Set(row, 1e-308).message(),
             "temperature: 1e-308 is neither 0 nor in [1e-06, 1.79769e+308]");
   EXPECT_EQ(Set(*FindParameter("min_tokens"), -2).message(),

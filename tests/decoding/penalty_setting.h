@@ -1,4 +1,4 @@
-// Decodes with penalties of small hashed models, for the tests of their laws.
+// Decodes with penalties of small hashed models, for the tests of their distributions.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ inline const std::vector<TokenId> kPrompt = {1, 1};
 
 // All three, so large that a token of the path counts, and a bias on a token that can repeat.
 inline void Penalise(DecodingParams* params) {
-  params->warp.frequency_penalty = 0.9;
-  params->warp.presence_penalty = -0.4;
-  params->warp.repetition_penalty = 1.3;
-  params->warp.logit_bias = {{0, 0.5}};
+  params->sampling.frequency_penalty = 0.9;
+  params->sampling.presence_penalty = -0.4;
+  params->sampling.repetition_penalty = 1.3;
+  params->sampling.logit_bias = {{0, 0.5}};
   SetPrompt(kPrompt, params);
 }
 
@@ -37,12 +37,12 @@ inline Models PenalisedModels(int vocab, uint64_t salt, const DecodingParams& pa
           test::Penalised(target, params, kPrompt, book)};
 }
 
-inline test::NamedSetting Named(const MethodRow& row, DecodingKind kind, int vocab) {
+inline test::NamedSetting Named(const MethodRow& row, sampling::DecodingKind kind, int vocab) {
   test::NamedSetting setting;
   setting.params.kind = kind;
   setting.params.method = &row;
   setting.params.max_tokens = 3;
-  if (kind != DecodingKind::kMultinomial) setting.params.beam_width = 2;
+  if (kind != sampling::DecodingKind::kMultinomial) setting.params.beam_width = 2;
   setting.params.num_hypotheses = setting.params.beam_width;
   if (row.form == DraftForm::kTree) setting.params.draft_tree = "2-2";
   setting.draft_width = row.form == DraftForm::kPath ? 1 : 3;

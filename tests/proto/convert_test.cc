@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "base/rng.h"
 #include "decoding/method.h"
+#include "sampling/rng.h"
 #include "tests/proto/expect_invalid.h"
 #include "tests/proto/sample_messages.h"
 #include "tests/testing/decoding_message.h"
@@ -25,7 +25,7 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
   auto back = DecodingFromMessage(message);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(DecodingToMessage(*back).SerializeAsString(), message.SerializeAsString());
-  EXPECT_EQ(back->warp.logit_bias, params.warp.logit_bias);
+  EXPECT_EQ(back->sampling.logit_bias, params.sampling.logit_bias);
   EXPECT_EQ(back->stop_strings, params.stop_strings);
   EXPECT_TRUE(back->show_special_tokens);
   EXPECT_EQ(back->format_spec, params.format_spec);
@@ -35,7 +35,7 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
 
 TEST(ConvertTest, DefaultParamsAreValid) {
   decoding::DecodingParams params;
-  params.method = decoding::FindMethod("pf_gumbel");
+  params.method = decoding::FindMethod("gumbel_coupling");
   EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(params)).ok());
   params.method = nullptr;  // the sender must resolve it
   ExpectInvalid(DecodingFromMessage(DecodingToMessage(params)), "method");
@@ -74,13 +74,13 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
                 "format_text: has 262145 bytes");
   ExpectInvalid(with([](auto* m) { test::SetNumber("top_p", 1.5, m); }), "top_p");
   ExpectInvalid(with([](auto* m) { test::SetNumber("min_p", NAN, m); }), "min_p");
-  ExpectInvalid(with([](auto* m) { m->set_warp_mode("col"); }), "warp_mode");
+  ExpectInvalid(with([](auto* m) { m->set_sampling_scope("col"); }), "sampling_scope");
   ExpectInvalid(with([](auto* m) { m->add_stop_ids(-5); }), "stop_ids[2]");
   ExpectInvalid(with([](auto* m) { m->set_bias_tokens(1, -1); }), "bias_tokens[1]");
   ExpectInvalid(with([](auto* m) { m->add_bias_tokens(1); }), "bias_values");
   ExpectInvalid(with([](auto* m) { m->set_bias_values(0, INFINITY); }), "bias_values[0]");
   ExpectInvalid(with([](auto* m) { m->set_bias_values(0, NAN); }), "bias_values[0]");
-  ExpectInvalid(with([](auto* m) { test::SetInteger("draft_support", 0, m); }), "draft_support");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("draft_top_k", 0, m); }), "draft_top_k");
   ExpectInvalid(with([](auto* m) { test::SetInteger("draft_width", -1, m); }), "draft_width");
   ExpectInvalid(with([](auto* m) { test::SetInteger("draft_depth", 1 << 20, m); }), "draft_depth");
   ExpectInvalid(with([](auto* m) { test::SetNumber("width_threshold", -1e-9, m); }),
@@ -237,10 +237,11 @@ TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
   state.known_children = {{3, 6, -4.5, -1.25}, {0, 2, -1.5, -3}};
   state.layers_committed = 4;
   const proto::RoundState message = DraftStateToMessage(state, {1, 2, -1, 0});
-  auto back = DraftStateFromMessage(message, HashPath(stable), parent, token);
+  auto back = DraftStateFromMessage(message, sampling::HashPath(stable), parent, token);
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_THAT(back->root_hash, ElementsAre(HashPath({3, 1, 7, 8}), HashPath({3, 1, 7, 9}),
-                                           HashPath({3, 1}), HashPath({3, 1, 7})));
+  EXPECT_THAT(back->root_hash,
+              ElementsAre(sampling::HashPath({3, 1, 7, 8}), sampling::HashPath({3, 1, 7, 9}),
+                          sampling::HashPath({3, 1}), sampling::HashPath({3, 1, 7})));
   EXPECT_EQ(back->root_score, state.root_score);
   EXPECT_EQ(back->root_multiplicity, state.root_multiplicity);
   EXPECT_EQ(back->slot_root, state.slot_root);
@@ -310,8 +311,7 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
 
 TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
   const coppice::StepPlan plan = SamplePlan();
-  ASSERT_TRUE(model::CheckPlan(plan, SampleLimits()).ok())
-      << model::CheckPlan(plan, SampleLimits());
+  ASSERT_TRUE(CheckPlan(plan, SampleLimits()).ok()) << CheckPlan(plan, SampleLimits());
   const auto back = PlanFromMessage(PlanToMessage(plan));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->step, 17u);
@@ -364,7 +364,7 @@ TEST(ConvertTest, AFollowUpPlanSurvivesTheRoundTrip) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->fetch, plan.fetch);
   EXPECT_EQ(back->chain_begin, std::vector<int32_t>{0});
-  EXPECT_TRUE(model::CheckPlan(*back, SampleLimits()).ok());
+  EXPECT_TRUE(CheckPlan(*back, SampleLimits()).ok());
 }
 
 TEST(ConvertTest, PlanNamesArraysThatDoNotBelongTogether) {

@@ -6,34 +6,35 @@
 #include <memory>
 #include <vector>
 
-#include "base/deterministic_math.h"
-#include "base/rng.h"
-#include "decoding/law/layer_law.h"
-#include "decoding/rows/warp.h"
-#include "decoding/rows/warped_row.h"
+#include "decoding/joint/layer_distribution.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/logits_processing.h"
+#include "sampling/processed_row.h"
+#include "sampling/rng.h"
 
 namespace coppice::test {
 
 // The tokens of positive mass, with the logarithms of their masses. Not normalised.
-inline decoding::Distribution SparseRow(const std::vector<double>& mass) {
-  decoding::Distribution row;
+inline sampling::Distribution SparseRow(const std::vector<double>& mass) {
+  sampling::Distribution row;
   for (int v = 0; v < mass.size(); ++v) {
     if (mass[v] <= 0) continue;
     row.tokens.push_back(v);
-    row.log_probs.push_back(Log(mass[v]));
+    row.log_probs.push_back(sampling::Log(mass[v]));
   }
   return row;
 }
 
 // A RowSource of random f32 logits. Every `hole`-th token is -inf; 0: none is.
-class LogitRows : public decoding::RowSource {
+class LogitRows : public sampling::RowSource {
  public:
   LogitRows(int vocab, uint64_t seed, int hole = 0) : seed_(seed), hole_(hole), logits_(vocab) {}
   absl::Span<const float> Logits(int row) override {
     for (int v = 0; v < logits_.size(); ++v) {
       const bool gone = hole_ > 0 && v % hole_ == hole_ - 1;
-      logits_[v] = gone ? -std::numeric_limits<float>::infinity()
-                        : static_cast<float>(Gumbel(seed_, Domain::kDirect, row, 0, v));
+      logits_[v] =
+          gone ? -std::numeric_limits<float>::infinity()
+               : static_cast<float>(sampling::Gumbel(seed_, sampling::Domain::kDirect, row, 0, v));
     }
     return logits_;
   }
@@ -50,34 +51,34 @@ struct RowForms {
   RowForms(int beams, int vocab, int support, uint64_t seed, int hole = 0) : proposals(beams) {
     LogitRows rows(vocab, seed, hole);
     const decoding::DecodingParams params;
-    std::vector<decoding::LawBeam> whole_beams, listed_beams;
+    std::vector<decoding::DistributionBeam> whole_beams, listed_beams;
     listed.reserve(beams);
     for (int b = 0; b < beams; ++b) {
-      whole.push_back(std::make_unique<decoding::WarpedRow>(params));
+      whole.push_back(std::make_unique<sampling::ProcessedRow>(params));
       whole.back()->Read(&rows, b, 0);
       listed.push_back(whole.back()->Materialise().row);
       const uint64_t hash = 1000 + b;
       whole_beams.push_back({hash, -1.0 * b, b + 1, nullptr, whole.back().get()});
       listed_beams.push_back({hash, -1.0 * b, b + 1, &listed.back(), nullptr});
-      decoding::WarpParams top;
+      sampling::SamplingParams top;
       top.top_k = support;
       top.temperature = 0.8;
-      proposals[b] = decoding::WarpRow(rows.Logits(b), top);
+      proposals[b] = sampling::ProcessRow(rows.Logits(b), top);
       decoding::WeightedRow proposal;
       proposal.hash = hash;
-      proposal.log_weight = beams == 1 ? 0 : Log(1.0 / beams);
+      proposal.log_weight = beams == 1 ? 0 : sampling::Log(1.0 / beams);
       proposal.sparse = &proposals[b];
       q.rows.push_back(proposal);
     }
-    p_whole = decoding::MakeLayerLaw(whole_beams);
-    p_listed = decoding::MakeLayerLaw(listed_beams);
+    p_whole = decoding::MakeLayerDistribution(whole_beams);
+    p_listed = decoding::MakeLayerDistribution(listed_beams);
   }
   RowForms(const RowForms&) = delete;
 
-  std::vector<std::unique_ptr<decoding::WarpedRow>> whole;
-  std::vector<decoding::Distribution> listed;
-  std::vector<decoding::Distribution> proposals;
-  decoding::LayerLaw p_whole, p_listed, q;
+  std::vector<std::unique_ptr<sampling::ProcessedRow>> whole;
+  std::vector<sampling::Distribution> listed;
+  std::vector<sampling::Distribution> proposals;
+  decoding::LayerDistribution p_whole, p_listed, q;
 };
 
 }  // namespace coppice::test

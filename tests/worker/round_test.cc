@@ -26,7 +26,7 @@ void Write(const std::string& dir, uint64_t seed, int layers) {
 
 struct Shape {
   std::string method;
-  decoding::DecodingKind kind;
+  sampling::DecodingKind kind;
   int width;
 };
 
@@ -89,24 +89,25 @@ TEST_P(RoundTest, DraftsChangeNoTokenAndNoScore) {
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, RoundTest,
-    ::testing::Values(Shape{"pf_gumbel", decoding::DecodingKind::kMultinomial, 1},
-                      Shape{"pf_gumbel", decoding::DecodingKind::kBeamSampling, 4},
-                      Shape{"certified", decoding::DecodingKind::kBeamSearch, 4},
-                      Shape{"certified", decoding::DecodingKind::kBeamSearch, 2},
-                      Shape{"hg_wor", decoding::DecodingKind::kBeamSamplingWithoutReplacement, 3}),
+    ::testing::Values(Shape{"gumbel_coupling", sampling::DecodingKind::kMultinomial, 1},
+                      Shape{"gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4},
+                      Shape{"speculative_beam_search", sampling::DecodingKind::kBeamSearch, 4},
+                      Shape{"speculative_beam_search", sampling::DecodingKind::kBeamSearch, 2},
+                      Shape{"gumbel_top_k", sampling::DecodingKind::kBeamSamplingWithoutReplacement,
+                            3}),
     [](const auto& info) {
-      return info.param.method + "_" + std::string(decoding::DecodingKindName(info.param.kind)) +
+      return info.param.method + "_" + std::string(sampling::DecodingKindName(info.param.kind)) +
              "_W" + std::to_string(info.param.width);
     });
 
-// DSBD keeps the law but not the text. So this test checks only that rounds go on, that drafts are
-// accepted and that nothing leaks.
+// DSBD keeps the distribution but not the text. So this test checks only that rounds go on, that
+// drafts are accepted and that nothing leaks.
 TEST(DsbdRoundTest, RunsOnRealModelsAndAcceptsAnEqualDraft) {
   test::TempDir target;
   Write(target.path(), 1, 2);
   test::CheckedReplica replica(target.path(), target.path());
   decoding::DecodingParams params;
-  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.kind = sampling::DecodingKind::kBeamSampling;
   params.method = decoding::FindMethod("dsbd");
   params.beam_width = params.num_hypotheses = 2;
   params.max_tokens = 40;

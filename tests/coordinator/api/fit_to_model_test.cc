@@ -132,14 +132,15 @@ TEST(FitToModel, RefusesDecisionsThatWouldHoldUpEveryOtherSequence) {
         absl::StrCat(R"("max_tokens": 8, "decoding": "beam_sampling", "beam_width": 8)", fields));
     return FitToModel(limits, ApiLimits(), &request);
   };
-  for (const char* wide : {R"(, "speculative": {"method": "dsbd"})", R"(, "warp_mode": "joint")",
-                           R"(, "warp_mode": "rowcut", "speculative": false)"}) {
+  for (const char* wide :
+       {R"(, "speculative": {"method": "dsbd"})", R"(, "sampling_scope": "joint")",
+        R"(, "sampling_scope": "rowcut", "speculative": false)"}) {
     const std::optional<ApiError> error = fit(wide);
     ASSERT_TRUE(error) << wide;
     EXPECT_EQ(error->code, "unsupported_combination");
     EXPECT_EQ(error->param, "beam_width");
     EXPECT_THAT(error->message, HasSubstr("at most 536870912"));
-    EXPECT_THAT(error->message, HasSubstr("pf_gumbel"));
+    EXPECT_THAT(error->message, HasSubstr("gumbel_coupling"));
   }
   EXPECT_FALSE(fit(""));
   EXPECT_FALSE(fit(R"(, "top_k": 50, "speculative": {"method": "dsbd"})"));
@@ -159,7 +160,7 @@ TEST(FitToModel, BeamsMayNeedAChainEach) {
 // 4 x 16. Without drafts, room for the target's own beams is reserved instead.
 TEST(FitToModel, TheForestThatIsReservedHasTheFormOfTheMethod) {
   for (const decoding::MethodRow& row : decoding::Methods()) {
-    if (row.serves != std::vector<decoding::DecodingKind>{decoding::DecodingKind::kMultinomial})
+    if (row.serves != std::vector<sampling::DecodingKind>{sampling::DecodingKind::kMultinomial})
       continue;
     decoding::DecodingParams params;
     params.method = &row;

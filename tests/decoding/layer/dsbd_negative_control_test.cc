@@ -4,13 +4,13 @@
 #include <functional>
 #include <vector>
 
-#include "decoding/law/residual.h"
+#include "decoding/joint/residual.h"
 #include "decoding/layer/dsbd_layer.h"
 #include "decoding/layer/dsbd_width.h"
 #include "gtest/gtest.h"
-#include "testing/beam_law.h"
-#include "testing/enumerate_choices.h"
-#include "testing/forwarded_choices.h"
+#include "lab/exact/beam_distribution.h"
+#include "lab/exact/enumerate_choices.h"
+#include "lab/exact/forwarded_choices.h"
 #include "tests/decoding/layer/dsbd_layer_fixture.h"
 #include "tests/testing/joint_layer.h"
 
@@ -21,33 +21,37 @@ using namespace test::joint_layer;  // NOLINT: the whole file is about its layer
 
 class ResidualFromTarget : public test::ForwardedChoices {
  public:
-  ResidualFromTarget(ChoiceSource* choices, const LayerLaw* p)
+  ResidualFromTarget(ChoiceSource* choices, const LayerDistribution* p)
       : test::ForwardedChoices(choices), p_(p) {}
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    return choices_->Choose(domain, slot, domain == Domain::kResidual ? *p_ : law);
+  Draw Choose(sampling::Domain domain, uint32_t slot,
+              const LayerDistribution& distribution) override {
+    return choices_->Choose(domain, slot,
+                            domain == sampling::Domain::kResidual ? *p_ : distribution);
   }
 
  private:
-  const LayerLaw* p_;
+  const LayerDistribution* p_;
 };
 
 class AllFromResidual : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    if (domain == Domain::kResidual) residual_ = law;
-    return choices_->Choose(domain, slot,
-                            domain == Domain::kDirect && !residual_.rows.empty() ? residual_ : law);
+  Draw Choose(sampling::Domain domain, uint32_t slot,
+              const LayerDistribution& distribution) override {
+    if (domain == sampling::Domain::kResidual) residual_ = distribution;
+    return choices_->Choose(
+        domain, slot,
+        domain == sampling::Domain::kDirect && !residual_.rows.empty() ? residual_ : distribution);
   }
 
  private:
-  LayerLaw residual_;
+  LayerDistribution residual_;
 };
 
 class DsbdNegativeControl : public DsbdLayer {
  protected:
   double Bias(int width, const Verify& verify) {
-    return test::TotalVariation(EnumeratedLaw(verify), IidLaw(layer_.p, width));
+    return test::TotalVariation(EnumeratedDistribution(verify), IidDistribution(layer_.p, width));
   }
 };
 
@@ -103,12 +107,13 @@ TEST_F(DsbdNegativeControl, PrintedVariantsAreAsFarOffAsWorkedOut) {
                 return verify(distinct, choices);
               }),
               0.1622, 1e-4);
-  EXPECT_NEAR(Bias(2,
-                   [&](ChoiceSource* choices) {
-                     return Entries(
-                         verify(choices->ChooseDistinct(Domain::kDraft, 0, layer_.q, 3), choices));
-                   }),
-              0.2395, 1e-4);
+  EXPECT_NEAR(
+      Bias(2,
+           [&](ChoiceSource* choices) {
+             return Entries(verify(
+                 choices->ChooseDistinct(sampling::Domain::kDraft, 0, layer_.q, 3), choices));
+           }),
+      0.2395, 1e-4);
 }
 
 // E4 on p = (5, 9, 5)/19, q = (12, 1, 3)/24 and removed parents with (5, 3)/24, m = 3, W = 2.
@@ -128,11 +133,11 @@ TEST_F(DsbdNegativeControl, LiteralLineTenIsAsFarOffAsWorkedOut) {
 // E1: for m = W = 1, the printed rule outputs q instead of p. The example of section 7.
 TEST_F(DsbdNegativeControl, PrintedRatioOutputsTheProposal) {
   Use({"worked example", {{1, 1, {2, 1, 1}}}, {{1, 1, {1, 1, 2}}}, {0}});
-  const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
+  const test::ExactDistribution distribution = EnumeratedDistribution([&](ChoiceSource* choices) {
     test::InvertedRatio wrong(choices);
     return Entries(Run(DrawDrafts(layer_, 1, choices), RemovedParents::kReject, 1, &wrong));
   });
-  EXPECT_LT(test::TotalVariation(law, IidLaw(arranged_, 1)), 1e-12);
+  EXPECT_LT(test::TotalVariation(distribution, IidDistribution(arranged_, 1)), 1e-12);
 }
 
 TEST_F(DsbdNegativeControl, InvertedRatioIsRejected) {  // E1
@@ -222,41 +227,42 @@ TEST_F(DsbdNegativeControl, DeduplicatedDraftsAreRejected) {  // E7
 TEST_F(DsbdNegativeControl,
        DraftsWithoutReplacementAreRejected) {  // E7: the iid rule needs iid drafts
   Use(EasyCase());
-  EXPECT_GT(Bias(2,
-                 [&](ChoiceSource* choices) {
-                   const std::vector<int> rows = RowsOfDraftBeams(layer_);
-                   std::vector<Entry> drafts;
-                   for (Entry entry : choices->ChooseDistinct(Domain::kDraft, 0, layer_.q, 3))
-                     drafts.push_back({rows[entry.beam], entry.token});
-                   return Entries(Run(drafts, RemovedParents::kReject, 2, choices));
-                 }),
-            0.05);
+  EXPECT_GT(
+      Bias(2,
+           [&](ChoiceSource* choices) {
+             const std::vector<int> rows = RowsOfDraftBeams(layer_);
+             std::vector<Entry> drafts;
+             for (Entry entry : choices->ChooseDistinct(sampling::Domain::kDraft, 0, layer_.q, 3))
+               drafts.push_back({rows[entry.beam], entry.token});
+             return Entries(Run(drafts, RemovedParents::kReject, 2, choices));
+           }),
+      0.05);
 }
 
 TEST_F(DsbdNegativeControl,
        WidthFromDistinctDraftsIsRejected) {  // E9: the width must not depend on the drafted values
   Use(EasyCase());
-  const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
+  const test::ExactDistribution distribution = EnumeratedDistribution([&](ChoiceSource* choices) {
     const std::vector<Entry> drafts = DrawDrafts(layer_, 2, choices);
     return Entries(Run(drafts, RemovedParents::kReject, drafts[0] == drafts[1] ? 1 : 2, choices));
   });
-  EXPECT_GT(WorstGivenWidth(law, layer_.p), 0.02);
+  EXPECT_GT(WorstGivenWidth(distribution, layer_.p), 0.02);
 }
 
 TEST_F(DsbdNegativeControl, WidthFromSurvivorsUnderRuleEIsRejected) {  // E9
   Use(HardCase());
-  const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
+  const test::ExactDistribution distribution = EnumeratedDistribution([&](ChoiceSource* choices) {
     const std::vector<Entry> drafts = DrawDrafts(layer_, 3, choices);
     const int survivors =
         std::count_if(drafts.begin(), drafts.end(), [&](Entry d) { return !IsRemoved(d); });
     return Entries(Run(drafts, RemovedParents::kReject, std::max(1, survivors), choices));
   });
-  EXPECT_GT(WorstGivenWidth(law, layer_.p), 0.02);
+  EXPECT_GT(WorstGivenWidth(distribution, layer_.p), 0.02);
 }
 
 TEST_F(DsbdNegativeControl, KeepingWhateverWasAcceptedIsRejected) {  // E9
   Use(EasyCase());
-  const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
+  const test::ExactDistribution distribution = EnumeratedDistribution([&](ChoiceSource* choices) {
     const LayerResult result =
         Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, 3, choices);
     std::vector<Entry> accepted;
@@ -265,7 +271,7 @@ TEST_F(DsbdNegativeControl, KeepingWhateverWasAcceptedIsRejected) {  // E9
     }
     return accepted;
   });
-  EXPECT_GT(WorstGivenWidth(law, layer_.p), 0.02);
+  EXPECT_GT(WorstGivenWidth(distribution, layer_.p), 0.02);
 }
 
 }  // namespace

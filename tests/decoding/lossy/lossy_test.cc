@@ -13,9 +13,9 @@
 #include "decoding/lossy/mjsd.h"
 #include "decoding/method.h"
 #include "decoding/seeded/search.h"
-#include "testing/beam_law.h"
-#include "testing/enumerate_choices.h"
-#include "testing/forwarded_choices.h"
+#include "lab/exact/beam_distribution.h"
+#include "lab/exact/enumerate_choices.h"
+#include "lab/exact/forwarded_choices.h"
 #include "tests/testing/decode_loop.h"
 
 namespace coppice::decoding {
@@ -34,11 +34,11 @@ DecodingParams Params(const std::string& method, int max_tokens) {
 }
 
 // Token v has probability rows[depth][v] after any path of that depth.
-class TableRows : public RowSource {
+class TableRows : public sampling::RowSource {
  public:
   explicit TableRows(std::vector<std::vector<double>> rows) : rows_(std::move(rows)) {
     for (auto& row : rows_) {
-      for (double& value : row) value = Log(value);
+      for (double& value : row) value = sampling::Log(value);
     }
   }
   absl::Span<const float> Logits(int) override { return {}; }
@@ -56,7 +56,7 @@ DraftForest ZeroPath(int length) {
     forest.token.push_back(0);
     forest.parent.push_back(i - 1);
     forest.layer_begin.push_back(i + 1);
-    forest.proposals.push_back({i - 1, 0, {{0, 1}, {Log(0.5), Log(0.5)}}});
+    forest.proposals.push_back({i - 1, 0, {{0, 1}, {sampling::Log(0.5), sampling::Log(0.5)}}});
   }
   return forest;
 }
@@ -101,17 +101,19 @@ TEST(MjsdTest, DrafterShipsTheBestPathAlone) {
   const DraftState state = MakeMjsdDecoder(params)->draft_state();
   auto drafter = MakeMjsdDrafter(params, state, 1);
   // Greedy decoding starts with 0. The best pair is 1, 0. An end after one token is too unlikely.
-  drafter->Grow({Distribution{{0, 1, 2}, {Log(0.5), Log(0.4), Log(0.1)}}});
+  drafter->Grow({sampling::Distribution{
+      {0, 1, 2}, {sampling::Log(0.5), sampling::Log(0.4), sampling::Log(0.1)}}});
   ASSERT_EQ(drafter->frontier().size(), 2u);
-  drafter->Grow(
-      {Distribution{{0, 1}, {Log(0.5), Log(0.5)}}, Distribution{{0, 1}, {Log(0.9), Log(0.1)}}});
+  drafter->Grow({sampling::Distribution{{0, 1}, {sampling::Log(0.5), sampling::Log(0.5)}},
+                 sampling::Distribution{{0, 1}, {sampling::Log(0.9), sampling::Log(0.1)}}});
   const DraftForest path = drafter->Shipped();
   EXPECT_THAT(path.token, ElementsAre(1, 0));
   EXPECT_TRUE(path.Validate(3).ok()) << path.Validate(3);
   EXPECT_TRUE(CheckMjsdForest(path).ok());
   // An end that is likelier than every continuation is drafted, and ends the path.
   auto ending = MakeMjsdDrafter(params, state, 1);
-  ending->Grow({Distribution{{0, 1, 2}, {Log(0.2), Log(0.1), Log(0.7)}}});
+  ending->Grow({sampling::Distribution{
+      {0, 1, 2}, {sampling::Log(0.2), sampling::Log(0.1), sampling::Log(0.7)}}});
   EXPECT_THAT(ending->Shipped().token, ElementsAre(2));
   EXPECT_TRUE(ending->Shipped().Validate(3).ok());
 }
@@ -130,27 +132,27 @@ TEST(BildTest, RollsBackToTheFirstUnlikelyToken) {
   EXPECT_EQ(BildKeeps({0.9, 0.9, 0.9}, 1), 3);
   EXPECT_EQ(BildKeeps({0.9, 0.3, 0.9}, 1), 1);  // -log 0.3 = 1.2
   EXPECT_EQ(BildKeeps({0.3, 0.9, 0.9}, 1), 0);
-  EXPECT_EQ(BildKeeps({0.5, 0.5, 0.5}, -Log(0.5)), 3);  // the comparison is strict
+  EXPECT_EQ(BildKeeps({0.5, 0.5, 0.5}, -sampling::Log(0.5)), 3);  // the comparison is strict
   EXPECT_EQ(BildKeeps({0.9, 0, 0.9}, 1e300), 1);
 }
 
 TEST(BildTest, DraftsWhileTheDraftIsSure) {
   DecodingParams params = Params("bild", 10);
-  params.warp.temperature = 0;
+  params.sampling.temperature = 0;
   params.fallback_threshold = 0.6;
   const DraftState state = MakeBildDecoder(params)->draft_state();
   auto drafter = MakeBildDrafter(params, state, 1);
-  drafter->Grow({Distribution{{0, 3}, {Log(0.4), Log(0.6)}}});
+  drafter->Grow({sampling::Distribution{{0, 3}, {sampling::Log(0.4), sampling::Log(0.6)}}});
   EXPECT_THAT(drafter->forest().token, ElementsAre(3));
-  drafter->Grow({Distribution{{0, 3}, {Log(0.45), Log(0.55)}}});
+  drafter->Grow({sampling::Distribution{{0, 3}, {sampling::Log(0.45), sampling::Log(0.55)}}});
   EXPECT_TRUE(drafter->frontier().empty());
   EXPECT_EQ(drafter->Shipped().size(), 1);
 }
 
-// The law of the first two tokens of a decode, with all choices enumerated.
-test::ExactLaw LawOfTwoTokens(const std::string& method, int depth) {
+// The distribution of the first two tokens of a decode, with all choices enumerated.
+test::ExactDistribution DistributionOfTwoTokens(const std::string& method, int depth) {
   const DecodingParams params = Params(method, 2);
-  test::ExactLaw law;
+  test::ExactDistribution distribution;
   test::EnumerateChoices([&](test::ScriptedChoices* script) {
     const auto choices = std::make_shared<test::ForwardedChoices>(script);
     auto decoder =
@@ -166,29 +168,31 @@ test::ExactLaw LawOfTwoTokens(const std::string& method, int depth) {
       decoder->Advance(forest, &rows);
     }
     const std::vector<Hypothesis> result = decoder->Result();
-    law[{result[0].tokens.begin(), result[0].tokens.end()}] += script->probability();
+    distribution[{result[0].tokens.begin(), result[0].tokens.end()}] += script->probability();
   });
-  return law;
+  return distribution;
 }
 
-test::ExactLaw Multinomial() {
-  test::ExactLaw law;
-  const std::vector<double> first = kLm.TargetLogProbs(kRootHash);
+test::ExactDistribution Multinomial() {
+  test::ExactDistribution distribution;
+  const std::vector<double> first = kLm.TargetLogProbs(sampling::kRootHash);
   for (int a = 0; a < kLm.vocab_size; ++a) {
-    const std::vector<double> second = kLm.TargetLogProbs(ExtendHash(kRootHash, a));
+    const std::vector<double> second =
+        kLm.TargetLogProbs(sampling::ExtendHash(sampling::kRootHash, a));
     for (int b = 0; b < kLm.vocab_size; ++b)
-      law[{uint64_t(a), uint64_t(b)}] = Exp(first[a] + second[b]);
+      distribution[{uint64_t(a), uint64_t(b)}] = sampling::Exp(first[a] + second[b]);
   }
-  return law;
+  return distribution;
 }
 
-// Without drafts, both are multinomial sampling. With drafts, their laws are different.
-TEST(LossyTest, TheLawIsTheTargetsOnlyWithoutDrafts) {
+// Without drafts, both are multinomial sampling. With drafts, their distributions are different.
+TEST(LossyTest, TheDistributionIsTheTargetsOnlyWithoutDrafts) {
   for (const std::string method : {"mjsd", "bild"}) {
-    EXPECT_LT(test::TotalVariation(LawOfTwoTokens(method, 0), Multinomial()), 1e-12) << method;
+    EXPECT_LT(test::TotalVariation(DistributionOfTwoTokens(method, 0), Multinomial()), 1e-12)
+        << method;
   }
-  EXPECT_GT(test::TotalVariation(LawOfTwoTokens("mjsd", 1), Multinomial()), 0.5);
-  EXPECT_GT(test::TotalVariation(LawOfTwoTokens("bild", 1), Multinomial()), 0.05);
+  EXPECT_GT(test::TotalVariation(DistributionOfTwoTokens("mjsd", 1), Multinomial()), 0.5);
+  EXPECT_GT(test::TotalVariation(DistributionOfTwoTokens("bild", 1), Multinomial()), 0.05);
 }
 
 // Whole decodes by every method: end of sequence, max_tokens, forests that do not fit, the stable
@@ -200,9 +204,10 @@ TEST(LossyTest, DecodesEndAsTheyMust) {
       params.seed = seed;
       params.stop_ids = {2, 4};
       params.fallback_threshold = 0.2;
-      params.warp.temperature = seed % 3 == 0 ? 0 : 1;
-      params.warp.top_k = seed % 4 == 1 ? 3 : 0;
-      params.warp.mode = seed % 5 == 2 ? WarpMode::kRowRaw : WarpMode::kRow;
+      params.sampling.temperature = seed % 3 == 0 ? 0 : 1;
+      params.sampling.top_k = seed % 4 == 1 ? 3 : 0;
+      params.sampling.mode =
+          seed % 5 == 2 ? sampling::SamplingScope::kRowRaw : sampling::SamplingScope::kRow;
       test::HashLm lm = kLm;
       lm.salt += seed;
       const test::DraftQuality qualities[] = {
@@ -226,7 +231,7 @@ TEST(LossyTest, DecodesEndAsTheyMust) {
 
 TEST(LossyTest, GreedyModeWithoutDraftsIsTheArgmaxChain) {
   DecodingParams greedy = Params("auto", 12);
-  greedy.warp.temperature = 0;
+  greedy.sampling.temperature = 0;
   const test::DecodeRun want =
       test::RunDecode(*MakeBeamDecoder(greedy), greedy, kLm, test::DraftQuality::kNone, 1, 0);
   for (const std::string method : {"mjsd", "bild", "mjgd"}) {
@@ -246,7 +251,7 @@ std::pair<double, std::vector<TokenId>> Likeliest(const test::HashLm& lm, uint64
   std::pair<double, std::vector<TokenId>> best{-1e300, {}};
   const std::vector<double> row = lm.TargetLogProbs(hash);
   for (int v = 0; v < lm.vocab_size; ++v) {
-    auto [likelihood, path] = Likeliest(lm, ExtendHash(hash, v), steps - 1);
+    auto [likelihood, path] = Likeliest(lm, sampling::ExtendHash(hash, v), steps - 1);
     if (row[v] + likelihood <= best.first) continue;
     path.insert(path.begin(), v);
     best = {row[v] + likelihood, path};
@@ -261,12 +266,12 @@ TEST(MjgdTest, WideSearchFindsTheLikeliestWindow) {
     DecodingParams params = Params("mjgd", 9);
     params.draft_beams = 36;
     std::vector<TokenId> want;
-    uint64_t hash = kRootHash;
+    uint64_t hash = sampling::kRootHash;
     // The first two windows close at their length, the last at max_tokens.
     for (int window = 0; window < 3; ++window) {
       for (TokenId token : Likeliest(lm, hash, 3).second) {
         want.push_back(token);
-        hash = ExtendHash(hash, token);
+        hash = sampling::ExtendHash(hash, token);
       }
     }
     const test::DecodeRun run =

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/steps/graph_cache.h"
 #include "tests/kernels/cuda/small_decoder.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -57,7 +57,7 @@ TEST_P(BackendGraphTest, TheBitsOfSingleLaunchesAndTheRowsOfTheCpu) {
   EXPECT_GT(needs, 200);
 }
 
-TEST_P(BackendGraphTest, ShortlistsAndFetchesOfTheSameBits) {
+TEST_P(BackendGraphTest, CandidateListsAndFetchesOfTheSameBits) {
   SmallDecoder graphs = Cuda(true, /*always_list=*/true);
   SmallDecoder single = Cuda(false, /*always_list=*/true);
   RandomSteps steps(8);

@@ -1,16 +1,16 @@
 // A whole model on the CUDA backend and on the CPU backend: the same decisions from the same
-// prompts, rows alike. The host never touches device memory while it runs: the simulated device ends
-// a process that does.
+// prompts, rows alike. The host never touches device memory while it runs: the simulated device
+// ends a process that does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <fstream>
 
-#include "decoding/rows/logit_check.h"
-#include "kernels/cuda/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #include "model/model_runner.h"
 #include "nlohmann/json.hpp"
+#include "sampling/logit_check.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
@@ -130,7 +130,8 @@ TEST_F(RunnerTest, AnF16FolderRunsInF16) {
     EXPECT_LT(kernels::RelativeDistance(got.rows[i], want.rows[i]), 3e-3) << i;
 }
 
-// A value that f16 does not hold ends in a logit that is no number, never in one that looks like one.
+// A value that f16 does not hold ends in a logit that is no number, never in one that looks like
+// one.
 TEST_F(RunnerTest, OverflowInF16ReachesTheLogits) {
   for (const char* const name :
        {"model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight",
@@ -142,12 +143,12 @@ TEST_F(RunnerTest, OverflowInF16ReachesTheLogits) {
     test::WriteTinyLlama(tiny, dir.path());
     const auto cuda = Load("cuda", "auto", /*always_list=*/false, dir.path());
     for (const std::vector<float>& row : Decode(cuda.get(), {1, 40, 9}, 1).rows)
-      EXPECT_GE(decoding::FirstBadLogit(row), 0) << name;
+      EXPECT_GE(sampling::FirstBadLogit(row), 0) << name;
   }
 }
 
-// A shortlist that does not cover enough is fetched whole, as over the wire.
-TEST_F(RunnerTest, ShortlistsComeOfTheSameRows) {
+// A candidate list that does not cover enough is fetched whole, as over the wire.
+TEST_F(RunnerTest, CandidateListsComeOfTheSameRows) {
   const auto whole = Load("cuda", "f32"), listing = Load("cuda", "f32", /*always_list=*/true);
   for (const double cover : {0.0, 0.9999999}) {
     RowNeed need;

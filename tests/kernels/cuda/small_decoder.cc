@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "model/plan_check.h"
-#include "model/step_builder.h"
+#include "model/kv/step_builder.h"
+#include "plan/plan_check.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -21,7 +21,7 @@ constexpr size_t kMostRequests = 6;
 
 SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, int max_rows)
     : backend_(std::move(backend)), dtype_(dtype) {
-  model::DecoderParts parts;
+  model::TransformerParts parts;
   model::ModelConfig& config = parts.config;
   config.vocab_size = kVocab;
   config.hidden_size = kHidden;
@@ -48,8 +48,8 @@ SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, in
     w.down = Matrix(kHidden, kIntermediate);
   }
   pool_ = this->backend()->MakeKvPool(parts.kv_shape(kBlocks)).value();
-  decoder_ =
-      model::Decoder::Create(std::move(parts), this->backend(), pool_.get(), /*ranks=*/1).value();
+  decoder_ = model::Transformer::Create(std::move(parts), this->backend(), pool_.get(), /*ranks=*/1)
+                 .value();
 }
 
 std::unique_ptr<Weight> SmallDecoder::Matrix(int64_t rows, int64_t columns, bool bias) {
@@ -156,9 +156,9 @@ StepPlan RandomSteps::Next(RowNeed::Form form) {
   StepPlan plan = step.Take();
   plan.commits = std::exchange(commits_, {});
   plan.step = ++step_;
-  const absl::Status checked = model::CheckPlan(
-      plan, {SmallDecoder::kMaxRows, SmallDecoder::kVocab, SmallDecoder::kMaxPositions,
-             SmallDecoder::kBlocks, /*needs_before=*/0});
+  const absl::Status checked =
+      CheckPlan(plan, {SmallDecoder::kMaxRows, SmallDecoder::kVocab, SmallDecoder::kMaxPositions,
+                       SmallDecoder::kBlocks, /*needs_before=*/0});
   COPPICE_CHECK_MSG(checked.ok(), checked.message());
   for (Request& request : requests_) {
     if (request.nodes.size() > 20 || Pick(2) == 0) Commit(&request);
