@@ -16,35 +16,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/host_threads.h"
-#include "base/listed_row.h"
-#include "base/step_plan.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "decoding/path_tree.h"
+#include "plan/step_plan.h"
+#include "sampling/row_source.h"
 
 namespace coppice::decoding {
-
-// Raw target logits of the rows of one round, f32 [vocab], numbered as in DraftForest. A decoder
-// asks for a row when it needs it, and at most once. The span is valid until the next call; with
-// lent threads, until the end of the round.
-class RowSource {
- public:
-  virtual ~RowSource() = default;
-  // Threads on which rows may be read in parallel. A source that lends threads accepts calls from
-  // all of them.
-  virtual HostThreads* threads() { return HostThreads::Serial(); }
-  virtual absl::Span<const float> Logits(int row) = 0;
-  // Rows in f64 (golden files, test models): unwarped logits or log-probabilities [vocab]. Called
-  // first; an empty span means "use Logits".
-  virtual absl::Span<const double> LogProbs(int /*row*/) { return {}; }
-  // The row as the shortlist that the decoder said it needs (row_need); nullptr means "use Logits".
-  // Lives as long as the source.
-  virtual const ListedRow* Listed(int /*row*/) { return nullptr; }
-  // The reader of a whole row has formed the log-sum-exp of its unwarped logits, nats. Who scores
-  // tokens need not form it again.
-  virtual void TellLogSum(int /*row*/, double /*log_sum*/) {}
-};
 
 // One output of a layer: a beam, or a slot of beam sampling.
 struct LayerOutput {
@@ -70,13 +48,13 @@ class BeamDecoder {
   virtual absl::Span<const PathId> roots() const = 0;
   virtual DraftState draft_state() const = 0;
   // What it needs of every target row. The caller fills in the fields that differ from row to row
-  // (decoding/rows/row_need.h). Whole rows are always enough.
+  // (decoding/row_need.h). Whole rows are always enough.
   virtual RowNeed row_need() const { return {}; }
   // Deepest useful draft now: max_tokens - 1 - layers committed, at least 0.
   virtual int max_useful_depth() const = 0;
   // Decides as many layers as the rows allow, at least one. `forest` has roots().size() roots in
   // the order of roots().
-  virtual Verdict Advance(const DraftForest& forest, RowSource* rows) = 0;
+  virtual Verdict Advance(const DraftForest& forest, sampling::RowSource* rows) = 0;
 
   virtual bool finished() const = 0;
   virtual int layers_committed() const = 0;

@@ -13,8 +13,8 @@ namespace {
 // runs a race, and the beam of an output runs its race again. Both may happen a second time, to
 // fill the places of ends.
 int64_t Passes(const MethodRow& row, const DecodingParams& params) {
-  const bool one_slot =
-      row.name == "gumbel_slots" && params.kind == DecodingKind::kBeamSamplingWithoutReplacement;
+  const bool one_slot = row.name == "gumbel_slots" &&
+                        params.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement;
   return one_slot ? 4 : MostBeams(params);
 }
 
@@ -22,10 +22,10 @@ int64_t Passes(const MethodRow& row, const DecodingParams& params) {
 // not counted, because they depend on the rows.
 int64_t Entries(const DecodingParams& params, int vocab_size) {
   const int64_t beams = MostBeams(params);
-  const WarpParams& warp = params.warp;
+  const sampling::WarpParams& warp = params.warp;
   if (warp.top_k <= 0) return beams * vocab_size;
   const int64_t whole = beams * vocab_size;
-  return std::min(whole, warp.mode == WarpMode::kJoint ? warp.top_k : beams * warp.top_k);
+  return std::min(whole, warp.mode == sampling::WarpMode::kJoint ? warp.top_k : beams * warp.top_k);
 }
 
 }  // namespace
@@ -40,12 +40,12 @@ int64_t LayerNoise(const DecodingParams& params, int vocab_size) {
 absl::Status CheckDecisionCost(const DecodingParams& params, int vocab_size) {
   const int64_t noise = LayerNoise(params, vocab_size);
   if (noise <= kMaxLayerNoise) return absl::OkStatus();
-  const bool replaces = params.kind == DecodingKind::kBeamSampling;
+  const bool replaces = params.kind == sampling::DecodingKind::kBeamSampling;
   return absl::InvalidArgumentError(absl::StrCat(
       "beam_width: ", MostBeams(params), " beams over a vocabulary of ", vocab_size, " take ",
       noise, " values of noise a layer with method ", (*ResolveMethod(params))->name, ", at most ",
       kMaxLayerNoise, " are served; a smaller beam_width, top_k, or ",
-      IsJoint(params.warp.mode) ? "warp_mode row with " : "", "method ",
+      sampling::IsJoint(params.warp.mode) ? "warp_mode row with " : "", "method ",
       replaces ? "pf_gumbel" : "hg_wor", " takes fewer"));
 }
 

@@ -18,23 +18,24 @@ absl::Status Bad(absl::string_view field, absl::string_view what) {
 }
 
 absl::Status CheckWarp(const DecodingParams& params) {
-  const WarpParams& warp = params.warp;
+  const sampling::WarpParams& warp = params.warp;
   for (const auto& [token, bias] : warp.logit_bias) {
     if (std::isnan(bias) || bias == std::numeric_limits<double>::infinity()) {
       return Bad("logit_bias", absl::StrCat("bias of token ", token, " must be finite or -inf"));
     }
   }
   if (const ParameterRow* penalty = UnservedPenalty(params)) {
-    return Bad(penalty->name,
-               absl::StrCat("cannot be combined with warp_mode ", WarpModeName(warp.mode)));
+    return Bad(penalty->name, absl::StrCat("cannot be combined with warp_mode ",
+                                           sampling::WarpModeName(warp.mode)));
   }
-  const bool sampling = params.kind == DecodingKind::kBeamSampling ||
-                        params.kind == DecodingKind::kBeamSamplingWithoutReplacement;
+  const bool sampling = params.kind == sampling::DecodingKind::kBeamSampling ||
+                        params.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement;
   if (sampling && warp.temperature == 0) {
-    return Bad("temperature", absl::StrCat("0 makes every beam of ", DecodingKindName(params.kind),
-                                           " the same; want > 0, or decoding beam_search"));
+    return Bad("temperature",
+               absl::StrCat("0 makes every beam of ", sampling::DecodingKindName(params.kind),
+                            " the same; want > 0, or decoding beam_search"));
   }
-  if (params.kind != DecodingKind::kBeamSearch) return absl::OkStatus();
+  if (params.kind != sampling::DecodingKind::kBeamSearch) return absl::OkStatus();
   for (const ParameterRow& row : Parameters()) {
     if (row.read_by == ReadBy::kSampling && row.scalar() && !IsNeutral(row, params)) {
       return Bad(row.name, "beam_search takes no warp");
@@ -76,16 +77,16 @@ absl::Status CheckFormat(const DecodingParams& params) {
 
 absl::Status CheckParams(const DecodingParams& params) {
   COPPICE_RETURN_IF_ERROR(CheckParameters(params));
-  if (params.kind == DecodingKind::kMultinomial && params.beam_width != 1) {
+  if (params.kind == sampling::DecodingKind::kMultinomial && params.beam_width != 1) {
     return Bad("beam_width",
                absl::StrCat("multinomial decoding has width 1, got ", params.beam_width));
   }
   if (params.num_hypotheses > params.beam_width) {
     return Bad("n", absl::StrCat("must be between 1 and beam_width, got ", params.num_hypotheses));
   }
-  if (params.set_semantics && params.kind != DecodingKind::kBeamSampling) {
-    return Bad("beam_duplicates",
-               absl::StrCat("'once' is for beam_sampling, not ", DecodingKindName(params.kind)));
+  if (params.set_semantics && params.kind != sampling::DecodingKind::kBeamSampling) {
+    return Bad("beam_duplicates", absl::StrCat("'once' is for beam_sampling, not ",
+                                               sampling::DecodingKindName(params.kind)));
   }
   if (!params.stop_strings.empty() && params.stop_text == nullptr)
     return Bad("stop_strings", "there is nothing that finds them");
@@ -95,7 +96,7 @@ absl::Status CheckParams(const DecodingParams& params) {
 
 // Beam search ranks raw log-probabilities. Temperature 0 does not change that.
 DecodingParams Neutralised(DecodingParams params) {
-  if (params.kind == DecodingKind::kBeamSearch) params.warp.temperature = 1;
+  if (params.kind == sampling::DecodingKind::kBeamSearch) params.warp.temperature = 1;
   return params;
 }
 
@@ -141,7 +142,7 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
                absl::StrCat(roots, " root hashes, ", state.root_score.size(), " scores, ",
                             state.root_multiplicity.size(), " multiplicities"));
   }
-  const bool one_path = params.kind == DecodingKind::kMultinomial;
+  const bool one_path = params.kind == sampling::DecodingKind::kMultinomial;
   const size_t beams = one_path ? 1 : static_cast<size_t>(MostBeams(params));
   if (roots > beams || state.slot_root.size() > beams) {
     return Bad("draft state", absl::StrCat(roots, " roots and ", state.slot_root.size(),

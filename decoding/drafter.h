@@ -14,11 +14,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/listed_row.h"
-#include "decoding/distribution.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "decoding/row_path.h"
+#include "plan/listed_row.h"
+#include "sampling/distribution.h"
 
 namespace coppice::decoding {
 
@@ -29,7 +29,7 @@ class Drafter {
   // later node indices.
   virtual absl::Span<const int32_t> frontier() const = 0;
   // rows[i] is the draft distribution after frontier()[i]. Appends the next layer to forest().
-  virtual void Grow(absl::Span<const Distribution> rows) = 0;
+  virtual void Grow(absl::Span<const sampling::Distribution> rows) = 0;
   virtual const DraftForest& forest() const = 0;
   // What the verifier receives after the last Grow: the forest, or a part of it.
   virtual DraftForest Shipped() const { return forest(); }
@@ -42,10 +42,11 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
 // penalties, stop ids banned before min_tokens), cut to the `params.draft_support` most likely tokens and
 // renormalised. JOINT and ROWCUT: only bias and bans; the drafter warps all rows of a level
 // together (JointLaw).
-Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params,
-                      const RowPath& path);  // logits [vocab]
-Distribution DraftRow(const ListedRow& row, const DecodingParams& params, const RowPath& path);
+sampling::Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params,
+                                const sampling::RowPath& path);  // logits [vocab]
+sampling::Distribution DraftRow(const ListedRow& row, const DecodingParams& params,
+                                const sampling::RowPath& path);
 // The warp of DraftRow, if `warp` is that of a target row.
-WarpParams DraftWarp(WarpParams warp, const DecodingParams& params);
+sampling::WarpParams DraftWarp(sampling::WarpParams warp, const DecodingParams& params);
 
 }  // namespace coppice::decoding

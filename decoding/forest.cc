@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "base/deterministic_math.h"
 #include "base/status.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -45,7 +45,7 @@ absl::Status CheckSiblings(const DraftForest& forest) {
 
 absl::Status CheckProposal(const DraftForest& forest, int index, int vocab_size) {
   const Proposal& proposal = forest.proposals[index];
-  const Distribution& row = proposal.row;
+  const sampling::Distribution& row = proposal.row;
   const auto bad = [&](absl::string_view what) {
     return Bad("proposals", index, absl::StrCat("node ", proposal.node, ": ", what));
   };
@@ -67,7 +67,7 @@ absl::Status CheckProposal(const DraftForest& forest, int index, int vocab_size)
     if (!(row.log_probs[i] <= 0) || !std::isfinite(row.log_probs[i])) {
       return bad("log_probs must be finite and <= 0");
     }
-    sum += Exp(row.log_probs[i]);
+    sum += sampling::Exp(row.log_probs[i]);
   }
   return std::abs(sum - 1) <= 1e-9 ? absl::OkStatus()
                                    : bad(absl::StrCat("probabilities sum to ", sum));

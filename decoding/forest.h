@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "base/decoding_stats.h"
 #include "base/types.h"
-#include "decoding/distribution.h"
+#include "sampling/distribution.h"
 
 namespace coppice::decoding {
 
@@ -19,7 +19,7 @@ struct Proposal {
   int32_t node = 0;       // node index, or -1 - root
   double log_weight = 0;  // log of this node's share of the layer's joint proposal mass (its beam
                           // weight, normalised)
-  Distribution row;       // q(.|node), truncated and renormalised, as it was sampled from
+  sampling::Distribution row;  // q(.|node), truncated and renormalised, as it was sampled from
 };
 
 // Nodes level by level. Row numbering everywhere: the roots' rows come first (row r = root r), then

@@ -12,7 +12,7 @@ std::optional<ForestPlan::Forest> DeviceForest(const DecodingParams& params,
   if (!state.known_roots.empty()) return std::nullopt;  // their children are told, not ranked
   if (params.warp.penalises()) return std::nullopt;     // each row has biases of its own
   if (params.format != nullptr) return std::nullopt;    // and tokens of its own
-  const WarpParams warp = DraftWarp(params.warp, params);
+  const sampling::WarpParams warp = DraftWarp(params.warp, params);
   if (warp.top_k <= 0 || (warp.top_p > 0 && warp.top_p < 1) || warp.min_p > 0) return std::nullopt;
   ForestPlan::Forest forest;
   forest.rule.kind = (*method)->level_rule(params);

@@ -1,12 +1,12 @@
-// Drafts whose levels a device may choose (base/forest_plan.h): which those are, and the rule that
+// Drafts whose levels a device may choose (plan/forest_plan.h): which those are, and the rule that
 // gives the same forest as the drafter, up to ties. Called by the draft node. Pure functions.
 #pragma once
 
 #include <optional>
 
-#include "base/forest_plan.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
+#include "plan/forest_plan.h"
 
 namespace coppice::decoding {
 

@@ -26,10 +26,11 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr DecodingKind kMultinomial = DecodingKind::kMultinomial;
-constexpr DecodingKind kBeamSampling = DecodingKind::kBeamSampling;
-constexpr DecodingKind kWithoutReplacement = DecodingKind::kBeamSamplingWithoutReplacement;
-constexpr DecodingKind kBeamSearch = DecodingKind::kBeamSearch;
+constexpr sampling::DecodingKind kMultinomial = sampling::DecodingKind::kMultinomial;
+constexpr sampling::DecodingKind kBeamSampling = sampling::DecodingKind::kBeamSampling;
+constexpr sampling::DecodingKind kWithoutReplacement =
+    sampling::DecodingKind::kBeamSamplingWithoutReplacement;
+constexpr sampling::DecodingKind kBeamSearch = sampling::DecodingKind::kBeamSearch;
 
 bool IsGreedy(const DecodingParams& params) {
   return params.kind == kMultinomial && params.warp.temperature == 0;
@@ -263,7 +264,7 @@ std::vector<MethodRow> MakeTable() {
   };
 }
 
-bool Serves(const MethodRow& row, DecodingKind kind) {
+bool Serves(const MethodRow& row, sampling::DecodingKind kind) {
   return std::find(row.serves.begin(), row.serves.end(), kind) != row.serves.end();
 }
 
@@ -287,14 +288,14 @@ const MethodRow* FindMethod(absl::string_view name) {
 
 absl::StatusOr<const MethodRow*> FirstMethod(const DecodingParams& params) {
   for (const MethodRow& row : Methods()) {
-    if (Serves(row, params.kind) && (row.joint_warps || !IsJoint(params.warp.mode)) &&
+    if (Serves(row, params.kind) && (row.joint_warps || !sampling::IsJoint(params.warp.mode)) &&
         (row.reads("beam_duplicates") || !params.set_semantics)) {
       return &row;
     }
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("warp_mode: no method serves '", WarpModeName(params.warp.mode),
-                   "' with decoding '", DecodingKindName(params.kind), "'",
+      absl::StrCat("warp_mode: no method serves '", sampling::WarpModeName(params.warp.mode),
+                   "' with decoding '", sampling::DecodingKindName(params.kind), "'",
                    params.set_semantics ? " and beam_duplicates 'once'" : ""));
 }
 
@@ -304,10 +305,10 @@ absl::Status CheckServes(const MethodRow& row, const DecodingParams& params) {
         absl::StrCat("speculative.method: '", row.name, "' ", why...));
   };
   if (!Serves(row, params.kind)) {
-    return refuse("does not serve decoding '", DecodingKindName(params.kind), "'");
+    return refuse("does not serve decoding '", sampling::DecodingKindName(params.kind), "'");
   }
-  if (IsJoint(params.warp.mode) && !row.joint_warps) {
-    return refuse("does not serve warp_mode '", WarpModeName(params.warp.mode), "'");
+  if (sampling::IsJoint(params.warp.mode) && !row.joint_warps) {
+    return refuse("does not serve warp_mode '", sampling::WarpModeName(params.warp.mode), "'");
   }
   if (params.set_semantics && !row.reads("beam_duplicates")) {
     return refuse("does not serve beam_duplicates 'once'");

@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/forest_plan.h"
 #include "decoding/params.h"
 #include "decoding/tree/child_law.h"
 #include "decoding/tree/node_rule.h"
+#include "plan/forest_plan.h"
 
 namespace coppice::decoding {
 
@@ -34,7 +34,7 @@ enum class DraftForm {
 
 struct MethodRow {
   absl::string_view name;  // "pf_gumbel"
-  std::vector<DecodingKind> serves;
+  std::vector<sampling::DecodingKind> serves;
   absl::string_view law;        // "multinomial sampling (3.1)"; or "lossy: ..."
   absl::string_view law_given;  // condition of the law: "" or "fixed width"
   bool lossless;                // the law is the decoding's, under that condition

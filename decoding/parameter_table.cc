@@ -136,28 +136,28 @@ std::vector<ParameterRow> LengthRows() {
 std::vector<ParameterRow> WarpRows() {
   std::vector<ParameterRow> rows = {
       {.name = "temperature",
-       .member = Member<&DecodingParams::warp, &WarpParams::temperature>(),
-       .range = {.low = kLeastTemperature, .or_zero = true},
-       .served = {{.low = kLeastTemperature, .high = 2, .or_zero = true}},
+       .member = Member<&DecodingParams::warp, &sampling::WarpParams::temperature>(),
+       .range = {.low = sampling::kLeastTemperature, .or_zero = true},
+       .served = {{.low = sampling::kLeastTemperature, .high = 2, .or_zero = true}},
        .read_by = ReadBy::kSampling,
        .text = "Divides the logits. 0 is greedy and needs `multinomial` or `beam_search`; "
                "`do_sample: false` means the same."},
       {.name = "top_k",
-       .member = Member<&DecodingParams::warp, &WarpParams::top_k>(),
+       .member = Member<&DecodingParams::warp, &sampling::WarpParams::top_k>(),
        .range = {0, kMostInt},
        .served = {{-1, kMostInt}},
        .limit = ParameterLimit::kVocabulary,
        .read_by = ReadBy::kSampling,
        .text = "Keeps the k most likely tokens of a row. 0 and -1 keep all."},
       {.name = "top_p",
-       .member = Member<&DecodingParams::warp, &WarpParams::top_p>(),
+       .member = Member<&DecodingParams::warp, &sampling::WarpParams::top_p>(),
        .range = {0, 1},
        .served = {{.low = 0, .high = 1, .open_low = true}},
        .read_by = ReadBy::kSampling,
        .text = "Keeps the most likely tokens until their probabilities sum to more than p. The "
                "token that exceeds p is kept. 1 keeps all."},
       {.name = "min_p",
-       .member = Member<&DecodingParams::warp, &WarpParams::min_p>(),
+       .member = Member<&DecodingParams::warp, &sampling::WarpParams::min_p>(),
        .range = {0, 1},
        .read_by = ReadBy::kSampling,
        .text = "Keeps the tokens whose probability is at least this share of the largest one. 0 "
@@ -173,23 +173,23 @@ std::vector<ParameterRow> WarpRows() {
        .text = "Where the warp acts on beams: on every row, or on the scores of a whole layer "
                "(docs/algorithms.md 1)."},
       {.name = "frequency_penalty",
-       .member = Member<&DecodingParams::warp, &WarpParams::frequency_penalty>(),
+       .member = Member<&DecodingParams::warp, &sampling::WarpParams::frequency_penalty>(),
        .range = {-kMostPenalty, kMostPenalty},
        .served = {{-2, 2}},
        .read_by = ReadBy::kRows,
        .text = "Taken from the logit of a token, in nats, for each time that the hypothesis has "
                "generated it. Tokens of the prompt do not count."},
       {.name = "presence_penalty",
-       .member = Member<&DecodingParams::warp, &WarpParams::presence_penalty>(),
+       .member = Member<&DecodingParams::warp, &sampling::WarpParams::presence_penalty>(),
        .range = {-kMostPenalty, kMostPenalty},
        .served = {{-2, 2}},
        .read_by = ReadBy::kRows,
        .text = "Taken once from the logit of every token that the hypothesis has generated, in "
                "nats. Tokens of the prompt do not count."},
       {.name = "repetition_penalty",
-       .member = Member<&DecodingParams::warp, &WarpParams::repetition_penalty>(),
-       .range = {kLeastRepetitionPenalty, kMostPenalty},
-       .served = {{kLeastRepetitionPenalty, 2}},
+       .member = Member<&DecodingParams::warp, &sampling::WarpParams::repetition_penalty>(),
+       .range = {sampling::kLeastRepetitionPenalty, kMostPenalty},
+       .served = {{sampling::kLeastRepetitionPenalty, 2}},
        .read_by = ReadBy::kRows,
        .text = "Divides the logit of every token of the prompt and of the hypothesis if it is "
                "above 0, else multiplies it. Applied after `logit_bias` and before the other "

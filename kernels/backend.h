@@ -17,12 +17,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/forest_plan.h"
-#include "base/listed_row.h"
-#include "base/step_plan.h"
 #include "base/thread_team.h"
 #include "base/types.h"
 #include "comm/communicator.h"
+#include "plan/forest_plan.h"
+#include "plan/listed_row.h"
+#include "plan/step_plan.h"
 
 namespace coppice::kernels {
 
@@ -215,7 +215,7 @@ class Backend {
   // What Prepare has measured, by rows, ascending; empty when it measured nothing.
   virtual std::vector<RowCost> RowCosts() const { return {}; }
 
-  // Starts a step. The plan must have passed CheckPlan (model/plan_check.h). The plan, the pass and
+  // Starts a step. The plan must have passed CheckPlan (plan/plan_check.h). The plan, the pass and
   // what the pass refers to must live until Wait. A plan with `fetch` runs no pass: it makes the
   // named rows of the previous step whole. An error means that this rank cannot start the step.
   virtual absl::Status Submit(const StepPlan& plan, Pass* pass) = 0;

@@ -44,14 +44,14 @@ void HostStepRows::Clear() {
 void HostStepRows::LogitParts::WriteRecord(int need, float* record) const {
   const RowNeed& of = plan->needs[need];
   const absl::Span<const float> row(Row(need), shard.size());
-  kernels::WriteRecord(of, {row, shard, vocab, BiasOf(*plan, of)}, record);
+  sampling::WriteRecord(of, {row, shard, vocab, BiasOf(*plan, of)}, record);
 }
 
 absl::Status HostStepRows::Select(const StepPlan& plan, const float* logits, int64_t first_token,
                                   int64_t vocab) {
   of_logits_.plan = &plan;
   of_logits_.logits = logits;
-  of_logits_.shard = VocabularyShard(vocab, communicator_->rank(), communicator_->size());
+  of_logits_.shard = sampling::VocabularyShard(vocab, communicator_->rank(), communicator_->size());
   of_logits_.vocab = vocab;
   return Select(plan, &of_logits_, first_token, vocab);
 }
@@ -63,7 +63,7 @@ absl::Status HostStepRows::Select(const StepPlan& plan, const RowParts* parts, i
   parts_ = parts;
   vocab_ = vocab;
   const int needs = static_cast<int>(plan.needs.size());
-  shard_ = VocabularyShard(vocab, communicator_->rank(), communicator_->size());
+  shard_ = sampling::VocabularyShard(vocab, communicator_->rank(), communicator_->size());
   COPPICE_CHECK(first_token == shard_.begin);
   if (communicator_->size() == 1 && !always_list_) {
     came_whole_.assign(needs, true);
@@ -72,12 +72,12 @@ absl::Status HostStepRows::Select(const StepPlan& plan, const RowParts* parts, i
   }
   whole_.assign(needs, nullptr);
   listed_.resize(needs);
-  const int64_t padded = LargestShard(vocab, communicator_->size());
+  const int64_t padded = sampling::LargestShard(vocab, communicator_->size());
   Piece piece;
   for (int i = 0; i < needs; ++i) {
     const RowNeed& need = plan.needs[i];
-    came_whole_.push_back(IsWhole(need, vocab));
-    piece.Add(i, came_whole_[i], came_whole_[i] ? padded : RecordWords(need));
+    came_whole_.push_back(sampling::IsWhole(need, vocab));
+    piece.Add(i, came_whole_[i], came_whole_[i] ? padded : sampling::RecordWords(need));
   }
   return Exchange(&plan, &piece);
 }
@@ -92,7 +92,7 @@ absl::Status HostStepRows::CheckFetch(absl::Span<const int32_t> needs) const {
 }
 
 absl::Status HostStepRows::Fetch(absl::Span<const int32_t> needs) {
-  const int64_t padded = LargestShard(vocab_, communicator_->size());
+  const int64_t padded = sampling::LargestShard(vocab_, communicator_->size());
   Piece piece;
   for (const int32_t need : needs) {
     if (came_whole_[need]) continue;
@@ -152,11 +152,12 @@ void HostStepRows::JoinPart(const StepPlan* plan, const Part& part, size_t piece
   for (int r = 0; r < ranks; ++r) of_rank[r] = all_.data.get() + r * piece_words + part.offset;
   if (!part.whole) {
     const RowNeed& need = plan->needs[part.need];
-    listed_[part.need] = JoinRecords(need, {of_rank.data(), size_t(ranks)}, BiasOf(*plan, need));
+    listed_[part.need] =
+        sampling::JoinRecords(need, {of_rank.data(), size_t(ranks)}, BiasOf(*plan, need));
     return;
   }
   for (int r = 0; r < ranks; ++r) {
-    const TokenRange tokens = VocabularyShard(vocab_, r, ranks);
+    const sampling::TokenRange tokens = sampling::VocabularyShard(vocab_, r, ranks);
     std::copy_n(of_rank[r], tokens.size(), part.row + tokens.begin);
   }
   whole_[part.need] = part.row;

@@ -1,6 +1,6 @@
 // What the decisions need of a step's logits, once each rank has its part in host memory. With one
 // rank, the logits themselves. With several, each rank sends one piece for all needs: its shard of
-// each whole row and its record of each shortlist (kernels/shortlist.h); rank 0 joins them. Owned by
+// each whole row and its record of each shortlist (sampling/shortlist.h); rank 0 joins them. Owned by
 // a backend. Thread-compatible; the const calls may come from any thread.
 #pragma once
 
@@ -10,12 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "base/listed_row.h"
-#include "base/step_plan.h"
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
-#include "kernels/shortlist.h"
+#include "plan/listed_row.h"
+#include "plan/step_plan.h"
+#include "sampling/shortlist.h"
 
 namespace coppice::kernels {
 
@@ -77,7 +77,7 @@ class HostStepRows final : public StepRows {
 
     const StepPlan* plan = nullptr;
     const float* logits = nullptr;
-    TokenRange shard;
+    sampling::TokenRange shard;
     int64_t vocab = 0;
   };
   // Memory that grows on demand. Growing discards its contents.
@@ -103,7 +103,7 @@ class HostStepRows final : public StepRows {
   // Of the last step, on every rank.
   const RowParts* parts_ = nullptr;
   LogitParts of_logits_;
-  TokenRange shard_;
+  sampling::TokenRange shard_;
   int64_t vocab_ = 0;
   std::vector<bool> came_whole_;  // [needs]
   // On rank 0.

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace coppice::kernels {
 

@@ -11,10 +11,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "kernels/shortlist.h"
 #include "model/load_decoder.h"
 #include "model/model_memory.h"
-#include "model/plan_check.h"
+#include "plan/plan_check.h"
+#include "sampling/shortlist.h"
 
 namespace coppice::model {
 namespace {
@@ -200,7 +200,7 @@ absl::StatusOr<const kernels::StepRows*> ModelRunner::FetchIncomplete(
     if (listed == nullptr) continue;
     const auto bias =
         absl::MakeConstSpan(plan_.bias).subspan(need.bias_begin, need.bias_end - need.bias_begin);
-    if (!kernels::IsComplete(need, *listed, bias))
+    if (!sampling::IsComplete(need, *listed, bias))
       follow_up.fetch.push_back(static_cast<int32_t>(i));
   }
   if (follow_up.fetch.empty()) return rows;

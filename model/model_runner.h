@@ -21,13 +21,13 @@
 #include "absl/status/statusor.h"
 #include "base/host_threads.h"
 #include "base/step_clock.h"
-#include "base/step_plan.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
-#include "model/block_manager.h"
 #include "model/decoder.h"
+#include "model/kv/block_manager.h"
+#include "model/kv/step_builder.h"
 #include "model/pass_reads.h"
-#include "model/step_builder.h"
+#include "plan/step_plan.h"
 
 namespace coppice::model {
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/step_plan.h"
 #include "comm/communicator.h"
 #include "model/decoder.h"
+#include "plan/step_plan.h"
 
 namespace coppice::model {
 

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/listed_row.h"
 #include "base/status.h"
-#include "kernels/shortlist.h"
+#include "plan/listed_row.h"
+#include "sampling/shortlist.h"
 
 namespace coppice::model {
 namespace {
@@ -37,7 +37,7 @@ absl::Status CheckVocabulary(int vocab, int ranks) {
   };
   if (ranks > kLseChunks) return too_many(absl::StrCat("expected at most ", kLseChunks, " ranks"));
   for (int rank = 0; rank < ranks; ++rank) {
-    if (kernels::VocabularyShard(vocab, rank, ranks).size() > 0) continue;
+    if (sampling::VocabularyShard(vocab, rank, ranks).size() > 0) continue;
     return too_many(absl::StrCat("and of ", vocab, " tokens none is left for rank ", rank));
   }
   return absl::OkStatus();
@@ -65,9 +65,9 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int
   ShardPlan plan;
   SplitHeads(config, rank, ranks, &plan);
   plan.intermediate = BalancedPiece(config.intermediate_size, rank, ranks);
-  const kernels::TokenRange tokens = kernels::VocabularyShard(config.vocab_size, rank, ranks);
+  const sampling::TokenRange tokens = sampling::VocabularyShard(config.vocab_size, rank, ranks);
   plan.vocab = {static_cast<int>(tokens.begin), static_cast<int>(tokens.end)};
-  plan.largest_vocab = static_cast<int>(kernels::LargestShard(config.vocab_size, ranks));
+  plan.largest_vocab = static_cast<int>(sampling::LargestShard(config.vocab_size, ranks));
   return plan;
 }
 

@@ -120,10 +120,10 @@ absl::StatusOr<FormatSpec> ReadFormat(const proto::Decoding& message) {
 
 proto::Decoding DecodingToMessage(const decoding::DecodingParams& params) {
   proto::Decoding message;
-  message.set_kind(std::string(decoding::DecodingKindName(params.kind)));
+  message.set_kind(std::string(sampling::DecodingKindName(params.kind)));
   if (params.method != nullptr) message.set_method(std::string(params.method->name));
   Fill(params.stop_ids, message.mutable_stop_ids());
-  message.set_warp_mode(std::string(decoding::WarpModeName(params.warp.mode)));
+  message.set_warp_mode(std::string(sampling::WarpModeName(params.warp.mode)));
   for (const auto& [token, value] : params.warp.logit_bias) {
     message.add_bias_tokens(token);
     message.add_bias_values(value);
@@ -141,7 +141,7 @@ proto::Decoding DecodingToMessage(const decoding::DecodingParams& params) {
 
 absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decoding& message) {
   decoding::DecodingParams params;
-  COPPICE_ASSIGN_OR_RETURN(params.kind, decoding::ParseDecodingKind(message.kind()));
+  COPPICE_ASSIGN_OR_RETURN(params.kind, sampling::ParseDecodingKind(message.kind()));
   params.method = decoding::FindMethod(message.method());
   if (params.method == nullptr) {
     return Bad("method", absl::StrCat("\"", ShownName(message.method()), "\" is no method"));
@@ -149,7 +149,7 @@ absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decodi
   COPPICE_RETURN_IF_ERROR(ReadParameters(message, &params));
   COPPICE_RETURN_IF_ERROR(CheckEntries("stop_ids", message.stop_ids(), 0, INT32_MAX));
   params.stop_ids = ToVector(message.stop_ids());
-  COPPICE_ASSIGN_OR_RETURN(params.warp.mode, decoding::ParseWarpMode(message.warp_mode()));
+  COPPICE_ASSIGN_OR_RETURN(params.warp.mode, sampling::ParseWarpMode(message.warp_mode()));
   COPPICE_RETURN_IF_ERROR(CheckBias(message));
   for (int i = 0; i < message.bias_tokens_size(); ++i) {
     params.warp.logit_bias.emplace_back(message.bias_tokens(i), message.bias_values(i));

@@ -14,12 +14,12 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/decoding_stats.h"
-#include "base/step_plan.h"
-#include "base/token_score.h"
 #include "base/types.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
+#include "plan/step_plan.h"
+#include "plan/token_score.h"
 #include "proto/control.pb.h"
 #include "proto/draft.pb.h"
 #include "proto/plan.pb.h"
@@ -102,7 +102,7 @@ absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundSta
 // ---- plan.proto
 proto::StepPlan PlanToMessage(const coppice::StepPlan& plan);
 // Copies the arrays without a check. ModelRunner checks once whether the plan can be run
-// (model/plan_check.h).
+// (plan/plan_check.h).
 absl::StatusOr<coppice::StepPlan> PlanFromMessage(const proto::StepPlan& message);
 
 }  // namespace coppice::proto

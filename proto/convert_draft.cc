@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "base/rng.h"
 #include "base/status.h"
 #include "proto/convert.h"
 #include "proto/field_checks.h"
+#include "sampling/rng.h"
 
 namespace coppice::proto {
 
@@ -133,7 +133,7 @@ absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundSta
     if (parent < -1 || parent >= static_cast<int64_t>(i)) {
       return BadEntry("trie_parent", i, absl::StrCat(parent, " is not an earlier entry or -1"));
     }
-    hash[i] = ExtendHash(parent < 0 ? stable_hash : hash[parent], trie_token[i]);
+    hash[i] = sampling::ExtendHash(parent < 0 ? stable_hash : hash[parent], trie_token[i]);
   }
   decoding::DraftState state;
   for (int32_t entry : message.root_trie()) {

@@ -1,5 +1,5 @@
 // Unicode normalization form C (UAX 15): characters composed where a composed form exists. Called
-// by the normalizer; tables from tools/make_nfc_tables.py. Pure function.
+// by the normalizer; tables from tests/tokenizer/make_nfc_tables.py. Pure function.
 #pragma once
 
 #include <string>

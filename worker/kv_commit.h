@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "decoding/forest.h"
-#include "model/block_manager.h"
+#include "model/kv/block_manager.h"
 #include "worker/sequence.h"
 
 namespace coppice::worker {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/step_bounds.h"
+#include "plan/step_bounds.h"
 #include "proto/control.pb.h"
 
 namespace coppice::worker {

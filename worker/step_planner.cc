@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "model/prefix_readers.h"
+#include "model/kv/prefix_readers.h"
 #include "worker/client_queues.h"
 
 namespace coppice::worker {
@@ -127,7 +127,7 @@ std::vector<Sequence*> StepPlanner::TakeTurns(absl::Span<Sequence* const> ready,
 
 // What the row before this token of the prompt must give to score it.
 RowNeed StepPlanner::NeedOfPrompt(const Sequence& sequence, int token, Planned* planned) {
-  RowNeed need = decoding::RawScoreNeed(*sequence.scores.top);
+  RowNeed need = sampling::RawScoreNeed(*sequence.scores.top);
   const auto asked_for = planned->step.AddBias({{sequence.prompt[token], 0.0}});
   need.bias_begin = asked_for.begin;
   need.bias_end = asked_for.end;

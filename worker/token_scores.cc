@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "decoding/forest_index.h"
-#include "decoding/rows/logit_check.h"
+#include "sampling/logit_check.h"
 
 namespace coppice::worker {
 namespace {
@@ -63,7 +63,7 @@ absl::Status TokenScores::RecordRound(const RoundStart& start, const decoding::D
   begin.push_back(order.size());
   threads->RunJobs(static_cast<int>(begin.size()) - 1, [&](int job) {
     const decoding::PathId parent = paths.parent(order[begin[job]]);
-    const decoding::RawScores scores = rows.Scores(row_of.Of(parent), *top);
+    const sampling::RawScores scores = rows.Scores(row_of.Of(parent), *top);
     below_[parent] = scores.top();
     for (size_t i = begin[job]; i < begin[job + 1]; ++i)
       log_prob_[order[i]] = scores.LogProb(paths.token(order[i]));
@@ -86,16 +86,16 @@ std::vector<TokenScore> TokenScores::Of(const decoding::PathTree& paths,
 
 absl::StatusOr<TokenScore> ScorePromptToken(const kernels::StepRows& step, int need, TokenId token,
                                             int top) {
-  const auto score = [&](const decoding::RawScores& scores) {
+  const auto score = [&](const sampling::RawScores& scores) {
     return TokenScore{scores.LogProb(token), scores.top()};
   };
   if (const ListedRow* listed = step.Listed(need)) {
     if (listed->bad_token >= 0) return BadLogit(listed->bad_token, listed->bad_logit);
-    return score(decoding::RawScores(*listed, top));
+    return score(sampling::RawScores(*listed, top));
   }
   const absl::Span<const float> logits = step.Whole(need);
-  if (const int bad = decoding::FirstBadLogit(logits); bad >= 0) return BadLogit(bad, logits[bad]);
-  return score(decoding::RawScores(logits, top));
+  if (const int bad = sampling::FirstBadLogit(logits); bad >= 0) return BadLogit(bad, logits[bad]);
+  return score(sampling::RawScores(logits, top));
 }
 
 }  // namespace coppice::worker

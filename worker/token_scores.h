@@ -10,11 +10,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/host_threads.h"
-#include "base/token_score.h"
 #include "decoding/forest.h"
 #include "decoding/path_tree.h"
-#include "decoding/rows/raw_scores.h"
 #include "kernels/backend.h"
+#include "plan/token_score.h"
+#include "sampling/raw_scores.h"
 
 namespace coppice::worker {
 
@@ -22,7 +22,7 @@ namespace coppice::worker {
 class ScoredRows {
  public:
   virtual ~ScoredRows() = default;
-  virtual decoding::RawScores Scores(int row, int top) const = 0;
+  virtual sampling::RawScores Scores(int row, int top) const = 0;
 };
 
 // What a round begins with.

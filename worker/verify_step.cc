@@ -9,17 +9,17 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/rng.h"
 #include "base/status.h"
-#include "decoding/rows/logit_check.h"
-#include "decoding/rows/row_need.h"
-#include "decoding/rows/target_row.h"
+#include "decoding/row_need.h"
+#include "sampling/logit_check.h"
+#include "sampling/rng.h"
+#include "sampling/target_row.h"
 
 namespace coppice::worker {
 namespace {
 
 // The rows of one sequence, read from the step.
-class RoundRows : public decoding::RowSource, public ScoredRows {
+class RoundRows : public sampling::RowSource, public ScoredRows {
  public:
   RoundRows(const VerifyRows& rows, const kernels::StepRows& step, int vocab_size,
             const Sequence& sequence, HostThreads* threads)
@@ -37,7 +37,7 @@ class RoundRows : public decoding::RowSource, public ScoredRows {
       return Zeros();
     }
     const absl::Span<const float> logits = Whole(row);
-    const int bad = decoding::FirstBadLogit(logits);
+    const int bad = sampling::FirstBadLogit(logits);
     if (bad < 0) return logits;
     Refuse(row, bad, logits[bad]);
     return Zeros();
@@ -46,7 +46,7 @@ class RoundRows : public decoding::RowSource, public ScoredRows {
     const ListedRow* listed = Shortlist(row);
     return listed == nullptr || listed->bad_token >= 0 ? nullptr : listed;
   }
-  decoding::RawScores Scores(int row, int top) const override {
+  sampling::RawScores Scores(int row, int top) const override {
     if (const ListedRow* listed = Shortlist(row)) return {*listed, top};
     if (log_sum_[row] != kUnknown) return {Whole(row), top, log_sum_[row]};
     return {Whole(row), top};
@@ -131,7 +131,7 @@ class NeedsOfRound {
     if (!sequence_.params.warp.penalises()) {
       bias = Bias(length);
     } else {
-      const auto biases = decoding::WarpAt(sequence_.params, path_of()).logit_bias;
+      const auto biases = sampling::WarpAt(sequence_.params, path_of()).logit_bias;
       if (biases.size() > decoding::kMostListedBiases) return {};
       bias = step_->AddBias(biases);
     }
@@ -143,7 +143,7 @@ class NeedsOfRound {
  private:
   static RowNeed NeedOf(const Sequence& sequence) {
     const RowNeed need = sequence.decoder->row_need();
-    return sequence.scores.top ? decoding::WithRawScores(need, *sequence.scores.top) : need;
+    return sequence.scores.top ? sampling::WithRawScores(need, *sequence.scores.top) : need;
   }
   // Without penalties there is one range while stop ids are banned (min_tokens), and another
   // afterwards.
@@ -151,7 +151,7 @@ class NeedsOfRound {
     std::optional<model::StepBuilder::BiasRange>& range =
         length < sequence_.params.min_tokens ? banned_ : free_;
     if (!range) {
-      range = step_->AddBias(decoding::WarpAt(sequence_.params, length).logit_bias);
+      range = step_->AddBias(sampling::WarpAt(sequence_.params, length).logit_bias);
     }
     return *range;
   }
@@ -163,7 +163,7 @@ class NeedsOfRound {
 };
 
 // The tokens of a forest node.
-decoding::RowPath NodePath(const Sequence& sequence, int node) {
+sampling::RowPath NodePath(const Sequence& sequence, int node) {
   const decoding::DraftForest& forest = sequence.forest;
   std::vector<TokenId> drafted;  // last first
   int32_t at = node;
@@ -280,14 +280,14 @@ void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* 
     rows->need.push_back(
         step->AddNodeRow(sequence.kv, rows->root_kv[r], RootToken(sequence, roots[r]),
                          needs.Of(length, paths.hash(roots[r]),
-                                  [&] { return decoding::RowPath(paths.Tokens(roots[r])); })));
+                                  [&] { return sampling::RowPath(paths.Tokens(roots[r])); })));
   }
   std::vector<uint64_t> hash(forest.size());
   std::vector<int> depth(forest.size());
   for (int i = 0; i < forest.size(); ++i) {
     const int32_t parent = forest.parent[i];
-    hash[i] =
-        ExtendHash(parent < 0 ? paths.hash(roots[-1 - parent]) : hash[parent], forest.token[i]);
+    hash[i] = sampling::ExtendHash(parent < 0 ? paths.hash(roots[-1 - parent]) : hash[parent],
+                                   forest.token[i]);
     depth[i] = parent < 0 ? 1 : depth[parent] + 1;
     rows->need.push_back(step->AddNodeRow(
         sequence.kv, rows->node_kv[i], forest.token[i],

@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "decoding/forest.h"
 #include "kernels/backend.h"
-#include "model/block_manager.h"
-#include "model/step_builder.h"
+#include "model/kv/block_manager.h"
+#include "model/kv/step_builder.h"
 #include "worker/sequence.h"
 
 namespace coppice::worker {

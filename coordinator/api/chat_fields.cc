@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/token_score.h"
+#include "plan/token_score.h"
 
 namespace coppice::coordinator {
 namespace {

@@ -18,36 +18,36 @@ struct Refuser {
   }
 };
 
-decoding::DecodingKind DeriveKind(const DecodingFields& given, int beam_width, JsonFields* fields) {
+sampling::DecodingKind DeriveKind(const DecodingFields& given, int beam_width, JsonFields* fields) {
   if (given.decoding) {
-    const absl::StatusOr<decoding::DecodingKind> kind =
-        decoding::ParseDecodingKind(*given.decoding);
+    const absl::StatusOr<sampling::DecodingKind> kind =
+        sampling::ParseDecodingKind(*given.decoding);
     if (kind.ok()) return *kind;
     fields->Fail("invalid_value", "decoding",
                  "must be one of multinomial, beam_sampling, beam_sampling_without_replacement, "
                  "beam_search");
-    return decoding::DecodingKind::kMultinomial;
+    return sampling::DecodingKind::kMultinomial;
   }
-  if (given.use_beam_search.value_or(false)) return decoding::DecodingKind::kBeamSearch;
+  if (given.use_beam_search.value_or(false)) return sampling::DecodingKind::kBeamSearch;
   if (beam_width > 1) {
-    return given.do_sample.value_or(false) ? decoding::DecodingKind::kBeamSampling
-                                           : decoding::DecodingKind::kBeamSearch;
+    return given.do_sample.value_or(false) ? sampling::DecodingKind::kBeamSampling
+                                           : sampling::DecodingKind::kBeamSearch;
   }
-  return decoding::DecodingKind::kMultinomial;
+  return sampling::DecodingKind::kMultinomial;
 }
 
 void CheckHints(const DecodingFields& given, const decoding::DecodingParams& params,
                 const Refuser& refuse) {
-  const decoding::DecodingKind kind = params.kind;
-  const bool search = kind == decoding::DecodingKind::kBeamSearch;
+  const sampling::DecodingKind kind = params.kind;
+  const bool search = kind == sampling::DecodingKind::kBeamSearch;
   if (given.use_beam_search && *given.use_beam_search != search) {
     refuse("use_beam_search", "it says otherwise");
   }
   if (!given.do_sample) return;
-  const bool sampling_beams = !search && kind != decoding::DecodingKind::kMultinomial;
+  const bool sampling_beams = !search && kind != sampling::DecodingKind::kMultinomial;
   if ((*given.do_sample && search) || (!*given.do_sample && sampling_beams))
     refuse("do_sample", "it says otherwise");
-  const bool multinomial = kind == decoding::DecodingKind::kMultinomial;
+  const bool multinomial = kind == sampling::DecodingKind::kMultinomial;
   const bool sampled = params.warp.temperature > 0;
   if (multinomial && given.parameters.Has("temperature") && *given.do_sample != sampled) {
     refuse("do_sample", "temperature says otherwise");
@@ -83,7 +83,7 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
                 GenerateRequest* request) {
   JsonFields* fields = refuse.fields;
   decoding::DecodingParams& params = request->params;
-  const decoding::DecodingKind kind = params.kind;
+  const sampling::DecodingKind kind = params.kind;
   const bool names_width = given.parameters.Has("beam_width");
   if (names_width && given.best_of && params.beam_width != *given.best_of) {
     fields->Fail("conflicting_fields", "best_of",
@@ -106,9 +106,9 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
                         : "n",
         absl::StrCat("gives a beam width of ", width, ", at most ", max_beam_width, " is served"));
   }
-  if (!params.refill && kind != decoding::DecodingKind::kBeamSampling)
+  if (!params.refill && kind != sampling::DecodingKind::kBeamSampling)
     refuse("refill", "only beam_sampling refills");
-  if (kind == decoding::DecodingKind::kBeamSearch) {
+  if (kind == sampling::DecodingKind::kBeamSearch) {
     for (const decoding::ParameterRow& row : decoding::Parameters()) {
       if (row.read_by == decoding::ReadBy::kSampling && row.scalar() &&
           !decoding::IsNeutral(row, params))
@@ -134,7 +134,7 @@ void ApplyDuplicates(const std::string& duplicates, const Refuser& refuse,
   }
   params->set_semantics = duplicates == "once";
   if (!params->set_semantics) return;
-  if (params->kind != decoding::DecodingKind::kBeamSampling) {
+  if (params->kind != sampling::DecodingKind::kBeamSampling) {
     refuse("beam_duplicates", "only beams of beam_sampling can be equal");
   } else if (!decoding::FirstMethod(*params).ok()) {
     refuse("beam_duplicates", "once is not served");
@@ -153,7 +153,7 @@ void CheckFormat(const GenerateRequest& request, JsonFields* fields) {
 
 }  // namespace
 
-bool IsServed(decoding::DecodingKind kind, decoding::WarpMode mode) {
+bool IsServed(sampling::DecodingKind kind, sampling::WarpMode mode) {
   decoding::DecodingParams params;
   params.kind = kind;
   params.warp.mode = mode;
@@ -166,13 +166,13 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
   params.kind = DeriveKind(given, params.beam_width, fields);
   if (!IsServed(params.kind)) {
     fields->Fail("unsupported_field", "decoding",
-                 absl::StrCat(decoding::DecodingKindName(params.kind), " is not served"));
+                 absl::StrCat(sampling::DecodingKindName(params.kind), " is not served"));
   }
-  const Refuser refuse{fields, absl::StrCat("decoding ", decoding::DecodingKindName(params.kind))};
+  const Refuser refuse{fields, absl::StrCat("decoding ", sampling::DecodingKindName(params.kind))};
   CheckHints(given, params, refuse);
   params.stop_when_full = given.stop_when_full.value_or(true);
   if (given.warp_mode) {
-    const absl::StatusOr<decoding::WarpMode> mode = decoding::ParseWarpMode(*given.warp_mode);
+    const absl::StatusOr<sampling::WarpMode> mode = sampling::ParseWarpMode(*given.warp_mode);
     if (!mode.ok()) {
       fields->Fail("invalid_value", "warp_mode", "must be one of row, row_raw, joint, rowcut");
     } else {
@@ -185,12 +185,12 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
   if (const decoding::ParameterRow* penalty = decoding::UnservedPenalty(params)) {
     fields->Fail(
         kCombination, penalty->field(),
-        absl::StrCat("cannot be combined with warp_mode ", decoding::WarpModeName(params.warp.mode),
+        absl::StrCat("cannot be combined with warp_mode ", sampling::WarpModeName(params.warp.mode),
                      ", which warps the layer as a whole"));
   }
   CheckFormat(*request, fields);
   if (given.beam_duplicates) ApplyDuplicates(*given.beam_duplicates, refuse, &params);
-  if (params.kind == decoding::DecodingKind::kMultinomial) {
+  if (params.kind == sampling::DecodingKind::kMultinomial) {
     ApplyMultinomial(given, refuse, request);
   } else {
     ApplyBeams(given, max_beam_width, refuse, request);

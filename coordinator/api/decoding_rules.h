@@ -30,6 +30,6 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
                    GenerateRequest* request);
 
 // True when a method of the table serves the kind, and with this warp.
-bool IsServed(decoding::DecodingKind kind, decoding::WarpMode mode = decoding::WarpMode::kRow);
+bool IsServed(sampling::DecodingKind kind, sampling::WarpMode mode = sampling::WarpMode::kRow);
 
 }  // namespace coppice::coordinator

@@ -42,7 +42,7 @@ struct GenerateRequest {
   // The scores of the prompt's tokens are shown.
   bool score_prompt() const { return echo && logprobs.has_value(); }
   int max_tokens() const { return score_only ? 0 : params.max_tokens; }
-  bool beams() const { return params.kind != decoding::DecodingKind::kMultinomial; }
+  bool beams() const { return params.kind != sampling::DecodingKind::kMultinomial; }
   // Choices are ordered by score instead of sample number.
   bool ranked() const { return beams() || samples > n; }
   int sequences() const { return static_cast<int>(prompts.size()) * samples; }

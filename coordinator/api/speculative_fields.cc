@@ -132,7 +132,7 @@ void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields
   } else {
     fields.Fail(kCombination, "method",
                 absl::StrCat(method, " cannot be combined with decoding ",
-                             decoding::DecodingKindName(params.kind), ": ",
+                             sampling::DecodingKindName(params.kind), ": ",
                              std::string(resolved.status().message())));
   }
   if (fields.error()) outer->set_error(*fields.error());

@@ -92,12 +92,12 @@ Json ClientsJson(const Dispatcher& dispatcher) {
   return list;
 }
 
-constexpr decoding::DecodingKind kKinds[] = {
-    decoding::DecodingKind::kMultinomial, decoding::DecodingKind::kBeamSampling,
-    decoding::DecodingKind::kBeamSamplingWithoutReplacement, decoding::DecodingKind::kBeamSearch};
-constexpr decoding::WarpMode kWarpModes[] = {decoding::WarpMode::kRow, decoding::WarpMode::kRowRaw,
-                                             decoding::WarpMode::kJoint,
-                                             decoding::WarpMode::kRowCut};
+constexpr sampling::DecodingKind kKinds[] = {
+    sampling::DecodingKind::kMultinomial, sampling::DecodingKind::kBeamSampling,
+    sampling::DecodingKind::kBeamSamplingWithoutReplacement, sampling::DecodingKind::kBeamSearch};
+constexpr sampling::WarpMode kWarpModes[] = {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw,
+                                             sampling::WarpMode::kJoint,
+                                             sampling::WarpMode::kRowCut};
 
 const char* FormName(decoding::DraftForm form) {
   switch (form) {
@@ -117,16 +117,16 @@ Json MethodJson(const decoding::MethodRow& row) {
   Json json;
   json["name"] = std::string(row.name);
   json["decodings"] = Json::array();
-  for (const decoding::DecodingKind kind : row.serves)
-    json["decodings"].push_back(std::string(decoding::DecodingKindName(kind)));
+  for (const sampling::DecodingKind kind : row.serves)
+    json["decodings"].push_back(std::string(sampling::DecodingKindName(kind)));
   json["law"] = std::string(row.law);
   json["law_given"] = row.law_given.empty() ? Json() : Json(std::string(row.law_given));
   json["lossless"] = row.lossless;
   json["reproducible"] = row.reproducible;
   json["warp_modes"] = Json::array();
-  for (const decoding::WarpMode mode : kWarpModes) {
-    if (row.joint_warps || !decoding::IsJoint(mode))
-      json["warp_modes"].push_back(std::string(decoding::WarpModeName(mode)));
+  for (const sampling::WarpMode mode : kWarpModes) {
+    if (row.joint_warps || !sampling::IsJoint(mode))
+      json["warp_modes"].push_back(std::string(sampling::WarpModeName(mode)));
   }
   json["draft_form"] = FormName(row.form);
   json["most_children"] = row.most_children > 0 ? Json(row.most_children) : Json();
@@ -141,8 +141,8 @@ Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
   Json json;
   json["decodings"] = Json::array();
   json["warp_modes"] = Json::array();
-  for (const decoding::DecodingKind kind : kKinds) {
-    if (IsServed(kind)) json["decodings"].push_back(std::string(decoding::DecodingKindName(kind)));
+  for (const sampling::DecodingKind kind : kKinds) {
+    if (IsServed(kind)) json["decodings"].push_back(std::string(sampling::DecodingKindName(kind)));
   }
   json["speculative_methods"] = {"auto"};
   json["methods"] = Json::array();
@@ -151,10 +151,10 @@ Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
     json["methods"].push_back(MethodJson(row));
   }
   json["parameters"] = ParametersJson(limits);
-  for (const decoding::WarpMode mode : kWarpModes) {
-    const auto serves = [mode](decoding::DecodingKind kind) { return IsServed(kind, mode); };
+  for (const sampling::WarpMode mode : kWarpModes) {
+    const auto serves = [mode](sampling::DecodingKind kind) { return IsServed(kind, mode); };
     if (std::any_of(std::begin(kKinds), std::end(kKinds), serves))
-      json["warp_modes"].push_back(std::string(decoding::WarpModeName(mode)));
+      json["warp_modes"].push_back(std::string(sampling::WarpModeName(mode)));
   }
   json["max_beam_width"] = limits.max_beam_width;
   json["max_n"] = limits.max_n;

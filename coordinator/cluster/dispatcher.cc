@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/rng.h"
 #include "coordinator/request/request_log.h"
 #include "proto/convert.h"
+#include "sampling/rng.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -47,10 +47,10 @@ ModelLimits Dispatcher::LimitsOf(const Node& node) const {
 // Weights, dtype, backend, rank count and version decide the text (docs/api.md 3, Determinism).
 std::string Dispatcher::Fingerprint(const Node& node) const {
   const proto::Register& info = node.registration;
-  uint64_t hash = Finalize(info.model().fingerprint());
+  uint64_t hash = sampling::Finalize(info.model().fingerprint());
   for (const char c : absl::StrCat(info.model().dtype(), "|", info.backend(), "|",
                                    info.ranks_size(), "|", info.version())) {
-    hash = Finalize(hash ^ static_cast<unsigned char>(c));
+    hash = sampling::Finalize(hash ^ static_cast<unsigned char>(c));
   }
   return absl::StrCat("cop-", absl::Hex(hash >> 16, absl::kZeroPad12));
 }

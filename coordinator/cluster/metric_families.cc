@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/program.h"
-#include "base/step_bounds.h"
 #include "coordinator/api/endpoints.h"
+#include "plan/step_bounds.h"
 
 namespace coppice::coordinator {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/step_bounds.h"
 #include "coordinator/cluster/metric_families.h"
 #include "decoding/method.h"
+#include "plan/step_bounds.h"
 
 namespace coppice::coordinator {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "base/rng.h"
+#include "sampling/rng.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -13,7 +13,7 @@ constexpr size_t kMaxPrefixes = 65536;
 constexpr int kFreeGrades = 8;  // free space is compared in eighths of the pool
 
 uint64_t PrefixKey(absl::Span<const TokenId> prompt) {
-  return HashPath(prompt.subspan(0, kPrefixTokens));
+  return sampling::HashPath(prompt.subspan(0, kPrefixTokens));
 }
 
 }  // namespace

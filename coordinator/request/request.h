@@ -11,7 +11,6 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/token_score.h"
 #include "coordinator/api/generate_request.h"
 #include "coordinator/http/api_error.h"
 #include "coordinator/http/fair_queue.h"
@@ -19,6 +18,7 @@
 #include "coordinator/request/choice_text.h"
 #include "coordinator/request/outbox.h"
 #include "coordinator/request/response_json.h"
+#include "plan/token_score.h"
 #include "proto/control.pb.h"
 #include "proto/convert.h"
 #include "tokenizer/tokenizer.h"

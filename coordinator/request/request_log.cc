@@ -47,7 +47,7 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
       request.origin().request_id, request.origin().caller.empty() ? "-" : request.origin().caller,
       generate.chat ? "/v1/chat/completions" : "/v1/completions", status,
       request.error() ? request.error()->code : "-",
-      std::string(decoding::DecodingKindName(generate.params.kind)),
+      std::string(sampling::DecodingKindName(generate.params.kind)),
       std::string(decoding::MethodName(generate.params)), generate.params.beam_width, generate.n,
       prompt_tokens, usage.completion_tokens, reasons.empty() ? "-" : reasons,
       usage.decoding.queue_ms, usage.first_token_ms, (now_s - request.origin().arrival_s) * 1e3,

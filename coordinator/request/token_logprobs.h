@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/token_score.h"
 #include "coordinator/request/choice_text.h"
+#include "plan/token_score.h"
 #include "tokenizer/tokenizer.h"
 
 namespace coppice::coordinator {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/deterministic_math.h"
-#include "decoding/rows/gumbel_kernels.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/gumbel_kernels.h"
 
 namespace coppice::decoding {
 namespace {
@@ -38,15 +38,15 @@ struct Race {
 // log mass + noise of the listed entries.
 std::vector<double> ListedKeys(const std::vector<TokenId>& tokens,
                                const std::vector<double>& log_mass, double log_weight,
-                               const NoiseKey& noise_key) {
+                               const sampling::NoiseKey& noise_key) {
   std::vector<double> keys(tokens.size());
-  GumbelMany(noise_key, tokens, keys.data());
+  sampling::GumbelMany(noise_key, tokens, keys.data());
   for (int i = 0; i < tokens.size(); ++i) keys[i] = log_weight + log_mass[i] + keys[i];
   return keys;
 }
 
 // [row.sparse->size()]
-std::vector<double> SparseKeys(const WeightedRow& row, const NoiseKey& noise_key) {
+std::vector<double> SparseKeys(const WeightedRow& row, const sampling::NoiseKey& noise_key) {
   if (row.changed.empty())
     return ListedKeys(row.sparse->tokens, row.sparse->log_probs, row.log_weight, noise_key);
   std::vector<double> log_mass = row.sparse->log_probs;
@@ -65,24 +65,25 @@ void OfferListed(int beam, const std::vector<TokenId>& tokens, const std::vector
 
 // The pruned kernel runs the race of a whole row. It reports margins only up to kMarginCap; larger
 // ones do not matter.
-void RaceWhole(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
+void RaceWhole(int beam, const WeightedRow& row, const sampling::NoiseKey& noise_key, Race* race) {
   OfferListed(beam, row.changed, ListedKeys(row.changed, row.changed_log_mass, 0.0, noise_key),
               race);
   if (row.unchanged != nullptr && row.unchanged->log_mass() == -kInfinity) return;
-  const NoisyWinner winner = row.unchanged != nullptr
-                                 ? row.unchanged->DrawToken(noise_key)
-                                 : ArgmaxWithNoise(row.whole->values(), row.whole->weights(),
-                                                   row.whole->log_sum(), noise_key);
-  const double key =
-      row.log_weight + row.whole->LogProb(winner.token) +
-      Gumbel(noise_key.seed, noise_key.domain, noise_key.hash, noise_key.slot, winner.token);
+  const sampling::NoisyWinner winner =
+      row.unchanged != nullptr
+          ? row.unchanged->DrawToken(noise_key)
+          : sampling::ArgmaxWithNoise(row.whole->values(), row.whole->weights(),
+                                      row.whole->log_sum(), noise_key);
+  const double key = row.log_weight + row.whole->LogProb(winner.token) +
+                     sampling::Gumbel(noise_key.seed, noise_key.domain, noise_key.hash,
+                                      noise_key.slot, winner.token);
   const double before = race->best;
   race->Offer({beam, winner.token}, key);
   if (key > before && key - winner.margin > race->second) race->second = key - winner.margin;
 }
 
 // Offers the entries of a row. Of a whole row, offers only those that can be best or second best.
-void RaceRow(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
+void RaceRow(int beam, const WeightedRow& row, const sampling::NoiseKey& noise_key, Race* race) {
   if (row.whole != nullptr) {
     RaceWhole(beam, row, noise_key, race);
   } else if (row.sparse != nullptr) {
@@ -92,8 +93,8 @@ void RaceRow(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* 
 
 }  // namespace
 
-std::vector<Entry> ChoiceSource::ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
-                                                int count) {
+std::vector<Entry> ChoiceSource::ChooseDistinct(sampling::Domain domain, uint32_t slot,
+                                                const LayerLaw& law, int count) {
   LayerLaw left = law;
   std::vector<Entry> drawn;
   while (drawn.size() < count && HasMass(left)) {
@@ -105,7 +106,7 @@ std::vector<Entry> ChoiceSource::ChooseDistinct(Domain domain, uint32_t slot, co
 
 // argmax over the entries, in canonical order, of log mass + Gumbel. The noise of (b, v) uses h'(b)
 // and index v.
-Draw SeededChoices::Choose(Domain domain, uint32_t slot, const LayerLaw& law) {
+Draw SeededChoices::Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) {
   Race race;
   for (int beam = 0; beam < law.rows.size(); ++beam) {
     const WeightedRow& row = law.rows[beam];
@@ -115,16 +116,16 @@ Draw SeededChoices::Choose(Domain domain, uint32_t slot, const LayerLaw& law) {
   return {race.entry, race.best - race.second};
 }
 
-std::vector<Entry> SeededChoices::ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
-                                                 int count) {
+std::vector<Entry> SeededChoices::ChooseDistinct(sampling::Domain domain, uint32_t slot,
+                                                 const LayerLaw& law, int count) {
   const bool listed = std::all_of(law.rows.begin(), law.rows.end(),
                                   [](const WeightedRow& row) { return row.whole == nullptr; });
   return listed ? LargestOfListed(domain, slot, law, count)
                 : LargestOneByOne(domain, slot, law, count);
 }
 
-std::vector<Entry> SeededChoices::LargestOfListed(Domain domain, uint32_t slot, const LayerLaw& law,
-                                                  int count) const {
+std::vector<Entry> SeededChoices::LargestOfListed(sampling::Domain domain, uint32_t slot,
+                                                  const LayerLaw& law, int count) const {
   struct Candidate {
     double key;
     Entry entry;
@@ -152,8 +153,8 @@ std::vector<Entry> SeededChoices::LargestOfListed(Domain domain, uint32_t slot, 
 }
 
 // A draw only changes the race of its own beam.
-std::vector<Entry> SeededChoices::LargestOneByOne(Domain domain, uint32_t slot, LayerLaw left,
-                                                  int count) const {
+std::vector<Entry> SeededChoices::LargestOneByOne(sampling::Domain domain, uint32_t slot,
+                                                  LayerLaw left, int count) const {
   std::vector<Race> races(left.rows.size());
   const auto run = [&](int beam) {
     const WeightedRow& row = left.rows[beam];
@@ -174,8 +175,9 @@ std::vector<Entry> SeededChoices::LargestOneByOne(Domain domain, uint32_t slot, 
 }
 
 Coin SeededChoices::Accept(uint64_t layer_hash, uint32_t slot, double a, double b) {
-  const double u = Uniform(seed_, Domain::kAccept, EpochHash(layer_hash, epoch_), slot, 0);
-  return {u * b<a, a> 0 ? std::fabs(Log(u * b) - Log(a)) : kInfinity};
+  const double u = sampling::Uniform(seed_, sampling::Domain::kAccept,
+                                     sampling::EpochHash(layer_hash, epoch_), slot, 0);
+  return {u * b<a, a> 0 ? std::fabs(sampling::Log(u * b) - sampling::Log(a)) : kInfinity};
 }
 
 // argmax over the drafts of log weight + Gumbel(ACCEPT, h', 0x800000 + j, 0). On ties, the first.
@@ -183,9 +185,9 @@ Selection SeededChoices::Select(uint64_t layer_hash, absl::Span<const double> lo
   Selection selection;
   double best = -kInfinity, second = -kInfinity;
   for (int j = 0; j < log_weights.size(); ++j) {
-    const double key =
-        log_weights[j] +
-        Gumbel(seed_, Domain::kAccept, EpochHash(layer_hash, epoch_), kSelectionSlot + j, 0);
+    const double key = log_weights[j] + sampling::Gumbel(seed_, sampling::Domain::kAccept,
+                                                         sampling::EpochHash(layer_hash, epoch_),
+                                                         kSelectionSlot + j, 0);
     if (key > best) {
       second = best;
       best = key;

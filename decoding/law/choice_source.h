@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/rng.h"
 #include "decoding/law/layer_law.h"
+#include "sampling/rng.h"
 
 namespace coppice::decoding {
 
@@ -34,12 +34,12 @@ class ChoiceSource {
   virtual void BeginRound(uint64_t epoch) = 0;
   // Draws one entry with probability proportional to its mass. The law must have an entry of
   // positive mass.
-  virtual Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) = 0;
+  virtual Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) = 0;
   // Draws `count` entries one after the other without replacement; fewer when the law has fewer.
   // This implementation calls Choose on the remaining entries each time. All draws use the same
   // slot and so the same noise: seeded, they are the entries of the `count` largest keys.
-  virtual std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
-                                            int count);
+  virtual std::vector<Entry> ChooseDistinct(sampling::Domain domain, uint32_t slot,
+                                            const LayerLaw& law, int count);
   // Accepts with probability min(1, a / b); b > 0.
   virtual Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) = 0;
   // Selects one draft of a layer (4.8), with probability proportional to exp(log_weights[j]).
@@ -52,22 +52,23 @@ class SeededChoices : public ChoiceSource {
  public:
   explicit SeededChoices(uint64_t seed) : seed_(seed) {}
   void BeginRound(uint64_t epoch) override { epoch_ = epoch; }
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override;
+  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override;
   // If every row is sparse, computes the noise once for all draws. Otherwise O(vocab) per beam, and
   // again per draw.
-  std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
+  std::vector<Entry> ChooseDistinct(sampling::Domain domain, uint32_t slot, const LayerLaw& law,
                                     int count) override;
   Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override;
   Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) override;
 
  private:
-  uint64_t NoiseHash(Domain domain, uint64_t hash) const {
-    return domain == Domain::kToken ? hash : EpochHash(hash, epoch_);
+  uint64_t NoiseHash(sampling::Domain domain, uint64_t hash) const {
+    return domain == sampling::Domain::kToken ? hash : sampling::EpochHash(hash, epoch_);
   }
   // The entries of the `count` largest keys, in decreasing order.
-  std::vector<Entry> LargestOfListed(Domain domain, uint32_t slot, const LayerLaw& law,
+  std::vector<Entry> LargestOfListed(sampling::Domain domain, uint32_t slot, const LayerLaw& law,
                                      int count) const;
-  std::vector<Entry> LargestOneByOne(Domain domain, uint32_t slot, LayerLaw left, int count) const;
+  std::vector<Entry> LargestOneByOne(sampling::Domain domain, uint32_t slot, LayerLaw left,
+                                     int count) const;
 
   uint64_t seed_;
   uint64_t epoch_ = 0;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/deterministic_math.h"
-#include "decoding/rows/row_kernels.h"
-#include "decoding/rows/warp.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/row_kernels.h"
+#include "sampling/warp.h"
 
 namespace coppice::decoding {
 namespace {
@@ -14,18 +14,18 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr double kFloorSlack = 1e-6;  // nats; far above any rounding error
 
 // The warp with only its cuts, for scores that already include bias and temperature.
-WarpParams CutsOf(WarpParams warp) {
+sampling::WarpParams CutsOf(sampling::WarpParams warp) {
   warp.logit_bias.clear();
-  warp.mode = WarpMode::kRow;
+  warp.mode = sampling::WarpMode::kRow;
   if (warp.temperature > 0) warp.temperature = 1;
   return warp;
 }
 
-std::vector<double> Tempered(const Distribution& row, const WarpParams& warp) {
-  WarpParams temperature_alone;
+std::vector<double> Tempered(const sampling::Distribution& row, const sampling::WarpParams& warp) {
+  sampling::WarpParams temperature_alone;
   temperature_alone.temperature = warp.temperature;
   std::vector<double> x = row.log_probs;
-  TemperRow(temperature_alone, absl::MakeSpan(x));
+  sampling::TemperRow(temperature_alone, absl::MakeSpan(x));
   return x;
 }
 
@@ -42,23 +42,24 @@ struct FlatScores {
 };
 
 // Drops entries below `floor`.
-void AddWhole(const WarpedRow& row, double score, int top_k, double floor, FlatScores* flat) {
+void AddWhole(const sampling::WarpedRow& row, double score, int top_k, double floor,
+              FlatScores* flat) {
   const absl::Span<const double> x = row.values();
   std::vector<TokenId> tokens;
   if (top_k > 0) {  // an entry of the joint top-k is in the top-k of its row
-    tokens = TopTokens(x, static_cast<size_t>(top_k));
+    tokens = sampling::TopTokens(x, static_cast<size_t>(top_k));
     std::sort(tokens.begin(), tokens.end());
   } else if (floor > kNothing) {
     std::vector<double> maxima;
-    BlockMaxima(x, &maxima);
-    CollectAtLeast(x, maxima, floor - score, &tokens);
+    sampling::BlockMaxima(x, &maxima);
+    sampling::CollectAtLeast(x, maxima, floor - score, &tokens);
   } else {
     for (size_t v = 0; v < x.size(); ++v) flat->Add(static_cast<TokenId>(v), score + x[v]);
   }
   for (TokenId token : tokens) flat->Add(token, score + x[token]);
 }
 
-void AddSparse(const Distribution& row, absl::Span<const double> x, double score,
+void AddSparse(const sampling::Distribution& row, absl::Span<const double> x, double score,
                FlatScores* flat) {
   for (size_t i = 0; i < row.size(); ++i) flat->Add(row.tokens[i], score + x[i]);
 }
@@ -67,7 +68,8 @@ void AddSparse(const Distribution& row, absl::Span<const double> x, double score
 
 // (ls + log m) / T.
 double JointLaw::FlatScore(const LawBeam& beam) const {
-  const double score = beam.score + (beam.multiplicity == 1 ? 0.0 : Log(beam.multiplicity));
+  const double score =
+      beam.score + (beam.multiplicity == 1 ? 0.0 : sampling::Log(beam.multiplicity));
   return warp_.temperature > 0 ? score / warp_.temperature : score;
 }
 
@@ -82,13 +84,13 @@ double JointLaw::Floor(absl::Span<const LawBeam> beams) const {
     if (beam.warped != nullptr && beam.warped->whole())
       largest = std::max(largest, FlatScore(beam) + beam.warped->log_sum().max);
   }
-  return largest + (one_hot ? 0.0 : Log(std::min(warp_.min_p, 1.0))) - kFloorSlack;
+  return largest + (one_hot ? 0.0 : sampling::Log(std::min(warp_.min_p, 1.0))) - kFloorSlack;
 }
 
 LayerLaw JointLaw::Make(absl::Span<const LawBeam> beams) {
-  if (!IsJoint(warp_.mode)) return MakeLayerLaw(beams);
-  rows_.assign(beams.size(), Distribution());
-  return CutsJointly(warp_) ? CutLayer(beams) : WeighRows(beams);
+  if (!sampling::IsJoint(warp_.mode)) return MakeLayerLaw(beams);
+  rows_.assign(beams.size(), sampling::Distribution());
+  return sampling::CutsJointly(warp_) ? CutLayer(beams) : WeighRows(beams);
 }
 
 // For no cut, or cuts inside each row. The weight of a beam includes the mass that its row keeps.
@@ -103,7 +105,7 @@ LayerLaw JointLaw::WeighRows(absl::Span<const LawBeam> beams) {
       continue;
     }
     const std::vector<double> x = Tempered(*beam.sparse, warp_);
-    rows_[b] = CutRow(x, CutsOf(warp_));
+    rows_[b] = sampling::CutRow(x, CutsOf(warp_));
     beam.score += x[rows_[b].tokens[0]] - rows_[b].log_probs[0];
     for (TokenId& token : rows_[b].tokens) token = beam.sparse->tokens[token];
     beam.sparse = &rows_[b];
@@ -124,18 +126,18 @@ LayerLaw JointLaw::CutLayer(absl::Span<const LawBeam> beams) {
     }
     flat.end.push_back(flat.values.size());
   }
-  const Distribution kept = CutRow(flat.values, CutsOf(warp_));
+  const sampling::Distribution kept = sampling::CutRow(flat.values, CutsOf(warp_));
   LayerLaw law;
   size_t next = 0;
   for (size_t b = 0; b < beams.size(); ++b) {
-    Distribution& row = rows_[b];
+    sampling::Distribution& row = rows_[b];
     for (; next < kept.size() && static_cast<size_t>(kept.tokens[next]) < flat.end[b]; ++next) {
       row.tokens.push_back(flat.tokens[kept.tokens[next]]);
       row.log_probs.push_back(kept.log_probs[next]);
     }
     WeightedRow weighted;
     weighted.hash = beams[b].hash;
-    weighted.log_weight = row.size() == 0 ? kNothing : LogSumExp(row.log_probs);
+    weighted.log_weight = row.size() == 0 ? kNothing : sampling::LogSumExp(row.log_probs);
     for (double& log_prob : row.log_probs) {
       log_prob = std::min(0.0, log_prob - weighted.log_weight);
     }

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "decoding/distribution.h"
 #include "decoding/law/layer_law.h"
 #include "decoding/params.h"
+#include "sampling/distribution.h"
 
 namespace coppice::decoding {
 
 class JointLaw {
  public:
-  explicit JointLaw(const WarpParams& warp) : warp_(warp) {}
+  explicit JointLaw(const sampling::WarpParams& warp) : warp_(warp) {}
   JointLaw(const JointLaw&) = delete;
   JointLaw& operator=(const JointLaw&) = delete;
 
@@ -30,8 +30,8 @@ class JointLaw {
   LayerLaw WeighRows(absl::Span<const LawBeam> beams);
   LayerLaw CutLayer(absl::Span<const LawBeam> beams);
 
-  const WarpParams warp_;
-  std::vector<Distribution> rows_;  // [beams] the rows that a warp made here
+  const sampling::WarpParams warp_;
+  std::vector<sampling::Distribution> rows_;  // [beams] the rows that a warp made here
 };
 
 }  // namespace coppice::decoding

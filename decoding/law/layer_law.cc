@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "base/deterministic_math.h"
-#include "decoding/rows/warp.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/warp.h"
 
 namespace coppice::decoding {
 namespace {
@@ -14,7 +14,7 @@ constexpr double kNoMass = -std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-int FindToken(const Distribution& row, TokenId token) {
+int FindToken(const sampling::Distribution& row, TokenId token) {
   const auto it = std::lower_bound(row.tokens.begin(), row.tokens.end(), token);
   return it != row.tokens.end() && *it == token ? static_cast<int>(it - row.tokens.begin()) : -1;
 }
@@ -46,7 +46,7 @@ void RemoveTokens(int beam, absl::Span<const TokenId> tokens, LayerLaw* law) {
     more_changed = true;
   }
   if (!more_changed || row.whole == nullptr) return;
-  row.unchanged = std::make_shared<RowWithout>(*row.whole, row.changed);
+  row.unchanged = std::make_shared<sampling::RowWithout>(*row.whole, row.changed);
 }
 
 void RemoveEntry(Entry entry, LayerLaw* law) { RemoveTokens(entry.beam, {entry.token}, law); }
@@ -83,9 +83,9 @@ std::vector<EntryMass> ListEntries(const LayerLaw& law) {
 LayerLaw MakeLayerLaw(absl::Span<const LawBeam> beams) {
   std::vector<double> logs;
   for (const LawBeam& beam : beams) {
-    logs.push_back(beam.score + (beam.multiplicity == 1 ? 0.0 : Log(beam.multiplicity)));
+    logs.push_back(beam.score + (beam.multiplicity == 1 ? 0.0 : sampling::Log(beam.multiplicity)));
   }
-  const double total = LogSumExp(logs);
+  const double total = sampling::LogSumExp(logs);
   LayerLaw law;
   for (int b = 0; b < beams.size(); ++b) {
     const LawBeam& beam = beams[b];

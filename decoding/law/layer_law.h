@@ -10,9 +10,9 @@
 
 #include "absl/types/span.h"
 #include "base/types.h"
-#include "decoding/distribution.h"
-#include "decoding/rows/row_without.h"
-#include "decoding/rows/warped_row.h"
+#include "sampling/distribution.h"
+#include "sampling/row_without.h"
+#include "sampling/warped_row.h"
 
 namespace coppice::decoding {
 
@@ -30,11 +30,12 @@ struct Entry {
 struct WeightedRow {
   uint64_t hash = 0;      // H(beam), without the epoch step
   double log_weight = 0;  // nats
-  const Distribution* sparse = nullptr;
-  const WarpedRow* whole = nullptr;             // whole->whole()
-  std::vector<TokenId> changed;                 // ascending; tokens whose mass is given below
-  std::vector<double> changed_log_mass;         // nats; -inf = removed
-  std::shared_ptr<const RowWithout> unchanged;  // whole rows with changes: the other tokens
+  const sampling::Distribution* sparse = nullptr;
+  const sampling::WarpedRow* whole = nullptr;  // whole->whole()
+  std::vector<TokenId> changed;                // ascending; tokens whose mass is given below
+  std::vector<double> changed_log_mass;        // nats; -inf = removed
+  std::shared_ptr<const sampling::RowWithout>
+      unchanged;  // whole rows with changes: the other tokens
 };
 
 struct LayerLaw {
@@ -42,7 +43,7 @@ struct LayerLaw {
 };
 
 // Position of `token` in the row, or -1.
-int FindToken(const Distribution& row, TokenId token);
+int FindToken(const sampling::Distribution& row, TokenId token);
 // log mass of an entry; -inf when it is absent.
 double LogMass(const LayerLaw& law, Entry entry);
 // Sets the mass of these entries to 0; the others keep theirs, so the sum of the masses falls.
@@ -63,8 +64,8 @@ struct LawBeam {
   uint64_t hash = 0;
   double score = 0;  // ls, nats
   int multiplicity = 1;
-  const Distribution* sparse = nullptr;  // or
-  const WarpedRow* warped = nullptr;     // in either form
+  const sampling::Distribution* sparse = nullptr;  // or
+  const sampling::WarpedRow* warped = nullptr;     // in either form
 };
 LayerLaw MakeLayerLaw(absl::Span<const LawBeam> beams);
 

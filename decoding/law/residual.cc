@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/deterministic_math.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -30,10 +30,10 @@ void Residual::AddSharedEntries(int beam) {
   if (proposal.sparse == nullptr) return;
   for (int i = 0; i < proposal.sparse->size(); ++i) {
     const Entry entry{beam, proposal.sparse->tokens[i]};
-    const double mass = Exp(LogMass(p_, entry));
+    const double mass = sampling::Exp(LogMass(p_, entry));
     if (mass > 0)
       shared_.push_back(
-          {entry, mass, Exp(proposal.log_weight + proposal.sparse->log_probs[i]), mass});
+          {entry, mass, sampling::Exp(proposal.log_weight + proposal.sparse->log_probs[i]), mass});
   }
 }
 
@@ -55,8 +55,8 @@ void Residual::FindOutside(int beam) {
   const WeightedRow& target = p_.rows[beam];
   const std::vector<TokenId> inside = InsideTokens(beam);
   if (target.whole != nullptr) {
-    unchanged_[beam] = std::make_shared<RowWithout>(*target.whole, inside);
-    outside_[beam] = Exp(target.log_weight + unchanged_[beam]->log_mass());
+    unchanged_[beam] = std::make_shared<sampling::RowWithout>(*target.whole, inside);
+    outside_[beam] = sampling::Exp(target.log_weight + unchanged_[beam]->log_mass());
   } else if (target.sparse != nullptr) {
     auto next = inside.begin();
     double mass = 0;
@@ -64,7 +64,7 @@ void Residual::FindOutside(int beam) {
       if (next != inside.end() && *next == target.sparse->tokens[i]) {
         ++next;
       } else {
-        mass += Exp(target.log_weight + target.sparse->log_probs[i]);
+        mass += sampling::Exp(target.log_weight + target.sparse->log_probs[i]);
       }
     }
     outside_[beam] = mass;
@@ -90,12 +90,12 @@ Residual::Shared* Residual::Find(Entry entry) {
 double Residual::Target(Entry entry) const {
   if (const Shared* shared = Find(entry)) return shared->a;
   if (std::binary_search(removed_outside_.begin(), removed_outside_.end(), entry, Before)) return 0;
-  return factor_ * Exp(LogMass(p_, entry));
+  return factor_ * sampling::Exp(LogMass(p_, entry));
 }
 
 double Residual::Proposal(Entry entry) const {
   if (const Shared* shared = Find(entry)) return ScaledProposal(*shared);
-  return Exp(LogMass(q_, entry)) * proposal_scale_;
+  return sampling::Exp(LogMass(q_, entry)) * proposal_scale_;
 }
 
 double Residual::Overlap() const {
@@ -157,7 +157,7 @@ void Residual::RemoveTarget(absl::Span<const Entry> entries) {
 LayerLaw Residual::Law() const {
   LayerLaw law = p_;
   if (is_target_) return law;
-  const double log_factor = Log(factor_);
+  const double log_factor = sampling::Log(factor_);
   for (int beam = 0; beam < law.rows.size(); ++beam) {
     WeightedRow& row = law.rows[beam];
     row.log_weight += log_factor;
@@ -167,7 +167,8 @@ LayerLaw Residual::Law() const {
     int next = shared_begin_[beam];
     for (TokenId token : row.changed) {
       const bool is_shared = next < shared_begin_[beam + 1] && shared_[next].entry.token == token;
-      row.changed_log_mass.push_back(Log(is_shared ? shared_[next++].a : 0.0));  // -inf: removed
+      row.changed_log_mass.push_back(
+          sampling::Log(is_shared ? shared_[next++].a : 0.0));  // -inf: removed
     }
   }
   return law;

@@ -61,13 +61,14 @@ class Residual {
   // P's mass on entries that Q does not propose and that are not removed, and the whole rows
   // restricted to them. Computed when first needed.
   bool outside_known_ = false;
-  std::vector<double> outside_;                               // [beams]
-  std::vector<std::shared_ptr<const RowWithout>> unchanged_;  // [beams], null for sparse rows
-  std::vector<Entry> removed_outside_;                        // canonical order
-  bool target_cut_ = false;                                   // some entry of P was removed
-  double target_mass_ = 1;                                    // of what was not removed
-  double factor_ = 1;                                         // a = factor * P outside
-  bool is_target_ = true;                                     // a is P, bit for bit
+  std::vector<double> outside_;  // [beams]
+  std::vector<std::shared_ptr<const sampling::RowWithout>>
+      unchanged_;                       // [beams], null for sparse rows
+  std::vector<Entry> removed_outside_;  // canonical order
+  bool target_cut_ = false;             // some entry of P was removed
+  double target_mass_ = 1;              // of what was not removed
+  double factor_ = 1;                   // a = factor * P outside
+  bool is_target_ = true;               // a is P, bit for bit
 };
 
 }  // namespace coppice::decoding

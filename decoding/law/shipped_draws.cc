@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "base/deterministic_math.h"
 #include "base/status.h"
 #include "decoding/law/layer_law.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -18,7 +18,8 @@ absl::Status Bad(absl::string_view what) {
 absl::Status CheckWeights(const DraftForest& forest, const ProposalIndex& proposals, int layer) {
   double weight = 0;
   for (int row = ParentRowsBegin(forest, layer); row < ParentRowsEnd(forest, layer); ++row) {
-    if (const Proposal* proposal = proposals.Find(row)) weight += Exp(proposal->log_weight);
+    if (const Proposal* proposal = proposals.Find(row))
+      weight += sampling::Exp(proposal->log_weight);
   }
   if (std::abs(weight - 1) <= 1e-9) return absl::OkStatus();
   return Bad(absl::StrCat("proposal weights of layer ", layer, " sum to ", weight, ", want 1"));

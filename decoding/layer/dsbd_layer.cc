@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/deterministic_math.h"
 #include "decoding/law/residual.h"
 #include "decoding/layer/dsbd_width.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-void DrawInto(Domain domain, const LayerLaw& law, ChoiceSource* choices, LayerResult* result) {
+void DrawInto(sampling::Domain domain, const LayerLaw& law, ChoiceSource* choices,
+              LayerResult* result) {
   const Draw draw = choices->Choose(domain, static_cast<uint32_t>(result->outputs.size()), law);
   result->outputs.push_back({draw.entry, -1});
   result->min_margin = std::min(result->min_margin, draw.margin);
@@ -20,7 +21,7 @@ void DrawInto(Domain domain, const LayerLaw& law, ChoiceSource* choices, LayerRe
 
 LayerLaw Renormalised(const LayerLaw& q, double mass) {
   LayerLaw law = q;
-  for (WeightedRow& row : law.rows) row.log_weight -= Log(mass);
+  for (WeightedRow& row : law.rows) row.log_weight -= sampling::Log(mass);
   return law;
 }
 
@@ -40,7 +41,7 @@ double ProposalMass(const LayerLaw& q, int beams) {
     const WeightedRow& row = q.rows[b];
     if (row.sparse == nullptr) continue;
     double part = 0;
-    for (double log_prob : row.sparse->log_probs) part += Exp(row.log_weight + log_prob);
+    for (double log_prob : row.sparse->log_probs) part += sampling::Exp(row.log_weight + log_prob);
     sum += part;
   }
   return sum;
@@ -88,17 +89,17 @@ LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const 
   }
   result.full = result.outputs.size() == outputs;
   if (!result.full && m > 0) {  // one draw t ~ a ends the draft loop, even if a is P again
-    DrawInto(Domain::kResidual, a.Law(), choices, &result);
+    DrawInto(sampling::Domain::kResidual, a.Law(), choices, &result);
     ++result.residual_draws;
   }
-  while (result.outputs.size() < outputs) DrawInto(Domain::kDirect, p, choices, &result);
+  while (result.outputs.size() < outputs) DrawInto(sampling::Domain::kDirect, p, choices, &result);
   return result;
 }
 
 LayerResult DrawLayer(const LayerLaw& p, int width, ChoiceSource* choices) {
   LayerResult result;
   result.min_margin = kInfinity;
-  while (result.outputs.size() < width) DrawInto(Domain::kDirect, p, choices, &result);
+  while (result.outputs.size() < width) DrawInto(sampling::Domain::kDirect, p, choices, &result);
   return result;
 }
 

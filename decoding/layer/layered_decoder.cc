@@ -71,7 +71,7 @@ LayerResult LayeredDecoder::VerifyLayer(const DraftForest& forest, const Proposa
 }
 
 void LayeredDecoder::CommitLayer(const LayerResult& result, RoundLedger* ledger) {
-  const bool slots_go = params().kind == DecodingKind::kBeamSampling && !params().refill;
+  const bool slots_go = params().kind == sampling::DecodingKind::kBeamSampling && !params().refill;
   LayerRecord record;
   record.beams.assign(beams_.paths().begin(), beams_.paths().end());
   record.multiplicity = draft_state().root_multiplicity;
@@ -97,7 +97,8 @@ void LayeredDecoder::CommitLayer(const LayerResult& result, RoundLedger* ledger)
   round_.push_back(std::move(record));
 }
 
-void LayeredDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+void LayeredDecoder::Decide(const DraftForest& forest, sampling::RowSource* rows,
+                            RoundLedger* ledger) {
   choices_->BeginRound(static_cast<uint64_t>(state().layers()));
   beams_.BeginRound();
   round_.clear();

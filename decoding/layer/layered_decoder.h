@@ -54,7 +54,7 @@ class LayeredDecoder : public SequenceDecoder {
   absl::Span<const LayerRecord> last_round() const { return round_; }
 
  private:
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void Decide(const DraftForest& forest, sampling::RowSource* rows, RoundLedger* ledger) override;
   std::vector<Beam> LiveBeams() const override { return beams_.beams(); }
   LayerResult VerifyLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
                           const LayerLaw& p);

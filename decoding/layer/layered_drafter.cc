@@ -24,15 +24,16 @@ LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& s
 }
 
 std::vector<Entry> LayeredDrafter::DrawLayer(const LayerLaw& q) {
-  if (law_ == DrawLaw::kDistinct) return choices_->ChooseDistinct(Domain::kDraft, 0, q, width_);
+  if (law_ == DrawLaw::kDistinct)
+    return choices_->ChooseDistinct(sampling::Domain::kDraft, 0, q, width_);
   std::vector<Entry> draws;
   draws.reserve(width_);
   for (int j = 0; j < width_; ++j)
-    draws.push_back(choices_->Choose(Domain::kDraft, static_cast<uint32_t>(j), q).entry);
+    draws.push_back(choices_->Choose(sampling::Domain::kDraft, static_cast<uint32_t>(j), q).entry);
   return draws;
 }
 
-void LayeredDrafter::Grow(absl::Span<const Distribution> rows) {
+void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   std::vector<LawBeam> law_beams;
   law_beams.reserve(beams_.size());
   for (int b = 0; b < beams_.size(); ++b) {
@@ -52,8 +53,8 @@ void LayeredDrafter::Grow(absl::Span<const Distribution> rows) {
     if (is_new) {
       forest_.token.push_back(entry.token);
       forest_.parent.push_back(frontier_[entry.beam]);
-      const Distribution& row = rows[entry.beam];
-      beams.push_back({ExtendHash(beams_[entry.beam].hash, entry.token),
+      const sampling::Distribution& row = rows[entry.beam];
+      beams.push_back({sampling::ExtendHash(beams_[entry.beam].hash, entry.token),
                        beams_[entry.beam].score + row.log_probs[FindToken(row, entry.token)], 1});
     } else if (!set_semantics_) {
       ++beams[known->second - begin].multiplicity;

@@ -5,8 +5,8 @@
 #include "decoding/law/shipped_draws.h"
 #include "decoding/layer/pf_rrs.h"
 #include "decoding/layer/wor_reuse_layer.h"
-#include "decoding/rows/warped_row.h"
 #include "decoding/seeded/parent_first_decoder.h"
+#include "sampling/warped_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -18,17 +18,17 @@ class PfRrsDecoder : public ParentFirstDecoder {
 
  private:
   struct Drafts {  // of one parent
-    const Distribution* row = nullptr;
+    const sampling::Distribution* row = nullptr;
     std::vector<Entry> entries;  // drawing order
   };
 
   bool BeginRound(const DraftForest& forest) override;
-  std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;
+  std::vector<Beam> DrawSlots(sampling::RowSource* rows, RoundLedger* ledger) override;
   LayerResult DrawTokens(const Beam& parent, int slots);
 
   const std::shared_ptr<ChoiceSource> choices_;
   const WorReuseRule rule_{RemovedParents::kReject};
-  WarpedRow row_;
+  sampling::WarpedRow row_;
   std::vector<Drafts> drafts_;  // [rows of the forest]
 };
 
@@ -59,7 +59,7 @@ LayerResult PfRrsDecoder::DrawTokens(const Beam& parent, int slots) {
   return rule_.Verify({&p, &q, drafts.entries, slots}, choices_.get());
 }
 
-std::vector<Beam> PfRrsDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) {
+std::vector<Beam> PfRrsDecoder::DrawSlots(sampling::RowSource* rows, RoundLedger* ledger) {
   std::vector<Beam> slots(picks().size());
   double overlap = 0;
   bool drafted = false;

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/deterministic_math.h"
-#include "base/rng.h"
 #include "decoding/layer/pf_rrs.h"
-#include "decoding/rows/target_row.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/rng.h"
+#include "sampling/target_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -19,7 +19,7 @@ class PfRrsDrafter : public Drafter {
                std::shared_ptr<ChoiceSource> choices);
 
   absl::Span<const int32_t> frontier() const override { return frontier_; }
-  void Grow(absl::Span<const Distribution> rows) override;
+  void Grow(absl::Span<const sampling::Distribution> rows) override;
   const DraftForest& forest() const override { return forest_; }
 
  private:
@@ -37,10 +37,10 @@ class PfRrsDrafter : public Drafter {
   };
 
   std::vector<double> Demand() const;
-  Drafts DrawOrder(const Node& parent, const Distribution& row) const;
+  Drafts DrawOrder(const Node& parent, const sampling::Distribution& row) const;
   static double Worth(const Drafts& parent);
   void ShareOut(std::vector<Drafts>* drafts) const;
-  void AppendLayer(absl::Span<const Distribution> rows, absl::Span<const Drafts> drafts);
+  void AppendLayer(absl::Span<const sampling::Distribution> rows, absl::Span<const Drafts> drafts);
 
   const DecodingParams params_;
   const int width_;
@@ -76,26 +76,28 @@ std::vector<double> PfRrsDrafter::Demand() const {
   for (int slot = 0; slot < slots_; ++slot) {
     double best = -std::numeric_limits<double>::infinity();
     for (int n = 0; n < level_.size(); ++n) {
-      key[n] = level_[n].score + Gumbel(params_.seed, Domain::kParent, level_[n].hash, slot, 0);
+      key[n] = level_[n].score +
+               sampling::Gumbel(params_.seed, sampling::Domain::kParent, level_[n].hash, slot, 0);
       if (level_[n].reach == 1) best = std::max(best, key[n]);
     }
     for (int n = 0; n < level_.size(); ++n)
-      demand[n] += level_[n].reach * Exp(std::min(0.0, key[n] - best));
+      demand[n] += level_[n].reach * sampling::Exp(std::min(0.0, key[n] - best));
   }
   return demand;
 }
 
-PfRrsDrafter::Drafts PfRrsDrafter::DrawOrder(const Node& parent, const Distribution& row) const {
+PfRrsDrafter::Drafts PfRrsDrafter::DrawOrder(const Node& parent,
+                                             const sampling::Distribution& row) const {
   Drafts drafts;
   LayerLaw q;
   q.rows.resize(1);
   q.rows[0].hash = parent.hash;
   q.rows[0].sparse = &row;
-  drafts.order = choices_->ChooseDistinct(Domain::kDraft, 0, q, width_);
+  drafts.order = choices_->ChooseDistinct(sampling::Domain::kDraft, 0, q, width_);
   double left = 1;
   for (const Entry& entry : drafts.order) {
     drafts.left.push_back(std::max(left, 0.0));
-    left -= Exp(row.log_probs[FindToken(row, entry.token)]);
+    left -= sampling::Exp(row.log_probs[FindToken(row, entry.token)]);
   }
   return drafts;
 }
@@ -104,7 +106,8 @@ PfRrsDrafter::Drafts PfRrsDrafter::DrawOrder(const Node& parent, const Distribut
 // before it must not fill all of the parent's slots, and they must leave enough of q.
 double PfRrsDrafter::Worth(const Drafts& parent) {
   const double beyond = std::max(0.0, parent.count + 1 - parent.demand);
-  return std::min(1.0, parent.demand) * parent.left[parent.count] * Exp(-kHedgeDecay * beyond);
+  return std::min(1.0, parent.demand) * parent.left[parent.count] *
+         sampling::Exp(-kHedgeDecay * beyond);
 }
 
 // Gives each draft to the parent where it is worth most. Whether a parent gets another draft
@@ -126,7 +129,7 @@ void PfRrsDrafter::ShareOut(std::vector<Drafts>* drafts) const {
   }
 }
 
-void PfRrsDrafter::AppendLayer(absl::Span<const Distribution> rows,
+void PfRrsDrafter::AppendLayer(absl::Span<const sampling::Distribution> rows,
                                absl::Span<const Drafts> drafts) {
   std::vector<int32_t> next_frontier;
   std::vector<Node> next_level;
@@ -141,11 +144,11 @@ void PfRrsDrafter::AppendLayer(absl::Span<const Distribution> rows,
       forest_.token.push_back(token);
       forest_.parent.push_back(frontier_[n]);
       forest_.draws.push_back(node);
-      if (k + 0.5 > drafts[n].demand) reach *= Exp(-kHedgeDecay);
+      if (k + 0.5 > drafts[n].demand) reach *= sampling::Exp(-kHedgeDecay);
       if (IsStopId(params_, token)) continue;  // no row and no children
       next_slots += reach == 1;
       next_frontier.push_back(node);
-      next_level.push_back({ExtendHash(level_[n].hash, token),
+      next_level.push_back({sampling::ExtendHash(level_[n].hash, token),
                             level_[n].score + rows[n].log_probs[FindToken(rows[n], token)], reach});
     }
   }
@@ -160,7 +163,7 @@ void PfRrsDrafter::AppendLayer(absl::Span<const Distribution> rows,
   slots_ = params_.refill ? params_.beam_width : next_slots;
 }
 
-void PfRrsDrafter::Grow(absl::Span<const Distribution> rows) {
+void PfRrsDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level_.size());
   const std::vector<double> demand = Demand();
   std::vector<Drafts> drafts;

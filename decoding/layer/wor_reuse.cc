@@ -7,7 +7,8 @@
 namespace coppice::decoding {
 
 std::unique_ptr<LayerRule> MakeWorReuseRule(const DecodingParams& params, RemovedParents rule) {
-  if (params.kind == DecodingKind::kBeamSampling) return std::make_unique<WorReuseRule>(rule);
+  if (params.kind == sampling::DecodingKind::kBeamSampling)
+    return std::make_unique<WorReuseRule>(rule);
   return std::make_unique<DistinctWorReuseRule>(rule);
 }
 

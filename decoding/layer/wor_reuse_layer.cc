@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/deterministic_math.h"
 #include "decoding/law/residual.h"
 #include "decoding/layer/dsbd_layer.h"
 #include "decoding/params.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -23,7 +23,7 @@ class ProposalLeft {
     for (int row = 0; row < rows; ++row) {
       if (q.rows[row].sparse == nullptr) continue;
       for (double log_prob : q.rows[row].sparse->log_probs)
-        mass_[row].push_back(Exp(q.rows[row].log_weight + log_prob));
+        mass_[row].push_back(sampling::Exp(q.rows[row].log_weight + log_prob));
       Sum(row);
     }
   }
@@ -75,7 +75,7 @@ class Reuse {
         return input_.drafts[j];
       }
     }
-    const Draw draw = choices_->Choose(Domain::kResidual,
+    const Draw draw = choices_->Choose(sampling::Domain::kResidual,
                                        static_cast<uint32_t>(result_.outputs.size()), a_.Law());
     result_.min_margin = std::min(result_.min_margin, draw.margin);
     ++result_.residual_draws;
@@ -130,8 +130,8 @@ int CountEnds(const std::vector<RuleOutput>& outputs, const LayerEnds& ends) {
 // Direct draws without replacement from `left` until there are `count` outputs.
 void DrawDistinct(int count, LayerLaw* left, ChoiceSource* choices, LayerResult* result) {
   while (result->outputs.size() < count && HasMass(*left)) {
-    const Draw draw =
-        choices->Choose(Domain::kDirect, static_cast<uint32_t>(result->outputs.size()), *left);
+    const Draw draw = choices->Choose(sampling::Domain::kDirect,
+                                      static_cast<uint32_t>(result->outputs.size()), *left);
     result->outputs.push_back({draw.entry, -1});
     result->min_margin = std::min(result->min_margin, draw.margin);
     RemoveEntry(draw.entry, left);

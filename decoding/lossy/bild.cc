@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/deterministic_math.h"
 #include "decoding/lossy/path_decoder.h"
-#include "decoding/rows/target_row.h"
 #include "decoding/sequence/tree_drafter.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/target_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -18,13 +18,14 @@ class BildDecoder : public PathDecoder {
       : PathDecoder(params, std::move(choices)), row_(LikelihoodParams(params)) {}
 
  private:
-  Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) override;
+  Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path,
+            sampling::RowSource* rows) override;
 
-  WarpedRow row_;
+  sampling::WarpedRow row_;
 };
 
 PathDecoder::Kept BildDecoder::Keep(const DraftForest&, absl::Span<const TokenId> path,
-                                    RowSource* rows) {
+                                    sampling::RowSource* rows) {
   Kept kept;
   kept.next = &row_;
   row_.Read(rows, 0, PathAfter({}));
@@ -46,24 +47,25 @@ class BildDrafter : public TreeDrafter {
     choices_->BeginRound(state.layers_committed);
   }
 
-  void Grow(absl::Span<const Distribution> rows) override;
+  void Grow(absl::Span<const sampling::Distribution> rows) override;
 
  private:
   std::shared_ptr<ChoiceSource> choices_;
 };
 
-void BildDrafter::Grow(absl::Span<const Distribution> rows) {
+void BildDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
   std::vector<Child> next;  // at most one
   if (!rows.empty() && rows[0].size() > 0) {
-    const Distribution& q = rows[0];
+    const sampling::Distribution& q = rows[0];
     size_t at = std::max_element(q.log_probs.begin(), q.log_probs.end()) - q.log_probs.begin();
-    if (q.log_probs[at] >= Log(params().fallback_threshold)) {
+    if (q.log_probs[at] >= sampling::Log(params().fallback_threshold)) {
       if (params().warp.temperature > 0) {
         LawBeam beam;
         beam.hash = level()[0].hash;
         beam.sparse = &q;
-        const Draw draw = choices_->Choose(Domain::kDraft, /*slot=*/0, MakeLayerLaw({beam}));
+        const Draw draw =
+            choices_->Choose(sampling::Domain::kDraft, /*slot=*/0, MakeLayerLaw({beam}));
         at = FindToken(q, draw.entry.token);
       }
       next.push_back({/*cost=*/0, /*node=*/0, q.tokens[at], level()[0].score + q.log_probs[at], 0});

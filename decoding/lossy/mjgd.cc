@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "decoding/lossy/path_decoder.h"
-#include "decoding/rows/warped_row.h"
 #include "decoding/sequence/sequence_decoder.h"
+#include "sampling/warped_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -29,21 +29,21 @@ class MjgdDecoder : public SequenceDecoder {
     double log_score;
   };
 
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void Decide(const DraftForest& forest, sampling::RowSource* rows, RoundLedger* ledger) override;
   std::vector<Beam> LiveBeams() const override;
   RowUse row_use() const override {
     return {RowUse::Kind::kRanks, static_cast<int>(reach()), /*likelihood=*/true};
   }
   size_t reach() const { return params().draft_beams + params().stop_ids.size(); }
-  void ListEntries(PathId path, std::vector<WarpedRow::Candidate>* entries) const;
-  std::vector<Candidate> ListCandidates(RowSource* rows);
-  void Step(RowSource* rows, RoundLedger* ledger);
+  void ListEntries(PathId path, std::vector<sampling::WarpedRow::Candidate>* entries) const;
+  std::vector<Candidate> ListCandidates(sampling::RowSource* rows);
+  void Step(sampling::RowSource* rows, RoundLedger* ledger);
   bool WindowCloses() const;
   void Choose();
   // True if `a` comes before `b` in the choice of the window.
   bool Better(const Path& a, const Path& b) const;
 
-  WarpedRow row_;
+  sampling::WarpedRow row_;
   std::vector<Path> live_;   // beams of the open window, best first
   std::vector<Path> ended_;  // its paths that have ended
   int steps_ = 0;            // tokens of the open window
@@ -68,25 +68,27 @@ bool MjgdDecoder::Better(const Path& a, const Path& b) const {
 }
 
 // The entries of the row after `path` that the walk can reach: M that do not end, and all better.
-void MjgdDecoder::ListEntries(PathId path, std::vector<WarpedRow::Candidate>* entries) const {
+void MjgdDecoder::ListEntries(PathId path,
+                              std::vector<sampling::WarpedRow::Candidate>* entries) const {
   for (size_t count = reach();; count *= 4) {
     row_.TopCandidates(count, entries);
     if (!state().has_stop_strings() || count >= static_cast<size_t>(row_.entries())) return;
-    const auto live = std::count_if(
-        entries->begin(), entries->end(),
-        [&](const WarpedRow::Candidate& entry) { return !state().Ends(path, entry.token); });
+    const auto live = std::count_if(entries->begin(), entries->end(),
+                                    [&](const sampling::WarpedRow::Candidate& entry) {
+                                      return !state().Ends(path, entry.token);
+                                    });
     if (live >= params().draft_beams) return;
   }
 }
 
 // The continuations of the live beams that the walk can reach, best first, ties in canonical order.
-std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows) {
+std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(sampling::RowSource* rows) {
   std::vector<Candidate> candidates;
-  std::vector<WarpedRow::Candidate> entries;
+  std::vector<sampling::WarpedRow::Candidate> entries;
   for (size_t b = 0; b < live_.size(); ++b) {
     row_.Read(rows, live_[b].beam.row, state().RowPathOf(live_[b].beam.path));
     ListEntries(live_[b].beam.path, &entries);
-    for (const WarpedRow::Candidate& entry : entries) {
+    for (const sampling::WarpedRow::Candidate& entry : entries) {
       candidates.push_back({live_[b].likelihood + entry.log_prob, b, entry.token,
                             live_[b].beam.log_score + entry.score_log_prob});
     }
@@ -100,7 +102,7 @@ std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows)
 
 // Extends every beam by one token, by the walk of docs/algorithms.md 8. An end counts only if it is
 // among the M best. The other candidates fill the M beams.
-void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
+void MjgdDecoder::Step(sampling::RowSource* rows, RoundLedger* ledger) {
   const size_t width = static_cast<size_t>(params().draft_beams);
   const std::vector<Candidate> candidates = ListCandidates(rows);
   std::vector<Path> live;
@@ -138,7 +140,7 @@ void MjgdDecoder::Choose() {
   steps_ = 0;
 }
 
-void MjgdDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* ledger) {
+void MjgdDecoder::Decide(const DraftForest&, sampling::RowSource* rows, RoundLedger* ledger) {
   for (size_t b = 0; b < live_.size(); ++b) live_[b].beam.BecomeRoot(b);
   const auto known = [](const Path& path) { return path.beam.row >= 0; };
   while (!finished() && std::all_of(live_.begin(), live_.end(), known)) Step(rows, ledger);

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/deterministic_math.h"
 #include "decoding/lossy/path_decoder.h"
-#include "decoding/rows/target_row.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/target_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -28,27 +28,28 @@ class MjsdDecoder : public PathDecoder {
  public:
   MjsdDecoder(const DecodingParams& params, std::shared_ptr<ChoiceSource> choices)
       : PathDecoder(params, std::move(choices)),
-        log_threshold_(Log(params.mjsd_threshold)),
+        log_threshold_(sampling::Log(params.mjsd_threshold)),
         kept_row_(LikelihoodParams(params)),
         later_row_(LikelihoodParams(params)) {}
 
  private:
-  Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) override;
+  Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path,
+            sampling::RowSource* rows) override;
 
-  double log_threshold_;  // log tau, -inf for tau = 0
-  WarpedRow kept_row_;    // the row after the longest prefix that has passed
-  WarpedRow later_row_;   // the row after the drafts beyond it
+  double log_threshold_;           // log tau, -inf for tau = 0
+  sampling::WarpedRow kept_row_;   // the row after the longest prefix that has passed
+  sampling::WarpedRow later_row_;  // the row after the drafts beyond it
 };
 
 // eta = the longest prefix with min(0, lp - lq) > log tau, even if a shorter one fails.
 PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const TokenId> path,
-                                    RowSource* rows) {
+                                    sampling::RowSource* rows) {
   if (!CheckMjsdForest(forest).ok()) path = {};
   Kept kept;
   kept.next = &kept_row_;
   kept_row_.Read(rows, 0, PathAfter({}));
   std::vector<double> scores;
-  const WarpedRow* row = &kept_row_;
+  const sampling::WarpedRow* row = &kept_row_;
   double lp = 0, lq = 0;
   for (int i = 0; i < static_cast<int>(path.size()); ++i) {
     const double log_prob = row->LogProb(path[i]);
@@ -60,7 +61,7 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
     if (passes) kept.scores = scores;
     const bool last = i + 1 == static_cast<int>(path.size());
     if (last && (!passes || Ends(path.subspan(0, i + 1)))) break;
-    WarpedRow& next = passes ? kept_row_ : later_row_;
+    sampling::WarpedRow& next = passes ? kept_row_ : later_row_;
     next.Read(rows, i + 1, PathAfter(path.subspan(0, i + 1)));
     row = &next;
   }

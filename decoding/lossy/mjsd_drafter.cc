@@ -23,7 +23,7 @@ class MjsdDrafter : public TreeDrafter {
   MjsdDrafter(const DecodingParams& params, const DraftState& state)
       : TreeDrafter(params, Unscored(state), params.draft_beams) {}
 
-  void Grow(absl::Span<const Distribution> rows) override;
+  void Grow(absl::Span<const sampling::Distribution> rows) override;
   DraftForest Shipped() const override;
 
  private:
@@ -40,10 +40,10 @@ class MjsdDrafter : public TreeDrafter {
 
   int length_ = 0;  // tokens of every live path
   Ended best_ended_;
-  std::vector<Distribution> rows_;  // of the roots, then of every continued node
+  std::vector<sampling::Distribution> rows_;  // of the roots, then of every continued node
 };
 
-void MjsdDrafter::Grow(absl::Span<const Distribution> rows) {
+void MjsdDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
   rows_.insert(rows_.end(), rows.begin(), rows.end());
   std::vector<Child> live, ended;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "decoding/rows/target_row.h"
+#include "sampling/target_row.h"
 
 namespace coppice::decoding {
 
 DecodingParams LikelihoodParams(const DecodingParams& params) {
   DecodingParams out = params;
-  if (params.warp.temperature <= 0) out.warp = Uncut(params.warp);
+  if (params.warp.temperature <= 0) out.warp = sampling::Uncut(params.warp);
   return out;
 }
 
@@ -25,7 +25,7 @@ std::vector<TokenId> PathDecoder::DraftedPath(const DraftForest& forest) const {
   return path;
 }
 
-TokenId PathDecoder::DrawFrom(const WarpedRow& row, RoundLedger* ledger) {
+TokenId PathDecoder::DrawFrom(const sampling::WarpedRow& row, RoundLedger* ledger) {
   if (params().warp.temperature <= 0) {
     if (row.whole()) return row.log_sum().argmax;
     const std::vector<double>& log_probs = row.sparse().log_probs;  // of the few allowed tokens
@@ -33,12 +33,13 @@ TokenId PathDecoder::DrawFrom(const WarpedRow& row, RoundLedger* ledger) {
         .tokens[std::max_element(log_probs.begin(), log_probs.end()) - log_probs.begin()];
   }
   const LayerLaw p = RowLaw(row, state().paths().hash(beam().path));
-  const Draw draw = choices()->Choose(Domain::kDirect, /*slot=*/0, p);
+  const Draw draw = choices()->Choose(sampling::Domain::kDirect, /*slot=*/0, p);
   ledger->AddMargin(draw.margin);
   return draw.entry.token;
 }
 
-void PathDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+void PathDecoder::DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
+                               RoundLedger* ledger) {
   const std::vector<TokenId> path = DraftedPath(forest);
   const Kept kept = Keep(forest, path, rows);
   for (size_t i = 0; i < kept.scores.size(); ++i) Emit(path[i], kept.scores[i], ledger);

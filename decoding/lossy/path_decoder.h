@@ -21,23 +21,25 @@ class PathDecoder : public SingleSequenceDecoder {
 
   struct Kept {
     std::vector<double> scores;  // of the drafts that stay, in order: what ls accumulates, nats
-    const WarpedRow* next = nullptr;  // the row after them, read with LikelihoodParams
+    const sampling::WarpedRow* next = nullptr;  // the row after them, read with LikelihoodParams
   };
   // Decides how much of the path stays. Row i of the round is the row after i drafts. Each may be
   // read once.
-  virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) = 0;
+  virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path,
+                    sampling::RowSource* rows) = 0;
   RowUse row_use() const override { return {RowUse::Kind::kLaw, /*reach=*/1, /*likelihood=*/true}; }
   // True if these drafts, which are not empty, end the sequence.
   bool Ends(absl::Span<const TokenId> drafts) const { return state().Ends(beam().path, drafts); }
   // The path of the row after these drafts.
-  RowPath PathAfter(absl::Span<const TokenId> drafts) const {
+  sampling::RowPath PathAfter(absl::Span<const TokenId> drafts) const {
     return state().RowPathOf(beam().path, drafts);
   }
 
  private:
-  void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
+                    RoundLedger* ledger) override;
   std::vector<TokenId> DraftedPath(const DraftForest& forest) const;
-  TokenId DrawFrom(const WarpedRow& row, RoundLedger* ledger);
+  TokenId DrawFrom(const sampling::WarpedRow& row, RoundLedger* ledger);
 };
 
 }  // namespace coppice::decoding

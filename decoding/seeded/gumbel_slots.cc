@@ -3,19 +3,20 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/rng.h"
 #include "decoding/law/choice_source.h"
-#include "decoding/rows/target_row.h"
 #include "decoding/sequence/layer_beams.h"
 #include "decoding/sequence/layer_ends.h"
 #include "decoding/sequence/sequence_decoder.h"
+#include "sampling/rng.h"
+#include "sampling/target_row.h"
 
 namespace coppice::decoding {
 namespace {
 
 double Key(const LayerLaw& p, uint64_t seed, Entry entry) {
-  return LogMass(p, entry) + Gumbel(seed, Domain::kToken, p.rows[entry.beam].hash, /*slot=*/0,
-                                    static_cast<uint32_t>(entry.token));
+  return LogMass(p, entry) + sampling::Gumbel(seed, sampling::Domain::kToken,
+                                              p.rows[entry.beam].hash, /*slot=*/0,
+                                              static_cast<uint32_t>(entry.token));
 }
 
 class GumbelSlotsDecoder : public SequenceDecoder {
@@ -26,17 +27,17 @@ class GumbelSlotsDecoder : public SequenceDecoder {
   DraftState draft_state() const override { return beams_.State(paths(), state().layers()); }
 
  private:
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void Decide(const DraftForest& forest, sampling::RowSource* rows, RoundLedger* ledger) override;
   std::vector<Beam> LiveBeams() const override { return beams_.beams(); }
-  void DecideLayer(RowSource* rows, RoundLedger* ledger);
+  void DecideLayer(sampling::RowSource* rows, RoundLedger* ledger);
 
   LayerBeams beams_;
   int slots_;  // of the next layer, with replacement
 };
 
-void GumbelSlotsDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
+void GumbelSlotsDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) {
   const LayerLaw p = beams_.Read(rows, paths());
-  const SlotDraws drawn = params().kind == DecodingKind::kBeamSampling
+  const SlotDraws drawn = params().kind == sampling::DecodingKind::kBeamSampling
                               ? DrawSlots(p, params(), slots_)
                               : DrawDistinct(p, params(), LayerEnds(&state(), beams_.paths()));
   ledger->AddMargin(drawn.margin);
@@ -56,7 +57,8 @@ void GumbelSlotsDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
   beams_.Set(live);
 }
 
-void GumbelSlotsDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* ledger) {
+void GumbelSlotsDecoder::Decide(const DraftForest&, sampling::RowSource* rows,
+                                RoundLedger* ledger) {
   beams_.BeginRound();
   do {
     DecideLayer(rows, ledger);
@@ -70,7 +72,7 @@ SlotDraws DrawSlots(const LayerLaw& p, const DecodingParams& params, int slots) 
   SeededChoices noise(params.seed);
   SlotDraws drawn;
   for (int w = 0; w < slots; ++w) {
-    const Draw draw = noise.Choose(Domain::kToken, static_cast<uint32_t>(w), p);
+    const Draw draw = noise.Choose(sampling::Domain::kToken, static_cast<uint32_t>(w), p);
     drawn.margin = std::min(drawn.margin, draw.margin);
     drawn.entries.push_back(draw.entry);
   }
@@ -82,7 +84,7 @@ SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params,
   SeededChoices noise(params.seed);
   // Ranks one more than is taken, for the margin.
   std::vector<Entry> ranked =
-      noise.ChooseDistinct(Domain::kToken, /*slot=*/0, p, params.beam_width + 1);
+      noise.ChooseDistinct(sampling::Domain::kToken, /*slot=*/0, p, params.beam_width + 1);
   size_t taken = std::min<size_t>(ranked.size(), params.beam_width);
   const auto ends = std::count_if(ranked.begin(), ranked.begin() + taken,
                                   [&](const Entry& entry) { return layer_ends.Has(entry); });
@@ -91,8 +93,8 @@ SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params,
     LayerLaw left = p;  // noise belongs to entries, so the rest keeps its order
     for (const Entry& entry : ranked) RemoveEntry(entry, &left);
     layer_ends.RemoveFrom(&left);
-    const std::vector<Entry> rest =
-        noise.ChooseDistinct(Domain::kToken, /*slot=*/0, left, static_cast<int>(ends + 1));
+    const std::vector<Entry> rest = noise.ChooseDistinct(sampling::Domain::kToken, /*slot=*/0, left,
+                                                         static_cast<int>(ends + 1));
     ranked.insert(ranked.end(), rest.begin(), rest.end());
     taken += std::min<size_t>(rest.size(), ends);
   }

@@ -4,12 +4,12 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "base/rng.h"
 #include "decoding/law/joint_law.h"
-#include "decoding/rows/gumbel_kernels.h"
-#include "decoding/rows/warp.h"
 #include "decoding/seeded/gumbel_slots.h"
 #include "decoding/sequence/tree_drafter.h"
+#include "sampling/gumbel_kernels.h"
+#include "sampling/rng.h"
+#include "sampling/warp.h"
 
 namespace coppice::decoding {
 namespace {
@@ -31,13 +31,13 @@ class GumbelSlotsDrafter : public TreeDrafter {
   GumbelSlotsDrafter(const DecodingParams& params, const DraftState& state, int width)
       : TreeDrafter(params, state, width),
         law_(params.warp),
-        uncut_law_(WithoutCuts(params.warp)),
+        uncut_law_(sampling::WithoutCuts(params.warp)),
         multiplicity_(state.root_multiplicity.begin(), state.root_multiplicity.end()),
         slots_(params.refill || state.slot_root.empty()
                    ? params.beam_width
                    : static_cast<int>(state.slot_root.size())) {}
 
-  void Grow(absl::Span<const Distribution> rows) override;
+  void Grow(absl::Span<const sampling::Distribution> rows) override;
 
  private:
   // An entry of the law.
@@ -52,13 +52,14 @@ class GumbelSlotsDrafter : public TreeDrafter {
     double key() const { return cut_mass + noise; }
   };
 
-  bool WithReplacement() const { return params().kind == DecodingKind::kBeamSampling; }
+  bool WithReplacement() const { return params().kind == sampling::DecodingKind::kBeamSampling; }
   int slots() const { return WithReplacement() ? slots_ : 1; }
-  std::vector<Candidate> List(absl::Span<const Distribution> rows, absl::Span<const int> nodes,
-                              const LayerLaw& q, const LayerLaw& uncut) const;
+  std::vector<Candidate> List(absl::Span<const sampling::Distribution> rows,
+                              absl::Span<const int> nodes, const LayerLaw& q,
+                              const LayerLaw& uncut) const;
   void AddNoise(const LayerLaw& q, int slot, std::vector<Candidate>* candidates) const;
   std::vector<Candidate> Taken(absl::Span<const Candidate> candidates) const;
-  std::vector<Candidate> RankEntries(absl::Span<const Distribution> rows,
+  std::vector<Candidate> RankEntries(absl::Span<const sampling::Distribution> rows,
                                      absl::Span<const int> nodes);
   void Predict(absl::Span<const Candidate> taken, absl::Span<const Child> layer);
 
@@ -71,7 +72,7 @@ class GumbelSlotsDrafter : public TreeDrafter {
 // The entries of the law over `nodes`, in canonical order. If there are too many to draw noise for
 // all, only the most likely ones. q.rows[k] is the row of nodes[k].
 std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::List(
-    absl::Span<const Distribution> rows, absl::Span<const int> nodes, const LayerLaw& q,
+    absl::Span<const sampling::Distribution> rows, absl::Span<const int> nodes, const LayerLaw& q,
     const LayerLaw& uncut) const {
   std::vector<Candidate> all;
   for (size_t k = 0; k < nodes.size(); ++k) {
@@ -112,8 +113,9 @@ void GumbelSlotsDrafter::AddNoise(const LayerLaw& q, int slot,
       tokens.push_back((*candidates)[end].entry.token);
     }
     noise.resize(tokens.size());
-    GumbelMany({params().seed, Domain::kToken, q.rows[beam].hash, static_cast<uint32_t>(slot)},
-               tokens, noise.data());
+    sampling::GumbelMany(
+        {params().seed, sampling::Domain::kToken, q.rows[beam].hash, static_cast<uint32_t>(slot)},
+        tokens, noise.data());
     for (size_t i = 0; i < noise.size(); ++i) (*candidates)[begin + i].noise = noise[i];
   }
 }
@@ -147,7 +149,7 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::Taken(
 // A law with hedges applies only if one of the hedges is current. So all its entries also pay for
 // the most likely hedge.
 std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::RankEntries(
-    absl::Span<const Distribution> rows, absl::Span<const int> nodes) {
+    absl::Span<const sampling::Distribution> rows, absl::Span<const int> nodes) {
   std::vector<LawBeam> beams;
   double least = kInfinity;  // cost of a hedge
   for (int n : nodes) {
@@ -157,7 +159,7 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::RankEntries(
   }
   if (least == kInfinity) least = 0;
   const LayerLaw q = law_.Make(beams);
-  const bool cut = CutsJointly(params().warp);
+  const bool cut = sampling::CutsJointly(params().warp);
   const LayerLaw without_cut = cut ? uncut_law_.Make(beams) : LayerLaw();
   std::vector<Candidate> candidates = List(rows, nodes, q, cut ? without_cut : q);
   double lowest = kInfinity;  // log mass of the last entry that the cut keeps
@@ -201,10 +203,10 @@ void GumbelSlotsDrafter::Predict(absl::Span<const Candidate> taken, absl::Span<c
   if (!params().refill) slots_ = live;
 }
 
-void GumbelSlotsDrafter::Grow(absl::Span<const Distribution> rows) {
+void GumbelSlotsDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
   costs_.clear();
-  for (const Distribution& row : rows) costs_.emplace_back(row.size(), kInfinity);
+  for (const sampling::Distribution& row : rows) costs_.emplace_back(row.size(), kInfinity);
   std::vector<int> all, predicted;
   for (size_t n = 0; n < rows.size(); ++n) {
     if (rows[n].size() == 0) continue;

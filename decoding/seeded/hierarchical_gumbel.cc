@@ -4,21 +4,21 @@
 #include <functional>
 #include <limits>
 
-#include "base/deterministic_math.h"
-#include "base/rng.h"
-#include "decoding/rows/gumbel_kernels.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/gumbel_kernels.h"
+#include "sampling/rng.h"
 
 namespace coppice::decoding {
 
 double BeamKey(uint64_t seed, uint64_t hash, double log_score) {
-  return log_score + Gumbel(seed, Domain::kParent, hash, 0, 0);
+  return log_score + sampling::Gumbel(seed, sampling::Domain::kParent, hash, 0, 0);
 }
 
 std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, double beam_key,
                               absl::Span<const TokenId> tokens, absl::Span<const double> log_probs,
                               size_t count) {
   std::vector<double> keys(tokens.size());
-  GumbelMany({seed, Domain::kToken, hash, 0}, tokens, keys.data());
+  sampling::GumbelMany({seed, sampling::Domain::kToken, hash, 0}, tokens, keys.data());
   for (size_t i = 0; i < keys.size(); ++i) keys[i] = log_score + log_probs[i] + keys[i];
   const double largest = *std::max_element(keys.begin(), keys.end());
   // The conditioning keeps the order of the noisy scores, except for rounding.
@@ -37,8 +37,8 @@ std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, do
       key = beam_key;
       continue;
     }
-    const double t = beam_key - key + Log1p(-Exp(key - largest));
-    key = beam_key - std::max(0.0, t) - Log1p(Exp(t < 0 ? t : -t));
+    const double t = beam_key - key + sampling::Log1p(-sampling::Exp(key - largest));
+    key = beam_key - std::max(0.0, t) - sampling::Log1p(sampling::Exp(t < 0 ? t : -t));
   }
   return keys;
 }

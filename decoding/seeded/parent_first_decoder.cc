@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "absl/container/flat_hash_map.h"
-#include "base/deterministic_math.h"
-#include "decoding/rows/gumbel_kernels.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/gumbel_kernels.h"
 
 namespace coppice::decoding {
 
@@ -47,7 +47,7 @@ void ParentFirstDecoder::PickParents(absl::Span<const Beam> slots, RoundLedger* 
   std::vector<double> weights, noise(beams.size());
   for (size_t b = 0; b < beams.size(); ++b) {
     hashes.push_back(paths().hash(beams[b].path));
-    weights.push_back(beams[b].log_score + Log(counts[b]));
+    weights.push_back(beams[b].log_score + sampling::Log(counts[b]));
   }
   const size_t num_slots = params().refill ? params().beam_width : slots.size();
   std::vector<int> root_of(beams.size(), -1);
@@ -57,8 +57,9 @@ void ParentFirstDecoder::PickParents(absl::Span<const Beam> slots, RoundLedger* 
   for (size_t w = 0; w < num_slots; ++w) {
     size_t best = 0;
     double best_key = -std::numeric_limits<double>::infinity(), second_key = best_key;
-    GumbelOfHashes({params().seed, Domain::kParent, 0, static_cast<uint32_t>(w)}, hashes,
-                   noise.data());
+    sampling::GumbelOfHashes(
+        {params().seed, sampling::Domain::kParent, 0, static_cast<uint32_t>(w)}, hashes,
+        noise.data());
     for (size_t b = 0; b < beams.size(); ++b) {
       const double key = weights[b] + noise[b];
       if (key > best_key) {
@@ -79,7 +80,8 @@ void ParentFirstDecoder::PickParents(absl::Span<const Beam> slots, RoundLedger* 
   }
 }
 
-void ParentFirstDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+void ParentFirstDecoder::Decide(const DraftForest& forest, sampling::RowSource* rows,
+                                RoundLedger* ledger) {
   for (size_t r = 0; r < parents_.size(); ++r) parents_[r].BecomeRoot(r);
   const bool use_forest = BeginRound(forest);
   bool go_on = true;

@@ -21,16 +21,16 @@ class ParentFirstDecoder : public SequenceDecoder {
   // Called first in every round. False: the forest is unusable and the round is a plain step.
   virtual bool BeginRound(const DraftForest& /*forest*/) { return true; }
   // Decides one layer: the beam of every slot, made by ledger->Extend from the parent it picked.
-  virtual std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) = 0;
+  virtual std::vector<Beam> DrawSlots(sampling::RowSource* rows, RoundLedger* ledger) = 0;
   // Called last in every round that leaves the sequence unfinished. The rows of parents with row >=
   // 0 can be read now, before the next draft is requested.
-  virtual void EndRound(RowSource* /*rows*/) {}
+  virtual void EndRound(sampling::RowSource* /*rows*/) {}
 
   absl::Span<const Beam> parents() const { return parents_; }
   absl::Span<const int32_t> picks() const { return picks_; }  // [slots] index into parents()
 
  private:
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) final;
+  void Decide(const DraftForest& forest, sampling::RowSource* rows, RoundLedger* ledger) final;
   // Beams that were not picked never come back.
   std::vector<Beam> LiveBeams() const final { return parents_; }
   bool RowsKnown() const;

@@ -3,9 +3,9 @@
 #include <optional>
 #include <vector>
 
-#include "decoding/rows/warped_row.h"
 #include "decoding/seeded/parent_first_decoder.h"
 #include "decoding/seeded/pf_gumbel.h"
+#include "sampling/warped_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -17,23 +17,24 @@ class PfGumbelDecoder : public ParentFirstDecoder {
 
  private:
   RowUse row_use() const override { return {RowUse::Kind::kDraws}; }
-  std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;
-  void EndRound(RowSource* rows) override;
-  void DrawTokens(RowSource* rows, absl::Span<const size_t> chosen);
+  std::vector<Beam> DrawSlots(sampling::RowSource* rows, RoundLedger* ledger) override;
+  void EndRound(sampling::RowSource* rows) override;
+  void DrawTokens(sampling::RowSource* rows, absl::Span<const size_t> chosen);
 
-  std::vector<std::unique_ptr<WarpedRow>> rows_;  // buffers for the rows that are read together
+  std::vector<std::unique_ptr<sampling::WarpedRow>>
+      rows_;  // buffers for the rows that are read together
   // [slots] The output of each slot of the next layer; nothing if the row of its parent is not
   // known yet.
-  std::vector<std::optional<WarpedRow::Draw>> draws_;
+  std::vector<std::optional<sampling::WarpedRow::Draw>> draws_;
 };
 
 // Draws the tokens of the slots that picked one of these parents b: v_w = argmax log pt(v|b) +
 // G(TOKEN, w, H(b), v). Rows are read in parallel, and slots are drawn in parallel.
-void PfGumbelDecoder::DrawTokens(RowSource* rows, absl::Span<const size_t> chosen) {
+void PfGumbelDecoder::DrawTokens(sampling::RowSource* rows, absl::Span<const size_t> chosen) {
   std::vector<int> place(parents().size(), -1);  // index into rows_
   for (size_t i = 0; i < chosen.size(); ++i) {
     place[chosen[i]] = static_cast<int>(i);
-    if (i == rows_.size()) rows_.push_back(std::make_unique<WarpedRow>(params()));
+    if (i == rows_.size()) rows_.push_back(std::make_unique<sampling::WarpedRow>(params()));
   }
   std::vector<uint32_t> slots;
   for (size_t w = 0; w < picks().size(); ++w) {
@@ -47,11 +48,12 @@ void PfGumbelDecoder::DrawTokens(RowSource* rows, absl::Span<const size_t> chose
   threads->RunJobs(static_cast<int>(slots.size()), [&](int i) {
     const uint32_t w = slots[i];
     const uint64_t hash = paths().hash(parents()[picks()[w]].path);
-    draws_[w] = rows_[place[picks()[w]]]->DrawToken({params().seed, Domain::kToken, hash, w});
+    draws_[w] =
+        rows_[place[picks()[w]]]->DrawToken({params().seed, sampling::Domain::kToken, hash, w});
   });
 }
 
-std::vector<Beam> PfGumbelDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) {
+std::vector<Beam> PfGumbelDecoder::DrawSlots(sampling::RowSource* rows, RoundLedger* ledger) {
   draws_.resize(picks().size());
   std::vector<bool> drawn(parents().size(), false);
   for (size_t w = 0; w < picks().size(); ++w) drawn[picks()[w]] = draws_[w].has_value();
@@ -63,7 +65,7 @@ std::vector<Beam> PfGumbelDecoder::DrawSlots(RowSource* rows, RoundLedger* ledge
   std::vector<Beam> slots;
   for (size_t w = 0; w < picks().size(); ++w) {
     const Beam& parent = parents()[picks()[w]];
-    const WarpedRow::Draw& draw = *draws_[w];
+    const sampling::WarpedRow::Draw& draw = *draws_[w];
     ledger->AddMargin(draw.margin);
     slots.push_back(ledger->Extend(&mutable_state()->paths(), parent, draw.winner.token,
                                    parent.log_score + draw.winner.score_log_prob));
@@ -72,7 +74,7 @@ std::vector<Beam> PfGumbelDecoder::DrawSlots(RowSource* rows, RoundLedger* ledge
   return slots;
 }
 
-void PfGumbelDecoder::EndRound(RowSource* rows) {
+void PfGumbelDecoder::EndRound(sampling::RowSource* rows) {
   draws_.assign(picks().size(), std::nullopt);
   std::vector<size_t> known;
   for (size_t r = 0; r < parents().size(); ++r) {

@@ -4,11 +4,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/check.h"
-#include "base/deterministic_math.h"
-#include "base/rng.h"
-#include "decoding/rows/gumbel_kernels.h"
 #include "decoding/seeded/pf_gumbel.h"
 #include "decoding/sequence/tree_drafter.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/gumbel_kernels.h"
+#include "sampling/rng.h"
 
 namespace coppice::decoding {
 namespace {
@@ -35,7 +35,7 @@ class PfGumbelDrafter : public TreeDrafter {
         known_token_(state.slot_token),
         known_log_prob_(state.slot_log_prob) {}
 
-  void Grow(absl::Span<const Distribution> rows) override;
+  void Grow(absl::Span<const sampling::Distribution> rows) override;
 
  private:
   struct Reach {  // a node that a slot may pick
@@ -57,7 +57,9 @@ class PfGumbelDrafter : public TreeDrafter {
   };
 
   // log m_b of a beam which `slots` slots are predicted to hold.
-  double LogCount(int slots) const { return params().set_semantics ? 0 : Log(std::max(1, slots)); }
+  double LogCount(int slots) const {
+    return params().set_semantics ? 0 : sampling::Log(std::max(1, slots));
+  }
   void BeginLevel();
   std::vector<Reach> PickNodes(int slot);
   void PickKeys(int slot, absl::Span<const uint64_t> hashes, absl::Span<const double> weights,
@@ -65,9 +67,10 @@ class PfGumbelDrafter : public TreeDrafter {
   bool IsKnown(int slot) const {
     return depth_ == 0 && !known_token_.empty() && known_token_[slot] >= 0;
   }
-  void DrawTokens(int slot, const Reach& reach, const Distribution& row, bool is_prediction);
+  void DrawTokens(int slot, const Reach& reach, const sampling::Distribution& row,
+                  bool is_prediction);
   void ListKnown(std::vector<Listed>* listed) const;
-  std::vector<Child> ListCandidates(absl::Span<const Distribution> rows,
+  std::vector<Child> ListCandidates(absl::Span<const sampling::Distribution> rows,
                                     std::vector<int>* replaces);
   void RankByNextPicks(absl::Span<const int> replaces, std::vector<Child>* candidates);
   int NextSlots() const;
@@ -147,16 +150,18 @@ std::vector<PfGumbelDrafter::Reach> PfGumbelDrafter::PickNodes(int slot) {
 // keys[i] = weights[i] + G(PARENT, slot, hashes[i], 0): the keys by which a slot picks its parent.
 void PfGumbelDrafter::PickKeys(int slot, absl::Span<const uint64_t> hashes,
                                absl::Span<const double> weights, std::vector<double>* keys) const {
-  GumbelOfHashes({params().seed, Domain::kParent, 0, static_cast<uint32_t>(slot)}, hashes,
-                 keys->data());
+  sampling::GumbelOfHashes(
+      {params().seed, sampling::Domain::kParent, 0, static_cast<uint32_t>(slot)}, hashes,
+      keys->data());
   for (size_t i = 0; i < weights.size(); ++i) (*keys)[i] = weights[i] + (*keys)[i];
 }
 
-void PfGumbelDrafter::DrawTokens(int slot, const Reach& reach, const Distribution& row,
+void PfGumbelDrafter::DrawTokens(int slot, const Reach& reach, const sampling::Distribution& row,
                                  bool is_prediction) {
   noise_.resize(row.size());
-  GumbelMany({params().seed, Domain::kToken, level()[reach.node].hash, static_cast<uint32_t>(slot)},
-             row.tokens, noise_.data());
+  sampling::GumbelMany({params().seed, sampling::Domain::kToken, level()[reach.node].hash,
+                        static_cast<uint32_t>(slot)},
+                       row.tokens, noise_.data());
   size_t best = 0;
   for (size_t i = 0; i < row.size(); ++i) {
     noise_[i] += row.log_probs[i];
@@ -186,8 +191,8 @@ void PfGumbelDrafter::ListKnown(std::vector<Listed>* listed) const {
 
 // The likeliest outputs of the layer in canonical order. replaces[c] = the prediction that
 // candidate c would replace. Sets Prediction::candidate.
-std::vector<TreeDrafter::Child> PfGumbelDrafter::ListCandidates(absl::Span<const Distribution> rows,
-                                                                std::vector<int>* replaces) {
+std::vector<TreeDrafter::Child> PfGumbelDrafter::ListCandidates(
+    absl::Span<const sampling::Distribution> rows, std::vector<int>* replaces) {
   std::vector<Listed> listed;
   for (size_t n = 0; n < rows.size(); ++n) {
     for (size_t i = 0; i < rows[n].size(); ++i) {
@@ -247,7 +252,7 @@ void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaces,
   std::vector<int> replaced(count, -1);  // the candidate that would no longer be an output
   for (size_t c = 0; c < count; ++c) {
     const Child& child = (*candidates)[c];
-    hash[c] = ExtendHash(level()[child.node].hash, child.token);
+    hash[c] = sampling::ExtendHash(level()[child.node].hash, child.token);
     score[c] = child.score + LogCount(multiplicity[c]);
     const int output = multiplicity[c] > 0 ? -1 : predictions_[replaces[c]].candidate;
     if (output >= 0 && multiplicity[output] == 1) replaced[c] = output;
@@ -274,10 +279,10 @@ void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaces,
   for (size_t c = 0; c < count; ++c) (*candidates)[c].cost += gap[c];
 }
 
-void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
+void PfGumbelDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
   costs_.clear();
-  for (const Distribution& row : rows) costs_.emplace_back(row.size());
+  for (const sampling::Distribution& row : rows) costs_.emplace_back(row.size());
   predictions_.clear();
   BeginLevel();
   const int slots = level().empty() ? 0 : static_cast<int>(predicted_.size());

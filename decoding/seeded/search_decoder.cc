@@ -4,10 +4,10 @@
 #include <memory>
 #include <numeric>
 
-#include "decoding/rows/warped_row.h"
 #include "decoding/seeded/hierarchical_gumbel.h"
 #include "decoding/seeded/search.h"
 #include "decoding/sequence/sequence_decoder.h"
+#include "sampling/warped_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -35,12 +35,12 @@ class SearchDecoder : public SequenceDecoder {
   SearchDecoder(const DecodingParams& params, bool certified)
       : SequenceDecoder(params),
         certified_(certified),
-        noisy_(params.kind == DecodingKind::kBeamSamplingWithoutReplacement),
+        noisy_(params.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement),
         beams_{Beam{}} {}
 
  private:
   DraftState draft_state() const override;
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void Decide(const DraftForest& forest, sampling::RowSource* rows, RoundLedger* ledger) override;
   std::vector<Beam> LiveBeams() const override { return beams_; }
   RowUse row_use() const override {
     return {noisy_ ? RowUse::Kind::kNoisyRanks : RowUse::Kind::kRanks, static_cast<int>(reach())};
@@ -55,8 +55,8 @@ class SearchDecoder : public SequenceDecoder {
   // A row that is being read, and the children that it lists.
   struct Reading {
     explicit Reading(const DecodingParams& params) : row(params, /*for_draws=*/false) {}
-    WarpedRow row;
-    std::vector<WarpedRow::Candidate> entries;
+    sampling::WarpedRow row;
+    std::vector<sampling::WarpedRow::Candidate> entries;
     std::vector<Candidate> candidates;
   };
   void ListCandidates(int beam, double bound, size_t reach, Reading* reading) const;
@@ -66,13 +66,14 @@ class SearchDecoder : public SequenceDecoder {
                   : beam.log_score;
   }
   void ListEnough(int beam, double bound, Reading* reading) const;
-  void AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound, RowSource* rows);
+  void AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
+                     sampling::RowSource* rows);
   void KeepCandidates();
   // Key of the W-th best candidate that does not end; -inf if there are fewer.
   double WidthThKey() const { return best_keys_.size() < width() ? kNothing : best_keys_.front(); }
   void AddKey(double key);
   void RankCandidates(double* below);
-  bool DecideLayer(RowSource* rows, RoundLedger* ledger);
+  bool DecideLayer(sampling::RowSource* rows, RoundLedger* ledger);
   void Walk(RoundLedger* ledger, std::vector<Beam>* next, std::vector<LayerOutput>* outputs);
 
   bool certified_;
@@ -89,18 +90,19 @@ class SearchDecoder : public SequenceDecoder {
 // Lists the best `reach` children of the row.
 void SearchDecoder::ListCandidates(int b, double bound, size_t reach, Reading* reading) const {
   const Beam& beam = beams_[b];
-  const WarpedRow& read = reading->row;
+  const sampling::WarpedRow& read = reading->row;
   std::vector<Candidate>& candidates = reading->candidates;
   candidates.clear();
   if (!noisy_) {
     read.TopCandidates(reach, &reading->entries);
-    for (const WarpedRow::Candidate& entry : reading->entries) {
+    for (const sampling::WarpedRow::Candidate& entry : reading->entries) {
       candidates.push_back(
           {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
     }
   } else {
-    const Distribution uncut = read.cut() ? Distribution() : read.Materialise().row;
-    const Distribution& row = read.cut() ? read.sparse() : uncut;
+    const sampling::Distribution uncut =
+        read.cut() ? sampling::Distribution() : read.Materialise().row;
+    const sampling::Distribution& row = read.cut() ? read.sparse() : uncut;
     const std::vector<double> keys =
         ChildKeys(params().seed, paths().hash(beam.path), beam.log_score, bound, row.tokens,
                   row.log_probs, reach);
@@ -131,7 +133,7 @@ void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
 // Of these beams. Their rows are read in parallel, but for those that an earlier round has read. Which
 // texts end is asked on one thread.
 void SearchDecoder::AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
-                                  RowSource* rows) {
+                                  sampling::RowSource* rows) {
   while (readings_.size() < beams.size()) readings_.push_back(std::make_unique<Reading>(params()));
   const auto is_kept = [this](int b) { return !kept_.empty() && !kept_[b].empty(); };
   rows->threads()->RunJobs(static_cast<int>(beams.size()), [&](int i) {
@@ -204,7 +206,7 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
 // Returns false if the known rows do not decide the layer. Beams are read by decreasing bound, some at
 // a time. With the certificate, a beam whose bound is below the W-th candidate needs no row. Any other
 // beam without a row stops the layer.
-bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
+bool SearchDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) {
   std::vector<double> bound(beams_.size());
   std::vector<int> order(beams_.size());
   double missing = kNothing;
@@ -245,7 +247,7 @@ bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
   return true;
 }
 
-void SearchDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* ledger) {
+void SearchDecoder::Decide(const DraftForest&, sampling::RowSource* rows, RoundLedger* ledger) {
   for (size_t b = 0; b < beams_.size(); ++b) beams_[b].BecomeRoot(b);
   while (!finished() && DecideLayer(rows, ledger)) {
   }

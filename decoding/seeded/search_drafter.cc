@@ -3,10 +3,10 @@
 #include <limits>
 
 #include "base/check.h"
-#include "base/rng.h"
 #include "decoding/seeded/hierarchical_gumbel.h"
 #include "decoding/seeded/search.h"
 #include "decoding/sequence/tree_drafter.h"
+#include "sampling/rng.h"
 
 namespace coppice::decoding {
 namespace {
@@ -21,15 +21,15 @@ class SearchDrafter : public TreeDrafter {
  public:
   SearchDrafter(const DecodingParams& params, const DraftState& state, int width, bool look_ahead)
       : TreeDrafter(params, state, width),
-        noisy_(params.kind == DecodingKind::kBeamSamplingWithoutReplacement),
+        noisy_(params.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement),
         look_ahead_(look_ahead && noisy_),
         known_roots_(state.known_roots),
         known_children_(state.known_children) {}
 
-  void Grow(absl::Span<const Distribution> rows) override;
+  void Grow(absl::Span<const sampling::Distribution> rows) override;
 
  private:
-  std::vector<double> Keys(const Node& node, const Distribution& row) const;
+  std::vector<double> Keys(const Node& node, const sampling::Distribution& row) const;
   // No child of the node has a larger key.
   double KeyBound(const Node& node) const {
     return noisy_ ? BeamKey(params().seed, node.hash, node.score) : node.score;
@@ -46,7 +46,7 @@ class SearchDrafter : public TreeDrafter {
   std::vector<DraftState::KnownChild> known_children_;
 };
 
-std::vector<double> SearchDrafter::Keys(const Node& node, const Distribution& row) const {
+std::vector<double> SearchDrafter::Keys(const Node& node, const sampling::Distribution& row) const {
   if (noisy_) {
     return ChildKeys(params().seed, node.hash, node.score, KeyBound(node), row.tokens,
                      row.log_probs, row.size());
@@ -56,7 +56,7 @@ std::vector<double> SearchDrafter::Keys(const Node& node, const Distribution& ro
   return keys;
 }
 
-void SearchDrafter::Grow(absl::Span<const Distribution> rows) {
+void SearchDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
   std::vector<Child> children = KnownChildren();
   const double least = children.size() < static_cast<size_t>(params().beam_width)
@@ -97,7 +97,7 @@ void SearchDrafter::RankByBounds(std::vector<Child>* children) const {
   const size_t beams = std::min<size_t>(listed, params().beam_width);
   std::vector<double> bound;
   for (const Child& child : *children) {
-    const uint64_t hash = ExtendHash(level()[child.node].hash, child.token);
+    const uint64_t hash = sampling::ExtendHash(level()[child.node].hash, child.token);
     bound.push_back(BeamKey(params().seed, hash, child.score));
   }
   std::vector<double> predicted(bound.begin(), bound.begin() + beams);

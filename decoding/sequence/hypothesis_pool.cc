@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "base/deterministic_math.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 
 double LengthFactor(int length, double alpha) {
   if (alpha == 0) return 1;
   if (alpha == 1) return length;
-  return Exp(alpha * Log(length));
+  return sampling::Exp(alpha * sampling::Log(length));
 }
 
 double NormalisedScore(double log_score, int length, double alpha) {

@@ -6,7 +6,7 @@ namespace coppice::decoding {
 
 LayerBeams::LayerBeams(const DecodingParams& params) : params_(params), law_(params.warp) {
   // In the first layer, every slot is drawn from the root. Its multiplicity cancels out.
-  const bool slots = params.kind == DecodingKind::kBeamSampling;
+  const bool slots = params.kind == sampling::DecodingKind::kBeamSampling;
   Set(std::vector<Beam>(slots ? params.beam_width : 1));
 }
 
@@ -36,10 +36,10 @@ bool LayerBeams::RowsKnown() const {
   return std::all_of(beams_.begin(), beams_.end(), [](const Beam& beam) { return beam.row >= 0; });
 }
 
-LayerLaw LayerBeams::Read(RowSource* rows, const PathTree& paths) {
+LayerLaw LayerBeams::Read(sampling::RowSource* rows, const PathTree& paths) {
   std::vector<LawBeam> law;
   for (size_t b = 0; b < beams_.size(); ++b) {
-    if (b == rows_.size()) rows_.push_back(std::make_unique<WarpedRow>(params_));
+    if (b == rows_.size()) rows_.push_back(std::make_unique<sampling::WarpedRow>(params_));
     law.push_back({paths.hash(beams_[b].path), beams_[b].log_score, multiplicity_[b], nullptr,
                    rows_[b].get()});
   }

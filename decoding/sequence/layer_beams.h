@@ -11,8 +11,8 @@
 #include "decoding/law/joint_law.h"
 #include "decoding/law/layer_law.h"
 #include "decoding/path_tree.h"
-#include "decoding/rows/warped_row.h"
 #include "decoding/sequence/sequence_state.h"
+#include "sampling/warped_row.h"
 
 namespace coppice::decoding {
 
@@ -34,7 +34,7 @@ class LayerBeams {
   bool RowsKnown() const;
   // P of the next layer. Every row must be known. Valid until the next Read or the
   // end of the round.
-  LayerLaw Read(RowSource* rows, const PathTree& paths);
+  LayerLaw Read(sampling::RowSource* rows, const PathTree& paths);
   // What ls accumulates for an entry of the law returned last by Read, nats.
   double ScoreLogProb(Entry entry) const;
   // slot_root: the beam that each live output holds.
@@ -45,9 +45,10 @@ class LayerBeams {
   JointLaw law_;
   std::vector<Beam> beams_;
   std::vector<PathId> paths_;
-  std::vector<int> multiplicity_;                 // [beams]
-  std::vector<int32_t> slot_root_;                // [live outputs] index into beams_
-  std::vector<std::unique_ptr<WarpedRow>> rows_;  // [beams at most] of the round; buffers are kept
+  std::vector<int> multiplicity_;   // [beams]
+  std::vector<int32_t> slot_root_;  // [live outputs] index into beams_
+  std::vector<std::unique_ptr<sampling::WarpedRow>>
+      rows_;  // [beams at most] of the round; buffers are kept
 };
 
 }  // namespace coppice::decoding

@@ -17,7 +17,7 @@ DraftState SequenceDecoder::draft_state() const {
   return draft;
 }
 
-Verdict SequenceDecoder::Advance(const DraftForest& forest, RowSource* rows) {
+Verdict SequenceDecoder::Advance(const DraftForest& forest, sampling::RowSource* rows) {
   COPPICE_CHECK(!finished());
   RoundLedger ledger(forest, roots_.size(), params().beam_width);
   Decide(forest, rows, &ledger);

@@ -7,7 +7,7 @@
 
 #include "absl/types/span.h"
 #include "decoding/beam_decoder.h"
-#include "decoding/rows/row_need.h"
+#include "decoding/row_need.h"
 #include "decoding/sequence/sequence_state.h"
 
 namespace coppice::decoding {
@@ -19,7 +19,7 @@ class SequenceDecoder : public BeamDecoder {
   // Every live beam counts once. There are no slots.
   DraftState draft_state() const override;
   int max_useful_depth() const final { return state_.max_useful_depth(); }
-  Verdict Advance(const DraftForest& forest, RowSource* rows) final;
+  Verdict Advance(const DraftForest& forest, sampling::RowSource* rows) final;
   bool finished() const final { return state_.finished(); }
   int layers_committed() const final { return state_.layers(); }
   absl::Span<const LayerOutput> last_layer() const final { return state_.last_layer(); }
@@ -32,7 +32,8 @@ class SequenceDecoder : public BeamDecoder {
   explicit SequenceDecoder(const DecodingParams& params) : state_(params), roots_{kRootPath} {}
 
   // Decides at least one layer. Root r of the forest is LiveBeams()[r], in row r.
-  virtual void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) = 0;
+  virtual void Decide(const DraftForest& forest, sampling::RowSource* rows,
+                      RoundLedger* ledger) = 0;
   // How every target row is used.
   virtual RowUse row_use() const { return {}; }
   // The distinct beams that the next layer continues. Their rows are those of the round so far.

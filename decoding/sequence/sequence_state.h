@@ -53,7 +53,7 @@ class SequenceState {
   std::vector<TokenId> EndTokens(PathId path) const;
   bool has_stop_strings() const { return params_.stop_text != nullptr; }
   // The path of a row: `path`, then `more` drafted tokens.
-  RowPath RowPathOf(PathId path, absl::Span<const TokenId> more = {}) const {
+  sampling::RowPath RowPathOf(PathId path, absl::Span<const TokenId> more = {}) const {
     return MakeRowPath(params_, paths_, path, more);
   }
   absl::Span<const LayerOutput> last_layer() const { return last_layer_; }

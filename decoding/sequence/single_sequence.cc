@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/deterministic_math.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 
@@ -17,14 +17,14 @@ void SingleSequenceDecoder::StartFrom(absl::Span<const TokenId> tokens, double l
   ContinueFrom({{beam_.path, log_score, false}}, static_cast<int>(tokens.size()));
 }
 
-void SingleSequenceDecoder::Decide(const DraftForest& forest, RowSource* rows,
+void SingleSequenceDecoder::Decide(const DraftForest& forest, sampling::RowSource* rows,
                                    RoundLedger* ledger) {
   choices_->BeginRound(static_cast<uint64_t>(state().layers()));
   beam_.BecomeRoot(0);
   DecideTokens(forest, rows, ledger);
 }
 
-LayerLaw SingleSequenceDecoder::RowLaw(const WarpedRow& row, uint64_t hash) {
+LayerLaw SingleSequenceDecoder::RowLaw(const sampling::WarpedRow& row, uint64_t hash) {
   LayerLaw law;
   law.rows.resize(1);
   law.rows[0].hash = hash;
@@ -36,7 +36,8 @@ LayerLaw SingleSequenceDecoder::RowLaw(const WarpedRow& row, uint64_t hash) {
   return law;
 }
 
-bool SingleSequenceDecoder::Emit(const WarpedRow& row, TokenId token, RoundLedger* ledger) {
+bool SingleSequenceDecoder::Emit(const sampling::WarpedRow& row, TokenId token,
+                                 RoundLedger* ledger) {
   return Emit(token, row.Find(token).score_log_prob, ledger);
 }
 
@@ -47,10 +48,10 @@ bool SingleSequenceDecoder::Emit(TokenId token, double score, RoundLedger* ledge
   return mutable_state()->EndLayer({{beam_.path, beam_.log_score, ends}});
 }
 
-double RowOverlap(const LayerLaw& p, const Distribution& q) {
+double RowOverlap(const LayerLaw& p, const sampling::Distribution& q) {
   double sum = 0;
   for (int i = 0; i < q.size(); ++i) {
-    sum += std::min(Exp(LogMass(p, {0, q.tokens[i]})), Exp(q.log_probs[i]));
+    sum += std::min(sampling::Exp(LogMass(p, {0, q.tokens[i]})), sampling::Exp(q.log_probs[i]));
   }
   return sum;
 }

@@ -10,8 +10,8 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/law/choice_source.h"
 #include "decoding/law/layer_law.h"
-#include "decoding/rows/warped_row.h"
 #include "decoding/sequence/sequence_decoder.h"
+#include "sampling/warped_row.h"
 
 namespace coppice::decoding {
 
@@ -25,19 +25,20 @@ class SingleSequenceDecoder : public SequenceDecoder {
   SingleSequenceDecoder(const DecodingParams& params, std::shared_ptr<ChoiceSource> choices);
 
   // Decides at least one token of a round and emits it.
-  virtual void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) = 0;
+  virtual void DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
+                            RoundLedger* ledger) = 0;
 
   ChoiceSource* choices() { return choices_.get(); }
   const Beam& beam() const { return beam_; }  // the sequence so far; row -1: not drafted
   // The law of `row` after the path of hash `hash`. `row` must outlive it.
-  static LayerLaw RowLaw(const WarpedRow& row, uint64_t hash);
+  static LayerLaw RowLaw(const sampling::WarpedRow& row, uint64_t hash);
   // Emits one layer. False when the sequence has ended.
-  bool Emit(const WarpedRow& row, TokenId token, RoundLedger* ledger);
+  bool Emit(const sampling::WarpedRow& row, TokenId token, RoundLedger* ledger);
   // For callers that no longer have the row. score: what ls accumulates, nats.
   bool Emit(TokenId token, double score, RoundLedger* ledger);
 
  private:
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) final;
+  void Decide(const DraftForest& forest, sampling::RowSource* rows, RoundLedger* ledger) final;
   std::vector<Beam> LiveBeams() const final { return {beam_}; }
 
   std::shared_ptr<ChoiceSource> choices_;
@@ -45,6 +46,6 @@ class SingleSequenceDecoder : public SequenceDecoder {
 };
 
 // sum of min(p, q) of a target row and its proposal.
-double RowOverlap(const LayerLaw& p, const Distribution& q);
+double RowOverlap(const LayerLaw& p, const sampling::Distribution& q);
 
 }  // namespace coppice::decoding

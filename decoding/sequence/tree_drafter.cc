@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/rng.h"
+#include "sampling/rng.h"
 
 namespace coppice::decoding {
 
@@ -36,7 +36,8 @@ std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(absl::Span<const Child>
     forest_.parent.push_back(frontier_[child.node]);
     if (is_stop(child.token)) continue;
     next_frontier.push_back(forest_.size() - 1);
-    next.push_back({ExtendHash(level_[child.node].hash, child.token), child.score, child.penalty});
+    next.push_back(
+        {sampling::ExtendHash(level_[child.node].hash, child.token), child.score, child.penalty});
   }
   if (!best.empty()) forest_.layer_begin.push_back(forest_.size());
   level_ = std::move(next);

@@ -3,20 +3,20 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/deterministic_math.h"
 #include "decoding/law/residual.h"
 #include "decoding/law/shipped_draws.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
 
 LayerLaw Scaled(const LayerLaw& row, double factor) {
   LayerLaw law = row;
-  if (factor != 1) law.rows[0].log_weight += Log(factor);
+  if (factor != 1) law.rows[0].log_weight += sampling::Log(factor);
   return law;
 }
 
-LayerLaw ProposalLaw(const Distribution& proposal) {
+LayerLaw ProposalLaw(const sampling::Distribution& proposal) {
   LayerLaw law;
   law.rows.resize(1);
   law.rows[0].sparse = &proposal;
@@ -24,7 +24,7 @@ LayerLaw ProposalLaw(const Distribution& proposal) {
 }
 
 // sum of max(0, kept p - q).
-double Excess(const LayerLaw& row, const Distribution& proposal, double kept) {
+double Excess(const LayerLaw& row, const sampling::Distribution& proposal, double kept) {
   const LayerLaw p = Scaled(row, kept);
   const LayerLaw q = ProposalLaw(proposal);
   return Residual(p, q).Excess();
@@ -33,15 +33,15 @@ double Excess(const LayerLaw& row, const Distribution& proposal, double kept) {
 }  // namespace
 
 BlockChances FindBlockChances(absl::Span<const LayerLaw> rows,
-                              absl::Span<const Distribution* const> proposals,
+                              absl::Span<const sampling::Distribution* const> proposals,
                               absl::Span<const TokenId> draft) {
   const int gamma = static_cast<int>(draft.size());
   BlockChances chances;
   chances.kept = {1.0};
   for (int i = 1; i <= gamma; ++i) {
-    const Distribution& q = *proposals[i - 1];
-    const double p_x = Exp(LogMass(rows[i - 1], {0, draft[i - 1]}));
-    const double q_x = Exp(q.log_probs[FindToken(q, draft[i - 1])]);
+    const sampling::Distribution& q = *proposals[i - 1];
+    const double p_x = sampling::Exp(LogMass(rows[i - 1], {0, draft[i - 1]}));
+    const double q_x = sampling::Exp(q.log_probs[FindToken(q, draft[i - 1])]);
     chances.kept.push_back(std::min(1.0, chances.kept.back() * p_x / q_x));
   }
   for (int i = 1; i < gamma; ++i) {
@@ -53,7 +53,7 @@ BlockChances FindBlockChances(absl::Span<const LayerLaw> rows,
   return chances;
 }
 
-LayerLaw BlockResidual(const LayerLaw& row, const Distribution& proposal, double kept) {
+LayerLaw BlockResidual(const LayerLaw& row, const sampling::Distribution& proposal, double kept) {
   if (kept <= 0) return row;
   const LayerLaw p = Scaled(row, kept);
   const LayerLaw q = ProposalLaw(proposal);
@@ -76,10 +76,11 @@ absl::Status CheckPathForest(const DraftForest& forest) {
   return absl::OkStatus();
 }
 
-void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+void BlockDecoder::DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
+                                RoundLedger* ledger) {
   // The drafted path: node i of the forest is x_{i+1}. A stop ends it.
   std::vector<TokenId> draft;
-  std::vector<const Distribution*> proposals;
+  std::vector<const sampling::Distribution*> proposals;
   std::vector<uint64_t> hashes = {state().paths().hash(beam().path)};
   const bool fits = CheckPathForest(forest).ok();
   const ProposalIndex index(forest);
@@ -88,15 +89,15 @@ void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, Roun
   while (!ended && draft.size() < longest) {
     proposals.push_back(&index.Find(static_cast<int>(draft.size()))->row);
     draft.push_back(forest.token[draft.size()]);
-    hashes.push_back(ExtendHash(hashes.back(), draft.back()));
+    hashes.push_back(sampling::ExtendHash(hashes.back(), draft.back()));
     ended = state().Ends(beam().path, draft);
   }
   const int gamma = static_cast<int>(draft.size());
 
-  std::vector<std::unique_ptr<WarpedRow>> path_rows;
+  std::vector<std::unique_ptr<sampling::WarpedRow>> path_rows;
   std::vector<LayerLaw> laws;
   for (int i = 0; i < gamma + (ended ? 0 : 1); ++i) {
-    path_rows.push_back(std::make_unique<WarpedRow>(params()));
+    path_rows.push_back(std::make_unique<sampling::WarpedRow>(params()));
     path_rows[i]->Read(rows, i,
                        state().RowPathOf(beam().path, absl::MakeConstSpan(draft).subspan(0, i)));
     laws.push_back(RowLaw(*path_rows[i], hashes[i]));
@@ -116,8 +117,8 @@ void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, Roun
   }
   const Draw extra =
       tau == gamma
-          ? choices()->Choose(Domain::kDirect, /*slot=*/0, laws[tau])
-          : choices()->Choose(Domain::kResidual, /*slot=*/0,
+          ? choices()->Choose(sampling::Domain::kDirect, /*slot=*/0, laws[tau])
+          : choices()->Choose(sampling::Domain::kResidual, /*slot=*/0,
                               BlockResidual(laws[tau], *proposals[tau], chances.kept[tau]));
   ledger->AddMargin(extra.margin);
   Emit(*path_rows[tau], extra.entry.token, ledger);

@@ -20,10 +20,10 @@ struct BlockChances {
 // rows[i], proposals[i]: laws of one beam after i drafts. rows has one more entry than proposals
 // when the path can continue, else as many. draft: [proposals.size()].
 BlockChances FindBlockChances(absl::Span<const LayerLaw> rows,
-                              absl::Span<const Distribution* const> proposals,
+                              absl::Span<const sampling::Distribution* const> proposals,
                               absl::Span<const TokenId> draft);
 // norm(max(0, p_i p(.|x_<=i) - q(.|x_<=i))); p itself where the positive part has mass <= 1e-14.
-LayerLaw BlockResidual(const LayerLaw& row, const Distribution& proposal, double kept);
+LayerLaw BlockResidual(const LayerLaw& row, const sampling::Distribution& proposal, double kept);
 
 // Checks that each layer has one draw, made from a shipped proposal.
 absl::Status CheckPathForest(const DraftForest& forest);
@@ -34,7 +34,8 @@ class BlockDecoder : public SingleSequenceDecoder {
       : SingleSequenceDecoder(params, std::move(choices)) {}
 
  private:
-  void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
+                    RoundLedger* ledger) override;
 };
 
 // Seeded.

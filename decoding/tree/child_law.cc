@@ -12,7 +12,7 @@
 namespace coppice::decoding {
 namespace {
 
-LayerLaw RowLaw(const Distribution& row, uint64_t hash) {
+LayerLaw RowLaw(const sampling::Distribution& row, uint64_t hash) {
   LayerLaw law;
   law.rows.resize(1);
   law.rows[0].hash = hash;
@@ -20,13 +20,13 @@ LayerLaw RowLaw(const Distribution& row, uint64_t hash) {
   return law;
 }
 
-TokenId DrawOne(const Distribution& row, uint64_t hash, int slot, ChoiceSource* choices) {
-  return choices->Choose(Domain::kDraft, static_cast<uint32_t>(slot), RowLaw(row, hash))
+TokenId DrawOne(const sampling::Distribution& row, uint64_t hash, int slot, ChoiceSource* choices) {
+  return choices->Choose(sampling::Domain::kDraft, static_cast<uint32_t>(slot), RowLaw(row, hash))
       .entry.token;
 }
 
 // The tokens of T, most likely first, then one token drawn from the rest.
-std::vector<TokenId> DrawGreedy(const Distribution& q, uint64_t hash, int n,
+std::vector<TokenId> DrawGreedy(const sampling::Distribution& q, uint64_t hash, int n,
                                 ChoiceSource* choices) {
   GreedyProposal proposal = SplitProposal(q, n);
   std::vector<TokenId> drafts = std::move(proposal.top);
@@ -35,7 +35,7 @@ std::vector<TokenId> DrawGreedy(const Distribution& q, uint64_t hash, int n,
 }
 
 // x ~ q, then the most likely token, or one of the others if x is that token.
-std::vector<TokenId> DrawSpecHub(const Distribution& q, uint64_t hash, int n,
+std::vector<TokenId> DrawSpecHub(const sampling::Distribution& q, uint64_t hash, int n,
                                  ChoiceSource* choices) {
   std::vector<TokenId> drafts = {DrawOne(q, hash, /*slot=*/0, choices)};
   const GreedyProposal proposal = SplitProposal(q, 2);
@@ -49,7 +49,7 @@ std::vector<TokenId> DrawSpecHub(const Distribution& q, uint64_t hash, int n,
 }
 
 // True if the drafts are T and one more token, or all tokens of q.
-bool IsGreedyDraw(const Distribution& q, const std::vector<TokenId>& drafts) {
+bool IsGreedyDraw(const sampling::Distribution& q, const std::vector<TokenId>& drafts) {
   if (drafts.size() >= q.size()) return true;  // they are distinct, so they are all tokens of q
   const std::vector<TokenId> top = MostLikelyTokens(q, static_cast<int>(drafts.size()) - 1);
   return std::all_of(top.begin(), top.end(),
@@ -74,8 +74,8 @@ absl::Status CheckGreedyDraws(const DraftForest& forest) {
 
 }  // namespace
 
-std::vector<TokenId> DrawChildren(ChildLaw law, const Distribution& q, uint64_t hash, int n,
-                                  ChoiceSource* choices) {
+std::vector<TokenId> DrawChildren(ChildLaw law, const sampling::Distribution& q, uint64_t hash,
+                                  int n, ChoiceSource* choices) {
   std::vector<TokenId> drafts;
   switch (law) {
     case ChildLaw::kIid:
@@ -83,7 +83,7 @@ std::vector<TokenId> DrawChildren(ChildLaw law, const Distribution& q, uint64_t 
       return drafts;
     case ChildLaw::kWithoutReplacement:
       for (const Entry& entry :
-           choices->ChooseDistinct(Domain::kDraft, /*slot=*/0, RowLaw(q, hash), n)) {
+           choices->ChooseDistinct(sampling::Domain::kDraft, /*slot=*/0, RowLaw(q, hash), n)) {
         drafts.push_back(entry.token);
       }
       return drafts;

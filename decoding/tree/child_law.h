@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "decoding/distribution.h"
 #include "decoding/forest.h"
 #include "decoding/law/choice_source.h"
+#include "sampling/distribution.h"
 
 namespace coppice::decoding {
 
@@ -23,8 +23,8 @@ enum class ChildLaw {
 
 // The children of a node with draft row q and path hash `hash`, in drawing order; n >= 1 of them,
 // fewer when q has fewer tokens and the law draws distinct ones.
-std::vector<TokenId> DrawChildren(ChildLaw law, const Distribution& q, uint64_t hash, int n,
-                                  ChoiceSource* choices);
+std::vector<TokenId> DrawChildren(ChildLaw law, const sampling::Distribution& q, uint64_t hash,
+                                  int n, ChoiceSource* choices);
 
 // Checks what a verifier relies on beyond DraftForest::Validate: that the forest's draws can have
 // come from the law. InvalidArgument names the node. A forest that fails is ignored.

@@ -4,11 +4,11 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "decoding/rows/warp.h"
+#include "sampling/warp.h"
 
 namespace coppice::decoding {
 
-std::vector<TokenId> MostLikelyTokens(const Distribution& row, int count) {
+std::vector<TokenId> MostLikelyTokens(const sampling::Distribution& row, int count) {
   std::vector<int> order(row.size());
   std::iota(order.begin(), order.end(), 0);
   const int kept = std::min(count, static_cast<int>(order.size()));
@@ -21,7 +21,7 @@ std::vector<TokenId> MostLikelyTokens(const Distribution& row, int count) {
   return tokens;
 }
 
-GreedyProposal SplitProposal(const Distribution& q, int n) {
+GreedyProposal SplitProposal(const sampling::Distribution& q, int n) {
   GreedyProposal proposal;
   proposal.top = MostLikelyTokens(q, n - 1);
   for (int i = 0; i < q.size(); ++i) {
@@ -29,7 +29,7 @@ GreedyProposal SplitProposal(const Distribution& q, int n) {
     proposal.rest.tokens.push_back(q.tokens[i]);
     proposal.rest.log_probs.push_back(q.log_probs[i]);
   }
-  const double log_mass = LogSumExp(proposal.rest.log_probs);
+  const double log_mass = sampling::LogSumExp(proposal.rest.log_probs);
   for (double& log_prob : proposal.rest.log_probs) log_prob = std::min(0.0, log_prob - log_mass);
   return proposal;
 }

@@ -11,14 +11,14 @@
 namespace coppice::decoding {
 
 // The `count` most likely tokens of a row, ties to the lower id; fewer when the row is shorter.
-std::vector<TokenId> MostLikelyTokens(const Distribution& row, int count);
+std::vector<TokenId> MostLikelyTokens(const sampling::Distribution& row, int count);
 
 struct GreedyProposal {
-  std::vector<TokenId> top;  // T, most likely first
-  Distribution rest;         // q' = q without T, renormalised; empty when T covers q
+  std::vector<TokenId> top;     // T, most likely first
+  sampling::Distribution rest;  // q' = q without T, renormalised; empty when T covers q
 };
 // T and q' of n drafts.
-GreedyProposal SplitProposal(const Distribution& q, int n);
+GreedyProposal SplitProposal(const sampling::Distribution& q, int n);
 
 // The drafts are T and one more token, or the whole support of q, in any order.
 NodeVerdict VerifyGreedy(const NodeInput& input, ChoiceSource* choices);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/deterministic_math.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -38,11 +38,11 @@ KSeqAcceptance AcceptanceKSeq(absl::Span<const double> p, absl::Span<const doubl
   return {high, beta, AtLeastOnce(beta, n)};
 }
 
-double KSeqRho(const LayerLaw& p, const Distribution& q, int n) {
+double KSeqRho(const LayerLaw& p, const sampling::Distribution& q, int n) {
   std::vector<double> p_mass, q_mass;  // on the support of q; outside, min(p / rho, q) is 0
   for (int i = 0; i < q.size(); ++i) {
-    p_mass.push_back(Exp(LogMass(p, {0, q.tokens[i]})));
-    q_mass.push_back(Exp(q.log_probs[i]));
+    p_mass.push_back(sampling::Exp(LogMass(p, {0, q.tokens[i]})));
+    q_mass.push_back(sampling::Exp(q.log_probs[i]));
   }
   return AcceptanceKSeq(p_mass, q_mass, n).rho;
 }

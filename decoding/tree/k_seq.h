@@ -19,7 +19,7 @@ struct KSeqAcceptance {
 KSeqAcceptance AcceptanceKSeq(absl::Span<const double> p, absl::Span<const double> q, int n);
 
 // rho in [1, n] of 4.3 for n drafts from q: the upper end of the bracket around the root.
-double KSeqRho(const LayerLaw& p, const Distribution& q, int n);
+double KSeqRho(const LayerLaw& p, const sampling::Distribution& q, int n);
 
 NodeVerdict VerifyKSeq(const NodeInput& input, ChoiceSource* choices);
 

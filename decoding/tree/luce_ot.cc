@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/deterministic_math.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -54,13 +54,13 @@ std::vector<double> LuceSelectionLaw(absl::Span<const double> q, absl::Span<cons
   if (n == 2) return PairSelectionLaw(q, weights);
   // n q(x) w(x) Int exp(-t w(x)) M(t)^(n-1) dt with dt = t d(log t).
   const double smallest = *std::min_element(weights.begin(), weights.end());
-  const double end = Log(kLongestDecay / smallest);
+  const double end = sampling::Log(kLongestDecay / smallest);
   std::vector<double> integral(q.size(), 0.0), decay(q.size());
   for (double log_t = kLogTimeBegin; log_t <= end; log_t += kLogTimeStep) {
-    const double t = Exp(log_t);
+    const double t = sampling::Exp(log_t);
     double m = 0;
     for (size_t y = 0; y < q.size(); ++y) {
-      decay[y] = Exp(-t * weights[y]);
+      decay[y] = sampling::Exp(-t * weights[y]);
       m += q[y] * decay[y];
     }
     const double factor = Power(m, n - 1) * t * kLogTimeStep;
@@ -94,21 +94,21 @@ LuceWeights FindLuceWeights(absl::Span<const double> p, absl::Span<const double>
 }
 
 NodeVerdict VerifyLuceOt(const NodeInput& input, ChoiceSource* choices) {
-  const Distribution& q = *input.q;
+  const sampling::Distribution& q = *input.q;
   std::vector<double> p_mass, q_mass;
   for (int i = 0; i < q.size(); ++i) {
-    p_mass.push_back(Exp(LogMass(*input.p, {0, q.tokens[i]})));
-    q_mass.push_back(Exp(q.log_probs[i]));
+    p_mass.push_back(sampling::Exp(LogMass(*input.p, {0, q.tokens[i]})));
+    q_mass.push_back(sampling::Exp(q.log_probs[i]));
   }
   const LuceWeights luce = FindLuceWeights(p_mass, q_mass, static_cast<int>(input.drafts.size()));
-  Distribution selection;  // s
+  sampling::Distribution selection;  // s
   std::vector<double> log_weights(input.drafts.size());
   for (int i = 0; i < q.size(); ++i) {
     selection.tokens.push_back(q.tokens[i]);
-    selection.log_probs.push_back(Log(luce.selection[i]));
+    selection.log_probs.push_back(sampling::Log(luce.selection[i]));
   }
   for (int j = 0; j < log_weights.size(); ++j) {
-    log_weights[j] = Log(luce.weights[FindToken(q, input.drafts[j])]);
+    log_weights[j] = sampling::Log(luce.weights[FindToken(q, input.drafts[j])]);
   }
   NodeTrial trial(input, selection, choices);
   const Selection selected = choices->Select(LayerHash(*input.p), log_weights);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/deterministic_math.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -13,11 +13,11 @@ namespace {
 // already read.
 constexpr double kLeastProposal = 1e-200;
 
-LayerLaw ProposalLaw(const LayerLaw& p, const Distribution& proposal, double scale) {
+LayerLaw ProposalLaw(const LayerLaw& p, const sampling::Distribution& proposal, double scale) {
   LayerLaw law;
   law.rows.resize(1);
   law.rows[0].hash = p.rows[0].hash;
-  law.rows[0].log_weight = scale == 1 ? 0.0 : Log(scale);
+  law.rows[0].log_weight = scale == 1 ? 0.0 : sampling::Log(scale);
   law.rows[0].sparse = &proposal;
   return law;
 }
@@ -29,8 +29,8 @@ int FindDraft(absl::Span<const TokenId> drafts, TokenId token) {
   return found == drafts.end() ? -1 : static_cast<int>(found - drafts.begin());
 }
 
-NodeTrial::NodeTrial(const NodeInput& input, const Distribution& proposal, ChoiceSource* choices,
-                     double scale)
+NodeTrial::NodeTrial(const NodeInput& input, const sampling::Distribution& proposal,
+                     ChoiceSource* choices, double scale)
     : input_(input),
       proposal_(ProposalLaw(*input.p, proposal, scale)),
       a_(*input.p, proposal_),
@@ -49,12 +49,12 @@ bool NodeTrial::Accepts(int j) {
 
 bool NodeTrial::RemoveFromProposal(TokenId token) {
   a_.RemoveProposal({0, token});
-  const Distribution& q = *proposal_.rows[0].sparse;
+  const sampling::Distribution& q = *proposal_.rows[0].sparse;
   const absl::Span<const TokenId> seen =
       input_.drafts.subspan(0, FindDraft(input_.drafts, token) + 1);
   double rest = 0;
   for (int i = 0; i < q.size(); ++i) {
-    if (FindDraft(seen, q.tokens[i]) < 0) rest += Exp(q.log_probs[i]);
+    if (FindDraft(seen, q.tokens[i]) < 0) rest += sampling::Exp(q.log_probs[i]);
   }
   if (rest <= kLeastProposal) return false;
   a_.NormaliseProposal(rest);
@@ -73,7 +73,7 @@ NodeVerdict NodeTrial::Accepted(int j) const {
 }
 
 NodeVerdict NodeTrial::DrawRest() {
-  const Draw draw = choices_->Choose(Domain::kResidual, /*slot=*/0, a_.Law());
+  const Draw draw = choices_->Choose(sampling::Domain::kResidual, /*slot=*/0, a_.Law());
   CountMargin(draw.margin);
   NodeVerdict verdict = verdict_;
   verdict.token = draw.entry.token;
@@ -103,7 +103,7 @@ NodeVerdict VerifyRrsWithoutReplacement(const NodeInput& input, ChoiceSource* ch
 }
 
 NodeVerdict SampleAndCheck(const NodeInput& input, ChoiceSource* choices) {
-  const Draw draw = choices->Choose(Domain::kDirect, /*slot=*/0, *input.p);
+  const Draw draw = choices->Choose(sampling::Domain::kDirect, /*slot=*/0, *input.p);
   NodeVerdict verdict;
   verdict.token = draw.entry.token;
   verdict.draft = FindDraft(input.drafts, draw.entry.token);

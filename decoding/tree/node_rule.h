@@ -6,16 +6,16 @@
 #pragma once
 
 #include "absl/types/span.h"
-#include "decoding/distribution.h"
 #include "decoding/law/choice_source.h"
 #include "decoding/law/layer_law.h"
 #include "decoding/law/residual.h"
+#include "sampling/distribution.h"
 
 namespace coppice::decoding {
 
 struct NodeInput {
-  const LayerLaw* p = nullptr;       // the target's row: one beam of weight 1
-  const Distribution* q = nullptr;   // the draft row that the children were drawn from
+  const LayerLaw* p = nullptr;                // the target's row: one beam of weight 1
+  const sampling::Distribution* q = nullptr;  // the draft row that the children were drawn from
   absl::Span<const TokenId> drafts;  // not empty; drawing order, copies listed, tokens of q
 };
 
@@ -41,7 +41,7 @@ NodeVerdict SampleAndCheck(const NodeInput& input, ChoiceSource* choices);
 class NodeTrial {
  public:
   // The proposal mass of a draft is scale * proposal(draft). input and proposal must outlive this.
-  NodeTrial(const NodeInput& input, const Distribution& proposal, ChoiceSource* choices,
+  NodeTrial(const NodeInput& input, const sampling::Distribution& proposal, ChoiceSource* choices,
             double scale = 1);
   NodeTrial(const NodeTrial&) = delete;
 

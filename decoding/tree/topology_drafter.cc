@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/rng.h"
-#include "decoding/rows/target_row.h"
+#include "sampling/rng.h"
+#include "sampling/target_row.h"
 
 namespace coppice::decoding {
 
@@ -37,7 +37,7 @@ std::vector<int> TopologyDrafter::PlacesBelow(const Node& node) const {
   return places;
 }
 
-void TopologyDrafter::Grow(absl::Span<const Distribution> rows) {
+void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level_.size());
   const bool ships_draws = law_ != ChildLaw::kMostLikely;
   const int begin = forest_.size();
@@ -54,7 +54,7 @@ void TopologyDrafter::Grow(absl::Span<const Distribution> rows) {
       if (node == forest_.size()) {
         forest_.token.push_back(drafts[j]);
         forest_.parent.push_back(frontier_[i]);
-        nodes.push_back({ExtendHash(level_[i].hash, drafts[j]), {}});
+        nodes.push_back({sampling::ExtendHash(level_[i].hash, drafts[j]), {}});
       }
       nodes[node - begin].places.push_back(places[j]);
       if (ships_draws) forest_.draws.push_back(node);

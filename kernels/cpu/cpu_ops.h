@@ -8,13 +8,13 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "base/step_plan.h"
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/host_step_rows.h"
+#include "plan/step_plan.h"
 
 namespace coppice::kernels::cpu {
 

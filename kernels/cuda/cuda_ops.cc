@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "kernels/cuda/cuda_weights.h"
-#include "kernels/cuda/pass_products.h"
+#include "kernels/cuda/products/pass_products.h"
+#include "kernels/cuda/runtime/cuda_weights.h"
 
 namespace coppice::kernels::cuda {
 namespace {

@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/step_plan.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/device_check.h"
-#include "kernels/cuda/device_collectives.h"
-#include "kernels/cuda/device_op.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/pass_products.h"
-#include "kernels/cuda/row_bucket.h"
-#include "kernels/cuda/shortlists.h"
+#include "kernels/cuda/collectives/device_collectives.h"
+#include "kernels/cuda/ops/launch.h"
+#include "kernels/cuda/ops/row_bucket.h"
+#include "kernels/cuda/ops/shortlists.h"
+#include "kernels/cuda/products/pass_products.h"
+#include "kernels/cuda/runtime/device_check.h"
+#include "kernels/cuda/steps/device_op.h"
+#include "plan/step_plan.h"
 
 namespace coppice::kernels::cuda {
 

@@ -1,4 +1,4 @@
-// The passes of draft forests that the device grows (base/forest_plan.h): one after the other on the
+// The passes of draft forests that the device grows (plan/forest_plan.h): one after the other on the
 // stream, without a wait between them. Each level has a block, lists and results of its own, because
 // all of them are queued at once. Owned by CudaBackend. Thread-compatible.
 #pragma once
@@ -7,15 +7,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/forest_plan.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/cuda_lists.h"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/device_op.h"
-#include "kernels/cuda/device_stream.h"
-#include "kernels/cuda/level_tasks.h"
-#include "kernels/cuda/step_upload.h"
+#include "kernels/cuda/runtime/cuda_lists.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/device_stream.h"
+#include "kernels/cuda/steps/device_op.h"
+#include "kernels/cuda/steps/level_tasks.h"
+#include "kernels/cuda/steps/step_upload.h"
+#include "plan/forest_plan.h"
 
 namespace coppice::kernels::cuda {
 

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/rng.h"
+#include "sampling/rng.h"
 
 namespace coppice::node {
 namespace {
@@ -56,9 +56,9 @@ bool IsTaken(const std::string& text) {
 uint64_t EnergyDomain(absl::string_view kind, absl::string_view place) {
   std::ifstream file(kBootId);
   const std::string host{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  uint64_t hash = kRootHash;
+  uint64_t hash = sampling::kRootHash;
   for (const char c : absl::StrCat(host, "|", kind, "|", place))
-    hash = Finalize(hash ^ static_cast<unsigned char>(c));
+    hash = sampling::Finalize(hash ^ static_cast<unsigned char>(c));
   return std::max<uint64_t>(hash, 1);
 }
 

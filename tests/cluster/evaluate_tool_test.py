@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/evaluate.py with a cluster that it starts itself: the small pair answers five questions, drafts change no answer and save
+"""training/evaluate.py with a cluster that it starts itself: the small pair answers five questions, drafts change no answer and save
 passes, and nothing is left behind, also after Ctrl-C or when the cluster does not start."""
 import json
 import os
@@ -14,10 +14,10 @@ import unittest
 from cluster import BIN, DRAFT, ROOT, TARGET, processes_naming
 from stopwatch import at_most, wait_until
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "training"))
 from evaluation import tasks  # noqa: E402
 
-QUESTIONS = ROOT / "tests/evaluate/questions.jsonl"
+QUESTIONS = ROOT / "tests/training/evaluation/questions.jsonl"
 
 
 class EvaluateTool(unittest.TestCase):
@@ -33,7 +33,7 @@ class EvaluateTool(unittest.TestCase):
         self.folder.cleanup()
 
     def start(self, *flags):
-        command = [sys.executable, "-B", ROOT / "tools/evaluate.py", "wikisql", f"--data={QUESTIONS}", f"--json={self.json}",
+        command = [sys.executable, "-B", ROOT / "training/evaluate.py", "wikisql", f"--data={QUESTIONS}", f"--json={self.json}",
                    f"--target={self.target}", f"--draft={self.draft}", *flags]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 env=dict(os.environ, COPPICE_BIN=str(BIN)))
@@ -74,7 +74,7 @@ class EvaluateTool(unittest.TestCase):
         self.assertEqual(self.answers(), answers)
 
     def test_queries_have_their_format_with_and_without_drafts(self):
-        output, errors = self.finish(self.start(f"--table={ROOT}/tools/evaluation/formats.toml"), 0)
+        output, errors = self.finish(self.start(f"--table={ROOT}/training/evaluation/formats.toml"), 0)
         answers = self.answers()
         self.assertEqual(len(answers), 5 * 16, errors)
         texts = {(row["line"], row["variant"]): row["answer"] for row in answers}
@@ -99,7 +99,7 @@ class EvaluateTool(unittest.TestCase):
         _, errors = self.finish(self.start(f"--target={self.folder.name}/nowhere"), 1)
         self.assertRegex(errors, r"evaluate: the cluster does not start: .*nowhere")
         self.assertFalse(self.json.exists())
-        process = subprocess.run([sys.executable, "-B", ROOT / "tools/evaluate.py", "wikisql", f"--data={QUESTIONS}"], capture_output=True,
+        process = subprocess.run([sys.executable, "-B", ROOT / "training/evaluate.py", "wikisql", f"--data={QUESTIONS}"], capture_output=True,
                                  text=True, timeout=at_most(60), env=dict(os.environ, COPPICE_BIN=self.folder.name))
         self.assertEqual(process.returncode, 1)
         self.assertIn("coppice-coordinator does not exist: build it", process.stderr)

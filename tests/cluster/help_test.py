@@ -26,7 +26,7 @@ def help_of(program):
 def flags_of_scripts():
     """Options that the text of a script names."""
     names = set()
-    for pattern in ("deploy/**/*.sh", "deploy/**/*.py", "tools/**/*.py", "bench/**/*.py", "tests/**/*.py"):
+    for pattern in ("deploy/**/*.sh", "deploy/**/*.py", "lab/**/*.py", "training/**/*.py", "tests/**/*.py"):
         for path in ROOT.glob(pattern):
             names.update(FLAG.findall(path.read_text(encoding="utf8")))
     return {name for name in names if "_" not in name}

@@ -8,7 +8,7 @@ import sys
 
 from cluster import ROOT, TARGET
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "training"))
 import llama_folder  # noqa: E402
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/peers/compare.py with a cluster that it starts and peers of the test: the table has all of them, a peer that cannot be had is
+"""lab/bench/peers/compare.py with a cluster that it starts and peers of the test: the table has all of them, a peer that cannot be had is
 named, and nothing is left behind, also after SIGTERM or when the cluster does not start. tests/peers has the parts."""
 import json
 import os
@@ -13,8 +13,8 @@ import unittest
 from cluster import BIN, DRAFT, ROOT, TARGET, processes_naming
 from stopwatch import at_most, wait_until
 
-TOOL = ROOT / "bench/peers/compare.py"
-PEERS = ROOT / "tests/peers/fake_peers.toml"
+TOOL = ROOT / "lab/bench/peers/compare.py"
+PEERS = ROOT / "tests/lab/peers/fake_peers.toml"
 
 
 class PeersTool(unittest.TestCase):

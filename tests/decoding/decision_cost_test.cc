@@ -14,7 +14,7 @@ namespace {
 constexpr int kVocab = 131072;
 
 // If the name is unknown, takes the first method that serves the kind.
-DecodingParams Wide(const std::string& method, DecodingKind kind, int beam_width) {
+DecodingParams Wide(const std::string& method, sampling::DecodingKind kind, int beam_width) {
   DecodingParams params;
   params.kind = kind;
   params.method = FindMethod(method);
@@ -24,13 +24,13 @@ DecodingParams Wide(const std::string& method, DecodingKind kind, int beam_width
 
 TEST(DecisionCost, EveryMethodOverTheJointLayerHasALimitAndNoOther) {
   for (const MethodRow& row : Methods()) {
-    for (DecodingKind kind : row.serves) {
-      if (kind == DecodingKind::kMultinomial) continue;
-      SCOPED_TRACE(testing::Message() << row.name << " " << DecodingKindName(kind));
+    for (sampling::DecodingKind kind : row.serves) {
+      if (kind == sampling::DecodingKind::kMultinomial) continue;
+      SCOPED_TRACE(testing::Message() << row.name << " " << sampling::DecodingKindName(kind));
       const std::string method(row.name);
       EXPECT_TRUE(CheckDecisionCost(Wide(method, kind, 64), kVocab).ok());
-      const bool one_slot =
-          method == "gumbel_slots" && kind == DecodingKind::kBeamSamplingWithoutReplacement;
+      const bool one_slot = method == "gumbel_slots" &&
+                            kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement;
       const bool limited = row.joint_warps && !one_slot;
       EXPECT_EQ(CheckDecisionCost(Wide(method, kind, 65), kVocab).ok(), !limited);
       EXPECT_EQ(CheckDecisionCost(Wide(method, kind, 1024), kVocab).ok(), !limited);
@@ -40,19 +40,19 @@ TEST(DecisionCost, EveryMethodOverTheJointLayerHasALimitAndNoOther) {
 
 TEST(DecisionCost, PlainDecodingCostsWhatTheMethodOfAutoDoes) {
   for (const bool plain : {true, false}) {
-    DecodingParams params = Wide("", DecodingKind::kBeamSampling, 65);
+    DecodingParams params = Wide("", sampling::DecodingKind::kBeamSampling, 65);
     params.plain = plain;
     EXPECT_EQ(LayerNoise(params, kVocab), 0);
-    params.warp.mode = WarpMode::kJoint;
+    params.warp.mode = sampling::WarpMode::kJoint;
     EXPECT_EQ(LayerNoise(params, kVocab), int64_t{65} * 65 * kVocab);
-    params.warp.mode = WarpMode::kRowCut;
+    params.warp.mode = sampling::WarpMode::kRowCut;
     EXPECT_EQ(LayerNoise(params, kVocab), int64_t{65} * 65 * kVocab);
   }
 }
 
 // top_k limits a row, or the layer in mode JOINT. top_p and min_p may keep every entry.
 TEST(DecisionCost, TopKAloneBoundsTheEntries) {
-  DecodingParams params = Wide("dsbd", DecodingKind::kBeamSampling, 1024);
+  DecodingParams params = Wide("dsbd", sampling::DecodingKind::kBeamSampling, 1024);
   params.warp.top_p = 0.5;
   params.warp.min_p = 0.5;
   EXPECT_FALSE(CheckDecisionCost(params, kVocab).ok());
@@ -61,24 +61,24 @@ TEST(DecisionCost, TopKAloneBoundsTheEntries) {
   EXPECT_TRUE(CheckDecisionCost(params, kVocab).ok());
   params.warp.top_k = 513;
   EXPECT_FALSE(CheckDecisionCost(params, kVocab).ok());
-  params.warp.mode = WarpMode::kJoint;
+  params.warp.mode = sampling::WarpMode::kJoint;
   EXPECT_EQ(LayerNoise(params, kVocab), int64_t{1024} * 513);
 }
 
 TEST(DecisionCost, ADynamicWidthCountsWhatItMayGrowTo) {
-  DecodingParams params = Wide("dsbd", DecodingKind::kBeamSampling, 64);
+  DecodingParams params = Wide("dsbd", sampling::DecodingKind::kBeamSampling, 64);
   params.width_threshold = 0.9;  // up to the 2 W drafts of a layer
   EXPECT_EQ(LayerNoise(params, kVocab), int64_t{128} * 128 * kVocab);
 }
 
 TEST(DecisionCost, TheErrorNamesTheFieldTheLimitAndWhatHelps) {
-  DecodingParams params = Wide("dsbd", DecodingKind::kBeamSampling, 65);
+  DecodingParams params = Wide("dsbd", sampling::DecodingKind::kBeamSampling, 65);
   EXPECT_THAT(std::string(CheckDecisionCost(params, kVocab).message()),
               testing::AllOf(testing::StartsWith("beam_width: "), testing::HasSubstr("dsbd"),
                              testing::HasSubstr("536870912"), testing::HasSubstr("top_k"),
                              testing::HasSubstr("pf_gumbel")));
-  params = Wide("wor_reuse", DecodingKind::kBeamSamplingWithoutReplacement, 65);
-  params.warp.mode = WarpMode::kJoint;
+  params = Wide("wor_reuse", sampling::DecodingKind::kBeamSamplingWithoutReplacement, 65);
+  params.warp.mode = sampling::WarpMode::kJoint;
   EXPECT_THAT(std::string(CheckDecisionCost(params, kVocab).message()),
               testing::HasSubstr("warp_mode row with method hg_wor"));
 }

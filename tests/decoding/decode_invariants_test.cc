@@ -13,27 +13,28 @@
 #include <string>
 #include <vector>
 
-#include "base/deterministic_math.h"
-#include "decoding/rows/target_row.h"
-#include "decoding/rows/warp.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/target_row.h"
+#include "sampling/warp.h"
 #include "tests/testing/named_decode.h"
 
 namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-constexpr DecodingKind kKinds[] = {DecodingKind::kMultinomial, DecodingKind::kBeamSampling,
-                                   DecodingKind::kBeamSamplingWithoutReplacement,
-                                   DecodingKind::kBeamSearch};
+constexpr sampling::DecodingKind kKinds[] = {
+    sampling::DecodingKind::kMultinomial, sampling::DecodingKind::kBeamSampling,
+    sampling::DecodingKind::kBeamSamplingWithoutReplacement, sampling::DecodingKind::kBeamSearch};
 
-test::NamedSetting Setting(const MethodRow& row, DecodingKind kind, int vocab, uint64_t seed) {
+test::NamedSetting Setting(const MethodRow& row, sampling::DecodingKind kind, int vocab,
+                           uint64_t seed) {
   const test::HashLm lm{vocab, /*salt=*/3 + seed, /*power=*/3, /*noise=*/50 + seed};
   test::NamedSetting setting;
   setting.params.kind = kind;
   setting.params.method = &row;
   setting.params.seed = seed;
   setting.params.max_tokens = 9;
-  setting.params.beam_width = kind == DecodingKind::kMultinomial ? 1 : 1 + seed % 4;
+  setting.params.beam_width = kind == sampling::DecodingKind::kMultinomial ? 1 : 1 + seed % 4;
   setting.params.num_hypotheses = setting.params.beam_width;
   setting.draft_width = row.form == DraftForm::kPath ? 1 : 2 * setting.params.beam_width;
   setting.draft_depth = 3;
@@ -44,11 +45,11 @@ test::NamedSetting Setting(const MethodRow& row, DecodingKind kind, int vocab, u
 
 using Check = std::function<void(const MethodRow&, test::NamedSetting)>;
 void ForEveryService(int vocab, int seeds, const Check& check) {
-  for (DecodingKind kind : kKinds) {
+  for (sampling::DecodingKind kind : kKinds) {
     for (const MethodRow* row : test::MethodsThatServe(kind)) {
       for (int seed = 0; seed < seeds; ++seed) {
         SCOPED_TRACE(testing::Message()
-                     << row->name << " " << DecodingKindName(kind) << " seed " << seed);
+                     << row->name << " " << sampling::DecodingKindName(kind) << " seed " << seed);
         check(*row, Setting(*row, kind, vocab, seed));
       }
     }
@@ -69,7 +70,7 @@ void ExpectSameText(const test::NamedRun& a, const test::NamedRun& b) {
 TEST(DecodeInvariants, FewerHypothesesAreTheFirstOfAll) {
   int sooner = 0;
   ForEveryService(/*vocab=*/12, /*seeds=*/12, [&](const MethodRow&, test::NamedSetting all) {
-    if (all.params.kind == DecodingKind::kMultinomial) return;
+    if (all.params.kind == sampling::DecodingKind::kMultinomial) return;
     all.params.beam_width = all.params.num_hypotheses = 4;
     all.params.stop_ids = {4, 7};
     all.params.stop_when_full = false;
@@ -94,7 +95,7 @@ TEST(DecodeInvariants, FewerHypothesesAreTheFirstOfAll) {
 // With a top-k that keeps everything, rows are lists. Without top-k, rows stay whole.
 TEST(DecodeInvariants, WholeAndListedRowsDecideAlike) {
   ForEveryService(/*vocab=*/40, /*seeds=*/8, [](const MethodRow&, test::NamedSetting whole) {
-    if (whole.params.kind == DecodingKind::kBeamSearch) return;  // takes no top-k
+    if (whole.params.kind == sampling::DecodingKind::kBeamSearch) return;  // takes no top-k
     whole.params.stop_ids = {4};
     test::NamedSetting listed = whole;
     listed.params.warp.top_k = 40;
@@ -102,12 +103,12 @@ TEST(DecodeInvariants, WholeAndListedRowsDecideAlike) {
   });
   ForEveryService(/*vocab=*/12, /*seeds=*/8, [](const MethodRow& row, test::NamedSetting whole) {
     if (!row.joint_warps) return;
-    whole.params.warp.mode = WarpMode::kJoint;
+    whole.params.warp.mode = sampling::WarpMode::kJoint;
     whole.params.warp.temperature = 0.9;
     test::NamedSetting listed = whole;
     listed.params.warp.top_k = 12 * 8;  // enough for all live and ended beams
     ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
-    whole.params.warp.mode = listed.params.warp.mode = WarpMode::kRowCut;
+    whole.params.warp.mode = listed.params.warp.mode = sampling::WarpMode::kRowCut;
     ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
   });
 }
@@ -155,7 +156,7 @@ TEST(DecodeInvariants, EqualDraftsAreKeptWhole) {
     const std::string name(row.name);
     if (!kKeepsEqualDrafts.at(name)) return;
     seen.insert(name);
-    if (setting.params.kind == DecodingKind::kBeamSampling &&
+    if (setting.params.kind == sampling::DecodingKind::kBeamSampling &&
         (name == "wor_reuse" || name == "pf_rrs")) {
       setting.params.beam_width = setting.params.num_hypotheses = 1;
     }
@@ -177,15 +178,15 @@ TEST(DecodeInvariants, DisjointDraftsDecideOneLayerAPass) {
     const test::LogProbsOf target = setting.target;
     const auto split = [target](uint64_t hash, bool likely) {
       std::vector<double> row = target(hash);
-      WarpParams two;
+      sampling::WarpParams two;
       two.top_k = 2;
-      const Distribution top = WarpRow(absl::Span<const double>(row), two);
+      const sampling::Distribution top = sampling::WarpRow(absl::Span<const double>(row), two);
       double mass = 0;
       for (int v = 0; v < row.size(); ++v) {
         if ((FindToken(top, v) >= 0) != likely) row[v] = kNothing;
-        mass += Exp(row[v]);
+        mass += sampling::Exp(row[v]);
       }
-      for (double& log_prob : row) log_prob -= Log(mass);
+      for (double& log_prob : row) log_prob -= sampling::Log(mass);
       return row;
     };
     setting.target = [split](uint64_t hash) { return split(hash, true); };
@@ -201,7 +202,7 @@ std::vector<double> Holed(std::vector<double> row, uint64_t hash) {
   int kept = 0;
   for (int v = 0; v < row.size(); ++v) {
     const bool stays =
-        kept < keep && (Finalize(hash + v) % 3 == 0 || row.size() - v <= keep - kept);
+        kept < keep && (sampling::Finalize(hash + v) % 3 == 0 || row.size() - v <= keep - kept);
     if (stays) {
       ++kept;
     } else {
@@ -213,23 +214,24 @@ std::vector<double> Holed(std::vector<double> row, uint64_t hash) {
 
 TEST(DecodeInvariants, TokensWithoutMassAreNeverEmitted) {
   int rows_of_nothing = 0;
-  const WarpMode modes[] = {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut};
+  const sampling::WarpMode modes[] = {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw,
+                                      sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut};
   ForEveryService(/*vocab=*/9, /*seeds=*/16, [&](const MethodRow& row, test::NamedSetting setting) {
     const test::LogProbsOf target = setting.target;
     setting.target = [target](uint64_t hash) { return Holed(target(hash), hash); };
     setting.logits_in_f32 = setting.params.seed % 2 == 0;
-    if (setting.params.kind != DecodingKind::kBeamSearch)
+    if (setting.params.kind != sampling::DecodingKind::kBeamSearch)
       setting.params.warp.mode = modes[setting.params.seed / 2 % (row.joint_warps ? 4 : 2)];
     for (const Hypothesis& hypothesis : test::RunNamed(setting).result) {
       ASSERT_TRUE(std::isfinite(hypothesis.joint_log_probability));
       ASSERT_LE(hypothesis.joint_log_probability, 0);
-      uint64_t hash = kRootHash;
+      uint64_t hash = sampling::kRootHash;
       for (TokenId token : hypothesis.tokens) {
         const std::vector<double> row = setting.target(hash);
         const bool nothing = *std::max_element(row.begin(), row.end()) == kNothing;
         rows_of_nothing += nothing;
         EXPECT_TRUE(nothing ? token == 0 : row[token] > kNothing);
-        hash = ExtendHash(hash, token);
+        hash = sampling::ExtendHash(hash, token);
       }
     }
   });
@@ -242,22 +244,23 @@ TEST(DecodeInvariants, ScoresAreSumsInPathOrder) {
   ForEveryService(/*vocab=*/9, /*seeds=*/12, [](const MethodRow&, test::NamedSetting setting) {
     setting.params.stop_ids = {2};
     setting.params.length_penalty = 1;
-    if (setting.params.kind != DecodingKind::kBeamSearch) {
-      setting.params.warp.mode = setting.params.seed % 2 == 0 ? WarpMode::kRow : WarpMode::kRowRaw;
+    if (setting.params.kind != sampling::DecodingKind::kBeamSearch) {
+      setting.params.warp.mode =
+          setting.params.seed % 2 == 0 ? sampling::WarpMode::kRow : sampling::WarpMode::kRowRaw;
       setting.params.warp.temperature = 0.8;
       setting.params.warp.top_k = setting.params.seed % 3 == 0 ? 5 : 0;
     }
     for (const Hypothesis& hypothesis : test::RunNamed(setting).result) {
       double sum = 0, likelihood = 1;
-      uint64_t hash = kRootHash;
+      uint64_t hash = sampling::kRootHash;
       for (int i = 0; i < hypothesis.tokens.size(); ++i) {
         test::FunctionRows rows(setting.target, {hash}, DraftForest::Empty(1));
-        const TargetRow row = ReadTargetRow(&rows, 0, setting.params, i);
+        const sampling::TargetRow row = sampling::ReadTargetRow(&rows, 0, setting.params, i);
         const int at = FindToken(row.row, hypothesis.tokens[i]);
         ASSERT_GE(at, 0);
         sum += row.score_log_probs[at];
         likelihood *= std::exp(row.score_log_probs[at]);
-        hash = ExtendHash(hash, hypothesis.tokens[i]);
+        hash = sampling::ExtendHash(hash, hypothesis.tokens[i]);
       }
       const double length = static_cast<double>(hypothesis.tokens.size());
       EXPECT_EQ(hypothesis.joint_log_probability, sum);

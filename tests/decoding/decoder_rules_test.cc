@@ -6,12 +6,12 @@
 #include <limits>
 #include <memory>
 
-#include "base/rng.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/draft_size.h"
 #include "decoding/drafter.h"
 #include "decoding/method.h"
 #include "decoding/sequence/hypothesis_pool.h"
+#include "sampling/rng.h"
 
 namespace coppice::decoding {
 namespace {
@@ -139,7 +139,7 @@ TEST(DraftForestTest, EveryBrokenRuleIsNamed) {
 TEST(MethodTest, AutoServesEveryDecodingAndWrongPairsAreRefused) {
   DecodingParams params;
   EXPECT_EQ(ResolveMethod(params).value()->name, "pf_gumbel");
-  params.kind = DecodingKind::kBeamSampling;
+  params.kind = sampling::DecodingKind::kBeamSampling;
   EXPECT_EQ(ResolveMethod(params).value()->name, "pf_gumbel");
   params.method = FindMethod("dsbd");
   EXPECT_EQ(ResolveMethod(params).value(), params.method);
@@ -147,16 +147,16 @@ TEST(MethodTest, AutoServesEveryDecodingAndWrongPairsAreRefused) {
   EXPECT_EQ(ResolveMethod(params).status().message(),
             "speculative.method: 'certified' does not serve decoding 'beam_sampling'");
   params.method = nullptr;
-  params.kind = DecodingKind::kBeamSearch;
+  params.kind = sampling::DecodingKind::kBeamSearch;
   EXPECT_EQ(ResolveMethod(params).value()->name, "certified");
-  params.kind = DecodingKind::kBeamSamplingWithoutReplacement;
+  params.kind = sampling::DecodingKind::kBeamSamplingWithoutReplacement;
   EXPECT_EQ(ResolveMethod(params).value()->name, "hg_wor");
-  params.kind = DecodingKind::kMultinomial;
+  params.kind = sampling::DecodingKind::kMultinomial;
   params.method = FindMethod("certified");
   EXPECT_FALSE(ResolveMethod(params).ok());
   params.warp.temperature = 0;
   EXPECT_EQ(ResolveMethod(params).value(), params.method);
-  params.warp.mode = WarpMode::kJoint;
+  params.warp.mode = sampling::WarpMode::kJoint;
   EXPECT_THAT(std::string(ResolveMethod(params).status().message()), HasSubstr("'joint'"));
   EXPECT_EQ(FindMethod("magic"), nullptr);
 }
@@ -206,12 +206,12 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
   EXPECT_THAT(message([](DecodingParams* p) { p->warp.temperature = 1e-308; }),
               HasSubstr("temperature"));
   EXPECT_THAT(message([](DecodingParams* p) {
-                p->kind = DecodingKind::kBeamSampling;
+                p->kind = sampling::DecodingKind::kBeamSampling;
                 p->warp.temperature = 0;
               }),
               HasSubstr("temperature"));
   EXPECT_THAT(message([](DecodingParams* p) {
-                p->kind = DecodingKind::kBeamSearch;
+                p->kind = sampling::DecodingKind::kBeamSearch;
                 p->warp.top_k = 4;
               }),
               HasSubstr("beam_search"));
@@ -229,16 +229,16 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
               HasSubstr("format_spec: cannot be combined with min_tokens"));
   EXPECT_THAT(formatted([](DecodingParams* p) { p->stop_ids.clear(); }),
               HasSubstr("format_spec: needs a token that ends a text"));
-  for (const WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+  for (const sampling::WarpMode mode : {sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
     EXPECT_THAT(formatted([mode](DecodingParams* p) {
-                  p->kind = DecodingKind::kBeamSampling;
+                  p->kind = sampling::DecodingKind::kBeamSampling;
                   p->warp.mode = mode;
                 }),
                 HasSubstr("format_spec: cannot be combined with warp_mode"));
   }
   DraftState state;
   EXPECT_FALSE(MakeDrafter(DecodingParams(), state, 4).ok());
-  state = {{kRootHash}, {0.0}, {1}, {7}, 0};
+  state = {{sampling::kRootHash}, {0.0}, {1}, {7}, 0};
   EXPECT_FALSE(MakeDrafter(DecodingParams(), state, 4).ok());
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "testing/layered_law.h"
+#include "lab/exact/layered_law.h"
 #include "tests/decoding/format_setting.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/last_layer.h"
@@ -22,8 +22,8 @@ test::ExactLaw BeamLaw(const test::NamedSetting& setting, const grammar::Part& w
   return test::LastLayerLaw(test::WithoutFormat(setting.params), ClosedRows(whole));
 }
 
-test::NamedSetting Beams(const MethodRow& row, DecodingKind kind, const grammar::Part& whole,
-                         bool draft_knows, int draft_depth) {
+test::NamedSetting Beams(const MethodRow& row, sampling::DecodingKind kind,
+                         const grammar::Part& whole, bool draft_knows, int draft_depth) {
   test::NamedSetting setting = Named(row, kind, whole, draft_knows);
   setting.draft_depth = draft_depth;
   setting.logits_in_f32 = draft_depth % 2 == 0;  // read by lists
@@ -31,16 +31,17 @@ test::NamedSetting Beams(const MethodRow& row, DecodingKind kind, const grammar:
 }
 
 TEST(FormatLaw, SampledBeamsOfEveryLosslessMethodWithAnyDraft) {
-  for (const DecodingKind kind :
-       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+  for (const sampling::DecodingKind kind :
+       {sampling::DecodingKind::kBeamSampling,
+        sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
     int methods = 0, laws = 0;
     for (const MethodRow* row : test::MethodsThatServe(kind)) {
       if (!row->lossless) continue;
       for (const NamedLanguage& language : Languages()) {
         ++laws;
         if (laws % 2 == 0 && !test::IsLongRun()) continue;
-        SCOPED_TRACE(testing::Message()
-                     << row->name << " " << DecodingKindName(kind) << " " << language.name);
+        SCOPED_TRACE(testing::Message() << row->name << " " << sampling::DecodingKindName(kind)
+                                        << " " << language.name);
         const auto beams = [&](bool draft_knows, int depth) {
           return Beams(*row, kind, language.whole, draft_knows, depth);
         };
@@ -58,12 +59,13 @@ TEST(FormatLaw, SampledBeamsOfEveryLosslessMethodWithAnyDraft) {
 
 // One or two tokens are allowed in the first layer, and there are three beams.
 TEST(FormatLaw, FewerTokensThanBeams) {
-  for (const DecodingKind kind :
-       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+  for (const sampling::DecodingKind kind :
+       {sampling::DecodingKind::kBeamSampling,
+        sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
     for (const MethodRow* row : test::MethodsThatServe(kind)) {
       if (!row->lossless) continue;
       for (const size_t language : {0, 2}) {
-        SCOPED_TRACE(testing::Message() << row->name << " " << DecodingKindName(kind));
+        SCOPED_TRACE(testing::Message() << row->name << " " << sampling::DecodingKindName(kind));
         const grammar::Part whole = Languages()[language].whole;
         test::NamedSetting setting = Beams(*row, kind, whole, language == 0, 2);
         setting.params.beam_width = setting.params.num_hypotheses = 3;
@@ -79,7 +81,7 @@ TEST(FormatLawControl, RowsWithTheFormatOfAnotherPathAreSeenInBeams) {
   for (const char* method : {"dsbd", "pf_gumbel"}) {
     const grammar::Part whole = Languages()[4].whole;
     const test::NamedSetting right =
-        Beams(*FindMethod(method), DecodingKind::kBeamSampling, whole, true, 2);
+        Beams(*FindMethod(method), sampling::DecodingKind::kBeamSampling, whole, true, 2);
     const test::ExactLaw law = BeamLaw(right, whole);
     for (const bool prompt_alone : {true, false}) {
       test::NamedSetting wrong = right;

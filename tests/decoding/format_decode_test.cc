@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "decoding/method.h"
-#include "testing/tree_law.h"
+#include "lab/exact/tree_law.h"
 #include "tests/decoding/format_setting.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/decoding/reference_decoder.h"
@@ -55,7 +55,7 @@ struct RandomDecode {
 };
 
 // "a", "b" and "c" are tokens that do not stop, so every text can go on.
-RandomDecode Random(const MethodRow& row, DecodingKind kind, uint64_t seed) {
+RandomDecode Random(const MethodRow& row, sampling::DecodingKind kind, uint64_t seed) {
   RandomDecode random{RandomSetting(seed, kind), nullptr, {}, nullptr, nullptr};
   DecodeSetting& s = random.s;
   Picker pick(seed + 1000000);
@@ -65,8 +65,8 @@ RandomDecode Random(const MethodRow& row, DecodingKind kind, uint64_t seed) {
   s.params.method = &row;
   if (s.params.stop_text != nullptr)  // of another vocabulary
     test::SetToyStops(s.params.stop_strings, s.lm.vocab_size, &s.params);
-  if (row.greedy_only && kind == DecodingKind::kMultinomial) {
-    s.params.warp = WarpParams();
+  if (row.greedy_only && kind == sampling::DecodingKind::kMultinomial) {
+    s.params.warp = sampling::WarpParams();
     s.params.warp.temperature = 0;
   }
   random.format = std::make_shared<const test::ToyFormat>(test::RandomExpression(seed, 1 + pick(3)),
@@ -79,7 +79,7 @@ RandomDecode Random(const MethodRow& row, DecodingKind kind, uint64_t seed) {
   random.named.params = s.params;
   random.named.draft_width = row.form == DraftForm::kPath ? 1 : s.draft_width;
   random.named.draft = [=, lm = s.lm, quality = s.quality](uint64_t hash) {
-    const Distribution q = test::HashLmDraftRow(lm, hash, quality);
+    const sampling::Distribution q = test::HashLmDraftRow(lm, hash, quality);
     std::vector<double> dense(lm.vocab_size, -std::numeric_limits<double>::infinity());
     for (size_t i = 0; i < q.size(); ++i) dense[q.tokens[i]] = q.log_probs[i];
     book->Tokens(hash);
@@ -113,13 +113,13 @@ TEST(FormatEquality, ReproducibleMethodsEqualTheReferenceWithAnyDraft) {
   for (const MethodRow& row : Methods()) {
     if (!row.reproducible) continue;
     ++methods;
-    for (const DecodingKind kind : row.serves) {
+    for (const sampling::DecodingKind kind : row.serves) {
       for (uint64_t seed = 0; seed < 250 && !HasFailure(); ++seed) {
         SCOPED_TRACE(testing::Message()
-                     << row.name << " " << DecodingKindName(kind) << " " << seed);
+                     << row.name << " " << sampling::DecodingKindName(kind) << " " << seed);
         const RandomDecode random = Random(row, kind, seed);
         const test::NamedRun plain = test::RunNamed(With(random, Drafts::kNone));
-        const bool ranks = kind == DecodingKind::kBeamSearch;
+        const bool ranks = kind == sampling::DecodingKind::kBeamSearch;
         ReferenceDecoder reference(test::WithoutFormat(random.s.params),
                                    ranks ? random.named.target : random.closed,
                                    random.s.lm.vocab_size);
@@ -216,16 +216,16 @@ TEST(FormatOutput, EveryMethodKeepsTheFormatWithAnyDraft) {
   Ends ends;
   int cases = 0;
   for (const MethodRow& row : Methods()) {
-    for (const DecodingKind kind : row.serves) {
+    for (const sampling::DecodingKind kind : row.serves) {
       for (uint64_t seed = 0; seed < 120; ++seed) {
         SCOPED_TRACE(testing::Message()
-                     << row.name << " " << DecodingKindName(kind) << " " << seed);
+                     << row.name << " " << sampling::DecodingKindName(kind) << " " << seed);
         RandomDecode random = Random(row, kind, 7000 + seed);
         if (row.form == DraftForm::kTree)
           random.named.params.draft_tree = row.most_children == 1 ? "1-1" : "2-2-1";
         if (row.form == DraftForm::kNone) random.s.depth = 0;
         // Lossy methods serve temperature 0, too.
-        if (!row.lossless && kind == DecodingKind::kMultinomial && seed % 2 == 0)
+        if (!row.lossless && kind == sampling::DecodingKind::kMultinomial && seed % 2 == 0)
           random.named.params.warp.temperature = 0;
         random.named.params.set_semantics = random.named.params.set_semantics && row.lossless;
         if (!MakeBeamDecoder(random.named.params).ok()) continue;
@@ -252,12 +252,13 @@ TEST(FormatOutput, EveryMethodKeepsTheFormatWithAnyDraft) {
 TEST(FormatOutput, GreedyIsTheLikeliestAllowedToken) {
   int methods = 0, tokens = 0;
   for (const MethodRow& row : Methods()) {
-    if (std::count(row.serves.begin(), row.serves.end(), DecodingKind::kMultinomial) == 0) continue;
+    if (std::count(row.serves.begin(), row.serves.end(), sampling::DecodingKind::kMultinomial) == 0)
+      continue;
     for (uint64_t seed = 0; seed < 60; ++seed) {
       SCOPED_TRACE(testing::Message() << row.name << " " << seed);
-      RandomDecode random = Random(row, DecodingKind::kMultinomial, 9000 + seed);
+      RandomDecode random = Random(row, sampling::DecodingKind::kMultinomial, 9000 + seed);
       DecodingParams& params = random.named.params;
-      params.warp = WarpParams();
+      params.warp = sampling::WarpParams();
       params.warp.temperature = 0;
       params.joint_tokens = 1;  // mjgd: of its greedy choice
       params.draft_beams = 1;
@@ -266,11 +267,11 @@ TEST(FormatOutput, GreedyIsTheLikeliestAllowedToken) {
         test::NamedSetting setting = With(random, Drafts::kNone);
         setting.logits_in_f32 = f32;
         const std::vector<TokenId> got = test::RunNamed(setting).result[0].tokens;
-        uint64_t hash = kRootHash;
+        uint64_t hash = sampling::kRootHash;
         for (const TokenId token : got) {
           const std::vector<double> left = random.closed(hash);
           ASSERT_EQ(token, std::max_element(left.begin(), left.end()) - left.begin());
-          hash = ExtendHash(hash, token);
+          hash = sampling::ExtendHash(hash, token);
           ++tokens;
         }
       }
@@ -288,12 +289,12 @@ using Outcome = std::vector<uint64_t>;
 TEST(FormatLaw, SequencesOfEveryLosslessMethod) {
   int methods = 0;
   const std::vector<NamedLanguage> languages = Languages();
-  for (const MethodRow* row : test::MethodsThatServe(DecodingKind::kMultinomial)) {
+  for (const MethodRow* row : test::MethodsThatServe(sampling::DecodingKind::kMultinomial)) {
     if (!row->lossless) continue;
     for (const bool draft_knows : {true, false}) {
       const NamedLanguage& language = languages[(methods + (draft_knows ? 0 : 2)) % 5];
       const test::NamedSetting setting =
-          Named(*row, DecodingKind::kMultinomial, language.whole, draft_knows);
+          Named(*row, sampling::DecodingKind::kMultinomial, language.whole, draft_knows);
       test::TreeSetting closed;
       closed.params = test::WithoutFormat(setting.params);
       closed.target = ClosedRows(language.whole);

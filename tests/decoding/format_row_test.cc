@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
 #include "decoding/level_rule.h"
 #include "decoding/method.h"
-#include "decoding/rows/row_need.h"
-#include "decoding/rows/target_row.h"
-#include "decoding/rows/warp.h"
-#include "decoding/rows/warped_row.h"
+#include "decoding/row_need.h"
+#include "sampling/rng.h"
+#include "sampling/target_row.h"
+#include "sampling/warp.h"
+#include "sampling/warped_row.h"
 #include "tests/testing/formatted_model.h"
 
 namespace coppice::decoding {
@@ -55,7 +55,7 @@ class FixedFormat : public OutputFormat {
 };
 
 // Gives the row as logits, as log-probabilities or as a shortlist.
-struct OneRow : RowSource {
+struct OneRow : sampling::RowSource {
   absl::Span<const float> Logits(int) override { return logits; }
   absl::Span<const double> LogProbs(int) override { return exact; }
   const ListedRow* Listed(int) override { return listed; }
@@ -66,7 +66,7 @@ struct OneRow : RowSource {
 
 struct RowCase {
   std::string name;
-  WarpParams warp;
+  sampling::WarpParams warp;
 };
 std::vector<RowCase> Warps() {
   std::vector<RowCase> cases;
@@ -78,23 +78,24 @@ std::vector<RowCase> Warps() {
     row.warp.logit_bias = {{3, 2.5}, {7, -1.0}, {64, 4.0}, {130, kNothing}};
     cases.push_back(row);
   };
-  add("as it is", [](WarpParams*) {});
-  add("temperature 0", [](WarpParams* warp) { warp->temperature = 0; });
-  add("temperature 0.7", [](WarpParams* warp) { warp->temperature = 0.7; });
-  add("top-k", [](WarpParams* warp) { warp->top_k = 3; });
-  add("top-p", [](WarpParams* warp) { warp->top_p = 0.6; });
-  add("min-p", [](WarpParams* warp) { warp->min_p = 0.2; });
-  add("all", [](WarpParams* warp) {
+  add("as it is", [](sampling::WarpParams*) {});
+  add("temperature 0", [](sampling::WarpParams* warp) { warp->temperature = 0; });
+  add("temperature 0.7", [](sampling::WarpParams* warp) { warp->temperature = 0.7; });
+  add("top-k", [](sampling::WarpParams* warp) { warp->top_k = 3; });
+  add("top-p", [](sampling::WarpParams* warp) { warp->top_p = 0.6; });
+  add("min-p", [](sampling::WarpParams* warp) { warp->min_p = 0.2; });
+  add("all", [](sampling::WarpParams* warp) {
     warp->temperature = 1.3, warp->top_k = 20, warp->top_p = 0.9, warp->min_p = 0.05;
   });
-  add("repetition", [](WarpParams* warp) { warp->repetition_penalty = 1.4; });
+  add("repetition", [](sampling::WarpParams* warp) { warp->repetition_penalty = 1.4; });
   return cases;
 }
 
 std::vector<float> RandomLogits(int vocab, uint64_t seed) {
   std::vector<float> logits(vocab);
   for (int v = 0; v < vocab; ++v)
-    logits[v] = static_cast<float>(3 * Gumbel(seed, Domain::kDirect, 0, 0, v) - 2);
+    logits[v] =
+        static_cast<float>(3 * sampling::Gumbel(seed, sampling::Domain::kDirect, 0, 0, v) - 2);
   return logits;
 }
 
@@ -107,7 +108,7 @@ std::vector<TokenId> EveryNth(int vocab, int apart) {
   return tokens;
 }
 
-void ExpectSameRow(const Distribution& row, const Distribution& wanted) {
+void ExpectSameRow(const sampling::Distribution& row, const sampling::Distribution& wanted) {
   ASSERT_EQ(row.tokens, wanted.tokens);
   for (size_t i = 0; i < row.size(); ++i)
     EXPECT_NEAR(row.log_probs[i], wanted.log_probs[i], kExact);
@@ -140,15 +141,15 @@ void ForEveryRow(const Check& check) {
 TEST(FormatRow, ListedAndOtherTokensGiveTheLawOfTheMaskedRow) {
   ForEveryRow([](const AllowedTokens& few, const AllowedTokens& many, DecodingParams params,
                  const std::vector<float>& logits, const std::vector<float>& masked) {
-    const RowPath path = std::vector<TokenId>{3, 3, 14};
-    const Distribution wanted = WarpRow(masked, WarpAt(params, path));
+    const sampling::RowPath path = std::vector<TokenId>{3, 3, 14};
+    const sampling::Distribution wanted = sampling::WarpRow(masked, sampling::WarpAt(params, path));
     const std::vector<double> wide(logits.begin(), logits.end());
     for (const AllowedTokens& allowed : {few, many}) {
       params.format = std::make_shared<FixedFormat>(allowed);
-      const WarpParams warp = WarpAt(params, path);
-      EXPECT_EQ(FewAllowed(warp), !allowed.listed.empty());
-      ExpectSameRow(WarpRow(logits, warp), wanted);
-      ExpectSameRow(WarpRow(wide, warp), wanted);
+      const sampling::WarpParams warp = sampling::WarpAt(params, path);
+      EXPECT_EQ(sampling::FewAllowed(warp), !allowed.listed.empty());
+      ExpectSameRow(sampling::WarpRow(logits, warp), wanted);
+      ExpectSameRow(sampling::WarpRow(wide, warp), wanted);
     }
   });
 }
@@ -157,44 +158,45 @@ TEST(FormatRow, ListedAndOtherTokensGiveTheLawOfTheMaskedRow) {
 TEST(FormatRow, WarpedRowsInEveryForm) {
   ForEveryRow([](const AllowedTokens& few, const AllowedTokens& many, DecodingParams params,
                  const std::vector<float>& logits, const std::vector<float>& masked) {
-    const RowPath path = std::vector<TokenId>{3, 3, 14};
-    for (const WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw}) {
+    const sampling::RowPath path = std::vector<TokenId>{3, 3, 14};
+    for (const sampling::WarpMode mode : {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw}) {
       params.warp.mode = mode;
       params.format = nullptr;
       OneRow source;
       source.logits = masked;
-      WarpedRow closed(params);
+      sampling::WarpedRow closed(params);
       closed.Read(&source, 0, path);
-      const TargetRow wanted = closed.Materialise();
+      const sampling::TargetRow wanted = closed.Materialise();
       for (const AllowedTokens& allowed : {few, many}) {
         params.format = std::make_shared<FixedFormat>(allowed);
         for (const bool exact : {false, true}) {
           source.logits = logits;
           source.exact.clear();
           if (exact) source.exact.assign(logits.begin(), logits.end());
-          WarpedRow row(params);
+          sampling::WarpedRow row(params);
           row.Read(&source, 0, path);
-          const TargetRow read = row.Materialise();
+          const sampling::TargetRow read = row.Materialise();
           ExpectSameRow(read.row, wanted.row);
           std::vector<double> raw(logits.begin(), logits.end());
-          const double log_sum = LogSumExp(raw);
+          const double log_sum = sampling::LogSumExp(raw);
           for (size_t i = 0; i < read.row.size(); ++i) {
             const TokenId token = read.row.tokens[i];
             ASSERT_TRUE(allowed.Has(token));
             EXPECT_NEAR(row.LogProb(token), read.row.log_probs[i], kExact);
             // The score of mode ROW_RAW is the model's own.
-            EXPECT_NEAR(read.score_log_probs[i],
-                        mode == WarpMode::kRow ? read.row.log_probs[i] : raw[token] - log_sum,
-                        kExact);
+            EXPECT_NEAR(
+                read.score_log_probs[i],
+                mode == sampling::WarpMode::kRow ? read.row.log_probs[i] : raw[token] - log_sum,
+                kExact);
           }
           for (TokenId token = 0; token < static_cast<TokenId>(logits.size()); ++token) {
             ASSERT_TRUE(allowed.Has(token) || row.LogProb(token) == kNothing);
           }
-          std::vector<WarpedRow::Candidate> top;
+          std::vector<sampling::WarpedRow::Candidate> top;
           row.TopCandidates(logits.size(), &top);
           EXPECT_EQ(top.size(), wanted.row.size());
           for (uint64_t seed = 0; seed < 20; ++seed) {
-            const NoiseKey key{seed, Domain::kToken, /*hash=*/9, /*slot=*/0};
+            const sampling::NoiseKey key{seed, sampling::Domain::kToken, /*hash=*/9, /*slot=*/0};
             EXPECT_EQ(row.DrawToken(key).winner.token, closed.DrawToken(key).winner.token);
           }
         }
@@ -206,26 +208,26 @@ TEST(FormatRow, WarpedRowsInEveryForm) {
 // A shortlist may hold tokens that are not allowed. They are cut.
 TEST(FormatRow, ListsKeepWhatIsAllowed) {
   const TokenList list{{2, 5, 64, 70}, {1.f, 2.f, 3.f, 4.f}};
-  WarpParams warp;
+  sampling::WarpParams warp;
   warp.allowed = std::make_shared<const AllowedTokens>(Tokens(100, {5, 64, 99}));
-  EXPECT_THAT(TemperList(list, warp), ElementsAre(kNothing, 2, 3, kNothing));
+  EXPECT_THAT(sampling::TemperList(list, warp), ElementsAre(kNothing, 2, 3, kNothing));
   warp.logit_bias = {{2, 9.0}, {5, 0.5}};
-  EXPECT_THAT(TemperList(list, warp), ElementsAre(kNothing, 2.5, 3, kNothing));
+  EXPECT_THAT(sampling::TemperList(list, warp), ElementsAre(kNothing, 2.5, 3, kNothing));
   warp.top_k = 3;
-  const Distribution row = WarpList(list, {}, warp);
+  const sampling::Distribution row = sampling::WarpList(list, {}, warp);
   EXPECT_THAT(row.tokens, ElementsAre(5, 64));
 }
 
 TEST(FormatRow, DraftRowsKeepWhatIsAllowed) {
   ForEveryRow([](const AllowedTokens& few, const AllowedTokens& many, DecodingParams params,
                  const std::vector<float>& logits, const std::vector<float>& masked) {
-    const RowPath path = std::vector<TokenId>{3, 3, 14};
+    const sampling::RowPath path = std::vector<TokenId>{3, 3, 14};
     params.draft_support = 9;
     params.format = nullptr;
-    const Distribution wanted = DraftRow(masked, params, path);
+    const sampling::Distribution wanted = DraftRow(masked, params, path);
     for (const AllowedTokens& allowed : {few, many}) {
       params.format = std::make_shared<FixedFormat>(allowed);
-      const Distribution row = DraftRow(logits, params, path);
+      const sampling::Distribution row = DraftRow(logits, params, path);
       ExpectSameRow(row, wanted);
       EXPECT_LE(row.size(), 9u);
       for (const TokenId token : row.tokens) EXPECT_TRUE(allowed.Has(token));
@@ -237,23 +239,23 @@ TEST(FormatRow, DraftRowsKeepWhatIsAllowed) {
 // that the row lacks are not there.
 TEST(FormatRow, VocabulariesOfDifferentSizes) {
   for (const bool listed : {true, false}) {
-    WarpParams warp;
+    sampling::WarpParams warp;
     AllowedTokens allowed = Tokens(70, {1, 64, 69});
     if (!listed) allowed.listed.clear();
     warp.allowed = std::make_shared<const AllowedTokens>(allowed);
-    EXPECT_THAT(WarpRow(RandomLogits(300, 4), warp).tokens, ElementsAre(1, 64, 69));
-    EXPECT_THAT(WarpRow(RandomLogits(65, 4), warp).tokens, ElementsAre(1, 64));
+    EXPECT_THAT(sampling::WarpRow(RandomLogits(300, 4), warp).tokens, ElementsAre(1, 64, 69));
+    EXPECT_THAT(sampling::WarpRow(RandomLogits(65, 4), warp).tokens, ElementsAre(1, 64));
   }
 }
 
 // As every row in which nothing is left.
 TEST(FormatRow, NothingAllowedIsTokenZero) {
-  WarpParams warp;
+  sampling::WarpParams warp;
   warp.allowed = std::make_shared<const AllowedTokens>(Tokens(70, {}));
-  EXPECT_THAT(WarpRow(RandomLogits(70, 4), warp).tokens, ElementsAre(0));
+  EXPECT_THAT(sampling::WarpRow(RandomLogits(70, 4), warp).tokens, ElementsAre(0));
   warp.allowed = std::make_shared<const AllowedTokens>(Tokens(70, {5}));
   warp.logit_bias = {{5, kNothing}};
-  EXPECT_THAT(WarpRow(RandomLogits(70, 4), warp).tokens, ElementsAre(0));
+  EXPECT_THAT(sampling::WarpRow(RandomLogits(70, 4), warp).tokens, ElementsAre(0));
 }
 
 // What a format allows is known to the decoder alone: no device makes a shortlist or a forest.
@@ -274,11 +276,11 @@ TEST(FormatRow, RowsAreNeededWhole) {
     }
   }
   DecodingParams params;
-  params.kind = DecodingKind::kBeamSampling;
+  params.kind = sampling::DecodingKind::kBeamSampling;
   params.method = FindMethod("pf_gumbel");
   params.beam_width = 2;
   DraftState state;
-  state.root_hash = {kRootHash};
+  state.root_hash = {sampling::kRootHash};
   state.root_score = {0};
   state.root_multiplicity = {2};
   state.slot_root = {0, 0};
@@ -298,7 +300,7 @@ TEST(FormatRow, ThePathOfARowHasItsState) {
   PathTree paths(params.format);
   const PathId a = paths.Extend(kRootPath, 0);
   const auto allowed = [&](PathId path, const std::vector<TokenId>& more) {
-    const auto after = WarpAt(params, MakeRowPath(params, paths, path, more)).allowed;
+    const auto after = sampling::WarpAt(params, MakeRowPath(params, paths, path, more)).allowed;
     return after == nullptr ? std::vector<TokenId>{-1} : after->listed;
   };
   EXPECT_THAT(allowed(kRootPath, {}), ElementsAre(0, 2));

@@ -56,14 +56,14 @@ inline Models FormattedModels(const grammar::Part& whole, uint64_t salt, bool dr
   return models;
 }
 
-inline test::NamedSetting Named(const MethodRow& row, DecodingKind kind, const grammar::Part& whole,
-                                bool draft_knows, uint64_t salt = 5) {
+inline test::NamedSetting Named(const MethodRow& row, sampling::DecodingKind kind,
+                                const grammar::Part& whole, bool draft_knows, uint64_t salt = 5) {
   test::NamedSetting setting;
   setting.params.kind = kind;
   setting.params.method = &row;
   setting.params.max_tokens = 3;
   setting.params.stop_ids = {kStop};
-  if (kind != DecodingKind::kMultinomial) setting.params.beam_width = 2;
+  if (kind != sampling::DecodingKind::kMultinomial) setting.params.beam_width = 2;
   setting.params.num_hypotheses = setting.params.beam_width;
   if (row.form == DraftForm::kTree) setting.params.draft_tree = "2-2";
   setting.draft_width = row.form == DraftForm::kPath ? 1 : 3;

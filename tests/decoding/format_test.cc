@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "decoding/layer/wor_reuse.h"
-#include "testing/layered_law.h"
-#include "testing/tree_law.h"
+#include "lab/exact/layered_law.h"
+#include "lab/exact/tree_law.h"
 #include "tests/decoding/format_setting.h"
 
 namespace coppice::decoding {
@@ -38,7 +38,7 @@ struct TreeCase {
 };
 
 TreeCase Tree(const test::TreeMethod& method, const grammar::Part& whole, bool draft_knows,
-              const std::string& tree, const WarpParams& warp = {}) {
+              const std::string& tree, const sampling::WarpParams& warp = {}) {
   TreeCase out;
   test::TreeSetting& setting = out.setting;
   setting.params.warp = warp;
@@ -77,7 +77,7 @@ TEST(FormatEnumeration, EveryRuleOnTreesAndPaths) {
 
 // Cut rows are lists.
 TEST(FormatEnumeration, EveryRuleWithACutAndABias) {
-  WarpParams warp;
+  sampling::WarpParams warp;
   warp.temperature = 0.7;
   warp.top_k = 2;
   warp.logit_bias = {{1, 0.8}};
@@ -106,7 +106,8 @@ TEST(FormatEnumeration, TheLawIsAnother) {
   }
 }
 
-test::LayeredSetting Layered(const char* method, DecodingKind kind, int width, int layers) {
+test::LayeredSetting Layered(const char* method, sampling::DecodingKind kind, int width,
+                             int layers) {
   test::LayeredSetting setting;
   setting.params.kind = kind;
   setting.params.method = FindMethod(method);
@@ -130,7 +131,7 @@ void ExpectLayersExact(test::LayeredSetting setting, const std::vector<std::stri
       test::LayeredSetting closed = setting;
       closed.target = models.closed;
       closed.params = test::WithoutFormat(setting.params);
-      const bool with_replacement = setting.params.kind == DecodingKind::kBeamSampling;
+      const bool with_replacement = setting.params.kind == sampling::DecodingKind::kBeamSampling;
       EXPECT_LT(test::LargestDifference(test::LayeredLaw(setting),
                                         test::ClosedFixedWidthLaw(closed, with_replacement)),
                 kExact);
@@ -140,21 +141,22 @@ void ExpectLayersExact(test::LayeredSetting setting, const std::vector<std::stri
 
 TEST(FormatEnumeration, JointLayersOfDsbd) {
   for (const RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
-    test::LayeredSetting setting = Layered("dsbd", DecodingKind::kBeamSampling, 2, 2);
+    test::LayeredSetting setting = Layered("dsbd", sampling::DecodingKind::kBeamSampling, 2, 2);
     setting.removed = rule;
     ExpectLayersExact(setting);
     setting.params.refill = false;
     ExpectLayersExact(setting, {"ab|aab|b", "a*b?"});
     // Two drafted layers are verified in one round: the second below tokens that are not allowed.
-    setting = Layered("dsbd", DecodingKind::kBeamSampling, 1, 3);
+    setting = Layered("dsbd", sampling::DecodingKind::kBeamSampling, 1, 3);
     setting.removed = rule;
     ExpectLayersExact(setting);
   }
 }
 
 TEST(FormatEnumeration, JointLayersWithReuse) {
-  for (const DecodingKind kind :
-       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+  for (const sampling::DecodingKind kind :
+       {sampling::DecodingKind::kBeamSampling,
+        sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
     test::LayeredSetting setting = Layered("wor_reuse", kind, 2, 2);
     setting.rule = MakeWorReuseRule;
     setting.drafts = DrawLaw::kDistinct;
@@ -165,10 +167,10 @@ TEST(FormatEnumeration, JointLayersWithReuse) {
 // One or two tokens are allowed in the first layer, and there are three beams.
 TEST(FormatEnumeration, FewerTokensThanBeams) {
   const std::vector<std::string> few = {"(ab)+", "b(a|b)*a"};
-  test::LayeredSetting dsbd = Layered("dsbd", DecodingKind::kBeamSampling, 3, 2);
+  test::LayeredSetting dsbd = Layered("dsbd", sampling::DecodingKind::kBeamSampling, 3, 2);
   ExpectLayersExact(dsbd, few);
   test::LayeredSetting setting =
-      Layered("wor_reuse", DecodingKind::kBeamSamplingWithoutReplacement, 3, 2);
+      Layered("wor_reuse", sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, 2);
   setting.rule = MakeWorReuseRule;
   setting.drafts = DrawLaw::kDistinct;
   ExpectLayersExact(setting, few);
@@ -257,7 +259,7 @@ TEST(FormatNegativeControl, ProposalsWithoutTheFormatOfTheirDrafts) {
       tree.setting.tamper = [lm](DraftForest* forest) {
         for (Proposal& proposal : forest->proposals) {
           if (proposal.node < 0)
-            proposal.row = test::DenseDistribution(lm.DraftLogProbs(kRootHash));
+            proposal.row = test::DenseDistribution(lm.DraftLogProbs(sampling::kRootHash));
         }
       };
       bias = std::max(bias, test::TotalVariation(test::TreeLaw(tree.setting),

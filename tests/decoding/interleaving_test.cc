@@ -16,12 +16,12 @@ namespace {
 // Every method with every kind that it serves.
 struct Served {
   const MethodRow* row;
-  DecodingKind kind;
+  sampling::DecodingKind kind;
 };
 std::vector<Served> EveryService() {
   std::vector<Served> all;
   for (const MethodRow& row : Methods()) {
-    for (DecodingKind kind : row.serves) all.push_back({&row, kind});
+    for (sampling::DecodingKind kind : row.serves) all.push_back({&row, kind});
   }
   return all;
 }
@@ -31,7 +31,7 @@ DecodeSetting RandomRequest(uint64_t seed, const Served& served) {
   s.params.method = served.row;
   s.params.set_semantics = s.params.set_semantics && served.row->reads("beam_duplicates");
   if (!ResolveMethod(s.params).ok()) s.params.warp.temperature = 0;  // serves only greedy decoding
-  if (served.row->joint_warps && seed % 2 == 0) SetWarpMode(WarpMode::kJoint, &s.params);
+  if (served.row->joint_warps && seed % 2 == 0) SetWarpMode(sampling::WarpMode::kJoint, &s.params);
   if (served.row->form == DraftForm::kNone) s.quality = test::DraftQuality::kNone;
   return s;
 }

@@ -190,7 +190,7 @@ TEST(ParameterTest, TheApiServesNoMoreThanTheAlgorithmsTake) {
 TEST(ParameterTest, TheTemperatureHasAGapAboveZero) {
   const ParameterRow& row = *FindParameter("temperature");
   EXPECT_TRUE(Set(row, 0).ok());
-  EXPECT_TRUE(Set(row, kLeastTemperature).ok());
+  EXPECT_TRUE(Set(row, sampling::kLeastTemperature).ok());
   EXPECT_EQ(Set(row, 1e-308).message(),
             "temperature: 1e-308 is neither 0 nor in [1e-06, 1.79769e+308]");
   EXPECT_EQ(Set(*FindParameter("min_tokens"), -2).message(),

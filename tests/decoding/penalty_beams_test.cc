@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "testing/layered_law.h"
+#include "lab/exact/layered_law.h"
 #include "tests/decoding/penalty_setting.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/last_layer.h"
@@ -15,7 +15,7 @@ namespace {
 
 using namespace penalty_setting;  // NOLINT: the whole file is about it
 
-test::NamedSetting Beams(const MethodRow& row, DecodingKind kind, int draft_depth) {
+test::NamedSetting Beams(const MethodRow& row, sampling::DecodingKind kind, int draft_depth) {
   test::NamedSetting setting = Named(row, kind, 2);
   setting.draft_depth = draft_depth;
   return setting;
@@ -28,12 +28,12 @@ test::ExactLaw BeamLaw(const test::NamedSetting& setting) {
 }
 
 TEST(PenaltyLaw, SampledBeamsOfEveryLosslessMethodWithAndWithoutDrafts) {
-  for (DecodingKind kind :
-       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+  for (sampling::DecodingKind kind : {sampling::DecodingKind::kBeamSampling,
+                                      sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
     int methods = 0;
     for (const MethodRow* row : test::MethodsThatServe(kind)) {
       if (!row->lossless) continue;
-      SCOPED_TRACE(testing::Message() << row->name << " " << DecodingKindName(kind));
+      SCOPED_TRACE(testing::Message() << row->name << " " << sampling::DecodingKindName(kind));
       const test::NamedSetting drafted = Beams(*row, kind, 2);
       const test::ExactLaw law = BeamLaw(drafted);
       EXPECT_TRUE(test::LastLayerFits(drafted, law, kBias));
@@ -48,7 +48,8 @@ TEST(PenaltyLaw, SampledBeamsOfEveryLosslessMethodWithAndWithoutDrafts) {
 // of the prompt alone, or a path whose last token is forgotten.
 TEST(PenaltyLawControl, RowsWithThePenaltiesOfAnotherPathAreSeenInBeams) {
   for (const char* method : {"dsbd", "pf_gumbel"}) {
-    const test::NamedSetting right = Beams(*FindMethod(method), DecodingKind::kBeamSampling, 2);
+    const test::NamedSetting right =
+        Beams(*FindMethod(method), sampling::DecodingKind::kBeamSampling, 2);
     const test::ExactLaw law = BeamLaw(right);
     const auto book = std::make_shared<const test::PathBook>(2, 4);
     for (const bool prompt_alone : {true, false}) {

@@ -37,12 +37,12 @@ inline Models PenalisedModels(int vocab, uint64_t salt, const DecodingParams& pa
           test::Penalised(target, params, kPrompt, book)};
 }
 
-inline test::NamedSetting Named(const MethodRow& row, DecodingKind kind, int vocab) {
+inline test::NamedSetting Named(const MethodRow& row, sampling::DecodingKind kind, int vocab) {
   test::NamedSetting setting;
   setting.params.kind = kind;
   setting.params.method = &row;
   setting.params.max_tokens = 3;
-  if (kind != DecodingKind::kMultinomial) setting.params.beam_width = 2;
+  if (kind != sampling::DecodingKind::kMultinomial) setting.params.beam_width = 2;
   setting.params.num_hypotheses = setting.params.beam_width;
   if (row.form == DraftForm::kTree) setting.params.draft_tree = "2-2";
   setting.draft_width = row.form == DraftForm::kPath ? 1 : 3;

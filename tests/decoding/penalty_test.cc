@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "base/deterministic_math.h"
 #include "decoding/layer/wor_reuse.h"
-#include "decoding/rows/row_need.h"
-#include "decoding/rows/warp.h"
-#include "testing/layered_law.h"
-#include "testing/tree_law.h"
+#include "decoding/row_need.h"
+#include "lab/exact/layered_law.h"
+#include "lab/exact/tree_law.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/warp.h"
 #include "tests/decoding/penalty_setting.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/g_test.h"
@@ -35,7 +35,7 @@ constexpr double kBiased = 1e-4;  // the least bias that a wrong variant must ha
 
 // ---- one row ----
 
-DecodingParams RowParams(double frequency, double presence, double repetition) {
+DecodingParams sampling::RowParams(double frequency, double presence, double repetition) {
   DecodingParams params;
   params.warp.frequency_penalty = frequency;
   params.warp.presence_penalty = presence;
@@ -44,36 +44,37 @@ DecodingParams RowParams(double frequency, double presence, double repetition) {
 }
 
 TEST(Penalty, FrequencyAndPresenceAreOneBiasForEachGeneratedToken) {
-  DecodingParams params = RowParams(0.5, 0.25, 1);
+  DecodingParams params = sampling::RowParams(0.5, 0.25, 1);
   params.warp.logit_bias = {{2, 1.0}, {7, 3.0}};
-  const WarpParams warp = WarpAt(params, std::vector<TokenId>{7, 4, 7, 7});
+  const sampling::WarpParams warp = sampling::WarpAt(params, std::vector<TokenId>{7, 4, 7, 7});
   EXPECT_THAT(warp.logit_bias, ElementsAre(Pair(2, 1.0), Pair(4, -0.75), Pair(7, 3.0 - 1.75)));
   EXPECT_TRUE(warp.repeated.empty());
 }
 
 TEST(Penalty, RepetitionCountsThePromptAndTheOthersDoNot) {
-  DecodingParams params = RowParams(0.5, 0, 2);
+  DecodingParams params = sampling::RowParams(0.5, 0, 2);
   SetPrompt(std::vector<TokenId>{3, 1, 3}, &params);
   const std::vector<double> logits = {1, 2, -2, 4, -6};
   // 4 was generated twice; 1 and 3 are in the prompt, 3 was generated too.
   std::vector<double> row = logits;
-  TemperRow(WarpAt(params, std::vector<TokenId>{4, 3, 4}), absl::MakeSpan(row));
+  sampling::TemperRow(sampling::WarpAt(params, std::vector<TokenId>{4, 3, 4}), absl::MakeSpan(row));
   EXPECT_THAT(row, ElementsAre(1, 1, -2, 2 - 0.5, -12 - 1.0));
 }
 
 TEST(Penalty, BannedTokensStayBanned) {
-  DecodingParams params = RowParams(-2, -2, 0.1);
+  DecodingParams params = sampling::RowParams(-2, -2, 0.1);
   params.stop_ids = {2};
   params.min_tokens = 3;
   const std::vector<float> logits = {0.f, 1.f, 9.f};
-  const Distribution row = WarpRow(logits, WarpAt(params, std::vector<TokenId>{2, 2}));
+  const sampling::Distribution row =
+      sampling::WarpRow(logits, sampling::WarpAt(params, std::vector<TokenId>{2, 2}));
   EXPECT_THAT(row.tokens, ElementsAre(0, 1));
 }
 
 // Long rows take short cuts: the largest logits, and the tokens that penalties or biases change.
 TEST(Penalty, ShortCutsOfLongRowsGiveTheWholeRow) {
   const test::HashLm lm{900, 3, 5, 0};
-  const std::vector<double> exact = lm.TargetLogProbs(kRootHash);
+  const std::vector<double> exact = lm.TargetLogProbs(sampling::kRootHash);
   std::vector<float> logits(exact.begin(), exact.end());
   for (float& logit : logits) logit += 6;  // of both signs
   std::vector<TokenId> order(logits.size());
@@ -82,16 +83,16 @@ TEST(Penalty, ShortCutsOfLongRowsGiveTheWholeRow) {
             [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
   for (double repetition : {1.0, 1.7, 0.5}) {
     for (int top_k : {1, 3, 10}) {
-      DecodingParams params = RowParams(1.5, 0.5, repetition);
+      DecodingParams params = sampling::RowParams(1.5, 0.5, repetition);
       params.warp.top_k = top_k;
       // The best tokens are pushed down, and some of the worst are pushed up.
       params.warp.logit_bias = {{order[899], 20.0}, {order[898], 19.5}};
       SetPrompt(absl::MakeConstSpan(order).subspan(5, 3), &params);
       const std::vector<TokenId> path = {order[0], order[1], order[0], order[2], order[899]};
-      WarpParams warp = WarpAt(params, path);
-      const Distribution row = WarpRow(logits, warp);
+      sampling::WarpParams warp = sampling::WarpAt(params, path);
+      const sampling::Distribution row = sampling::WarpRow(logits, warp);
       const std::vector<double> wide(logits.begin(), logits.end());
-      const Distribution whole = WarpRow(wide, warp);
+      const sampling::Distribution whole = sampling::WarpRow(wide, warp);
       EXPECT_EQ(row.tokens, whole.tokens) << repetition << " " << top_k;
       EXPECT_EQ(row.log_probs, whole.log_probs);
       const std::vector<double> defined =
@@ -115,10 +116,11 @@ TEST(Penalty, ShortCutsReachPastPenalisedTokens) {
   const std::vector<double> wide(logits.begin(), logits.end());
   for (const double repetition : {1.0, 1.7}) {
     for (const int top_k : {1, 3, 10}) {
-      DecodingParams params = RowParams(0, 20, repetition);
+      DecodingParams params = sampling::RowParams(0, 20, repetition);
       params.warp.top_k = top_k;
-      const WarpParams warp = WarpAt(params, path);
-      const Distribution row = WarpRow(logits, warp), whole = WarpRow(wide, warp);
+      const sampling::WarpParams warp = sampling::WarpAt(params, path);
+      const sampling::Distribution row = sampling::WarpRow(logits, warp),
+                                   whole = sampling::WarpRow(wide, warp);
       EXPECT_EQ(row.tokens.front(), kPenalised * kApart);
       EXPECT_EQ(row.tokens.back(), (kPenalised + top_k - 1) * kApart);
       EXPECT_EQ(row.tokens, whole.tokens) << repetition << " " << top_k;
@@ -129,7 +131,7 @@ TEST(Penalty, ShortCutsReachPastPenalisedTokens) {
 
 TEST(Penalty, RowsWithARepetitionPenaltyAreNeededWhole) {
   for (const RowUse::Kind kind : {RowUse::Kind::kDraws, RowUse::Kind::kRanks}) {
-    DecodingParams params = RowParams(1, 1, 1);
+    DecodingParams params = sampling::RowParams(1, 1, 1);
     EXPECT_NE(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
     EXPECT_NE(DraftNeed(params).form, RowNeed::Form::kWhole);
     params.warp.repetition_penalty = 1.1;
@@ -142,9 +144,9 @@ TEST(Penalty, RowsWithARepetitionPenaltyAreNeededWhole) {
 
 TEST(Penalty, JointWarpsAreRefusedByName) {
   DecodingParams params;
-  params.kind = DecodingKind::kBeamSampling;
+  params.kind = sampling::DecodingKind::kBeamSampling;
   params.beam_width = 2;
-  params.warp.mode = WarpMode::kJoint;
+  params.warp.mode = sampling::WarpMode::kJoint;
   EXPECT_TRUE(MakeBeamDecoder(params).ok());
   params.warp.presence_penalty = 0.1;
   EXPECT_THAT(MakeBeamDecoder(params).status().message(),
@@ -198,8 +200,8 @@ TEST(PenaltyNegativeControl, ProposalsWithoutThePenaltiesOfTheirDrafts) {
       // The first layer has no path, so its rows have only what the prompt brings.
       for (Proposal& proposal : forest->proposals) {
         if (proposal.node >= 0)
-          proposal.row = test::DenseDistribution(
-              lm.DraftLogProbs(ExtendHash(kRootHash, forest->token[proposal.node])));
+          proposal.row = test::DenseDistribution(lm.DraftLogProbs(
+              sampling::ExtendHash(sampling::kRootHash, forest->token[proposal.node])));
       }
     };
     EXPECT_GT(test::TotalVariation(test::TreeLaw(setting), ClosedLaw(setting)), kBiased)
@@ -220,9 +222,9 @@ TEST(PenaltyNegativeControl, RowsWithThePenaltiesOfTheRoot) {
   EXPECT_GT(test::TotalVariation(test::TreeLaw(wrong), ClosedLaw(setting)), kBiased);
 }
 
-test::LayeredSetting Layered(const char* method, int width, WarpMode mode) {
+test::LayeredSetting Layered(const char* method, int width, sampling::WarpMode mode) {
   test::LayeredSetting setting;
-  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.kind = sampling::DecodingKind::kBeamSampling;
   setting.params.method = FindMethod(method);
   setting.params.beam_width = width;
   setting.params.max_tokens = 2;
@@ -240,7 +242,7 @@ void ExpectLayersExact(const test::LayeredSetting& setting) {
   test::LayeredSetting closed = setting;
   closed.target = PenalisedModels(2, 8, setting.params).closed;
   closed.params = test::WithoutPenalties(setting.params);
-  const bool with_replacement = setting.params.kind == DecodingKind::kBeamSampling;
+  const bool with_replacement = setting.params.kind == sampling::DecodingKind::kBeamSampling;
   EXPECT_LT(test::LargestDifference(test::LayeredLaw(setting),
                                     test::ClosedFixedWidthLaw(closed, with_replacement)),
             kExact);
@@ -248,20 +250,20 @@ void ExpectLayersExact(const test::LayeredSetting& setting) {
 
 TEST(PenaltyEnumeration, JointLayersOfDsbd) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
-    test::LayeredSetting setting = Layered("dsbd", 2, WarpMode::kRow);
+    test::LayeredSetting setting = Layered("dsbd", 2, sampling::WarpMode::kRow);
     setting.removed = rule;
     ExpectLayersExact(setting);
   }
-  test::LayeredSetting deep = Layered("dsbd", 1, WarpMode::kRow);
+  test::LayeredSetting deep = Layered("dsbd", 1, sampling::WarpMode::kRow);
   deep.params.max_tokens = 3;
   deep.draft_depth = 2;
   ExpectLayersExact(deep);
 }
 
 TEST(PenaltyEnumeration, JointLayersWithReuse) {
-  for (DecodingKind kind :
-       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
-    test::LayeredSetting setting = Layered("wor_reuse", 2, WarpMode::kRow);
+  for (sampling::DecodingKind kind : {sampling::DecodingKind::kBeamSampling,
+                                      sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
+    test::LayeredSetting setting = Layered("wor_reuse", 2, sampling::WarpMode::kRow);
     setting.params.kind = kind;
     setting.rule = MakeWorReuseRule;
     setting.drafts = DrawLaw::kDistinct;
@@ -275,9 +277,9 @@ using Outcome = std::vector<uint64_t>;
 
 TEST(PenaltyLaw, SequencesOfEveryLosslessMethod) {
   int methods = 0;
-  for (const MethodRow* row : test::MethodsThatServe(DecodingKind::kMultinomial)) {
+  for (const MethodRow* row : test::MethodsThatServe(sampling::DecodingKind::kMultinomial)) {
     if (!row->lossless) continue;
-    const test::NamedSetting setting = Named(*row, DecodingKind::kMultinomial, 2);
+    const test::NamedSetting setting = Named(*row, sampling::DecodingKind::kMultinomial, 2);
     test::TreeSetting closed;
     closed.params = test::WithoutPenalties(setting.params);
     closed.target = PenalisedModels(2, 5, setting.params).closed;
@@ -302,9 +304,9 @@ TEST(PenaltyEquality, ReproducibleMethodsEqualTheReferenceWithAndWithoutDrafts) 
   int compared = 0;
   for (const MethodRow& row : Methods()) {
     if (!row.reproducible) continue;
-    for (DecodingKind kind : row.serves) {
+    for (sampling::DecodingKind kind : row.serves) {
       test::NamedSetting setting = Named(row, kind, 3);
-      if (row.greedy_only && kind == DecodingKind::kMultinomial)
+      if (row.greedy_only && kind == sampling::DecodingKind::kMultinomial)
         setting.params.warp.temperature = 0;
       setting.params.max_tokens = 4;
       setting.params.stop_ids = {2};
@@ -337,12 +339,12 @@ TEST(PenaltyEquality, ReproducibleMethodsEqualTheReferenceWithAndWithoutDrafts) 
 // Without drafts, and with every method: a penalty changes the output, so that none is ignored.
 TEST(PenaltyEquality, EveryMethodReadsThePenalties) {
   for (const MethodRow& row : Methods()) {
-    for (DecodingKind kind : row.serves) {
+    for (sampling::DecodingKind kind : row.serves) {
       int changed = 0;
       for (uint64_t seed = 0; seed < 40; ++seed) {
         test::NamedSetting setting = Named(row, kind, 3);
         if (row.form == DraftForm::kNone) setting.draft_depth = 0;
-        if (row.greedy_only && kind == DecodingKind::kMultinomial)
+        if (row.greedy_only && kind == sampling::DecodingKind::kMultinomial)
           setting.params.warp.temperature = 0;
         setting.params.max_tokens = 4;
         setting.params.seed = seed;
@@ -352,7 +354,7 @@ TEST(PenaltyEquality, EveryMethodReadsThePenalties) {
         setting.params = test::WithoutPenalties(setting.params);
         changed += with.result[0].tokens != test::RunNamed(setting).result[0].tokens ? 1 : 0;
       }
-      EXPECT_GT(changed, 5) << row.name << " " << DecodingKindName(kind);
+      EXPECT_GT(changed, 5) << row.name << " " << sampling::DecodingKindName(kind);
     }
   }
 }

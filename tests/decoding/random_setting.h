@@ -8,9 +8,9 @@
 #include <set>
 #include <vector>
 
-#include "base/rng.h"
 #include "decoding/params.h"
-#include "testing/hash_lm.h"
+#include "lab/exact/hash_lm.h"
+#include "sampling/rng.h"
 #include "tests/testing/decode_loop.h"
 #include "tests/testing/toy_text.h"
 
@@ -29,7 +29,8 @@ class Picker {
  public:
   explicit Picker(uint64_t seed) : seed_(seed) {}
   int operator()(int n) {
-    return static_cast<int>(Uniform(seed_, Domain::kDirect, 99, 0, draw_++) * n);
+    return static_cast<int>(sampling::Uniform(seed_, sampling::Domain::kDirect, 99, 0, draw_++) *
+                            n);
   }
 
  private:
@@ -38,7 +39,7 @@ class Picker {
 };
 
 // Mode ROW or ROW_RAW; the method is left open.
-inline DecodeSetting RandomSetting(uint64_t seed, DecodingKind kind) {
+inline DecodeSetting RandomSetting(uint64_t seed, sampling::DecodingKind kind) {
   Picker pick(seed);
   DecodeSetting s;
   s.lm.vocab_size = 2 + pick(14);
@@ -46,8 +47,8 @@ inline DecodeSetting RandomSetting(uint64_t seed, DecodingKind kind) {
   s.lm.noise = pick(1000);
   s.lm.power = 2 + pick(6);
   s.params.kind = kind;
-  s.params.seed = Finalize(seed);
-  s.params.beam_width = kind == DecodingKind::kMultinomial ? 1 : 1 + pick(8);
+  s.params.seed = sampling::Finalize(seed);
+  s.params.beam_width = kind == sampling::DecodingKind::kMultinomial ? 1 : 1 + pick(8);
   s.params.num_hypotheses = s.params.beam_width;
   s.params.max_tokens = 1 + pick(14);
   s.params.stop_when_full = pick(2) == 0;
@@ -55,12 +56,12 @@ inline DecodeSetting RandomSetting(uint64_t seed, DecodingKind kind) {
   s.params.length_penalty = std::vector<double>{0, 0.6, 1, 1, 2}[pick(5)];
   for (int stop = pick(3); stop > 0; --stop) s.params.stop_ids.push_back(stop);
   s.params.min_tokens = pick(3) == 0 && s.lm.vocab_size > 4 ? pick(4) : 0;
-  if (kind != DecodingKind::kBeamSearch) {
+  if (kind != sampling::DecodingKind::kBeamSearch) {
     s.params.warp.temperature = std::vector<double>{1, 1, 0.7, 1.5}[pick(4)];
     s.params.warp.top_k = pick(3) == 0 ? 1 + pick(8) : 0;
     s.params.warp.top_p = pick(3) == 0 ? 0.8 : 1;
     s.params.warp.min_p = pick(4) == 0 ? 0.05 : 0;
-    s.params.warp.mode = pick(3) == 0 ? WarpMode::kRowRaw : WarpMode::kRow;
+    s.params.warp.mode = pick(3) == 0 ? sampling::WarpMode::kRowRaw : sampling::WarpMode::kRow;
   }
   if (pick(4) == 0) s.params.warp.logit_bias = {{0, 0.7}, {1, -0.4}};
   s.draft_width = s.params.beam_width + pick(3 * s.params.beam_width + 1);
@@ -68,7 +69,7 @@ inline DecodeSetting RandomSetting(uint64_t seed, DecodingKind kind) {
   s.quality = std::vector<test::DraftQuality>{
       test::DraftQuality::kGood, test::DraftQuality::kRandom, test::DraftQuality::kConstant,
       test::DraftQuality::kAdversarial, test::DraftQuality::kIdentical}[pick(5)];
-  s.params.set_semantics = kind == DecodingKind::kBeamSampling && pick(4) == 0;
+  s.params.set_semantics = kind == sampling::DecodingKind::kBeamSampling && pick(4) == 0;
   if (pick(4) == 0) {
     s.params.warp.frequency_penalty = std::vector<double>{0, 0.4, -0.3}[pick(3)];
     s.params.warp.presence_penalty = std::vector<double>{0, 0.7, -0.5}[pick(3)];
@@ -80,9 +81,9 @@ inline DecodeSetting RandomSetting(uint64_t seed, DecodingKind kind) {
 }
 
 // A joint warp serves no penalties.
-inline void SetWarpMode(WarpMode mode, DecodingParams* params) {
+inline void SetWarpMode(sampling::WarpMode mode, DecodingParams* params) {
   params->warp.mode = mode;
-  if (!IsJoint(mode)) return;
+  if (!sampling::IsJoint(mode)) return;
   params->warp.frequency_penalty = params->warp.presence_penalty = 0;
   params->warp.repetition_penalty = 1;
 }
@@ -126,9 +127,9 @@ class GridCoverage {
     for (const Hypothesis& hypothesis : run.result) ended_.insert(hypothesis.finished);
   }
 
-  void ExpectWhole(DecodingKind kind) const {
+  void ExpectWhole(sampling::DecodingKind kind) const {
     EXPECT_THAT(depths_, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6));
-    if (kind != DecodingKind::kMultinomial) {
+    if (kind != sampling::DecodingKind::kMultinomial) {
       EXPECT_THAT(widths_, testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
     }
     for (int more = 0; more <= 3 * *widths_.rbegin(); ++more) EXPECT_EQ(hedges_.count(more), 1u);

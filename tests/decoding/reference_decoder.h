@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/rng.h"
 #include "decoding/method.h"
 #include "decoding/params.h"
-#include "decoding/rows/warp.h"
-#include "testing/flat_warp.h"
-#include "testing/function_rows.h"
-#include "testing/hash_lm.h"
+#include "lab/exact/flat_warp.h"
+#include "lab/exact/function_rows.h"
+#include "lab/exact/hash_lm.h"
+#include "sampling/rng.h"
+#include "sampling/warp.h"
 #include "tests/testing/toy_text.h"
 
 namespace coppice::decoding {
@@ -42,7 +42,8 @@ class ReferenceDecoder {
   // The pool, best first.
   std::vector<ReferenceBeam> Run() {
     std::vector<ReferenceBeam> active = {{}};
-    if (params_.kind == DecodingKind::kMultinomial || params_.kind == DecodingKind::kBeamSampling) {
+    if (params_.kind == sampling::DecodingKind::kMultinomial ||
+        params_.kind == sampling::DecodingKind::kBeamSampling) {
       active.assign(params_.beam_width, {});
     }
     for (layers = 1;; ++layers) {
@@ -88,10 +89,11 @@ class ReferenceDecoder {
     ReferenceBeam child;
   };
 
-  Distribution Row(const ReferenceBeam& beam) const {
-    Distribution row = WarpRow(absl::Span<const double>(target_(HashPath(beam.path))), Warp(beam));
+  sampling::Distribution Row(const ReferenceBeam& beam) const {
+    sampling::Distribution row = sampling::WarpRow(
+        absl::Span<const double>(target_(sampling::HashPath(beam.path))), Warp(beam));
     if (left_out_ == nullptr) return row;
-    Distribution kept;
+    sampling::Distribution kept;
     for (size_t i = 0; i < row.size(); ++i) {
       if (left_out_(beam.path, row.tokens[i])) continue;
       kept.tokens.push_back(row.tokens[i]);
@@ -103,22 +105,26 @@ class ReferenceDecoder {
   ReferenceBeam Child(const ReferenceBeam& beam, TokenId token, double log_prob) const {
     ReferenceBeam child = beam;
     child.path.push_back(token);
-    child.log_score +=
-        params_.warp.mode == WarpMode::kRow ? log_prob : target_(HashPath(beam.path))[token];
+    child.log_score += params_.warp.mode == sampling::WarpMode::kRow
+                           ? log_prob
+                           : target_(sampling::HashPath(beam.path))[token];
     child.finished = std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
                          params_.stop_ids.end() ||
                      test::ToyTextEnds(params_, child.path);
     return child;
   }
 
-  double Noise(Domain domain, const std::vector<TokenId>& path, int slot, int index) const {
-    return -std::log(-std::log(Uniform(params_.seed, domain, HashPath(path), slot, index)));
+  double Noise(sampling::Domain domain, const std::vector<TokenId>& path, int slot,
+               int index) const {
+    return -std::log(
+        -std::log(sampling::Uniform(params_.seed, domain, sampling::HashPath(path), slot, index)));
   }
 
   std::vector<ReferenceBeam> Layer(const std::vector<ReferenceBeam>& active) const {
-    if (params_.method == FindMethod("gumbel_slots") || IsJoint(params_.warp.mode))
+    if (params_.method == FindMethod("gumbel_slots") || sampling::IsJoint(params_.warp.mode))
       return JointLayer(active);
-    if (params_.kind == DecodingKind::kMultinomial || params_.kind == DecodingKind::kBeamSampling) {
+    if (params_.kind == sampling::DecodingKind::kMultinomial ||
+        params_.kind == sampling::DecodingKind::kBeamSampling) {
       return SampledLayer(active);
     }
     return RankedLayer(active);
@@ -150,15 +156,15 @@ class ReferenceDecoder {
       double best_key = -std::numeric_limits<double>::infinity();
       for (size_t b = 0; b < beams.size(); ++b) {
         const double key = beams[b].log_score + std::log(multiplicity[b]) +
-                           Noise(Domain::kParent, beams[b].path, w, 0);
+                           Noise(sampling::Domain::kParent, beams[b].path, w, 0);
         if (key > best_key) best = b, best_key = key;
       }
-      const Distribution row = Row(beams[best]);
+      const sampling::Distribution row = Row(beams[best]);
       size_t token = 0;
       double token_key = -std::numeric_limits<double>::infinity();
       for (size_t i = 0; i < row.size(); ++i) {
         const double key =
-            row.log_probs[i] + Noise(Domain::kToken, beams[best].path, w, row.tokens[i]);
+            row.log_probs[i] + Noise(sampling::Domain::kToken, beams[best].path, w, row.tokens[i]);
         if (key > token_key) token = i, token_key = key;
       }
       out.push_back(Child(beams[best], row.tokens[token], row.log_probs[token]));
@@ -166,8 +172,8 @@ class ReferenceDecoder {
     return out;
   }
 
-  WarpParams Warp(const ReferenceBeam& beam) const {
-    WarpParams warp = params_.warp;
+  sampling::WarpParams Warp(const ReferenceBeam& beam) const {
+    sampling::WarpParams warp = params_.warp;
     if (static_cast<int>(beam.path.size()) < params_.min_tokens) {
       for (TokenId stop : params_.stop_ids) {
         warp.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
@@ -192,11 +198,11 @@ class ReferenceDecoder {
   // p_beam over beam * vocab + token.
   std::vector<double> JointLaw(const std::vector<ReferenceBeam>& beams,
                                const std::vector<int>& multiplicity) const {
-    if (IsJoint(params_.warp.mode)) {
+    if (sampling::IsJoint(params_.warp.mode)) {
       test::FlatLayer layer{{}, multiplicity, {}};
       for (const ReferenceBeam& beam : beams) {
         layer.log_score.push_back(beam.log_score);
-        layer.log_probs.push_back(target_(HashPath(beam.path)));
+        layer.log_probs.push_back(target_(sampling::HashPath(beam.path)));
       }
       return test::FlatWarp(layer, Warp(beams[0]));
     }
@@ -204,7 +210,7 @@ class ReferenceDecoder {
     for (const ReferenceBeam& beam : beams) largest = std::max(largest, beam.log_score);
     std::vector<double> law(beams.size() * vocab_size_, 0.0);
     for (size_t b = 0; b < beams.size(); ++b) {
-      const Distribution row = Row(beams[b]);
+      const sampling::Distribution row = Row(beams[b]);
       const double weight = multiplicity[b] * std::exp(beams[b].log_score - largest);
       for (size_t i = 0; i < row.size(); ++i)
         law[b * vocab_size_ + row.tokens[i]] = weight * std::exp(row.log_probs[i]);
@@ -221,16 +227,17 @@ class ReferenceDecoder {
     std::vector<ReferenceBeam> children;  // [law.size()]
     for (const ReferenceBeam& beam : beams) {
       std::vector<double> log_probs(vocab_size_, 0.0);  // log pt: what ls accumulates in ROW
-      const Distribution row = Row(beam);
+      const sampling::Distribution row = Row(beam);
       for (size_t i = 0; i < row.size(); ++i) log_probs[row.tokens[i]] = row.log_probs[i];
       for (TokenId token = 0; token < vocab_size_; ++token)
         children.push_back(Child(beam, token, log_probs[token]));
     }
     const auto key = [&](size_t i, int slot) {
       const TokenId token = children[i].path.back();
-      return std::log(law[i]) + Noise(Domain::kToken, beams[i / vocab_size_].path, slot, token);
+      return std::log(law[i]) +
+             Noise(sampling::Domain::kToken, beams[i / vocab_size_].path, slot, token);
     };
-    if (params_.kind == DecodingKind::kBeamSamplingWithoutReplacement) {
+    if (params_.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement) {
       std::vector<Entry> entries;
       for (size_t i = 0; i < law.size(); ++i) {
         if (law[i] > 0) entries.push_back({key(i, 0), children[i]});
@@ -253,14 +260,14 @@ class ReferenceDecoder {
   std::vector<ReferenceBeam> RankedLayer(const std::vector<ReferenceBeam>& beams) const {
     std::vector<Entry> entries;
     for (const ReferenceBeam& beam : beams) {
-      const Distribution row = Row(beam);
+      const sampling::Distribution row = Row(beam);
       std::vector<double> keys;
       for (size_t i = 0; i < row.size(); ++i) keys.push_back(beam.log_score + row.log_probs[i]);
-      if (params_.kind == DecodingKind::kBeamSamplingWithoutReplacement) {
+      if (params_.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement) {
         for (size_t i = 0; i < row.size(); ++i)
-          keys[i] += Noise(Domain::kToken, beam.path, 0, row.tokens[i]);
+          keys[i] += Noise(sampling::Domain::kToken, beam.path, 0, row.tokens[i]);
         const double largest = *std::max_element(keys.begin(), keys.end());
-        const double maximum = beam.log_score + Noise(Domain::kParent, beam.path, 0, 0);
+        const double maximum = beam.log_score + Noise(sampling::Domain::kParent, beam.path, 0, 0);
         for (double& key : keys) {
           const double t = maximum - key + std::log1p(-std::exp(key - largest));
           key = key == largest ? maximum

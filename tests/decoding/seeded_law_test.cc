@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "base/deterministic_math.h"
 #include "decoding/layer/dsbd_layer.h"
 #include "decoding/layer/wor_reuse.h"
 #include "decoding/tree/greedy_multi_draft.h"
 #include "decoding/tree/k_seq.h"
-#include "testing/layered_law.h"
-#include "testing/tree_law.h"
+#include "lab/exact/layered_law.h"
+#include "lab/exact/tree_law.h"
+#include "sampling/deterministic_math.h"
 #include "tests/decoding/shared_noise.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/joint_layer.h"
@@ -58,17 +58,18 @@ Models TellingModels(const RowPair& root, const RowPair& below) {
   const auto model = [](const std::vector<double>& first, const std::vector<double>& others) {
     const auto logs = [](const std::vector<double>& masses) {
       std::vector<double> row;
-      for (double mass : masses) row.push_back(Log(mass));
+      for (double mass : masses) row.push_back(sampling::Log(mass));
       return row;
     };
     return [first = logs(first), others = logs(others)](uint64_t hash) {
-      return hash == kRootHash ? first : others;
+      return hash == sampling::kRootHash ? first : others;
     };
   };
   return {model(root.p, below.p), model(root.q, below.q)};
 }
 
-test::NamedSetting Setting(const MethodRow& row, DecodingKind kind, const Models& models) {
+test::NamedSetting Setting(const MethodRow& row, sampling::DecodingKind kind,
+                           const Models& models) {
   test::NamedSetting setting;
   setting.params.kind = kind;
   setting.params.method = &row;
@@ -91,7 +92,7 @@ test::Sampler<Outcome> Tokens(const test::NamedSetting& setting) {
 }
 
 test::NamedSetting SequenceSetting(const MethodRow& row, const Models& models) {
-  test::NamedSetting setting = Setting(row, DecodingKind::kMultinomial, models);
+  test::NamedSetting setting = Setting(row, sampling::DecodingKind::kMultinomial, models);
   if (row.form == DraftForm::kTree) setting.params.draft_tree = "2-2";
   setting.draft_width = row.form == DraftForm::kPath ? 1 : 3;
   return setting;
@@ -120,7 +121,7 @@ bool SequencesFit(const test::NamedSetting& setting) {
 
 TEST(SeededLaw, SequencesOfEveryLosslessMethodAreMultinomial) {
   int methods = 0;
-  for (const MethodRow* row : test::MethodsThatServe(DecodingKind::kMultinomial)) {
+  for (const MethodRow* row : test::MethodsThatServe(sampling::DecodingKind::kMultinomial)) {
     if (!row->lossless) continue;
     SCOPED_TRACE(std::string(row->name));
     EXPECT_TRUE(SequencesFit(EndingSetting(*row)));
@@ -131,7 +132,7 @@ TEST(SeededLaw, SequencesOfEveryLosslessMethodAreMultinomial) {
 }
 
 TEST(SeededLaw, LossyMethodsAreSeen) {
-  for (const MethodRow* row : test::MethodsThatServe(DecodingKind::kMultinomial)) {
+  for (const MethodRow* row : test::MethodsThatServe(sampling::DecodingKind::kMultinomial)) {
     if (row->lossless) continue;
     SCOPED_TRACE(std::string(row->name));
     EXPECT_FALSE(SequencesFit(EndingSetting(*row)));
@@ -140,8 +141,8 @@ TEST(SeededLaw, LossyMethodsAreSeen) {
 
 // ---- beams ----
 
-test::NamedSetting BeamSetting(const MethodRow& row, DecodingKind kind, int width, int draft_width,
-                               const Models& models) {
+test::NamedSetting BeamSetting(const MethodRow& row, sampling::DecodingKind kind, int width,
+                               int draft_width, const Models& models) {
   test::NamedSetting setting = Setting(row, kind, models);
   setting.params.beam_width = width;
   setting.params.num_hypotheses = width;
@@ -154,12 +155,12 @@ bool BeamsFit(const test::NamedSetting& setting) {
 }
 
 TEST(SeededLaw, BeamsOfEveryLosslessMethodAreBeamSampling) {
-  for (DecodingKind kind :
-       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+  for (sampling::DecodingKind kind : {sampling::DecodingKind::kBeamSampling,
+                                      sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
     int methods = 0;
     for (const MethodRow* row : test::MethodsThatServe(kind)) {
       if (!row->lossless) continue;
-      SCOPED_TRACE(testing::Message() << row->name << " " << DecodingKindName(kind));
+      SCOPED_TRACE(testing::Message() << row->name << " " << sampling::DecodingKindName(kind));
       EXPECT_TRUE(BeamsFit(BeamSetting(*row, kind, 2, 3, HashModels(2))));
       EXPECT_TRUE(
           BeamsFit(BeamSetting(*row, kind, 1, 1, TellingModels(ForTheRace(), ForTheRace()))));
@@ -225,7 +226,7 @@ TEST(SeededLawControl, SharedNoiseIsSeenInSequences) {
 bool LayersFit(bool reuse, int width, int draft_width, const Models& models,
                const test::Wrong& wrong) {
   test::LayeredSetting setting;
-  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.kind = sampling::DecodingKind::kBeamSampling;
   setting.params.beam_width = width;
   setting.params.max_tokens = 2;
   setting.draft_width = draft_width;

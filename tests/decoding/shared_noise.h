@@ -1,7 +1,7 @@
 // Choice sources that wrongly share noise: mutants that seeded_law_test must detect.
 #pragma once
 
-#include "testing/forwarded_choices.h"
+#include "lab/exact/forwarded_choices.h"
 
 namespace coppice::decoding {
 
@@ -9,8 +9,9 @@ namespace coppice::decoding {
 class ResidualOfDraftNoise : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    return choices_->Choose(domain == Domain::kResidual ? Domain::kDraft : domain, slot, law);
+  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+    return choices_->Choose(
+        domain == sampling::Domain::kResidual ? sampling::Domain::kDraft : domain, slot, law);
   }
 };
 
@@ -18,8 +19,9 @@ class ResidualOfDraftNoise : public test::ForwardedChoices {
 class DirectOfDraftNoise : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    return choices_->Choose(domain == Domain::kDirect ? Domain::kDraft : domain, slot, law);
+  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+    return choices_->Choose(domain == sampling::Domain::kDirect ? sampling::Domain::kDraft : domain,
+                            slot, law);
   }
 };
 
@@ -27,10 +29,11 @@ class DirectOfDraftNoise : public test::ForwardedChoices {
 class DirectOfResidualNoise : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    if (domain == Domain::kResidual) residual_slot_ = slot;
-    return domain == Domain::kDirect ? choices_->Choose(Domain::kResidual, residual_slot_, law)
-                                     : choices_->Choose(domain, slot, law);
+  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+    if (domain == sampling::Domain::kResidual) residual_slot_ = slot;
+    return domain == sampling::Domain::kDirect
+               ? choices_->Choose(sampling::Domain::kResidual, residual_slot_, law)
+               : choices_->Choose(domain, slot, law);
   }
 
  private:
@@ -50,7 +53,7 @@ class OneCoin : public test::ForwardedChoices {
 class OneNoiseForAllPaths : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
     LayerLaw keyless = law;
     for (WeightedRow& row : keyless.rows) row.hash = 7;
     return choices_->Choose(domain, slot, keyless);

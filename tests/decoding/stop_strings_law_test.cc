@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "decoding/layer/wor_reuse.h"
-#include "testing/layered_law.h"
-#include "testing/tree_law.h"
+#include "lab/exact/layered_law.h"
+#include "lab/exact/tree_law.h"
 #include "tests/testing/named_decode.h"
 #include "tests/testing/toy_text.h"
 
@@ -59,7 +59,8 @@ TEST(StopStringsLaw, EveryRuleOnTreesAndPaths) {
   }
 }
 
-test::LayeredSetting Layered(const char* method, DecodingKind kind, int width, int layers) {
+test::LayeredSetting Layered(const char* method, sampling::DecodingKind kind, int width,
+                             int layers) {
   test::LayeredSetting setting;
   setting.params.kind = kind;
   setting.params.method = FindMethod(method);
@@ -78,7 +79,7 @@ void ExpectLayersExact(test::LayeredSetting setting, bool refill = true) {
        std::vector<std::vector<std::string>>{{"ba"}, {"a"}, {"bb", "aa"}}) {
     SCOPED_TRACE(stops[0]);
     test::SetToyStops(stops, 2, &setting.params);
-    const bool with_replacement = setting.params.kind == DecodingKind::kBeamSampling;
+    const bool with_replacement = setting.params.kind == sampling::DecodingKind::kBeamSampling;
     EXPECT_LT(test::LargestDifference(test::LayeredLaw(setting),
                                       test::ClosedFixedWidthLaw(setting, with_replacement)),
               kExact);
@@ -87,20 +88,20 @@ void ExpectLayersExact(test::LayeredSetting setting, bool refill = true) {
 
 TEST(StopStringsLaw, JointLayersOfDsbd) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
-    test::LayeredSetting setting = Layered("dsbd", DecodingKind::kBeamSampling, 2, 2);
+    test::LayeredSetting setting = Layered("dsbd", sampling::DecodingKind::kBeamSampling, 2, 2);
     setting.removed = rule;
     ExpectLayersExact(setting);
     ExpectLayersExact(setting, /*refill=*/false);
     // Two drafted layers are verified in one round: the second below tokens that ended.
-    setting = Layered("dsbd", DecodingKind::kBeamSampling, 1, 3);
+    setting = Layered("dsbd", sampling::DecodingKind::kBeamSampling, 1, 3);
     setting.removed = rule;
     ExpectLayersExact(setting);
   }
 }
 
 TEST(StopStringsLaw, JointLayersWithReuse) {
-  for (DecodingKind kind :
-       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+  for (sampling::DecodingKind kind : {sampling::DecodingKind::kBeamSampling,
+                                      sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
     test::LayeredSetting setting = Layered("wor_reuse", kind, 2, 2);
     setting.rule = MakeWorReuseRule;
     setting.drafts = DrawLaw::kDistinct;
@@ -113,14 +114,14 @@ TEST(StopStringsLaw, JointLayersWithReuse) {
 TEST(StopStringsLaw, EveryMethodEndsAtTheFirstMatch) {
   int ended = 0, longest = 0;
   for (const MethodRow& row : Methods()) {
-    for (DecodingKind kind : row.serves) {
+    for (sampling::DecodingKind kind : row.serves) {
       for (uint64_t seed = 0; seed < 60; ++seed) {
         test::NamedSetting setting;
         setting.params.kind = kind;
         setting.params.method = &row;
-        if (kind != DecodingKind::kMultinomial) setting.params.beam_width = 3;
+        if (kind != sampling::DecodingKind::kMultinomial) setting.params.beam_width = 3;
         setting.params.num_hypotheses = setting.params.beam_width;
-        if (row.greedy_only && kind == DecodingKind::kMultinomial)
+        if (row.greedy_only && kind == sampling::DecodingKind::kMultinomial)
           setting.params.warp.temperature = 0;
         if (row.form == DraftForm::kTree) setting.params.draft_tree = "2-2-1";
         setting.params.max_tokens = 10;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "decoding/method.h"
-#include "decoding/rows/warp.h"
+#include "sampling/warp.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/testing/shuffled_threads.h"
 
@@ -20,7 +20,7 @@ namespace coppice::decoding {
 namespace {
 
 // All rows of a round, computed before any is requested.
-class StoredRows : public RowSource {
+class StoredRows : public sampling::RowSource {
  public:
   StoredRows(const test::HashLm& lm, absl::Span<const uint64_t> root_hash,
              const DraftForest& forest, bool in_f32)
@@ -149,15 +149,15 @@ void DecodeTwice(const DecodeSetting& s, int threads, bool in_f32, Together* tog
     EXPECT_EQ(rows.TakeRowsRead(), rows_read);
     if (testing::Test::HasFailure()) return;
     if (!rows.read_elsewhere()) continue;
-    ++(KeepsWholeRow(s.params.warp) ? together->whole : together->sparse);
+    ++(sampling::KeepsWholeRow(s.params.warp) ? together->whole : together->sparse);
     together->in_f32 += in_f32 ? 1 : 0;
-    together->joint += IsJoint(s.params.warp.mode) ? 1 : 0;
+    together->joint += sampling::IsJoint(s.params.warp.mode) ? 1 : 0;
   }
 }
 
 struct Case {
   const MethodRow* method;
-  DecodingKind kind;
+  sampling::DecodingKind kind;
 
   // Methods that decide over the joint layer, or parent first, read the rows of a layer
   // concurrently. single_kv, which is lossy, mostly has one row.
@@ -170,8 +170,8 @@ struct Case {
 std::vector<Case> EveryBeamService() {
   std::vector<Case> cases;
   for (const MethodRow& row : Methods()) {
-    for (DecodingKind kind : row.serves) {
-      if (kind != DecodingKind::kMultinomial) cases.push_back({&row, kind});
+    for (sampling::DecodingKind kind : row.serves) {
+      if (kind != sampling::DecodingKind::kMultinomial) cases.push_back({&row, kind});
     }
   }
   return cases;
@@ -185,7 +185,7 @@ class ThreadedRowsTest : public testing::TestWithParam<Case> {
     const MethodRow& row = *GetParam().method;
     s.params.method = &row;
     s.params.set_semantics = s.params.set_semantics && row.reads("beam_duplicates");
-    if (row.joint_warps && seed % 3 == 0) SetWarpMode(WarpMode::kJoint, &s.params);
+    if (row.joint_warps && seed % 3 == 0) SetWarpMode(sampling::WarpMode::kJoint, &s.params);
     s.params.beam_width = s.params.num_hypotheses = std::max(2, s.params.beam_width);
     s.draft_width = std::max(s.draft_width, s.params.beam_width);
     s.params.max_tokens += 4;
@@ -196,7 +196,7 @@ class ThreadedRowsTest : public testing::TestWithParam<Case> {
 INSTANTIATE_TEST_SUITE_P(Methods, ThreadedRowsTest, testing::ValuesIn(EveryBeamService()),
                          [](const auto& info) {
                            return std::string(info.param.method->name) + "_" +
-                                  std::string(DecodingKindName(info.param.kind));
+                                  std::string(sampling::DecodingKindName(info.param.kind));
                          });
 
 TEST_P(ThreadedRowsTest, DecideAsOnOneThread) {
@@ -227,8 +227,8 @@ TEST_P(ThreadedRowsTest, DecideLargeRowsAsOnOneThread) {
     s.params.beam_width = s.params.num_hypotheses = 3 + static_cast<int>(seed % 6);
     s.draft_width = s.params.beam_width + 2;
     s.depth = std::min(s.depth, 3);
-    if (s.params.kind != DecodingKind::kBeamSearch) {  // beam search takes no warp
-      s.params.warp.mode = seed % 2 == 0 ? WarpMode::kRow : WarpMode::kRowRaw;
+    if (s.params.kind != sampling::DecodingKind::kBeamSearch) {  // beam search takes no warp
+      s.params.warp.mode = seed % 2 == 0 ? sampling::WarpMode::kRow : sampling::WarpMode::kRowRaw;
       s.params.warp.top_k = seed % 4 == 3 ? 40 : 0;
       s.params.warp.top_p = seed % 4 == 1 || seed % 4 == 3 ? 0.7 : 1;
       s.params.warp.min_p = seed % 4 == 2 ? 0.05 : 0;

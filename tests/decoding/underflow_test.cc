@@ -6,7 +6,7 @@
 
 #include "decoding/layer/wor_reuse_layer.h"
 #include "decoding/tree/luce_ot.h"
-#include "testing/tree_law.h"
+#include "lab/exact/tree_law.h"
 #include "tests/testing/joint_layer.h"
 
 namespace coppice::decoding {
@@ -30,7 +30,8 @@ TEST(UnderflowTest, EveryRuleOfATreeIsExactBelowADraftThatIsSure) {
         setting.rule = method.rule;
         setting.law = setting.relied_on = method.law;
         setting.target = [](uint64_t) {
-          return std::vector<double>{Log(0.5), Log(0.25), Log(0.125), Log(0.125)};
+          return std::vector<double>{sampling::Log(0.5), sampling::Log(0.25), sampling::Log(0.125),
+                                     sampling::Log(0.125)};
         };
         setting.draft = [draft](uint64_t) { return draft; };
         EXPECT_LE(test::TotalVariation(test::TreeLaw(setting), test::MultinomialLaw(setting)),
@@ -54,10 +55,11 @@ TEST(UnderflowTest, DistinctOutputsOfALayerWhoseRestIsTooSmall) {
   test::joint_layer::Bind(&layer);
   for (const double rest : {-400.0, -690.0, -709.5, -730.0, -800.0}) {
     SCOPED_TRACE(rest);
-    layer.target_rows[0].log_probs = {0, rest, rest + Log(2)};
+    layer.target_rows[0].log_probs = {0, rest, rest + sampling::Log(2)};
     for (const int drafted : {1, 3}) {
       const test::ExactLaw law = test::joint_layer::EnumeratedLaw([&](ChoiceSource* choices) {
-        std::vector<Entry> drafts = choices->ChooseDistinct(Domain::kDraft, 0, layer.q, drafted);
+        std::vector<Entry> drafts =
+            choices->ChooseDistinct(sampling::Domain::kDraft, 0, layer.q, drafted);
         const LayerInput input{&layer.p, &layer.q, drafts, /*width=*/3};
         return test::joint_layer::Entries(
             VerifyDistinctWithReuse(input, RemovedParents::kReject, {}, choices));

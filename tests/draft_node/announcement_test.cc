@@ -88,7 +88,7 @@ TEST_P(AnnouncementTest, ALeaderIsToldOnceWhereverTheTurnsBegin) {
   service_ =
       std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
   decoding::DecodingParams params;
-  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.kind = sampling::DecodingKind::kBeamSampling;
   params.method = decoding::FindMethod("pf_gumbel");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, uint32_t round, int roots) {

@@ -82,7 +82,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
   void Send(const proto::DraftCommand& command) { ASSERT_TRUE(leader_->Send(command).ok()); }
   void Open(uint64_t id, int prompt_length) {
     decoding::DecodingParams params;
-    params.kind = decoding::DecodingKind::kBeamSampling;
+    params.kind = sampling::DecodingKind::kBeamSampling;
     params.method = decoding::FindMethod("pf_gumbel");
     params.beam_width = 2;
     Open(id, prompt_length, params);

@@ -148,7 +148,7 @@ proto::DraftCommand AskBelowTwoBranches(proto::DraftCommand command) {
 
 TEST_P(DraftServiceTest, TokensBetweenThePrefixAndARootAreRun) {
   decoding::DecodingParams params;
-  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.kind = sampling::DecodingKind::kBeamSampling;
   params.method = decoding::FindMethod("dsbd");  // its forests hold the draft model's distributions
   params.beam_width = 2;
   Open(1, 20, params);
@@ -312,7 +312,7 @@ TEST_P(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
 // gets its turn between the two levels of the other.
 TEST_P(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
   decoding::DecodingParams params;
-  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.kind = sampling::DecodingKind::kBeamSampling;
   params.method = decoding::FindMethod("pf_gumbel");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, int depth) {

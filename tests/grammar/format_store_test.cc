@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "base/rng.h"
+#include "sampling/rng.h"
 #include "tests/testing/toy_text.h"
 
 namespace coppice::grammar {
@@ -84,7 +84,9 @@ TEST_F(FormatStoreTest, AWornFormatIsReplaced) {
   const auto one = Find(large, {3});
   OutputFormat::State state = one->Start();
   uint64_t steps = 0;
-  const auto step = [&] { state = one->Next(state, static_cast<TokenId>(Finalize(steps++) % 2)); };
+  const auto step = [&] {
+    state = one->Next(state, static_cast<TokenId>(sampling::Finalize(steps++) % 2));
+  };
   while (steps < 10'000) step();
   EXPECT_EQ(Find(large, {3}), one);
   std::shared_ptr<const OutputFormat> other = one;

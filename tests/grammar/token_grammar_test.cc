@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/rng.h"
+#include "sampling/rng.h"
 #include "tests/testing/language.h"
 
 namespace coppice::grammar {
@@ -102,10 +102,10 @@ Texts RandomTexts(uint64_t seed, int size) {
   std::vector<std::string> texts = {"a", "b", "c"};
   std::set<TokenId> special;
   for (uint64_t i = 3; i < static_cast<uint64_t>(size); ++i) {
-    const uint64_t random = Finalize(seed * 1000 + i);
+    const uint64_t random = sampling::Finalize(seed * 1000 + i);
     std::string text;
     for (uint64_t at = 0; at < random % 6; ++at)
-      text += "abc\xe9"[Finalize(random + at) % (random % 16 == 0 ? 4 : 3)];
+      text += "abc\xe9"[sampling::Finalize(random + at) % (random % 16 == 0 ? 4 : 3)];
     texts.push_back(text);
     if (random / 64 % 8 == 0) special.insert(static_cast<TokenId>(i));
   }
@@ -191,7 +191,8 @@ TEST(TokenGrammarTest, AllowsWhatAWalkByBytesAllows) {
           if (good) go_on.push_back(token);
         }
         if (go_on.empty()) break;
-        const TokenId token = go_on[Finalize(seed * 100 + walk * 20 + step) % go_on.size()];
+        const TokenId token =
+            go_on[sampling::Finalize(seed * 100 + walk * 20 + step) % go_on.size()];
         text += texts.TokenBytes(token, true);
         state = grammar.Next(state, token);
         for (const char byte : texts.TokenBytes(token, true))
@@ -267,7 +268,8 @@ TEST(TokenGrammarTest, SeveralThreads) {
       const auto allowed = grammar.Allowed(state);
       seen.push_back(allowed->listed);
       if (allowed->count == 0) break;
-      state = grammar.Next(state, allowed->listed[Finalize(seed + step) % allowed->listed.size()]);
+      state = grammar.Next(
+          state, allowed->listed[sampling::Finalize(seed + step) % allowed->listed.size()]);
       if (state == OutputFormat::kBroken) state = grammar.Start();
       EXPECT_FALSE(grammar.CutShort(state));
     }
@@ -296,7 +298,7 @@ TEST(TokenGrammarTest, AFormatThatNeedsTooManyStatesSaysSo) {
   int64_t steps = 0;
   for (; state >= 0 && steps < 10'000'000; ++steps) {
     last = state;
-    state = grammar.Next(state, static_cast<TokenId>(Finalize(steps) % 2));
+    state = grammar.Next(state, static_cast<TokenId>(sampling::Finalize(steps) % 2));
   }
   EXPECT_EQ(state, OutputFormat::kBroken);
   EXPECT_GT(steps, 10'000);
@@ -309,7 +311,7 @@ TEST(TokenGrammarTest, AFormatThatNeedsTooManyStatesSaysSo) {
   state = grammar.Start();
   for (int64_t step = 0; step < 1000; ++step) {
     EXPECT_FALSE(grammar.CutShort(state));
-    state = grammar.Next(state, static_cast<TokenId>(Finalize(step) % 2));
+    state = grammar.Next(state, static_cast<TokenId>(sampling::Finalize(step) % 2));
     ASSERT_GE(state, 0);
   }
   EXPECT_EQ(grammar.Allowed(OutputFormat::kBroken), nullptr);

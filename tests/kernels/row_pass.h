@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/shortlist.h"
+#include "sampling/shortlist.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -18,7 +18,9 @@ namespace coppice::kernels {
 // Its head passes this rank's part of `logits` [needs, vocab] to Select.
 struct RowPass : Pass {
   RowPass(std::vector<float> all, int64_t vocab_size, int rank, int ranks)
-      : logits(std::move(all)), vocab(vocab_size), shard(VocabularyShard(vocab, rank, ranks)) {
+      : logits(std::move(all)),
+        vocab(vocab_size),
+        shard(sampling::VocabularyShard(vocab, rank, ranks)) {
     for (size_t row = 0; row < logits.size() / vocab; ++row) {
       const auto begin = logits.begin() + row * vocab;
       mine.insert(mine.end(), begin + shard.begin, begin + shard.end);
@@ -36,7 +38,7 @@ struct RowPass : Pass {
 
   std::vector<float> logits, mine;
   int64_t vocab;
-  TokenRange shard;
+  sampling::TokenRange shard;
 };
 
 // A plan that needs the `count` most likely tokens and the sums of each of `needs` rows.

@@ -168,8 +168,8 @@ struct ReducingPass : Pass {
   }
   void Head(Ops* ops) override {
     ++heads;
-    ops->Select(TensorOf(&out[6], VocabularyShard(16, rank, ranks).size()),
-                VocabularyShard(16, rank, ranks).begin, 16);
+    ops->Select(TensorOf(&out[6], sampling::VocabularyShard(16, rank, ranks).size()),
+                sampling::VocabularyShard(16, rank, ranks).begin, 16);
   }
 
   int rank = 0, ranks = 1, heads = 0;

@@ -7,8 +7,8 @@
 #include <string>
 #include <tuple>
 
-#include "base/rng.h"
 #include "kernels/cpu/kernel_target.h"
+#include "sampling/rng.h"
 #include "tests/model/model_harness.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
@@ -26,7 +26,7 @@ const std::vector<TokenId>& Tokens() {
   static const auto* tokens = [] {
     auto* made = new std::vector<TokenId>;
     for (int i = 0; i < kTokens; ++i)
-      made->push_back(static_cast<TokenId>(Finalize(i + 31) % kVocab));
+      made->push_back(static_cast<TokenId>(sampling::Finalize(i + 31) % kVocab));
     return made;
   }();
   return *tokens;

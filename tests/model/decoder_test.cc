@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/rng.h"
+#include "sampling/rng.h"
 #include "tests/model/model_harness.h"
 #include "tests/model/reference_llama.h"
 #include "tests/testing/temp_dir.h"
@@ -20,7 +20,8 @@ constexpr char kLlama3[] = R"({"rope_type": "llama3", "factor": 8.0, "low_freq_f
 
 std::vector<TokenId> SomeTokens(int count, int vocab) {
   std::vector<TokenId> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(Finalize(i + 17) % vocab));
+  for (int i = 0; i < count; ++i)
+    tokens.push_back(static_cast<TokenId>(sampling::Finalize(i + 17) % vocab));
   return tokens;
 }
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/rng.h"
+#include "sampling/rng.h"
 #include "tests/model/model_harness.h"
 #include "tests/model/reference_llama.h"
 #include "tests/testing/temp_dir.h"
@@ -20,7 +20,7 @@ constexpr int kPrefix = 21;  // not a whole number of blocks
 std::vector<TokenId> Prompt() {
   std::vector<TokenId> tokens;
   for (int i = 0; i < kPrefix; ++i)
-    tokens.push_back(static_cast<TokenId>(Finalize(i + 5) % kVocab));
+    tokens.push_back(static_cast<TokenId>(sampling::Finalize(i + 5) % kVocab));
   return tokens;
 }
 

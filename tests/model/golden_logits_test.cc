@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "base/deterministic_math.h"
 #include "nlohmann/json.hpp"
+#include "sampling/deterministic_math.h"
 #include "tests/model/model_harness.h"
 
 namespace coppice::model {
@@ -54,8 +54,8 @@ TEST_F(GoldenLogits, MeanNegativeLogLikelihoodOfTheText) {
     for (int t = 1; t < count; ++t) {
       const float* row = logits.data() + (t - 1) * vocab;
       double sum = 0;
-      for (size_t i = 0; i < vocab; ++i) sum += Exp(row[i]);
-      nll += (Log(sum) - row[ids[t]]) / (count - 1);
+      for (size_t i = 0; i < vocab; ++i) sum += sampling::Exp(row[i]);
+      nll += (sampling::Log(sum) - row[ids[t]]) / (count - 1);
     }
     EXPECT_NEAR(nll, item["mean_nll"].get<double>(), 1e-4) << item["text"];
   }

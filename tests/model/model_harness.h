@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/step_plan.h"
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "model/decoder.h"
 #include "model/load_decoder.h"
+#include "plan/step_plan.h"
 
 namespace coppice::model {
 

@@ -12,9 +12,9 @@
 #include <optional>
 
 #include "base/status.h"
-#include "decoding/rows/row_need.h"
-#include "decoding/rows/warped_row.h"
+#include "decoding/row_need.h"
 #include "proto/convert.h"
+#include "sampling/warped_row.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_llama.h"
@@ -125,7 +125,7 @@ struct Request {
 };
 
 // A row of a step as decoding reads it.
-class OneRow : public decoding::RowSource {
+class OneRow : public sampling::RowSource {
  public:
   OneRow(const kernels::StepRows* rows, int need) : rows_(rows), need_(need) {}
   absl::Span<const float> Logits(int) override { return rows_->Whole(need_); }
@@ -151,7 +151,7 @@ TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) 
     Request request(runner);
     decoding::DecodingParams params;
     params.seed = kSeed;
-    std::vector<decoding::WarpedRow::Draw> draws[2];
+    std::vector<sampling::WarpedRow::Draw> draws[2];
     for (const bool listed : {false, true}) {
       RowNeed need;
       if (listed) {
@@ -166,10 +166,10 @@ TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) 
         // A single rank always has the whole row.
         EXPECT_EQ(rows->Listed(i) != nullptr, listed && ranks > 1);
         OneRow source(rows, i);
-        decoding::WarpedRow row(params);
+        sampling::WarpedRow row(params);
         row.Read(&source, 0, 1);
         for (uint32_t slot : {0, 1, 2}) {
-          draws[listed].push_back(row.DrawToken({kSeed, Domain::kToken, 77, slot}));
+          draws[listed].push_back(row.DrawToken({kSeed, sampling::Domain::kToken, 77, slot}));
         }
       }
     }

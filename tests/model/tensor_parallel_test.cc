@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/rng.h"
+#include "sampling/rng.h"
 #include "tests/model/model_harness.h"
 #include "tests/model/reference_llama.h"
 #include "tests/testing/temp_dir.h"
@@ -19,7 +19,8 @@ using testing::HasSubstr;
 
 std::vector<TokenId> SomeTokens(int count, int vocab) {
   std::vector<TokenId> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(Finalize(i + 99) % vocab));
+  for (int i = 0; i < count; ++i)
+    tokens.push_back(static_cast<TokenId>(sampling::Finalize(i + 99) % vocab));
   return tokens;
 }
 

@@ -80,7 +80,7 @@ void CheckPlanMessage(const proto::StepPlan& message) {
   const auto plan = PlanFromMessage(message);
   if (!plan.ok()) return CheckRefusal(plan.status());
   RequireSame(PlanToMessage(*plan), message);
-  if (const absl::Status status = model::CheckPlan(*plan, SampleLimits()); !status.ok())
+  if (const absl::Status status = CheckPlan(*plan, SampleLimits()); !status.ok())
     return CheckRefusal(status);
   FollowPlan(*plan, SampleLimits());
 }

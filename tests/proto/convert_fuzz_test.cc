@@ -227,7 +227,7 @@ TEST(ConvertFuzzTest, Plan) {
        [](const proto::StepPlan& message) -> absl::StatusOr<coppice::StepPlan> {
          auto plan = PlanFromMessage(message);
          if (!plan.ok()) return plan;
-         if (auto status = model::CheckPlan(*plan, SampleLimits()); !status.ok()) return status;
+         if (auto status = CheckPlan(*plan, SampleLimits()); !status.ok()) return status;
          FollowPlan(*plan, SampleLimits());
          return plan;
        });

@@ -30,7 +30,7 @@ TEST(ConvertSeeds, TheSamplesAreAccepted) {
   const proto::DraftRequest request = SampleDraftRequest();
   EXPECT_TRUE(
       DraftStateFromMessage(request.state(), 1, request.trie_parent(), request.trie_token()).ok());
-  EXPECT_TRUE(model::CheckPlan(*PlanFromMessage(PlanToMessage(SamplePlan())), SampleLimits()).ok());
+  EXPECT_TRUE(CheckPlan(*PlanFromMessage(PlanToMessage(SamplePlan())), SampleLimits()).ok());
   EXPECT_TRUE(CheckDraftTimes(SampleReply()).ok());
   EXPECT_TRUE(ProgressFromMessage(SampleUpdate(false), SampleProgressLimits()).ok());
   EXPECT_TRUE(ProgressFromMessage(SampleUpdate(true), ScoredProgressLimits()).ok());

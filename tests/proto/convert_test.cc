@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "base/rng.h"
 #include "decoding/method.h"
+#include "sampling/rng.h"
 #include "tests/proto/expect_invalid.h"
 #include "tests/proto/sample_messages.h"
 #include "tests/testing/decoding_message.h"
@@ -237,10 +237,11 @@ TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
   state.known_children = {{3, 6, -4.5, -1.25}, {0, 2, -1.5, -3}};
   state.layers_committed = 4;
   const proto::RoundState message = DraftStateToMessage(state, {1, 2, -1, 0});
-  auto back = DraftStateFromMessage(message, HashPath(stable), parent, token);
+  auto back = DraftStateFromMessage(message, sampling::HashPath(stable), parent, token);
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_THAT(back->root_hash, ElementsAre(HashPath({3, 1, 7, 8}), HashPath({3, 1, 7, 9}),
-                                           HashPath({3, 1}), HashPath({3, 1, 7})));
+  EXPECT_THAT(back->root_hash,
+              ElementsAre(sampling::HashPath({3, 1, 7, 8}), sampling::HashPath({3, 1, 7, 9}),
+                          sampling::HashPath({3, 1}), sampling::HashPath({3, 1, 7})));
   EXPECT_EQ(back->root_score, state.root_score);
   EXPECT_EQ(back->root_multiplicity, state.root_multiplicity);
   EXPECT_EQ(back->slot_root, state.slot_root);
@@ -310,8 +311,7 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
 
 TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
   const coppice::StepPlan plan = SamplePlan();
-  ASSERT_TRUE(model::CheckPlan(plan, SampleLimits()).ok())
-      << model::CheckPlan(plan, SampleLimits());
+  ASSERT_TRUE(CheckPlan(plan, SampleLimits()).ok()) << CheckPlan(plan, SampleLimits());
   const auto back = PlanFromMessage(PlanToMessage(plan));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->step, 17u);
@@ -364,7 +364,7 @@ TEST(ConvertTest, AFollowUpPlanSurvivesTheRoundTrip) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->fetch, plan.fetch);
   EXPECT_EQ(back->chain_begin, std::vector<int32_t>{0});
-  EXPECT_TRUE(model::CheckPlan(*back, SampleLimits()).ok());
+  EXPECT_TRUE(CheckPlan(*back, SampleLimits()).ok());
 }
 
 TEST(ConvertTest, PlanNamesArraysThatDoNotBelongTogether) {

@@ -4,13 +4,13 @@
 
 #include <vector>
 
-#include "base/step_plan.h"
-#include "model/plan_check.h"
+#include "plan/plan_check.h"
+#include "plan/step_plan.h"
 #include "tests/testing/fuzz_require.h"
 
 namespace coppice::proto {
 
-inline void FollowPlan(const coppice::StepPlan& plan, const model::PlanLimits& limits) {
+inline void FollowPlan(const coppice::StepPlan& plan, const PlanLimits& limits) {
   using test::Require;
   std::vector<char> pool(limits.blocks * kBlockSize, 0);
   for (const KvCopy& copy : plan.commits) pool.at(copy.destination) = pool.at(copy.source);

@@ -7,7 +7,7 @@
 
 #include "decoding/method.h"
 #include "decoding/parameter.h"
-#include "model/plan_check.h"
+#include "plan/plan_check.h"
 #include "proto/convert.h"
 
 namespace coppice::proto {
@@ -24,14 +24,14 @@ inline decoding::ParameterValue OtherValue(const decoding::ParameterRow& row) {
 
 inline decoding::DecodingParams SampleParams() {
   decoding::DecodingParams params;
-  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.kind = sampling::DecodingKind::kBeamSampling;
   params.method = decoding::FindMethod("dsbd");
   params.stop_ids = {2, 5};
   params.stop_strings = {"\n\n", "\xe2\x82\xac", std::string("\0", 1)};
   params.show_special_tokens = true;
   params.format_spec = {FormatSpec::Kind::kJsonSchema, "{\"enum\": [\"\xe2\x82\xac\"]}"};
   params.warp.logit_bias = {{3, -1.5}, {9, -INFINITY}};
-  params.warp.mode = decoding::WarpMode::kRowRaw;
+  params.warp.mode = sampling::WarpMode::kRowRaw;
   params.draft_tree = "3-2";
   params.seed = 0xfedcba9876543210ull;
   for (const decoding::ParameterRow& row : decoding::Parameters()) {
@@ -57,7 +57,7 @@ inline decoding::DraftForest SampleForest() {
   return forest;
 }
 
-inline model::PlanLimits SampleLimits() {
+inline PlanLimits SampleLimits() {
   return {.max_rows = 16, .vocab_size = 100, .max_positions = 64, .blocks = 8, .needs_before = 2};
 }
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/deterministic_math.h"
-#include "testing/forwarded_choices.h"
+#include "lab/exact/forwarded_choices.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::test {
 
@@ -23,12 +23,13 @@ class CheckedChoices : public ForwardedChoices {
   explicit CheckedChoices(decoding::ChoiceSource* choices, double tolerance = 1e-12)
       : ForwardedChoices(choices), tolerance_(tolerance) {}
 
-  decoding::Draw Choose(Domain domain, uint32_t slot, const decoding::LayerLaw& law) override {
+  decoding::Draw Choose(sampling::Domain domain, uint32_t slot,
+                        const decoding::LayerLaw& law) override {
     CheckLaw(law);
-    if (domain == Domain::kResidual) {
+    if (domain == sampling::Domain::kResidual) {
       residuals_.emplace_back();
       for (const decoding::EntryMass& e : decoding::ListEntries(law))
-        residuals_.back()[{e.entry.beam, e.entry.token}] = Exp(e.log_mass);
+        residuals_.back()[{e.entry.beam, e.entry.token}] = sampling::Exp(e.log_mass);
     }
     return ForwardedChoices::Choose(domain, slot, law);
   }
@@ -53,7 +54,8 @@ class CheckedChoices : public ForwardedChoices {
       for (double log_prob : row.sparse->log_probs) EXPECT_FALSE(std::isnan(log_prob));
     }
     double sum = 0;
-    for (const decoding::EntryMass& entry : decoding::ListEntries(law)) sum += Exp(entry.log_mass);
+    for (const decoding::EntryMass& entry : decoding::ListEntries(law))
+      sum += sampling::Exp(entry.log_mass);
     EXPECT_LE(sum, 1 + tolerance_);
     EXPECT_TRUE(decoding::HasMass(law));
   }

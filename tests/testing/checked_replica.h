@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "tools/lab/local_replica.h"
+#include "lab/experiments/local_replica.h"
 
 namespace coppice::test {
 

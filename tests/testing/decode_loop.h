@@ -13,7 +13,7 @@
 
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
-#include "testing/hash_lm.h"
+#include "lab/exact/hash_lm.h"
 
 namespace coppice::test {
 
@@ -27,7 +27,7 @@ struct DecodeRun {
   int layers = 0;
 };
 
-inline decoding::Distribution HashLmDraftRow(const HashLm& lm, uint64_t hash,
+inline sampling::Distribution HashLmDraftRow(const HashLm& lm, uint64_t hash,
                                              DraftQuality quality) {
   HashLm other = lm;
   switch (quality) {
@@ -40,7 +40,7 @@ inline decoding::Distribution HashLmDraftRow(const HashLm& lm, uint64_t hash,
       other.salt += 77;
       return DenseDistribution(other.TargetLogProbs(hash));
     case DraftQuality::kConstant:
-      return DenseDistribution(std::vector<double>(lm.vocab_size, -Log(lm.vocab_size)));
+      return DenseDistribution(std::vector<double>(lm.vocab_size, -sampling::Log(lm.vocab_size)));
     case DraftQuality::kAdversarial: {
       const std::vector<double> row = lm.TargetLogProbs(hash);
       return {{static_cast<TokenId>(std::min_element(row.begin(), row.end()) - row.begin())}, {0}};
@@ -54,7 +54,7 @@ inline decoding::DraftForest HashLmForest(const HashLm& lm, const decoding::Draf
                                           DraftQuality quality) {
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
-    std::vector<decoding::Distribution> rows;
+    std::vector<sampling::Distribution> rows;
     for (int32_t node : drafter->frontier()) {
       rows.push_back(HashLmDraftRow(lm, hashes[drafter->forest().RowOf(node)], quality));
     }

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/rng.h"
 #include "decoding/drafter.h"
 #include "decoding/params.h"
 #include "grammar/automaton.h"
 #include "grammar/token_grammar.h"
-#include "testing/function_rows.h"
+#include "lab/exact/function_rows.h"
+#include "sampling/rng.h"
 #include "tests/testing/language.h"
 #include "tests/testing/toy_text.h"
 
@@ -81,14 +81,14 @@ class ToyFormat {
 // The tokens of paths by their hash. Knows the children of every path that it was asked for.
 class GrowingBook {
  public:
-  explicit GrowingBook(int vocab) : vocab_(vocab) { Add({}, kRootHash); }
+  explicit GrowingBook(int vocab) : vocab_(vocab) { Add({}, sampling::kRootHash); }
   std::vector<TokenId> Tokens(uint64_t hash) {
     std::vector<TokenId> tokens = known_.at(hash);
     if (grown_[hash]) return tokens;
     grown_[hash] = true;
     for (TokenId token = 0; token < vocab_; ++token) {
       tokens.push_back(token);
-      Add(tokens, ExtendHash(hash, token));
+      Add(tokens, sampling::ExtendHash(hash, token));
       tokens.pop_back();
     }
     return tokens;
@@ -116,9 +116,9 @@ inline LogProbsOf Unformatted(LogProbsOf model, std::shared_ptr<GrowingBook> boo
   };
 }
 
-inline decoding::RowPath FormattedPath(const decoding::DecodingParams& params,
+inline sampling::RowPath FormattedPath(const decoding::DecodingParams& params,
                                        const std::vector<TokenId>& tokens) {
-  decoding::RowPath path = tokens;
+  sampling::RowPath path = tokens;
   if (params.format == nullptr) return path;
   path.format_state = params.format->Start();
   for (const TokenId token : tokens)
@@ -133,7 +133,7 @@ inline LogProbsOf DraftedRows(LogProbsOf model, const decoding::DecodingParams& 
   return [=, model = std::move(model)](uint64_t hash) {
     const std::vector<double> log_probs = model(hash);
     const std::vector<float> logits(log_probs.begin(), log_probs.end());
-    const decoding::Distribution row =
+    const sampling::Distribution row =
         decoding::DraftRow(logits, params, FormattedPath(params, book->Tokens(hash)));
     std::vector<double> out(logits.size(), -std::numeric_limits<double>::infinity());
     for (size_t i = 0; i < row.size(); ++i) out[row.tokens[i]] = row.log_probs[i];

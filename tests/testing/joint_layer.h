@@ -7,21 +7,21 @@
 #include <string>
 #include <vector>
 
-#include "base/deterministic_math.h"
 #include "decoding/layer/layer_rule.h"
-#include "testing/beam_law.h"
-#include "testing/enumerate_choices.h"
+#include "lab/exact/beam_law.h"
+#include "lab/exact/enumerate_choices.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::test::joint_layer {
 
-inline decoding::Distribution Row(const std::vector<double>& weights) {
+inline sampling::Distribution Row(const std::vector<double>& weights) {
   double sum = 0;
   for (double weight : weights) sum += weight;
-  decoding::Distribution row;
+  sampling::Distribution row;
   for (int v = 0; v < weights.size(); ++v) {
     if (weights[v] == 0) continue;
     row.tokens.push_back(v);
-    row.log_probs.push_back(Log(weights[v] / sum));
+    row.log_probs.push_back(sampling::Log(weights[v] / sum));
   }
   return row;
 }
@@ -29,8 +29,8 @@ inline decoding::Distribution Row(const std::vector<double>& weights) {
 // A layer: target beams with multiplicities, and draft beams. The first draft beams may be current
 // target beams.
 struct Layer {
-  std::vector<decoding::Distribution> target_rows;
-  std::vector<decoding::Distribution> draft_rows;
+  std::vector<sampling::Distribution> target_rows;
+  std::vector<sampling::Distribution> draft_rows;
   decoding::LayerLaw p;
   decoding::LayerLaw q;           // all draft beams, mass 1
   std::vector<int> draft_target;  // [draft beams] its target beam, or -1: its parent was removed
@@ -49,9 +49,9 @@ inline Layer MakeLayer(const std::vector<LayerBeam>& target, const std::vector<L
   for (const LayerBeam& beam : draft) layer.draft_rows.push_back(Row(beam.row));
   std::vector<decoding::LawBeam> p, q;
   for (int b = 0; b < target.size(); ++b)
-    p.push_back({b + 1u, Log(target[b].weight), target[b].multiplicity});
+    p.push_back({b + 1u, sampling::Log(target[b].weight), target[b].multiplicity});
   for (int b = 0; b < draft.size(); ++b)
-    q.push_back({b + 1u, Log(draft[b].weight), draft[b].multiplicity});
+    q.push_back({b + 1u, sampling::Log(draft[b].weight), draft[b].multiplicity});
   layer.p = decoding::MakeLayerLaw(p);
   layer.q = decoding::MakeLayerLaw(q);
   layer.draft_target = draft_target;
@@ -90,7 +90,7 @@ inline std::vector<decoding::Entry> DrawDrafts(const Layer& layer, int count,
   const std::vector<int> rows = RowsOfDraftBeams(layer);
   std::vector<decoding::Entry> drafts;
   for (int j = 0; j < count; ++j) {
-    const decoding::Entry entry = choices->Choose(Domain::kDraft, j, layer.q).entry;
+    const decoding::Entry entry = choices->Choose(sampling::Domain::kDraft, j, layer.q).entry;
     drafts.push_back({rows[entry.beam], entry.token});
   }
   return drafts;

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/rng.h"
 #include "grammar/expression.h"
+#include "sampling/rng.h"
 
 namespace coppice::test {
 
@@ -125,7 +125,7 @@ class Language {
 
 // A pseudo-random expression over the bytes a, b and c. Every one has texts.
 inline grammar::Part RandomExpression(uint64_t seed, int depth) {
-  const uint64_t random = Finalize(seed);
+  const uint64_t random = sampling::Finalize(seed);
   const auto below = [&](uint64_t which) { return RandomExpression(random + which, depth - 1); };
   const uint64_t kind = depth == 0 ? random % 3 : 3 + random % 7;
   switch (kind) {

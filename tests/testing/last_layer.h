@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "testing/layered_law.h"
+#include "lab/exact/layered_law.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/named_decode.h"
 
@@ -41,7 +41,7 @@ inline ExactLaw LastLayerLaw(const decoding::DecodingParams& params, const LogPr
   closed.params = params;
   closed.target = target;
   return OfLastLayer(
-      ClosedFixedWidthLaw(closed, params.kind == decoding::DecodingKind::kBeamSampling));
+      ClosedFixedWidthLaw(closed, params.kind == sampling::DecodingKind::kBeamSampling));
 }
 
 // Whether samples of the last layer follow the law, at the level of FitsOnceOfTwice.

@@ -14,7 +14,7 @@ namespace coppice::test {
 
 struct MethodCase {
   const decoding::MethodRow* method;
-  decoding::DecodingKind kind;
+  sampling::DecodingKind kind;
 
   // Three beams where there are several. The warp is the default one, or greedy where the method
   // serves nothing else.
@@ -23,7 +23,7 @@ struct MethodCase {
     params.kind = kind;
     params.method = method;
     params.beam_width = params.num_hypotheses =
-        kind == decoding::DecodingKind::kMultinomial ? 1 : 3;
+        kind == sampling::DecodingKind::kMultinomial ? 1 : 3;
     params.max_tokens = max_tokens;
     params.stop_ids = {eos};
     params.seed = seed;
@@ -31,7 +31,7 @@ struct MethodCase {
     return params;
   }
   bool fixed_warp() const {
-    return method->greedy_only || kind == decoding::DecodingKind::kBeamSearch;
+    return method->greedy_only || kind == sampling::DecodingKind::kBeamSearch;
   }
   // Of a draft: `width` where the method leaves it open.
   int DraftWidth(int width) const {
@@ -39,7 +39,7 @@ struct MethodCase {
     return method->most_children > 0 ? method->most_children : width;
   }
   std::string Name() const {
-    return std::string(method->name) + "_" + std::string(decoding::DecodingKindName(kind));
+    return std::string(method->name) + "_" + std::string(sampling::DecodingKindName(kind));
   }
 };
 
@@ -49,7 +49,7 @@ std::vector<MethodCase> MethodCases(Wanted wanted) {
   std::vector<MethodCase> cases;
   for (const decoding::MethodRow& row : decoding::Methods()) {
     if (!wanted(row)) continue;
-    for (const decoding::DecodingKind kind : row.serves) cases.push_back({&row, kind});
+    for (const sampling::DecodingKind kind : row.serves) cases.push_back({&row, kind});
   }
   return cases;
 }

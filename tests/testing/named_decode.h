@@ -12,8 +12,8 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
 #include "decoding/method.h"
-#include "testing/function_rows.h"
-#include "testing/layered_law.h"
+#include "lab/exact/function_rows.h"
+#include "lab/exact/layered_law.h"
 
 namespace coppice::test {
 
@@ -67,7 +67,7 @@ inline LogProbsOf Remembered(LogProbsOf model) {
 }
 
 // The methods with drafts that serve a kind at temperature 1.
-inline std::vector<const decoding::MethodRow*> MethodsThatServe(decoding::DecodingKind kind) {
+inline std::vector<const decoding::MethodRow*> MethodsThatServe(sampling::DecodingKind kind) {
   std::vector<const decoding::MethodRow*> rows;
   decoding::DecodingParams params;
   params.kind = kind;

@@ -11,17 +11,17 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/rng.h"
 #include "decoding/drafter.h"
 #include "decoding/params.h"
-#include "testing/function_rows.h"
+#include "lab/exact/function_rows.h"
+#include "sampling/rng.h"
 
 namespace coppice::test {
 
 // The tokens of every path of at most `longest` tokens, by its hash.
 class PathBook {
  public:
-  PathBook(int vocab, int longest) { Add(vocab, longest, {}, kRootHash); }
+  PathBook(int vocab, int longest) { Add(vocab, longest, {}, sampling::kRootHash); }
   const std::vector<TokenId>& Tokens(uint64_t hash) const { return tokens_.at(hash); }
 
  private:
@@ -30,7 +30,7 @@ class PathBook {
     if (static_cast<int>(path.size()) == longest) return;
     for (TokenId token = 0; token < vocab; ++token) {
       path.push_back(token);
-      Add(vocab, longest, path, ExtendHash(hash, token));
+      Add(vocab, longest, path, sampling::ExtendHash(hash, token));
       path.pop_back();
     }
   }
@@ -42,7 +42,7 @@ inline std::vector<double> PenalisedRow(std::vector<double> row,
                                         const decoding::DecodingParams& params,
                                         absl::Span<const TokenId> prompt,
                                         absl::Span<const TokenId> path) {
-  const decoding::WarpParams& warp = params.warp;
+  const sampling::WarpParams& warp = params.warp;
   for (const auto& [token, bias] : warp.logit_bias) row[token] += bias;
   for (TokenId token = 0; token < static_cast<TokenId>(row.size()); ++token) {
     const auto times = std::count(path.begin(), path.end(), token);
@@ -69,7 +69,7 @@ inline LogProbsOf DraftRows(LogProbsOf model, const decoding::DecodingParams& pa
   return [=, model = std::move(model)](uint64_t hash) {
     const std::vector<double> log_probs = model(hash);
     const std::vector<float> logits(log_probs.begin(), log_probs.end());
-    const decoding::Distribution row = decoding::DraftRow(logits, params, book->Tokens(hash));
+    const sampling::Distribution row = decoding::DraftRow(logits, params, book->Tokens(hash));
     std::vector<double> out(logits.size(), -std::numeric_limits<double>::infinity());
     for (size_t i = 0; i < row.size(); ++i) out[row.tokens[i]] = row.log_probs[i];
     return out;

@@ -6,34 +6,35 @@
 #include <memory>
 #include <vector>
 
-#include "base/deterministic_math.h"
-#include "base/rng.h"
 #include "decoding/law/layer_law.h"
-#include "decoding/rows/warp.h"
-#include "decoding/rows/warped_row.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/rng.h"
+#include "sampling/warp.h"
+#include "sampling/warped_row.h"
 
 namespace coppice::test {
 
 // The tokens of positive mass, with the logarithms of their masses. Not normalised.
-inline decoding::Distribution SparseRow(const std::vector<double>& mass) {
-  decoding::Distribution row;
+inline sampling::Distribution SparseRow(const std::vector<double>& mass) {
+  sampling::Distribution row;
   for (int v = 0; v < mass.size(); ++v) {
     if (mass[v] <= 0) continue;
     row.tokens.push_back(v);
-    row.log_probs.push_back(Log(mass[v]));
+    row.log_probs.push_back(sampling::Log(mass[v]));
   }
   return row;
 }
 
 // A RowSource of random f32 logits. Every `hole`-th token is -inf; 0: none is.
-class LogitRows : public decoding::RowSource {
+class LogitRows : public sampling::RowSource {
  public:
   LogitRows(int vocab, uint64_t seed, int hole = 0) : seed_(seed), hole_(hole), logits_(vocab) {}
   absl::Span<const float> Logits(int row) override {
     for (int v = 0; v < logits_.size(); ++v) {
       const bool gone = hole_ > 0 && v % hole_ == hole_ - 1;
-      logits_[v] = gone ? -std::numeric_limits<float>::infinity()
-                        : static_cast<float>(Gumbel(seed_, Domain::kDirect, row, 0, v));
+      logits_[v] =
+          gone ? -std::numeric_limits<float>::infinity()
+               : static_cast<float>(sampling::Gumbel(seed_, sampling::Domain::kDirect, row, 0, v));
     }
     return logits_;
   }
@@ -53,19 +54,19 @@ struct RowForms {
     std::vector<decoding::LawBeam> whole_beams, listed_beams;
     listed.reserve(beams);
     for (int b = 0; b < beams; ++b) {
-      whole.push_back(std::make_unique<decoding::WarpedRow>(params));
+      whole.push_back(std::make_unique<sampling::WarpedRow>(params));
       whole.back()->Read(&rows, b, 0);
       listed.push_back(whole.back()->Materialise().row);
       const uint64_t hash = 1000 + b;
       whole_beams.push_back({hash, -1.0 * b, b + 1, nullptr, whole.back().get()});
       listed_beams.push_back({hash, -1.0 * b, b + 1, &listed.back(), nullptr});
-      decoding::WarpParams top;
+      sampling::WarpParams top;
       top.top_k = support;
       top.temperature = 0.8;
-      proposals[b] = decoding::WarpRow(rows.Logits(b), top);
+      proposals[b] = sampling::WarpRow(rows.Logits(b), top);
       decoding::WeightedRow proposal;
       proposal.hash = hash;
-      proposal.log_weight = beams == 1 ? 0 : Log(1.0 / beams);
+      proposal.log_weight = beams == 1 ? 0 : sampling::Log(1.0 / beams);
       proposal.sparse = &proposals[b];
       q.rows.push_back(proposal);
     }
@@ -74,9 +75,9 @@ struct RowForms {
   }
   RowForms(const RowForms&) = delete;
 
-  std::vector<std::unique_ptr<decoding::WarpedRow>> whole;
-  std::vector<decoding::Distribution> listed;
-  std::vector<decoding::Distribution> proposals;
+  std::vector<std::unique_ptr<sampling::WarpedRow>> whole;
+  std::vector<sampling::Distribution> listed;
+  std::vector<sampling::Distribution> proposals;
   decoding::LayerLaw p_whole, p_listed, q;
 };
 

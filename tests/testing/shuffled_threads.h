@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/host_threads.h"
-#include "base/rng.h"
+#include "sampling/rng.h"
 
 namespace coppice::test {
 
@@ -25,7 +25,7 @@ class ShuffledThreads final : public HostThreads {
     std::vector<int> order(jobs);
     std::iota(order.begin(), order.end(), 0);
     for (int i = jobs - 1; i > 0; --i) {
-      const double u = Uniform(seed_, Domain::kDirect, 0, 0, draws_++);
+      const double u = sampling::Uniform(seed_, sampling::Domain::kDirect, 0, 0, draws_++);
       std::swap(order[i], order[static_cast<int>(u * (i + 1))]);
     }
     const int workers = std::min(threads_, jobs);

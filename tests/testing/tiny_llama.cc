@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/rng.h"
 #include "nlohmann/json.hpp"
+#include "sampling/rng.h"
 
 namespace coppice::test {
 namespace tiny_llama {
@@ -69,11 +69,13 @@ float Rounded(float value, const std::string& dtype) {
 // Box-Muller over hashed counters: mean + deviation * N(0, 1).
 TinyTensor RandomTensor(const TinyLlamaOptions& options, const std::string& name,
                         std::vector<int64_t> shape, double mean, double deviation) {
-  uint64_t stream = Finalize(options.seed + kRootHash);
+  uint64_t stream = sampling::Finalize(options.seed + sampling::kRootHash);
   for (const char letter : name)
-    stream = Finalize(stream ^ (kRootHash * static_cast<unsigned char>(letter)));
+    stream =
+        sampling::Finalize(stream ^ (sampling::kRootHash * static_cast<unsigned char>(letter)));
   const auto uniform = [&](uint64_t i) {
-    return (static_cast<double>(Finalize(stream + i * kRootHash) >> 12) + 0.5) * 0x1p-52;
+    return (static_cast<double>(sampling::Finalize(stream + i * sampling::kRootHash) >> 12) + 0.5) *
+           0x1p-52;
   };
   size_t count = 1;
   for (const int64_t size : shape) count *= static_cast<size_t>(size);

@@ -1,4 +1,4 @@
-// Fixtures made by tools/make_tokenizer_fixtures.py. Tests run in the root of the source tree.
+// Fixtures made by tests/tokenizer/make_tokenizer_fixtures.py. Tests run in the root of the source tree.
 #pragma once
 
 #include <fstream>

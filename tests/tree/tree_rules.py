@@ -23,8 +23,8 @@ MAY_INCLUDE = {
     "base": (),
     "decoding": ("base/",),
     "comm": ("base/", MESSAGES),
-    "kernels": ("base/", "comm/communicator.h", "decoding/rows/row_kernels.h", "decoding/rows/gumbel_kernels.h",
-                "decoding/rows/logit_check.h", "decoding/rows/warp.h"),
+    "kernels": ("base/", "comm/communicator.h", "sampling/row_kernels.h", "sampling/gumbel_kernels.h",
+                "sampling/logit_check.h", "sampling/warp.h"),
     "proto": ("base/", "decoding/"),
     "model": ("base/", "kernels/", "comm/"),
     "node": ("base/", "model/", "comm/", MESSAGES),
@@ -91,7 +91,7 @@ def check_includes(root):
 
 
 CUDA_HEADER = re.compile(r"^\s*#\s*include\s+<(?:cuda|cublas|nccl|device_launch)[\w/]*\.h>")
-CUDA_FOLDERS = ("kernels/cuda/", "tests/kernels/cuda/", "bench/cuda/")
+CUDA_FOLDERS = ("kernels/cuda/", "tests/kernels/cuda/", "lab/bench/cuda/")
 
 
 def check_cuda_headers(root):
@@ -105,7 +105,7 @@ def check_cuda_headers(root):
 
 
 ASSEMBLY = re.compile(r"\basm\b\s*(?:volatile\b\s*)?[({]|__asm")
-DEVICE_FOLDER = "kernels/cuda/device/"
+DEVICE_FOLDER = "kernels/cuda/simulator/"
 
 
 def check_kernels(root):

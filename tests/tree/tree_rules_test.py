@@ -26,7 +26,7 @@ class TreeRules(unittest.TestCase):
 
     def test_accepts_allowed_includes(self):
         self.write("worker/a.cc", '#include "worker/a.h"\n#include "model/b.h"\n#include "absl/status/status.h"\n')
-        self.write("kernels/a.h", '#include "comm/communicator.h"\n#include "decoding/rows/row_kernels.h"\n')
+        self.write("kernels/a.h", '#include "comm/communicator.h"\n#include "sampling/row_kernels.h"\n')
         self.write("comm/a.h", '#include "proto/control.pb.h"\n#include "base/types.h"\n')
         self.write("coordinator/api/a.h", '#include "decoding/params.h"\n#include "coordinator/http/http.h"\n')
         self.assertEqual(self.found(tree_rules.check_includes), [])
@@ -38,8 +38,8 @@ class TreeRules(unittest.TestCase):
             "comm/a.h": "proto/convert.h", "model/a.h": "decoding/forest.h", "coordinator/a.cc": "model/model_config.h",
             "coordinator/b.cc": "decoding/beam_decoder.h", "loadgen/a.cc": "proto/control.pb.h",
             "worker/a.cc": "coordinator/http/http.h", "draft_node/a.cc": "worker/engine.h", "proto/a.cc": "tests/testing/fake.h",
-            "tokenizer/a.cc": "coordinator/api/api.h", "testing/a.h": "tests/testing/fake.h", "tools/lab/a.cc": "tests/testing/fake.h",
-            "bench/a.cc": "tests/testing/fake.h",
+            "tokenizer/a.cc": "coordinator/api/api.h", "lab/exact/a.h": "tests/testing/fake.h", "lab/experiments/a.cc": "tests/testing/fake.h",
+            "lab/bench/a.cc": "tests/testing/fake.h",
         }
         for path, included in cases.items():
             self.write(path, f'#pragma once\n#include "{included}"\n')
@@ -52,7 +52,7 @@ class TreeRules(unittest.TestCase):
         self.assertEqual(len(self.found(tree_rules.check_includes)), 1)
 
     def test_catches_cuda_headers_outside_of_the_backend(self):
-        for path in ("kernels/cuda/a.cc", "kernels/cuda/fake/a.h", "tests/kernels/cuda/a.cc"):
+        for path in ("kernels/cuda/a.cc", "kernels/cuda/simulator/fake/a.h", "tests/kernels/cuda/a.cc"):
             self.write(path, "#include <cuda_runtime_api.h>\n#include <cublasLt.h>\n")
         self.assertEqual(self.found(tree_rules.check_cuda_headers), [])
         self.write("kernels/backend.cc", "#include <cuda_runtime_api.h>\n")
@@ -60,27 +60,27 @@ class TreeRules(unittest.TestCase):
         self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_cuda_headers)], ["kernels/backend.cc:1", "model/a.h:2"])
 
     def test_catches_assembly_and_toolkit_headers_in_kernels(self):
-        self.write("kernels/cuda/device/device.h", '#include <cuda_bf16.h>\nasm volatile("exit;");\n')
-        self.write("kernels/cuda/launch.h", "#include <cuda_runtime_api.h>\n// assembly\n")
+        self.write("kernels/cuda/simulator/device.h", '#include <cuda_bf16.h>\nasm volatile("exit;");\n')
+        self.write("kernels/cuda/ops/launch.h", "#include <cuda_runtime_api.h>\n// assembly\n")
         self.assertEqual(self.found(tree_rules.check_kernels), [])
-        self.write("kernels/cuda/norm.cu", '#include <cuda_bf16.h>\n  asm volatile("exit;");\n')
-        self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_kernels)], ["kernels/cuda/norm.cu:1", "kernels/cuda/norm.cu:2"])
+        self.write("kernels/cuda/ops/norm.cu", '#include <cuda_bf16.h>\n  asm volatile("exit;");\n')
+        self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_kernels)], ["kernels/cuda/ops/norm.cu:1", "kernels/cuda/ops/norm.cu:2"])
 
     def test_accepts_subfolders_that_include_one_way(self):
         self.write("decoding/forest.h", '#include "decoding/params.h"\n')
         self.write("decoding/factory.cc", '#include "decoding/tree/a.h"\n#include "decoding/factory.h"\n')
         self.write("decoding/factory.h")
-        self.write("decoding/rows/a.h", '#include "decoding/forest.h"\n')
-        self.write("decoding/tree/a.h", '#include "decoding/rows/a.h"\n#include "decoding/tree/b.h"\n#include "decoding/factory.h"\n')
-        self.write("decoding/tree/a.cc", '#include "decoding/rows/b.h"\n')
+        self.write("sampling/a.h", '#include "decoding/forest.h"\n')
+        self.write("decoding/tree/a.h", '#include "sampling/a.h"\n#include "decoding/tree/b.h"\n#include "decoding/factory.h"\n')
+        self.write("decoding/tree/a.cc", '#include "sampling/b.h"\n')
         self.assertEqual(self.found(tree_rules.check_subfolders), [])
 
     def test_catches_subfolders_that_include_each_other(self):
-        self.write("decoding/rows/a.h", '#include "decoding/tree/a.h"\n')
+        self.write("sampling/a.h", '#include "decoding/tree/a.h"\n')
         self.write("decoding/tree/b.cc", '#include "decoding/law/b.h"\n')
-        self.write("decoding/law/b.cc", '\n#include "decoding/rows/a.h"\n')
+        self.write("decoding/law/b.cc", '\n#include "sampling/a.h"\n')
         self.assertEqual(self.found(tree_rules.check_subfolders), [
-            "decoding/tree/b.cc:1: includes in a circle: decoding/law/ -> decoding/rows/ -> decoding/tree/ -> decoding/law/"])
+            "decoding/tree/b.cc:1: includes in a circle: decoding/law/ -> sampling/ -> decoding/tree/ -> decoding/law/"])
 
     def test_catches_a_subfolder_and_a_header_that_include_each_other(self):
         self.write("coordinator/routes.h", '#include "coordinator/http/a.h"\n')

@@ -17,7 +17,7 @@ namespace coppice::worker {
 inline constexpr int kVocab = 16;
 
 // Rows in which token `likely` has almost all the probability.
-class OneRow : public decoding::RowSource {
+class OneRow : public sampling::RowSource {
  public:
   explicit OneRow(TokenId likely) : logits_(kVocab, 0.0f) { logits_[likely] = 50; }
   absl::Span<const float> Logits(int) override { return logits_; }

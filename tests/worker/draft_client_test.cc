@@ -336,7 +336,7 @@ TEST(CheckForestTest, DrawsAndProposalsStayWithinWhatWasAskedFor) {
 }
 
 TEST_P(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
-  sequence_.params.kind = decoding::DecodingKind::kBeamSampling;
+  sequence_.params.kind = sampling::DecodingKind::kBeamSampling;
   sequence_.params.beam_width = 2;
   sequence_.params.method = decoding::FindMethod("dsbd");
   sequence_.draft = decoding::DraftSizeOf(sequence_.params);

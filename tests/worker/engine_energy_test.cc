@@ -47,7 +47,7 @@ TEST_F(EngineEnergyTest, OneSequenceGetsEveryStepItsPromptIncluded) {
 TEST_F(EngineEnergyTest, SequencesOfAStepShareItByTheirRows) {
   for (uint64_t id = 1; id <= 6; ++id) {
     decoding::DecodingParams params = Params();
-    params.kind = decoding::DecodingKind::kBeamSearch;
+    params.kind = sampling::DecodingKind::kBeamSearch;
     params.beam_width = params.num_hypotheses = static_cast<int>(id);
     coordinator_.Start(MakeStart(id, params, Prompt(1)));  // nothing to prefill: rounds together
   }

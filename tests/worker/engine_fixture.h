@@ -159,7 +159,7 @@ class EngineTest : public ::testing::Test {
   }
   static decoding::DecodingParams Params() {
     decoding::DecodingParams params;
-    params.kind = decoding::DecodingKind::kBeamSampling;
+    params.kind = sampling::DecodingKind::kBeamSampling;
     params.plain = true;
     params.beam_width = params.num_hypotheses = 3;
     params.max_tokens = 6;

@@ -82,7 +82,7 @@ TEST_F(EngineScoresTest, PromptsOfAnyLengthAreScoredAlike) {
 // The answer's tokens are scored by the rows that decide them, the prompt's by rows of prefill.
 TEST_F(EngineScoresTest, PromptAndAnswerAreScoredInOneRun) {
   decoding::DecodingParams params = Params();
-  params.kind = decoding::DecodingKind::kBeamSearch;
+  params.kind = sampling::DecodingKind::kBeamSearch;
   params.max_tokens = 12;
   uint64_t id = 0;
   for (const bool echo : {true, false}) {

@@ -132,7 +132,7 @@ TEST_F(EngineTest, StableTokensAreToldOnceAndBeginTheAnswer) {
 
 TEST_F(EngineTest, ASequenceMayFillAPass) {
   decoding::DecodingParams params = Params();
-  params.kind = decoding::DecodingKind::kBeamSearch;
+  params.kind = sampling::DecodingKind::kBeamSearch;
   params.beam_width = 64;  // max_rows
   params.num_hypotheses = 1;
   coordinator_.Start(MakeStart(1, params));
@@ -171,7 +171,7 @@ TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
         params.seed = id;
         params.beam_width = params.num_hypotheses = 2 + id % 5;
         if (id % 3 == 0) {
-          params.kind = decoding::DecodingKind::kBeamSearch;
+          params.kind = sampling::DecodingKind::kBeamSearch;
         } else {
           params.warp.top_p = id % 2 == 0 ? 0.8 : 1;
         }

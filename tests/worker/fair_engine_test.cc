@@ -65,7 +65,7 @@ class FairEngineTest : public EngineTest {
                                int prompt, double weight = 0) {
     decoding::DecodingParams params = Params();
     // All its beams differ, so it has as many rows.
-    if (width > 1) params.kind = decoding::DecodingKind::kBeamSearch;
+    if (width > 1) params.kind = sampling::DecodingKind::kBeamSearch;
     params.beam_width = params.num_hypotheses = width;
     params.max_tokens = tokens;
     params.seed = id;

@@ -41,7 +41,7 @@ class FormatEngineTest : public EngineTest {
     params.plain = false;
     params.seed = id;
     params.beam_width = params.num_hypotheses =
-        params.kind == decoding::DecodingKind::kMultinomial ? 1 : 3;
+        params.kind == sampling::DecodingKind::kMultinomial ? 1 : 3;
     params.max_tokens = max_tokens;
     params.stop_ids = {kStop};
     params.draft_width = 2 * params.beam_width;

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
 #include "decoding/method.h"
+#include "lab/experiments/local_replica.h"
+#include "sampling/rng.h"
 #include "tests/testing/formatted_model.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
-#include "tools/lab/local_replica.h"
 
 namespace coppice::worker {
 namespace {
@@ -55,11 +55,11 @@ class FormatRoundTest : public ::testing::Test {
   }
 
   static decoding::DecodingParams Params(const decoding::MethodRow& row,
-                                         decoding::DecodingKind kind, uint64_t seed) {
+                                         sampling::DecodingKind kind, uint64_t seed) {
     decoding::DecodingParams params;
     params.kind = kind;
     params.method = &row;
-    params.beam_width = kind == decoding::DecodingKind::kMultinomial ? 1 : 3;
+    params.beam_width = kind == sampling::DecodingKind::kMultinomial ? 1 : 3;
     params.num_hypotheses = params.beam_width;
     params.max_tokens = 12;
     params.stop_ids = {kStop};
@@ -140,9 +140,9 @@ void ExpectSame(const Outcome& a, const Outcome& b) {
 TEST_F(FormatRoundTest, EveryMethodKeepsTheFormatAndDraftsChangeNoSeededAnswer) {
   int passes[3] = {}, drafted = 0, banned = 0, same = 0;
   for (const decoding::MethodRow& row : decoding::Methods()) {
-    for (const decoding::DecodingKind kind : row.serves) {
+    for (const sampling::DecodingKind kind : row.serves) {
       for (uint64_t seed = 0; seed < 4; ++seed) {
-        SCOPED_TRACE(testing::Message() << row.name << " " << decoding::DecodingKindName(kind));
+        SCOPED_TRACE(testing::Message() << row.name << " " << sampling::DecodingKindName(kind));
         decoding::DecodingParams params = Params(row, kind, seed);
         const test::ToyFormat format(test::RandomExpression(40 + seed, 2), kVocab, {kStop});
         params.format = format.Make();
@@ -237,7 +237,7 @@ TEST_F(FormatRoundTest, NothingIsDecidedFromTokensThatAreNotAllKnown) {
 class BannedFormatTest : public FormatRoundTest {
  protected:
   static decoding::DecodingParams Sampled(const test::ToyFormat& format) {
-    const auto kind = decoding::DecodingKind::kBeamSampling;
+    const auto kind = sampling::DecodingKind::kBeamSampling;
     decoding::DecodingParams params = Params(*decoding::FindMethod("pf_gumbel"), kind, 3);
     params.format = format.Make();
     return params;
@@ -311,7 +311,7 @@ TEST_F(BannedFormatTest, AFormatThatNeedsTooManyStatesEndsThatSequence) {
   EXPECT_TRUE(Run(params, large, Drafts::kKnowing).status.ok());
   OutputFormat::State state = params.format->Start();
   for (uint64_t i = 0; state >= 0 && i < 1'000'000; ++i)
-    state = params.format->Next(state, static_cast<TokenId>(Finalize(i) % 2));
+    state = params.format->Next(state, static_cast<TokenId>(sampling::Finalize(i) % 2));
   EXPECT_TRUE(Run(params, large, Drafts::kKnowing).status.ok());  // what is known stays known
   params.seed += 1;
   const Outcome outcome = Run(params, large, Drafts::kKnowing);

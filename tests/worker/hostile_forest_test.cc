@@ -15,8 +15,8 @@
 #include "decoding/draft_size.h"
 #include "decoding/drafter.h"
 #include "decoding/method.h"
+#include "lab/exact/hash_lm.h"
 #include "proto/convert.h"
-#include "testing/hash_lm.h"
 #include "worker/draft_client.h"
 
 namespace coppice::worker {
@@ -39,17 +39,17 @@ std::vector<Setting> Settings() {
   std::vector<Setting> settings;
   for (const decoding::MethodRow& row : decoding::Methods()) {
     if (row.form == decoding::DraftForm::kNone) continue;
-    for (const decoding::DecodingKind kind : row.serves) {
-      for (const double temperature : {1.0, 0.01, decoding::kLeastTemperature, 0.0}) {
-        for (const decoding::WarpMode mode :
-             {decoding::WarpMode::kRow, decoding::WarpMode::kJoint}) {
+    for (const sampling::DecodingKind kind : row.serves) {
+      for (const double temperature : {1.0, 0.01, sampling::kLeastTemperature, 0.0}) {
+        for (const sampling::WarpMode mode :
+             {sampling::WarpMode::kRow, sampling::WarpMode::kJoint}) {
           decoding::DecodingParams params;
           params.kind = kind;
           params.method = &row;
           params.warp.temperature = temperature;
           params.warp.mode = mode;
-          params.warp.top_k = mode == decoding::WarpMode::kJoint ? 5 : 0;
-          if (kind != decoding::DecodingKind::kMultinomial) params.beam_width = 3;
+          params.warp.top_k = mode == sampling::WarpMode::kJoint ? 5 : 0;
+          if (kind != sampling::DecodingKind::kMultinomial) params.beam_width = 3;
           params.refill = temperature == 1.0;
           params.max_tokens = 6;
           params.min_tokens = 1;
@@ -72,7 +72,7 @@ decoding::DraftForest HonestForest(const decoding::DecodingParams& params,
   EXPECT_TRUE(drafter.ok()) << drafter.status();
   for (int level = 0; level < depth && !(*drafter)->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = test::RowHashes(state.root_hash, (*drafter)->forest());
-    std::vector<decoding::Distribution> rows;
+    std::vector<sampling::Distribution> rows;
     for (const int32_t node : (*drafter)->frontier()) {
       const int row = (*drafter)->forest().RowOf(node);
       const std::vector<double> log_probs = kModel.DraftLogProbs(hashes[row]);
@@ -265,9 +265,9 @@ TEST(HostileForestTest, EveryMethodRefusesByNameOrGoesOn) {
   constexpr int kMutants = 400;
   for (const Setting& setting : Settings()) {
     SCOPED_TRACE(absl::StrCat(setting.method->name, " ",
-                              std::string(decoding::DecodingKindName(setting.params.kind)),
+                              std::string(sampling::DecodingKindName(setting.params.kind)),
                               " T=", setting.params.warp.temperature, " ",
-                              std::string(decoding::WarpModeName(setting.params.warp.mode))));
+                              std::string(sampling::WarpModeName(setting.params.warp.mode))));
     Sequence first(setting);
     if (first.decoder().finished()) continue;
     const decoding::DraftState state = first.decoder().draft_state();

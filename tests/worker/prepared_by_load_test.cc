@@ -38,7 +38,7 @@ class PreparedByLoadTest : public EngineTest {
   // Of the second crowd, only the last text is long. `seed` tells the node which text it is.
   static decoding::DecodingParams Text(uint64_t id) {
     decoding::DecodingParams params;
-    params.kind = decoding::DecodingKind::kMultinomial;
+    params.kind = sampling::DecodingKind::kMultinomial;
     params.method = decoding::FindMethod("pf_gumbel");
     params.seed = id;
     params.max_tokens = id < kLast && id > kAlone + kCrowd ? 30 : 300;

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "base/deterministic_math.h"
 #include "decoding/method.h"
+#include "sampling/deterministic_math.h"
 #include "tests/testing/checked_replica.h"
 #include "tests/testing/method_case.h"
 #include "tests/testing/temp_dir.h"
@@ -89,7 +89,7 @@ int ReducedHeadTest::ExpectForestsOfTheHead(lab::LocalReplica* replica, uint64_t
     for (const decoding::Proposal& proposal : forest.proposals) {
       EXPECT_THAT(proposal.row.tokens, Each(AnyOfArray(head_)));
       double mass = 0;
-      for (const double log_prob : proposal.row.log_probs) mass += Exp(log_prob);
+      for (const double log_prob : proposal.row.log_probs) mass += sampling::Exp(log_prob);
       EXPECT_NEAR(mass, 1, 1e-9);
     }
     nodes += forest.size();

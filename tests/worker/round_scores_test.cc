@@ -81,7 +81,7 @@ class RoundScoresTest : public ::testing::TestWithParam<test::MethodCase> {
     // Scores know neither temperature nor cut nor bias.
     params.warp.temperature = seed % 3 == 0 ? 1 : 0.4;
     params.warp.top_k = seed % 3 == 1 ? 12 : 0;
-    params.warp.mode = seed % 2 == 0 ? decoding::WarpMode::kRow : decoding::WarpMode::kRowRaw;
+    params.warp.mode = seed % 2 == 0 ? sampling::WarpMode::kRow : sampling::WarpMode::kRowRaw;
     if (seed % 3 != 2) params.warp.logit_bias = {{3, 6.0}, {700, 5.0}};
     return params;
   }
@@ -129,12 +129,12 @@ TEST(RoundScoresEqualityTest, DraftsChangeNoBit) {
   int compared = 0;
   for (const decoding::MethodRow& row : decoding::Methods()) {
     if (!row.reproducible || row.form == decoding::DraftForm::kNone) continue;
-    for (const decoding::DecodingKind kind : row.serves) {
+    for (const sampling::DecodingKind kind : row.serves) {
       decoding::DecodingParams params;
       params.kind = kind;
       params.method = &row;
       params.beam_width = params.num_hypotheses =
-          kind == decoding::DecodingKind::kMultinomial ? 1 : 4;
+          kind == sampling::DecodingKind::kMultinomial ? 1 : 4;
       params.max_tokens = 12;
       if (row.greedy_only) params.warp.temperature = 0;
       if (!decoding::CheckServes(row, params).ok()) continue;

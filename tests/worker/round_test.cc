@@ -26,7 +26,7 @@ void Write(const std::string& dir, uint64_t seed, int layers) {
 
 struct Shape {
   std::string method;
-  decoding::DecodingKind kind;
+  sampling::DecodingKind kind;
   int width;
 };
 
@@ -89,13 +89,13 @@ TEST_P(RoundTest, DraftsChangeNoTokenAndNoScore) {
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, RoundTest,
-    ::testing::Values(Shape{"pf_gumbel", decoding::DecodingKind::kMultinomial, 1},
-                      Shape{"pf_gumbel", decoding::DecodingKind::kBeamSampling, 4},
-                      Shape{"certified", decoding::DecodingKind::kBeamSearch, 4},
-                      Shape{"certified", decoding::DecodingKind::kBeamSearch, 2},
-                      Shape{"hg_wor", decoding::DecodingKind::kBeamSamplingWithoutReplacement, 3}),
+    ::testing::Values(Shape{"pf_gumbel", sampling::DecodingKind::kMultinomial, 1},
+                      Shape{"pf_gumbel", sampling::DecodingKind::kBeamSampling, 4},
+                      Shape{"certified", sampling::DecodingKind::kBeamSearch, 4},
+                      Shape{"certified", sampling::DecodingKind::kBeamSearch, 2},
+                      Shape{"hg_wor", sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3}),
     [](const auto& info) {
-      return info.param.method + "_" + std::string(decoding::DecodingKindName(info.param.kind)) +
+      return info.param.method + "_" + std::string(sampling::DecodingKindName(info.param.kind)) +
              "_W" + std::to_string(info.param.width);
     });
 
@@ -106,7 +106,7 @@ TEST(DsbdRoundTest, RunsOnRealModelsAndAcceptsAnEqualDraft) {
   Write(target.path(), 1, 2);
   test::CheckedReplica replica(target.path(), target.path());
   decoding::DecodingParams params;
-  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.kind = sampling::DecodingKind::kBeamSampling;
   params.method = decoding::FindMethod("dsbd");
   params.beam_width = params.num_hypotheses = 2;
   params.max_tokens = 40;

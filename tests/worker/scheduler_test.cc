@@ -29,7 +29,7 @@ Sequence MakeSequence(int prompt, int max_tokens, int width) {
   Sequence sequence;
   sequence.prompt.assign(prompt, 1);
   sequence.params.kind =
-      width == 1 ? decoding::DecodingKind::kMultinomial : decoding::DecodingKind::kBeamSearch;
+      width == 1 ? sampling::DecodingKind::kMultinomial : sampling::DecodingKind::kBeamSearch;
   sequence.params.method = decoding::FindMethod(width == 1 ? "pf_gumbel" : "certified");
   sequence.params.beam_width = width;
   sequence.params.max_tokens = max_tokens;

@@ -31,7 +31,7 @@ class UnpreparedDraftTest : public EngineTest {
   // A single path whose shape is left to the server.
   static decoding::DecodingParams FreeParams(uint64_t seed, int tokens) {
     decoding::DecodingParams params;
-    params.kind = decoding::DecodingKind::kMultinomial;
+    params.kind = sampling::DecodingKind::kMultinomial;
     params.method = decoding::FindMethod("pf_gumbel");
     params.seed = seed;
     params.max_tokens = tokens;

@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 constexpr int kTokens = 64;
 
 // Every token is as likely as any other.
-class FlatRows : public decoding::RowSource {
+class FlatRows : public sampling::RowSource {
  public:
   absl::Span<const float> Logits(int) override { return logits_; }
 
@@ -65,7 +65,7 @@ class Beams {
   explicit Beams(int num_blocks, const char* method = "dsbd", double frequency_penalty = 0)
       : blocks_({.num_blocks = num_blocks, .prefix_cache = false}) {
     sequence_.prompt = {1, 2, 3, 4};
-    sequence_.params.kind = decoding::DecodingKind::kBeamSampling;
+    sequence_.params.kind = sampling::DecodingKind::kBeamSampling;
     sequence_.params.method = decoding::FindMethod(method);
     sequence_.params.beam_width = sequence_.params.num_hypotheses = 3;
     sequence_.params.max_tokens = 50;

@@ -21,31 +21,31 @@ using ::testing::HasSubstr;
 TEST(Api, DerivesTheDecoding) {
   struct Case {
     const char* fields;
-    decoding::DecodingKind kind;
+    sampling::DecodingKind kind;
     int width, n;
   };
   for (const Case& c : std::vector<Case>{
-           {R"("use_beam_search": true)", decoding::DecodingKind::kBeamSearch, 4, 1},
-           {R"("use_beam_search": true, "n": 3)", decoding::DecodingKind::kBeamSearch, 3, 3},
-           {R"("use_beam_search": true, "best_of": 3, "n": 3)", decoding::DecodingKind::kBeamSearch,
+           {R"("use_beam_search": true)", sampling::DecodingKind::kBeamSearch, 4, 1},
+           {R"("use_beam_search": true, "n": 3)", sampling::DecodingKind::kBeamSearch, 3, 3},
+           {R"("use_beam_search": true, "best_of": 3, "n": 3)", sampling::DecodingKind::kBeamSearch,
             3, 3},
-           {R"("use_beam_search": true, "best_of": 5, "n": 2)", decoding::DecodingKind::kBeamSearch,
+           {R"("use_beam_search": true, "best_of": 5, "n": 2)", sampling::DecodingKind::kBeamSearch,
             5, 2},
-           {R"("num_beams": 3, "n": 3)", decoding::DecodingKind::kBeamSearch, 3, 3},
-           {R"("num_beams": 3, "do_sample": true)", decoding::DecodingKind::kBeamSampling, 3, 1},
-           {R"("num_beams": 1)", decoding::DecodingKind::kMultinomial, 1, 1},
-           {R"("decoding": "beam_search", "beam_width": 1)", decoding::DecodingKind::kBeamSearch, 1,
+           {R"("num_beams": 3, "n": 3)", sampling::DecodingKind::kBeamSearch, 3, 3},
+           {R"("num_beams": 3, "do_sample": true)", sampling::DecodingKind::kBeamSampling, 3, 1},
+           {R"("num_beams": 1)", sampling::DecodingKind::kMultinomial, 1, 1},
+           {R"("decoding": "beam_search", "beam_width": 1)", sampling::DecodingKind::kBeamSearch, 1,
             1},
-           {R"("decoding": "beam_sampling")", decoding::DecodingKind::kBeamSampling, 4, 1},
+           {R"("decoding": "beam_sampling")", sampling::DecodingKind::kBeamSampling, 4, 1},
            {R"("decoding": "beam_sampling_without_replacement", "n": 2)",
-            decoding::DecodingKind::kBeamSamplingWithoutReplacement, 2, 2},
-           {R"("decoding": "multinomial", "n": 2)", decoding::DecodingKind::kMultinomial, 1, 2},
+            sampling::DecodingKind::kBeamSamplingWithoutReplacement, 2, 2},
+           {R"("decoding": "multinomial", "n": 2)", sampling::DecodingKind::kMultinomial, 1, 2},
        }) {
     const GenerateRequest request = Good(c.fields);
     EXPECT_EQ(request.params.kind, c.kind) << c.fields;
     EXPECT_EQ(request.params.beam_width, c.width) << c.fields;
     EXPECT_EQ(request.n, c.n) << c.fields;
-    if (c.kind != decoding::DecodingKind::kMultinomial) {
+    if (c.kind != sampling::DecodingKind::kMultinomial) {
       EXPECT_EQ(request.params.num_hypotheses, c.n) << c.fields;
     }
   }
@@ -140,11 +140,11 @@ TEST(Api, Speculative) {
 
 // Each method is served exactly as its row of the table says, whatever rows there are.
 TEST(Api, TheMethodTableDecides) {
-  const auto body = [](const decoding::MethodRow& row, decoding::DecodingKind kind,
+  const auto body = [](const decoding::MethodRow& row, sampling::DecodingKind kind,
                        const std::string& fields, bool allow_lossy = true) {
     return absl::StrCat(
-        R"("decoding": ")", decoding::DecodingKindName(kind),
-        kind == decoding::DecodingKind::kMultinomial ? R"(", "temperature": 0)" : "\"",
+        R"("decoding": ")", sampling::DecodingKindName(kind),
+        kind == sampling::DecodingKind::kMultinomial ? R"(", "temperature": 0)" : "\"",
         R"(, "speculative": {"method": ")", row.name, "\"", fields,
         allow_lossy ? R"(, "allow_lossy": true})" : "}");
   };
@@ -154,11 +154,11 @@ TEST(Api, TheMethodTableDecides) {
     EXPECT_EQ(error.param, param) << fields << ": " << error.message;
   };
   for (const decoding::MethodRow& row : decoding::Methods()) {
-    const decoding::DecodingKind served = row.serves[0];
-    for (const decoding::DecodingKind kind :
-         {decoding::DecodingKind::kMultinomial, decoding::DecodingKind::kBeamSampling,
-          decoding::DecodingKind::kBeamSamplingWithoutReplacement,
-          decoding::DecodingKind::kBeamSearch}) {
+    const sampling::DecodingKind served = row.serves[0];
+    for (const sampling::DecodingKind kind :
+         {sampling::DecodingKind::kMultinomial, sampling::DecodingKind::kBeamSampling,
+          sampling::DecodingKind::kBeamSamplingWithoutReplacement,
+          sampling::DecodingKind::kBeamSearch}) {
       if (std::find(row.serves.begin(), row.serves.end(), kind) == row.serves.end()) {
         refused(body(row, kind, ""), "speculative.method");
       } else {

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 TEST(Api, DefaultsAreOneMultinomialSample) {
   const GenerateRequest request = Good("");
-  EXPECT_EQ(request.params.kind, decoding::DecodingKind::kMultinomial);
+  EXPECT_EQ(request.params.kind, sampling::DecodingKind::kMultinomial);
   EXPECT_EQ(request.n, 1);
   EXPECT_EQ(request.samples, 1);
   EXPECT_EQ(request.params.max_tokens, 256);

@@ -159,7 +159,7 @@ TEST(FitToModel, BeamsMayNeedAChainEach) {
 // 4 x 16. Without drafts, room for the target's own beams is reserved instead.
 TEST(FitToModel, TheForestThatIsReservedHasTheFormOfTheMethod) {
   for (const decoding::MethodRow& row : decoding::Methods()) {
-    if (row.serves != std::vector<decoding::DecodingKind>{decoding::DecodingKind::kMultinomial})
+    if (row.serves != std::vector<sampling::DecodingKind>{sampling::DecodingKind::kMultinomial})
       continue;
     decoding::DecodingParams params;
     params.method = &row;

@@ -27,14 +27,14 @@ class FairnessTest : public DispatcherTest {
     GenerateRequest generate;
     generate.timeout_s = timeout_s;
     if (beams > 1) {
-      generate.params.kind = decoding::DecodingKind::kBeamSearch;
+      generate.params.kind = sampling::DecodingKind::kBeamSearch;
       generate.params.beam_width = beams;
     }
     return Submit(generate, {client, weight});
   }
   static int64_t BlocksFor(int beams) {
     decoding::DecodingParams params;
-    if (beams > 1) params.kind = decoding::DecodingKind::kBeamSearch;
+    if (beams > 1) params.kind = sampling::DecodingKind::kBeamSearch;
     params.beam_width = beams;
     params.max_tokens = 16;
     return decoding::KvBlocksBound(params, /*prompt_tokens=*/2, /*block_size=*/16);

@@ -44,7 +44,7 @@ class RequestTest : public ::testing::Test {
   }
   static GenerateRequest Beams(int n) {
     GenerateRequest generate;
-    generate.params.kind = decoding::DecodingKind::kBeamSearch;
+    generate.params.kind = sampling::DecodingKind::kBeamSearch;
     generate.params.beam_width = 4;
     generate.params.num_hypotheses = generate.n = n;
     return generate;
@@ -221,7 +221,7 @@ TEST_F(RequestTest, AReplayThatSaysOtherwiseFails) {
 
 TEST_F(RequestTest, WithoutReproductionOnlyAnUnshownRequestIsReplayed) {
   GenerateRequest generate = Beams(1);
-  generate.params.kind = decoding::DecodingKind::kBeamSampling;
+  generate.params.kind = sampling::DecodingKind::kBeamSampling;
   generate.params.method = decoding::FindMethod("dsbd");
   generate.stream = true;
   EXPECT_TRUE(Make(generate).Requeue(0));

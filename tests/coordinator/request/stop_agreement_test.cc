@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
 #include "coordinator/request/choice_text.h"
+#include "sampling/rng.h"
 #include "tests/coordinator/request/piece_tokenizer.h"
 #include "tokenizer/stop_strings.h"
 
@@ -68,7 +68,7 @@ struct Draws {
   uint64_t seed;
   uint32_t next = 0;
   int operator()(int n) {
-    return static_cast<int>(Uniform(seed, Domain::kDirect, 5, 0, next++) * n);
+    return static_cast<int>(sampling::Uniform(seed, sampling::Domain::kDirect, 5, 0, next++) * n);
   }
 };
 

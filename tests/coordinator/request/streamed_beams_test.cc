@@ -14,7 +14,7 @@ namespace coppice::coordinator {
 namespace {
 
 using decoding::DecodeSetting;
-using decoding::DecodingKind;
+using sampling::DecodingKind;
 
 // Runs the rounds of one request and calls `see` with the new stable tokens of each.
 template <typename See>
@@ -38,9 +38,10 @@ std::vector<decoding::Hypothesis> RunRounds(const DecodeSetting& s, const See& s
 TEST(StreamedBeams, ACharacterThatWasShownStays) {
   int ended = 0, early = 0;
   for (uint64_t seed = 0; seed < 1000; ++seed) {
-    for (DecodingKind kind :
-         {DecodingKind::kMultinomial, DecodingKind::kBeamSampling,
-          DecodingKind::kBeamSamplingWithoutReplacement, DecodingKind::kBeamSearch}) {
+    for (sampling::DecodingKind kind :
+         {sampling::DecodingKind::kMultinomial, sampling::DecodingKind::kBeamSampling,
+          sampling::DecodingKind::kBeamSamplingWithoutReplacement,
+          sampling::DecodingKind::kBeamSearch}) {
       DecodeSetting s = decoding::RandomSetting(seed, kind);
       s.params.max_tokens += 6;
       test::SetToyStops(test::ToyStops(static_cast<int>(seed)), s.lm.vocab_size, &s.params);

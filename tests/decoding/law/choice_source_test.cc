@@ -9,15 +9,15 @@
 #include <random>
 #include <vector>
 
-#include "decoding/rows/target_row.h"
 #include "decoding/seeded/gumbel_slots.h"
+#include "sampling/target_row.h"
 
 namespace coppice::decoding {
 namespace {
 
 constexpr int kVocab = 300;
 
-class RandomRows : public RowSource {
+class RandomRows : public sampling::RowSource {
  public:
   explicit RandomRows(uint64_t seed) : bits_(seed) {}
   absl::Span<const float> Logits(int) override {
@@ -41,7 +41,7 @@ class Layer {
     std::vector<LawBeam> beams;
     for (int b = 0; b < 3; ++b) {
       params.warp.top_k = b == 1 ? top_k : 0;
-      rows_.push_back(std::make_unique<WarpedRow>(params));
+      rows_.push_back(std::make_unique<sampling::WarpedRow>(params));
       rows_.back()->Read(&source, b, 0);
       beams.push_back({seed * 3 + b, -0.7 * b, 1, nullptr, rows_.back().get()});
     }
@@ -50,7 +50,7 @@ class Layer {
   LayerLaw p;
 
  private:
-  std::vector<std::unique_ptr<WarpedRow>> rows_;
+  std::vector<std::unique_ptr<sampling::WarpedRow>> rows_;
 };
 
 TEST(ChoiceSourceTest, DistinctDrawsFromWholeRowsAreThoseOfDrawByDraw) {
@@ -59,9 +59,11 @@ TEST(ChoiceSourceTest, DistinctDrawsFromWholeRowsAreThoseOfDrawByDraw) {
       const Layer layer(seed, top_k);
       SeededChoices choices(seed);
       choices.BeginRound(seed % 3);
-      const std::vector<Entry> at_once = choices.ChooseDistinct(Domain::kDraft, 0, layer.p, 40);
+      const std::vector<Entry> at_once =
+          choices.ChooseDistinct(sampling::Domain::kDraft, 0, layer.p, 40);
       EXPECT_EQ(at_once.size(), 40u);
-      EXPECT_EQ(at_once, choices.ChoiceSource::ChooseDistinct(Domain::kDraft, 0, layer.p, 40));
+      EXPECT_EQ(at_once,
+                choices.ChoiceSource::ChooseDistinct(sampling::Domain::kDraft, 0, layer.p, 40));
     }
   }
 }
@@ -80,8 +82,8 @@ TEST(ChoiceSourceTest, TokensRemovedAtOnceAreThoseRemovedOneByOne) {
     }
     SeededChoices choices(1);
     for (uint32_t slot = 0; slot < 50; ++slot) {
-      const Draw draw = choices.Choose(Domain::kToken, slot, at_once);
-      EXPECT_EQ(draw.entry, choices.Choose(Domain::kToken, slot, one_by_one).entry);
+      const Draw draw = choices.Choose(sampling::Domain::kToken, slot, at_once);
+      EXPECT_EQ(draw.entry, choices.Choose(sampling::Domain::kToken, slot, one_by_one).entry);
       EXPECT_FALSE(draw.entry.beam == beam &&
                    std::count(tokens.begin(), tokens.end(), draw.entry.token) > 0);
     }
@@ -94,12 +96,12 @@ TEST(ChoiceSourceTest, DistinctSlotsWalkTheWholeRanking) {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     const Layer layer(seed, 7);
     DecodingParams params;
-    params.kind = DecodingKind::kBeamSamplingWithoutReplacement;
+    params.kind = sampling::DecodingKind::kBeamSamplingWithoutReplacement;
     params.seed = seed;
     params.beam_width = 1 + static_cast<int>(seed % 6);
     for (TokenId token = 0; token < 200; token += 1 + seed % 4) params.stop_ids.push_back(token);
     const std::vector<Entry> ranking =
-        SeededChoices(seed).ChooseDistinct(Domain::kToken, 0, layer.p, 3 * kVocab);
+        SeededChoices(seed).ChooseDistinct(sampling::Domain::kToken, 0, layer.p, 3 * kVocab);
     std::vector<Entry> wanted;
     int live = 0;
     for (int rank = 0; rank < ranking.size() && live < params.beam_width; ++rank) {

@@ -1,5 +1,5 @@
 // p_beam of one layer against the flat warp, which is written directly from the specification
-// (testing/flat_warp.h), for target rows in both forms and for draft rows.
+// (lab/exact/flat_warp.h), for target rows in both forms and for draft rows.
 #include "decoding/law/joint_law.h"
 
 #include <gtest/gtest.h>
@@ -8,17 +8,17 @@
 #include <limits>
 #include <memory>
 
-#include "base/rng.h"
-#include "decoding/rows/warped_row.h"
-#include "testing/beam_law.h"
-#include "testing/flat_warp.h"
+#include "lab/exact/beam_law.h"
+#include "lab/exact/flat_warp.h"
+#include "sampling/rng.h"
+#include "sampling/warped_row.h"
 
 namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-class GivenRows : public RowSource {
+class GivenRows : public sampling::RowSource {
  public:
   explicit GivenRows(std::vector<std::vector<double>> rows) : rows_(std::move(rows)) {}
   absl::Span<const float> Logits(int) override { return {}; }
@@ -40,7 +40,7 @@ void ExpectNear(const std::vector<double>& got, const std::vector<double>& want)
 test::FlatLayer RandomLayer(uint64_t seed, int beams, int vocab) {
   test::FlatLayer layer;
   const auto uniform = [&](int beam, int i) {
-    return Uniform(seed, Domain::kDirect, beam, 0, static_cast<uint32_t>(i));
+    return sampling::Uniform(seed, sampling::Domain::kDirect, beam, 0, static_cast<uint32_t>(i));
   };
   for (int b = 0; b < beams; ++b) {
     layer.log_score.push_back(-10 * uniform(b, vocab));
@@ -57,9 +57,9 @@ test::FlatLayer RandomLayer(uint64_t seed, int beams, int vocab) {
   return layer;
 }
 
-std::vector<WarpParams> Warps() {
-  std::vector<WarpParams> warps;
-  for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+std::vector<sampling::WarpParams> Warps() {
+  std::vector<sampling::WarpParams> warps;
+  for (sampling::WarpMode mode : {sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
     for (double temperature : {0.0, 0.6, 1.0, 2.0}) {
       for (int top_k : {0, 1, 5, 40}) {
         for (double top_p : {1.0, 0.85}) {
@@ -77,18 +77,18 @@ std::vector<WarpParams> Warps() {
 TEST(JointLawTest, TargetLawIsTheFlatWarp) {
   uint64_t seed = 0;
   for (const auto& [beams, vocab] : {std::pair(1, 5), std::pair(3, 9), std::pair(4, 700)}) {
-    for (const WarpParams& warp : Warps()) {
-      SCOPED_TRACE(testing::Message()
-                   << WarpModeName(warp.mode) << " T " << warp.temperature << " k " << warp.top_k
-                   << " p " << warp.top_p << " min_p " << warp.min_p << " V " << vocab);
+    for (const sampling::WarpParams& warp : Warps()) {
+      SCOPED_TRACE(testing::Message() << sampling::WarpModeName(warp.mode) << " T "
+                                      << warp.temperature << " k " << warp.top_k << " p "
+                                      << warp.top_p << " min_p " << warp.min_p << " V " << vocab);
       const test::FlatLayer layer = RandomLayer(++seed, beams, vocab);
       DecodingParams params;
       params.warp = warp;
       GivenRows source(layer.log_probs);
-      std::vector<std::unique_ptr<WarpedRow>> rows;
+      std::vector<std::unique_ptr<sampling::WarpedRow>> rows;
       std::vector<LawBeam> law_beams;
       for (int b = 0; b < beams; ++b) {
-        rows.push_back(std::make_unique<WarpedRow>(params));
+        rows.push_back(std::make_unique<sampling::WarpedRow>(params));
         rows.back()->Read(&source, b, 0);
         law_beams.push_back({static_cast<uint64_t>(b), layer.log_score[b], layer.multiplicity[b],
                              nullptr, rows.back().get()});
@@ -107,12 +107,13 @@ TEST(JointLawTest, TargetLawIsTheFlatWarp) {
 
 TEST(JointLawTest, DraftLawIsTheFlatWarpOfTheShippedRows) {
   uint64_t seed = 1000;
-  for (WarpParams warp : Warps()) {
+  for (sampling::WarpParams warp : Warps()) {
     warp.logit_bias.clear();  // DraftRow has already added it
     const test::FlatLayer layer = RandomLayer(++seed, 3, 12);
-    std::vector<Distribution> rows;
+    std::vector<sampling::Distribution> rows;
     std::vector<LawBeam> law_beams;
-    for (int b = 0; b < 3; ++b) rows.push_back(WarpRow(layer.log_probs[b], WarpParams()));
+    for (int b = 0; b < 3; ++b)
+      rows.push_back(sampling::WarpRow(layer.log_probs[b], sampling::WarpParams()));
     for (int b = 0; b < 3; ++b) {
       law_beams.push_back(
           {static_cast<uint64_t>(b), layer.log_score[b], layer.multiplicity[b], &rows[b], nullptr});
@@ -124,10 +125,10 @@ TEST(JointLawTest, DraftLawIsTheFlatWarpOfTheShippedRows) {
 
 // Four copies of a path have weight 4^(1/T), not 4.
 TEST(JointLawTest, CountsMultiplicityBeforeTheTemperature) {
-  const Distribution certain{{0}, {0.0}};
+  const sampling::Distribution certain{{0}, {0.0}};
   const std::vector<LawBeam> beams = {{1, -1, 4, &certain, nullptr}, {2, -1, 1, &certain, nullptr}};
-  for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
-    WarpParams warp;
+  for (sampling::WarpMode mode : {sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
+    sampling::WarpParams warp;
     warp.mode = mode;
     warp.temperature = 2;
     JointLaw joint(warp);
@@ -138,9 +139,9 @@ TEST(JointLawTest, CountsMultiplicityBeforeTheTemperature) {
 
 // A joint top-k may leave a beam without entries.
 TEST(JointLawTest, ABeamCanLoseEveryEntry) {
-  const Distribution certain{{0}, {0.0}};
-  WarpParams warp;
-  warp.mode = WarpMode::kJoint;
+  const sampling::Distribution certain{{0}, {0.0}};
+  sampling::WarpParams warp;
+  warp.mode = sampling::WarpMode::kJoint;
   warp.top_k = 1;
   JointLaw joint(warp);
   const LayerLaw law = joint.Make({{1, -9, 1, &certain, nullptr}, {2, -1, 1, &certain, nullptr}});
@@ -153,12 +154,12 @@ TEST(JointLawTest, ABeamCanLoseEveryEntry) {
 // A target row without any finite logit is one-hot on token 0.
 TEST(JointLawTest, ARowOfNothingKeepsItsBeam) {
   for (int top_k : {0, 3}) {
-    for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+    for (sampling::WarpMode mode : {sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
       DecodingParams params;
       params.warp.mode = mode;
       params.warp.top_k = top_k;
       GivenRows source({{kNothing, kNothing}, {std::log(0.5), std::log(0.5)}});
-      WarpedRow nothing(params), half(params);
+      sampling::WarpedRow nothing(params), half(params);
       nothing.Read(&source, 0, 0);
       half.Read(&source, 1, 0);
       JointLaw law(params.warp);

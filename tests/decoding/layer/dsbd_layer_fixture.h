@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "decoding/layer/dsbd_layer.h"
-#include "testing/beam_law.h"
-#include "testing/enumerate_choices.h"
+#include "lab/exact/beam_law.h"
+#include "lab/exact/enumerate_choices.h"
 #include "tests/testing/joint_layer.h"
 
 namespace coppice::decoding {

@@ -8,8 +8,8 @@
 #include "decoding/law/residual.h"
 #include "decoding/layer/dsbd_width.h"
 #include "gtest/gtest.h"
-#include "testing/beam_law.h"
-#include "testing/enumerate_choices.h"
+#include "lab/exact/beam_law.h"
+#include "lab/exact/enumerate_choices.h"
 #include "tests/decoding/layer/dsbd_layer_fixture.h"
 #include "tests/testing/joint_layer.h"
 

@@ -8,9 +8,9 @@
 #include "decoding/layer/dsbd_layer.h"
 #include "decoding/layer/dsbd_width.h"
 #include "gtest/gtest.h"
-#include "testing/beam_law.h"
-#include "testing/enumerate_choices.h"
-#include "testing/forwarded_choices.h"
+#include "lab/exact/beam_law.h"
+#include "lab/exact/enumerate_choices.h"
+#include "lab/exact/forwarded_choices.h"
 #include "tests/decoding/layer/dsbd_layer_fixture.h"
 #include "tests/testing/joint_layer.h"
 
@@ -23,8 +23,8 @@ class ResidualFromTarget : public test::ForwardedChoices {
  public:
   ResidualFromTarget(ChoiceSource* choices, const LayerLaw* p)
       : test::ForwardedChoices(choices), p_(p) {}
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    return choices_->Choose(domain, slot, domain == Domain::kResidual ? *p_ : law);
+  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+    return choices_->Choose(domain, slot, domain == sampling::Domain::kResidual ? *p_ : law);
   }
 
  private:
@@ -34,10 +34,11 @@ class ResidualFromTarget : public test::ForwardedChoices {
 class AllFromResidual : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    if (domain == Domain::kResidual) residual_ = law;
-    return choices_->Choose(domain, slot,
-                            domain == Domain::kDirect && !residual_.rows.empty() ? residual_ : law);
+  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+    if (domain == sampling::Domain::kResidual) residual_ = law;
+    return choices_->Choose(
+        domain, slot,
+        domain == sampling::Domain::kDirect && !residual_.rows.empty() ? residual_ : law);
   }
 
  private:
@@ -103,12 +104,13 @@ TEST_F(DsbdNegativeControl, PrintedVariantsAreAsFarOffAsWorkedOut) {
                 return verify(distinct, choices);
               }),
               0.1622, 1e-4);
-  EXPECT_NEAR(Bias(2,
-                   [&](ChoiceSource* choices) {
-                     return Entries(
-                         verify(choices->ChooseDistinct(Domain::kDraft, 0, layer_.q, 3), choices));
-                   }),
-              0.2395, 1e-4);
+  EXPECT_NEAR(
+      Bias(2,
+           [&](ChoiceSource* choices) {
+             return Entries(verify(
+                 choices->ChooseDistinct(sampling::Domain::kDraft, 0, layer_.q, 3), choices));
+           }),
+      0.2395, 1e-4);
 }
 
 // E4 on p = (5, 9, 5)/19, q = (12, 1, 3)/24 and removed parents with (5, 3)/24, m = 3, W = 2.
@@ -222,15 +224,16 @@ TEST_F(DsbdNegativeControl, DeduplicatedDraftsAreRejected) {  // E7
 TEST_F(DsbdNegativeControl,
        DraftsWithoutReplacementAreRejected) {  // E7: the iid rule needs iid drafts
   Use(EasyCase());
-  EXPECT_GT(Bias(2,
-                 [&](ChoiceSource* choices) {
-                   const std::vector<int> rows = RowsOfDraftBeams(layer_);
-                   std::vector<Entry> drafts;
-                   for (Entry entry : choices->ChooseDistinct(Domain::kDraft, 0, layer_.q, 3))
-                     drafts.push_back({rows[entry.beam], entry.token});
-                   return Entries(Run(drafts, RemovedParents::kReject, 2, choices));
-                 }),
-            0.05);
+  EXPECT_GT(
+      Bias(2,
+           [&](ChoiceSource* choices) {
+             const std::vector<int> rows = RowsOfDraftBeams(layer_);
+             std::vector<Entry> drafts;
+             for (Entry entry : choices->ChooseDistinct(sampling::Domain::kDraft, 0, layer_.q, 3))
+               drafts.push_back({rows[entry.beam], entry.token});
+             return Entries(Run(drafts, RemovedParents::kReject, 2, choices));
+           }),
+      0.05);
 }
 
 TEST_F(DsbdNegativeControl,

@@ -7,11 +7,11 @@
 #include <memory>
 #include <vector>
 
-#include "base/deterministic_math.h"
 #include "decoding/law/residual.h"
 #include "decoding/method.h"
 #include "gtest/gtest.h"
-#include "testing/layered_law.h"
+#include "lab/exact/layered_law.h"
+#include "sampling/deterministic_math.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/row_forms.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 test::LayeredSetting Setting(int vocab, int width, uint64_t draft_salt) {
   test::LayeredSetting setting;
-  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.kind = sampling::DecodingKind::kBeamSampling;
   setting.params.method = FindMethod("dsbd");
   setting.params.beam_width = width;
   setting.params.num_hypotheses = width;
@@ -47,13 +47,15 @@ TEST(SeededChoices, WholeRowsDrawAsListedRowsDo) {
     const LayerLaw law_whole = a_whole.Law();
     const LayerLaw law_listed = a_listed.Law();
     double whole_sum = 0;
-    for (const EntryMass& entry : ListEntries(law_whole)) whole_sum += Exp(entry.log_mass);
+    for (const EntryMass& entry : ListEntries(law_whole))
+      whole_sum += sampling::Exp(entry.log_mass);
     EXPECT_NEAR(whole_sum, 1.0, 1e-11);
     for (uint32_t slot = 0; slot < 300; ++slot) {
-      const Draw x = choices.Choose(Domain::kResidual, slot, law_whole);
-      const Draw y = choices.Choose(Domain::kResidual, slot, law_listed);
+      const Draw x = choices.Choose(sampling::Domain::kResidual, slot, law_whole);
+      const Draw y = choices.Choose(sampling::Domain::kResidual, slot, law_listed);
       ASSERT_EQ(x.entry, y.entry) << "rejections " << rejections << " slot " << slot;
-      ASSERT_NEAR(std::min(x.margin, kMarginCap), std::min(y.margin, kMarginCap), 1e-9);
+      ASSERT_NEAR(std::min(x.margin, sampling::kMarginCap),
+                  std::min(y.margin, sampling::kMarginCap), 1e-9);
     }
     a_whole.Reject();
     a_listed.Reject();
@@ -202,7 +204,7 @@ TEST(DsbdDecoder, ForestWithoutItsProposalsIsAPlainStep) {
   DraftForest wrong_weight = good;
   wrong_weight.proposals[0].log_weight = -0.1;
   DraftForest missing_token = good;
-  Distribution& row = missing_token.proposals[0].row;
+  sampling::Distribution& row = missing_token.proposals[0].row;
   const int gone = FindToken(row, good.token[0]);
   row.tokens.erase(row.tokens.begin() + gone);
   row.log_probs.erase(row.log_probs.begin() + gone);

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/deterministic_math.h"
 #include "decoding/method.h"
 #include "gtest/gtest.h"
-#include "testing/layered_law.h"
+#include "lab/exact/layered_law.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 test::LayeredSetting HashLmSetting(int vocab, int width, int draft_width, int draft_depth,
                                    int layers) {
   test::LayeredSetting setting;
-  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.kind = sampling::DecodingKind::kBeamSampling;
   setting.params.method = FindMethod("dsbd");
   setting.params.beam_width = width;
   setting.params.max_tokens = layers;
@@ -68,9 +68,10 @@ TEST(DsbdEnumeration, TwoDraftedLayersWithRemovedParentsAreBeamSampling) {
 // multiplicity 2.
 TEST(DsbdEnumeration, DecodeFromWeightedBeamsIsBeamSampling) {
   test::LayeredSetting setting = HashLmSetting(2, 2, 2, 2, 3);
-  setting.start = {{{0}, Log(2.0 / 3)}, {{1}, Log(1.0 / 3)}};
+  setting.start = {{{0}, sampling::Log(2.0 / 3)}, {{1}, sampling::Log(1.0 / 3)}};
   ExpectExact(setting, "two beams");
-  setting.start = {{{0}, Log(0.5)}, {{1}, Log(0.25)}, {{0}, Log(0.5)}};
+  setting.start = {
+      {{0}, sampling::Log(0.5)}, {{1}, sampling::Log(0.25)}, {{0}, sampling::Log(0.5)}};
   setting.params.beam_width = 3;
   setting.draft_depth = 1;
   ExpectExact(setting, "multiplicity 2");
@@ -104,7 +105,7 @@ TEST(DsbdEnumeration, StopIdsRefillOrNotAreBeamSampling) {
 }
 
 TEST(DsbdEnumeration, WarpsAreBeamSampling) {
-  for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw}) {
+  for (sampling::WarpMode mode : {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw}) {
     test::LayeredSetting setting = HashLmSetting(4, 2, 2, 1, 2);
     setting.params.warp.temperature = 0.7;
     setting.params.warp.top_k = 2;
@@ -118,20 +119,20 @@ TEST(DsbdEnumeration, WarpsAreBeamSampling) {
 // layer.
 TEST(DsbdEnumeration, JointWarpsAndSetSemanticsAreBeamSampling) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
-    for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+    for (sampling::WarpMode mode : {sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
       test::LayeredSetting setting = HashLmSetting(3, 2, 2, 1, 2);
       setting.removed = rule;
       setting.params.warp.mode = mode;
       setting.params.warp.temperature = 0.7;
-      setting.params.warp.top_k = mode == WarpMode::kJoint ? 4 : 2;
-      ExpectExact(setting, absl::StrCat(WarpModeName(mode), " top_k"));
+      setting.params.warp.top_k = mode == sampling::WarpMode::kJoint ? 4 : 2;
+      ExpectExact(setting, absl::StrCat(sampling::WarpModeName(mode), " top_k"));
       setting = HashLmSetting(2, 2, 2, 2, 3);
       setting.removed = rule;
       setting.params.warp.mode = mode;
       setting.params.warp.temperature = 1.5;
       setting.params.warp.top_p = 0.9;
       setting.params.stop_ids = {1};
-      ExpectExact(setting, absl::StrCat(WarpModeName(mode), " top_p"));
+      ExpectExact(setting, absl::StrCat(sampling::WarpModeName(mode), " top_p"));
     }
     test::LayeredSetting setting = HashLmSetting(2, 3, 2, 1, 2);
     setting.removed = rule;
@@ -143,10 +144,10 @@ TEST(DsbdEnumeration, JointWarpsAndSetSemanticsAreBeamSampling) {
 TEST(DsbdEnumeration, ExtremeRowsAreBeamSampling) {
   const double none = -std::numeric_limits<double>::infinity();
   const test::LogProbsOf low = [&](uint64_t) {
-    return std::vector<double>{Log(0.75), Log(0.25), none, none};
+    return std::vector<double>{sampling::Log(0.75), sampling::Log(0.25), none, none};
   };
   const test::LogProbsOf high = [&](uint64_t) {
-    return std::vector<double>{none, none, Log(0.5), Log(0.5)};
+    return std::vector<double>{none, none, sampling::Log(0.5), sampling::Log(0.5)};
   };
   const test::LogProbsOf one = [&](uint64_t hash) {
     std::vector<double> row(4, none);
@@ -234,8 +235,9 @@ TEST(DsbdEnumeration, DynamicWidthIsBeamSamplingGivenTheWidths) {
 class DirectInsteadOfResidual : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    if (domain != Domain::kResidual) return test::ForwardedChoices::Choose(domain, slot, law);
+  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+    if (domain != sampling::Domain::kResidual)
+      return test::ForwardedChoices::Choose(domain, slot, law);
     LayerLaw whole = law;  // right only if nothing was rejected: P's own masses, up to a factor
     for (WeightedRow& row : whole.rows) {
       row.changed.clear();

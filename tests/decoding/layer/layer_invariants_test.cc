@@ -69,14 +69,16 @@ struct OneBeam {
     q.rows[0].sparse = &q_row;
   }
   OneBeam(const OneBeam&) = delete;
-  Distribution p_row, q_row;
+  sampling::Distribution p_row, q_row;
   LayerLaw p, q;
 };
 
 std::vector<Entry> Draw(const Method& method, const LayerLaw& q, int count, ChoiceSource* choices) {
-  if (method.distinct_drafts) return choices->ChooseDistinct(Domain::kDraft, /*slot=*/0, q, count);
+  if (method.distinct_drafts)
+    return choices->ChooseDistinct(sampling::Domain::kDraft, /*slot=*/0, q, count);
   std::vector<Entry> drafts;
-  for (int j = 0; j < count; ++j) drafts.push_back(choices->Choose(Domain::kDraft, j, q).entry);
+  for (int j = 0; j < count; ++j)
+    drafts.push_back(choices->Choose(sampling::Domain::kDraft, j, q).entry);
   return drafts;
 }
 
@@ -135,16 +137,17 @@ TEST_P(LayerInvariants, EqualLawsAcceptWithoutAResidualDraw) {
 TEST_P(LayerInvariants, DisjointSupportsAcceptNothingAndLeaveTheTarget) {
   const OneBeam rows({0.6, 0.3, 0.1, 0, 0}, {0, 0, 0, 0.7, 0.3});
   for (int width : {1, 2}) {
-    VisitLayers(GetParam(), rows, width, 3,
-                [&](const LayerResult& result, const test::CheckedChoices& checked) {
-                  EXPECT_FALSE(result.full);
-                  EXPECT_EQ(result.overlap, 0);
-                  for (const RuleOutput& output : result.outputs) EXPECT_EQ(output.draft, -1);
-                  ASSERT_FALSE(checked.residuals().empty());
-                  for (const auto& [entry, mass] : checked.residuals()[0])
-                    EXPECT_NEAR(mass, Exp(LogMass(rows.p, {entry.first, entry.second})), 1e-15);
-                  EXPECT_EQ(checked.residuals()[0].size(), rows.p_row.size());
-                });
+    VisitLayers(
+        GetParam(), rows, width, 3,
+        [&](const LayerResult& result, const test::CheckedChoices& checked) {
+          EXPECT_FALSE(result.full);
+          EXPECT_EQ(result.overlap, 0);
+          for (const RuleOutput& output : result.outputs) EXPECT_EQ(output.draft, -1);
+          ASSERT_FALSE(checked.residuals().empty());
+          for (const auto& [entry, mass] : checked.residuals()[0])
+            EXPECT_NEAR(mass, sampling::Exp(LogMass(rows.p, {entry.first, entry.second})), 1e-15);
+          EXPECT_EQ(checked.residuals()[0].size(), rows.p_row.size());
+        });
   }
 }
 

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/deterministic_math.h"
 #include "decoding/method.h"
 #include "gtest/gtest.h"
-#include "testing/layered_law.h"
+#include "lab/exact/layered_law.h"
+#include "sampling/deterministic_math.h"
 #include "tests/testing/decode_loop.h"
 
 namespace coppice::decoding {
@@ -27,7 +27,7 @@ struct Setting {
 
 Setting MakeSetting(int vocab, int width, int draft_width, int draft_depth, int layers) {
   Setting setting;
-  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.kind = sampling::DecodingKind::kBeamSampling;
   setting.params.method = FindMethod("pf_rrs");
   setting.params.beam_width = width;
   setting.params.max_tokens = layers;
@@ -74,7 +74,8 @@ test::ExactLaw EnumeratedLaw(const Setting& setting, const Spoil& spoil = nullpt
 class ClosedLaw {
  public:
   explicit ClosedLaw(const Setting& setting) : setting_(setting) {
-    Layer(std::vector<Slot>(setting.params.beam_width, Slot{kRootHash, 0.0, false}), 0, {}, 1.0);
+    Layer(std::vector<Slot>(setting.params.beam_width, Slot{sampling::kRootHash, 0.0, false}), 0,
+          {}, 1.0);
   }
   const test::ExactLaw& law() const { return law_; }
 
@@ -94,8 +95,9 @@ class ClosedLaw {
                                 : std::count_if(live.begin(), live.end(), [&](const Slot& other) {
                                     return other.hash == beam.hash;
                                   });
-      const double key = beam.score + Log(copies) +
-                         Gumbel(setting_.params.seed, Domain::kParent, beam.hash, slot, 0);
+      const double key =
+          beam.score + sampling::Log(copies) +
+          sampling::Gumbel(setting_.params.seed, sampling::Domain::kParent, beam.hash, slot, 0);
       if (best == nullptr || key > best_key) {
         best = &beam;
         best_key = key;
@@ -135,13 +137,13 @@ class ClosedLaw {
     }
     const Slot& parent = parents[slots.size()];
     test::FunctionRows source(setting_.target, {parent.hash}, DraftForest::Empty(1));
-    const TargetRow row = ReadTargetRow(&source, 0, setting_.params, length);
+    const sampling::TargetRow row = sampling::ReadTargetRow(&source, 0, setting_.params, length);
     for (int i = 0; i < row.row.size(); ++i) {
       const TokenId token = row.row.tokens[i];
       std::vector<Slot> longer = slots;
-      longer.push_back({ExtendHash(parent.hash, token), parent.score + row.score_log_probs[i],
-                        IsStopId(setting_.params, token)});
-      Tokens(parents, longer, length, pooled, probability * Exp(row.row.log_probs[i]));
+      longer.push_back({sampling::ExtendHash(parent.hash, token),
+                        parent.score + row.score_log_probs[i], IsStopId(setting_.params, token)});
+      Tokens(parents, longer, length, pooled, probability * sampling::Exp(row.row.log_probs[i]));
     }
   }
 
@@ -172,7 +174,7 @@ TEST(PfRrsEnumeration, OutputsFollowThePickedRowsGivenThePicks) {
 
 TEST(PfRrsEnumeration, StopIdsRefillAndWarpsKeepTheLaw) {
   for (bool refill : {true, false}) {
-    for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw}) {
+    for (sampling::WarpMode mode : {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw}) {
       Setting setting = MakeSetting(3, 2, 2, 1, 2);
       setting.params.seed = 5;
       setting.params.refill = refill;
@@ -191,7 +193,7 @@ TEST(PfRrsEnumeration, StopIdsRefillAndWarpsKeepTheLaw) {
 TEST(PfRrsEnumeration, ExtremeRowsKeepTheLaw) {
   const auto everywhere = [](const std::vector<double>& masses) {
     std::vector<double> row;
-    for (double mass : masses) row.push_back(Log(mass));
+    for (double mass : masses) row.push_back(sampling::Log(mass));
     return [row](uint64_t) { return row; };
   };
   const std::vector<test::LogProbsOf> models = {

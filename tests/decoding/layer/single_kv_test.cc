@@ -9,7 +9,7 @@
 
 #include "decoding/method.h"
 #include "gtest/gtest.h"
-#include "testing/layered_law.h"
+#include "lab/exact/layered_law.h"
 #include "tests/testing/decode_loop.h"
 
 namespace coppice::decoding {
@@ -17,7 +17,7 @@ namespace {
 
 test::LayeredSetting Setting(uint64_t draft_salt) {
   test::LayeredSetting setting;
-  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.kind = sampling::DecodingKind::kBeamSampling;
   setting.params.method = FindMethod("single_kv");
   setting.params.beam_width = 2;
   setting.params.max_tokens = 2;

@@ -8,10 +8,10 @@
 #include <set>
 #include <vector>
 
-#include "base/deterministic_math.h"
 #include "decoding/layer/dsbd_layer.h"
 #include "gtest/gtest.h"
-#include "testing/forwarded_choices.h"
+#include "lab/exact/forwarded_choices.h"
+#include "sampling/deterministic_math.h"
 #include "tests/testing/joint_layer.h"
 
 namespace coppice::decoding {
@@ -22,7 +22,7 @@ using namespace test::joint_layer;  // NOLINT: the whole file is about its layer
 std::vector<Entry> DrawDistinctDrafts(const Layer& layer, int count, ChoiceSource* choices) {
   const std::vector<int> rows = RowsOfDraftBeams(layer);
   std::vector<Entry> drafts;
-  for (Entry entry : choices->ChooseDistinct(Domain::kDraft, 0, layer.q, count))
+  for (Entry entry : choices->ChooseDistinct(sampling::Domain::kDraft, 0, layer.q, count))
     drafts.push_back({rows[entry.beam], entry.token});
   return drafts;
 }
@@ -190,7 +190,7 @@ TEST_F(WorReuseLayer, CoversMoreThanDsbdFills) {
 
 // Entries whose mass is lost when 1 is added in f64 are drawn last, as in the target's own sample.
 TEST_F(WorReuseLayer, VanishingMassesAreDrawnLast) {
-  Distribution row;
+  sampling::Distribution row;
   row.tokens = {0, 1, 2};
   row.log_probs = {0, -900, -2000};
   LayerLaw p, q;
@@ -213,9 +213,11 @@ TEST_F(WorReuseLayer, SeededDistinctDrawsAreTheLargestKeys) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SeededChoices choices(seed);
     choices.BeginRound(seed % 3);
-    const std::vector<Entry> at_once = choices.ChooseDistinct(Domain::kDraft, 0, layer_.q, 6);
-    EXPECT_EQ(at_once, choices.ChoiceSource::ChooseDistinct(Domain::kDraft, 0, layer_.q, 6));
-    EXPECT_EQ(at_once[0], choices.Choose(Domain::kDraft, 0, layer_.q).entry);
+    const std::vector<Entry> at_once =
+        choices.ChooseDistinct(sampling::Domain::kDraft, 0, layer_.q, 6);
+    EXPECT_EQ(at_once,
+              choices.ChoiceSource::ChooseDistinct(sampling::Domain::kDraft, 0, layer_.q, 6));
+    EXPECT_EQ(at_once[0], choices.Choose(sampling::Domain::kDraft, 0, layer_.q).entry);
   }
 }
 

@@ -9,7 +9,7 @@
 
 #include "decoding/method.h"
 #include "gtest/gtest.h"
-#include "testing/layered_law.h"
+#include "lab/exact/layered_law.h"
 #include "tests/testing/decode_loop.h"
 #include "tests/testing/g_test.h"
 
@@ -22,8 +22,8 @@ struct Size {
 
 test::LayeredSetting Setting(const Size& size, bool with_replacement) {
   test::LayeredSetting setting;
-  setting.params.kind = with_replacement ? DecodingKind::kBeamSampling
-                                         : DecodingKind::kBeamSamplingWithoutReplacement;
+  setting.params.kind = with_replacement ? sampling::DecodingKind::kBeamSampling
+                                         : sampling::DecodingKind::kBeamSamplingWithoutReplacement;
   setting.params.method = FindMethod("wor_reuse");
   setting.params.beam_width = setting.params.num_hypotheses = size.width;
   setting.params.max_tokens = size.layers;
@@ -38,7 +38,7 @@ test::LayeredSetting Setting(const Size& size, bool with_replacement) {
 }
 
 void ExpectExact(const test::LayeredSetting& setting, const std::string& what) {
-  const bool with_replacement = setting.params.kind == DecodingKind::kBeamSampling;
+  const bool with_replacement = setting.params.kind == sampling::DecodingKind::kBeamSampling;
   EXPECT_LT(test::TotalVariation(test::LayeredLaw(setting),
                                  test::ClosedFixedWidthLaw(setting, with_replacement)),
             1e-12)
@@ -79,13 +79,14 @@ TEST(WorReuseEnumeration, EndsAreWalkedAsSectionEightSays) {
 }
 
 TEST(WorReuseEnumeration, WarpModesAndSetSemanticsKeepTheLaw) {
-  for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
+  for (sampling::WarpMode mode : {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw,
+                                  sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
     for (bool with_replacement : {true, false}) {
       test::LayeredSetting setting = Setting({3, 2, 2, 1, 2}, with_replacement);
       setting.params.warp.mode = mode;
       setting.params.warp.temperature = 0.7;
-      setting.params.warp.top_k = mode == WarpMode::kJoint ? 4 : 2;
-      ExpectExact(setting, absl::StrCat(WarpModeName(mode)));
+      setting.params.warp.top_k = mode == sampling::WarpMode::kJoint ? 4 : 2;
+      ExpectExact(setting, absl::StrCat(sampling::WarpModeName(mode)));
     }
   }
   test::LayeredSetting once = Setting({2, 3, 2, 1, 2}, true);
@@ -133,9 +134,10 @@ TEST(WorReuse, ClosedLawWithEndsIsThatOfHgWor) {
 
 TEST(WorReuse, RoundsKeepTheirPromises) {
   const test::HashLm lm{9, 5, 4, 3};
-  for (DecodingKind kind :
-       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
-    for (WarpMode mode : {WarpMode::kRow, WarpMode::kJoint, WarpMode::kRowCut}) {
+  for (sampling::DecodingKind kind : {sampling::DecodingKind::kBeamSampling,
+                                      sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
+    for (sampling::WarpMode mode :
+         {sampling::WarpMode::kRow, sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
       for (uint64_t seed = 0; seed < 20; ++seed) {
         DecodingParams params = Setting({9, 1, 1, 1, 9}, true).params;
         params.kind = kind;
@@ -159,8 +161,8 @@ TEST(WorReuse, RoundsKeepTheirPromises) {
 // At low temperature, most drafts have masses that underflow in f64.
 TEST(WorReuse, VanishingDraftMassesDoNotStopTheWalk) {
   const test::HashLm lm{9, 5, 8, 3};
-  for (DecodingKind kind :
-       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+  for (sampling::DecodingKind kind : {sampling::DecodingKind::kBeamSampling,
+                                      sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
       DecodingParams params = Setting({9, 4, 1, 1, 6}, true).params;
       params.kind = kind;

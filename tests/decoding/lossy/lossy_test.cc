@@ -13,9 +13,9 @@
 #include "decoding/lossy/mjsd.h"
 #include "decoding/method.h"
 #include "decoding/seeded/search.h"
-#include "testing/beam_law.h"
-#include "testing/enumerate_choices.h"
-#include "testing/forwarded_choices.h"
+#include "lab/exact/beam_law.h"
+#include "lab/exact/enumerate_choices.h"
+#include "lab/exact/forwarded_choices.h"
 #include "tests/testing/decode_loop.h"
 
 namespace coppice::decoding {
@@ -34,11 +34,11 @@ DecodingParams Params(const std::string& method, int max_tokens) {
 }
 
 // Token v has probability rows[depth][v] after any path of that depth.
-class TableRows : public RowSource {
+class TableRows : public sampling::RowSource {
  public:
   explicit TableRows(std::vector<std::vector<double>> rows) : rows_(std::move(rows)) {
     for (auto& row : rows_) {
-      for (double& value : row) value = Log(value);
+      for (double& value : row) value = sampling::Log(value);
     }
   }
   absl::Span<const float> Logits(int) override { return {}; }
@@ -56,7 +56,7 @@ DraftForest ZeroPath(int length) {
     forest.token.push_back(0);
     forest.parent.push_back(i - 1);
     forest.layer_begin.push_back(i + 1);
-    forest.proposals.push_back({i - 1, 0, {{0, 1}, {Log(0.5), Log(0.5)}}});
+    forest.proposals.push_back({i - 1, 0, {{0, 1}, {sampling::Log(0.5), sampling::Log(0.5)}}});
   }
   return forest;
 }
@@ -101,17 +101,19 @@ TEST(MjsdTest, DrafterShipsTheBestPathAlone) {
   const DraftState state = MakeMjsdDecoder(params)->draft_state();
   auto drafter = MakeMjsdDrafter(params, state, 1);
   // Greedy decoding starts with 0. The best pair is 1, 0. An end after one token is too unlikely.
-  drafter->Grow({Distribution{{0, 1, 2}, {Log(0.5), Log(0.4), Log(0.1)}}});
+  drafter->Grow({sampling::Distribution{
+      {0, 1, 2}, {sampling::Log(0.5), sampling::Log(0.4), sampling::Log(0.1)}}});
   ASSERT_EQ(drafter->frontier().size(), 2u);
-  drafter->Grow(
-      {Distribution{{0, 1}, {Log(0.5), Log(0.5)}}, Distribution{{0, 1}, {Log(0.9), Log(0.1)}}});
+  drafter->Grow({sampling::Distribution{{0, 1}, {sampling::Log(0.5), sampling::Log(0.5)}},
+                 sampling::Distribution{{0, 1}, {sampling::Log(0.9), sampling::Log(0.1)}}});
   const DraftForest path = drafter->Shipped();
   EXPECT_THAT(path.token, ElementsAre(1, 0));
   EXPECT_TRUE(path.Validate(3).ok()) << path.Validate(3);
   EXPECT_TRUE(CheckMjsdForest(path).ok());
   // An end that is likelier than every continuation is drafted, and ends the path.
   auto ending = MakeMjsdDrafter(params, state, 1);
-  ending->Grow({Distribution{{0, 1, 2}, {Log(0.2), Log(0.1), Log(0.7)}}});
+  ending->Grow({sampling::Distribution{
+      {0, 1, 2}, {sampling::Log(0.2), sampling::Log(0.1), sampling::Log(0.7)}}});
   EXPECT_THAT(ending->Shipped().token, ElementsAre(2));
   EXPECT_TRUE(ending->Shipped().Validate(3).ok());
 }
@@ -130,7 +132,7 @@ TEST(BildTest, RollsBackToTheFirstUnlikelyToken) {
   EXPECT_EQ(BildKeeps({0.9, 0.9, 0.9}, 1), 3);
   EXPECT_EQ(BildKeeps({0.9, 0.3, 0.9}, 1), 1);  // -log 0.3 = 1.2
   EXPECT_EQ(BildKeeps({0.3, 0.9, 0.9}, 1), 0);
-  EXPECT_EQ(BildKeeps({0.5, 0.5, 0.5}, -Log(0.5)), 3);  // the comparison is strict
+  EXPECT_EQ(BildKeeps({0.5, 0.5, 0.5}, -sampling::Log(0.5)), 3);  // the comparison is strict
   EXPECT_EQ(BildKeeps({0.9, 0, 0.9}, 1e300), 1);
 }
 
@@ -140,9 +142,9 @@ TEST(BildTest, DraftsWhileTheDraftIsSure) {
   params.fallback_threshold = 0.6;
   const DraftState state = MakeBildDecoder(params)->draft_state();
   auto drafter = MakeBildDrafter(params, state, 1);
-  drafter->Grow({Distribution{{0, 3}, {Log(0.4), Log(0.6)}}});
+  drafter->Grow({sampling::Distribution{{0, 3}, {sampling::Log(0.4), sampling::Log(0.6)}}});
   EXPECT_THAT(drafter->forest().token, ElementsAre(3));
-  drafter->Grow({Distribution{{0, 3}, {Log(0.45), Log(0.55)}}});
+  drafter->Grow({sampling::Distribution{{0, 3}, {sampling::Log(0.45), sampling::Log(0.55)}}});
   EXPECT_TRUE(drafter->frontier().empty());
   EXPECT_EQ(drafter->Shipped().size(), 1);
 }
@@ -173,11 +175,12 @@ test::ExactLaw LawOfTwoTokens(const std::string& method, int depth) {
 
 test::ExactLaw Multinomial() {
   test::ExactLaw law;
-  const std::vector<double> first = kLm.TargetLogProbs(kRootHash);
+  const std::vector<double> first = kLm.TargetLogProbs(sampling::kRootHash);
   for (int a = 0; a < kLm.vocab_size; ++a) {
-    const std::vector<double> second = kLm.TargetLogProbs(ExtendHash(kRootHash, a));
+    const std::vector<double> second =
+        kLm.TargetLogProbs(sampling::ExtendHash(sampling::kRootHash, a));
     for (int b = 0; b < kLm.vocab_size; ++b)
-      law[{uint64_t(a), uint64_t(b)}] = Exp(first[a] + second[b]);
+      law[{uint64_t(a), uint64_t(b)}] = sampling::Exp(first[a] + second[b]);
   }
   return law;
 }
@@ -202,7 +205,7 @@ TEST(LossyTest, DecodesEndAsTheyMust) {
       params.fallback_threshold = 0.2;
       params.warp.temperature = seed % 3 == 0 ? 0 : 1;
       params.warp.top_k = seed % 4 == 1 ? 3 : 0;
-      params.warp.mode = seed % 5 == 2 ? WarpMode::kRowRaw : WarpMode::kRow;
+      params.warp.mode = seed % 5 == 2 ? sampling::WarpMode::kRowRaw : sampling::WarpMode::kRow;
       test::HashLm lm = kLm;
       lm.salt += seed;
       const test::DraftQuality qualities[] = {
@@ -246,7 +249,7 @@ std::pair<double, std::vector<TokenId>> Likeliest(const test::HashLm& lm, uint64
   std::pair<double, std::vector<TokenId>> best{-1e300, {}};
   const std::vector<double> row = lm.TargetLogProbs(hash);
   for (int v = 0; v < lm.vocab_size; ++v) {
-    auto [likelihood, path] = Likeliest(lm, ExtendHash(hash, v), steps - 1);
+    auto [likelihood, path] = Likeliest(lm, sampling::ExtendHash(hash, v), steps - 1);
     if (row[v] + likelihood <= best.first) continue;
     path.insert(path.begin(), v);
     best = {row[v] + likelihood, path};
@@ -261,12 +264,12 @@ TEST(MjgdTest, WideSearchFindsTheLikeliestWindow) {
     DecodingParams params = Params("mjgd", 9);
     params.draft_beams = 36;
     std::vector<TokenId> want;
-    uint64_t hash = kRootHash;
+    uint64_t hash = sampling::kRootHash;
     // The first two windows close at their length, the last at max_tokens.
     for (int window = 0; window < 3; ++window) {
       for (TokenId token : Likeliest(lm, hash, 3).second) {
         want.push_back(token);
-        hash = ExtendHash(hash, token);
+        hash = sampling::ExtendHash(hash, token);
       }
     }
     const test::DecodeRun run =

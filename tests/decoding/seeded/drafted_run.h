@@ -42,7 +42,7 @@ class DraftedRun {
 };
 
 // Of at most 40 tokens and 3 levels of drafts.
-inline DecodeSetting ShortSetting(uint64_t seed, DecodingKind kind) {
+inline DecodeSetting ShortSetting(uint64_t seed, sampling::DecodingKind kind) {
   DecodeSetting setting = RandomSetting(seed, kind);
   setting.params.max_tokens = 40;
   setting.depth = 1 + static_cast<int>(seed % 3);

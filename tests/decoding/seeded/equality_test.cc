@@ -27,7 +27,7 @@ void ExpectSame(const test::DecodeRun& run, const std::vector<ReferenceBeam>& wa
 }
 
 // Each seed is one point of the grid. Together, the seeds cover every value of the grid.
-void ExpectEqualOverSeeds(DecodingKind kind, int seeds) {
+void ExpectEqualOverSeeds(sampling::DecodingKind kind, int seeds) {
   GridCoverage coverage;
   for (int seed = 0; seed < seeds && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
@@ -45,23 +45,23 @@ void ExpectEqualOverSeeds(DecodingKind kind, int seeds) {
 }
 
 TEST(EqualityTest, MultinomialIsItsReferenceWithAnyDraft) {
-  ExpectEqualOverSeeds(DecodingKind::kMultinomial, 1200);
+  ExpectEqualOverSeeds(sampling::DecodingKind::kMultinomial, 1200);
 }
 TEST(EqualityTest, BeamSamplingIsItsReferenceWithAnyDraft) {
-  ExpectEqualOverSeeds(DecodingKind::kBeamSampling, 1500);
+  ExpectEqualOverSeeds(sampling::DecodingKind::kBeamSampling, 1500);
 }
 TEST(EqualityTest, BeamSearchIsItsReferenceWithAnyDraft) {
-  ExpectEqualOverSeeds(DecodingKind::kBeamSearch, 1500);
+  ExpectEqualOverSeeds(sampling::DecodingKind::kBeamSearch, 1500);
 }
 TEST(EqualityTest, SamplingWithoutReplacementIsItsReferenceWithAnyDraft) {
-  ExpectEqualOverSeeds(DecodingKind::kBeamSamplingWithoutReplacement, 1500);
+  ExpectEqualOverSeeds(sampling::DecodingKind::kBeamSamplingWithoutReplacement, 1500);
 }
 
 // Without multiplicities the reference is another algorithm, and the comparison detects it.
 TEST(EqualityTest, SetSemanticsIsNoticed) {
   int different = 0;
   for (int seed = 0; seed < 200; ++seed) {
-    DecodeSetting s = RandomSetting(seed, DecodingKind::kBeamSampling);
+    DecodeSetting s = RandomSetting(seed, sampling::DecodingKind::kBeamSampling);
     s.params.beam_width = s.params.num_hypotheses = 6;
     s.params.set_semantics = false;
     DecodingParams as_set = s.params;
@@ -79,13 +79,13 @@ TEST(EqualityTest, SetSemanticsIsNoticed) {
 // Temperature 0 gives the argmax chain, with and without drafts, by both methods that serve it.
 TEST(EqualityTest, GreedyIsTheArgmaxChain) {
   for (int seed = 0; seed < 200; ++seed) {
-    DecodeSetting s = RandomSetting(seed, DecodingKind::kMultinomial);
-    s.params.warp = WarpParams();
+    DecodeSetting s = RandomSetting(seed, sampling::DecodingKind::kMultinomial);
+    s.params.warp = sampling::WarpParams();
     s.params.warp.temperature = 0;
     NeverStop(&s.params);
     std::vector<TokenId> want;
     for (int i = 0; i < s.params.max_tokens; ++i) {
-      const std::vector<double> row = s.lm.TargetLogProbs(HashPath(want));
+      const std::vector<double> row = s.lm.TargetLogProbs(sampling::HashPath(want));
       want.push_back(static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin()));
     }
     for (const char* method : {"", "certified", "pf_gumbel"}) {  // "": the first that serves
@@ -97,12 +97,13 @@ TEST(EqualityTest, GreedyIsTheArgmaxChain) {
   }
 }
 
-test::DecodeRun RunIdenticalDraft(DecodingKind kind, int seed, int gamma) {
+test::DecodeRun RunIdenticalDraft(sampling::DecodingKind kind, int seed, int gamma) {
   DecodeSetting s = RandomSetting(seed, kind);
-  s.params.warp = WarpParams();
+  s.params.warp = sampling::WarpParams();
   NeverStop(&s.params);
   s.params.max_tokens = 3 * (gamma + 1);
-  const bool sampled = kind == DecodingKind::kMultinomial || kind == DecodingKind::kBeamSampling;
+  const bool sampled =
+      kind == sampling::DecodingKind::kMultinomial || kind == sampling::DecodingKind::kBeamSampling;
   const int width = sampled ? s.draft_width : s.params.beam_width;
   return test::RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm,
                          test::DraftQuality::kIdentical, width, gamma);
@@ -111,8 +112,9 @@ test::DecodeRun RunIdenticalDraft(DecodingKind kind, int seed, int gamma) {
 // If the draft is the target, every round decides gamma + 1 layers: for beam search with W_S = W,
 // for PF-Gumbel with any W_S >= W.
 TEST(EqualityTest, IdenticalDraftDecidesEveryLayer) {
-  for (DecodingKind kind :
-       {DecodingKind::kMultinomial, DecodingKind::kBeamSampling, DecodingKind::kBeamSearch}) {
+  for (sampling::DecodingKind kind :
+       {sampling::DecodingKind::kMultinomial, sampling::DecodingKind::kBeamSampling,
+        sampling::DecodingKind::kBeamSearch}) {
     for (int seed = 0; seed < 60; ++seed) {
       SCOPED_TRACE(seed);
       const int gamma = 1 + seed % 5;
@@ -127,9 +129,9 @@ TEST(EqualityTest, IdenticalDraftDecidesEveryLayer) {
 TEST(EqualityTest, IdenticalStandardDraftDecidesEveryLayerWithoutReplacement) {
   for (int seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
-    DecodeSetting s = RandomSetting(seed, DecodingKind::kBeamSamplingWithoutReplacement);
+    DecodeSetting s = RandomSetting(seed, sampling::DecodingKind::kBeamSamplingWithoutReplacement);
     const int gamma = 1 + seed % 6;
-    s.params.warp = WarpParams();
+    s.params.warp = sampling::WarpParams();
     NeverStop(&s.params);
     s.params.max_tokens = 3 * (gamma + 1);
     const auto decoder = MakeBeamDecoder(s.params).value();
@@ -152,8 +154,8 @@ TEST(EqualityTest, IdenticalDraftDecidesNearlyEveryLayerWithoutReplacement) {
   int rounds = 0, fewest = 0;
   for (int seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
-    const test::DecodeRun run =
-        RunIdenticalDraft(DecodingKind::kBeamSamplingWithoutReplacement, seed, 1 + seed % 5);
+    const test::DecodeRun run = RunIdenticalDraft(
+        sampling::DecodingKind::kBeamSamplingWithoutReplacement, seed, 1 + seed % 5);
     rounds += run.layers_per_round.size();
     fewest += 3;
   }
@@ -164,7 +166,7 @@ TEST(EqualityTest, IdenticalDraftDecidesNearlyEveryLayerWithoutReplacement) {
 TEST(EqualityTest, CertificateNeverStopsEarlierThanThePlainRule) {
   int rounds_certified = 0, rounds_plain = 0;
   for (int seed = 0; seed < 200; ++seed) {
-    DecodeSetting s = RandomSetting(seed, DecodingKind::kBeamSearch);
+    DecodeSetting s = RandomSetting(seed, sampling::DecodingKind::kBeamSearch);
     s.depth = 4;
     s.quality = test::DraftQuality::kGood;
     const test::DecodeRun certified =

@@ -12,9 +12,9 @@
 #include "decoding/method.h"
 #include "decoding/seeded/gumbel_slots.h"
 #include "decoding/sequence/layer_beams.h"
-#include "testing/beam_law.h"
-#include "testing/flat_warp.h"
-#include "testing/hash_lm.h"
+#include "lab/exact/beam_law.h"
+#include "lab/exact/flat_warp.h"
+#include "lab/exact/hash_lm.h"
 #include "tests/testing/g_test.h"
 
 namespace coppice::decoding {
@@ -24,7 +24,7 @@ const int kRuns = test::Samples(15000);
 using Outcome = std::vector<uint64_t>;  // hashes of the outputs, sorted within each layer
 
 struct Slot {
-  uint64_t hash = kRootHash;
+  uint64_t hash = sampling::kRootHash;
   double log_score = 0;
 };
 
@@ -63,15 +63,15 @@ class ClosedLaw {
       layer.multiplicity.push_back(1);
       layer.log_probs.push_back(lm_.TargetLogProbs(slot.hash));
     }
-    std::vector<Distribution> rows;
+    std::vector<sampling::Distribution> rows;
     const LayerLaw law = Law(layer, &rows);
     test::VisitLayerOutcomes(
-        law, params_.beam_width, params_.kind == DecodingKind::kBeamSampling,
+        law, params_.beam_width, params_.kind == sampling::DecodingKind::kBeamSampling,
         [&](const std::vector<Entry>& drawn, double mass) {
           std::vector<Slot> next;
           std::vector<uint64_t> hashes;
           for (const Entry& entry : drawn) {
-            next.push_back({ExtendHash(beams[entry.beam].hash, entry.token),
+            next.push_back({sampling::ExtendHash(beams[entry.beam].hash, entry.token),
                             beams[entry.beam].log_score + ScoreOf(layer, entry)});
             hashes.push_back(next.back().hash);
           }
@@ -81,22 +81,23 @@ class ClosedLaw {
         });
   }
 
-  Distribution WarpedRow(const test::FlatLayer& layer, int beam) const {
-    return WarpRow(absl::Span<const double>(layer.log_probs[beam]), params_.warp);
+  sampling::Distribution sampling::WarpedRow(const test::FlatLayer& layer, int beam) const {
+    return sampling::WarpRow(absl::Span<const double>(layer.log_probs[beam]), params_.warp);
   }
   double ScoreOf(const test::FlatLayer& layer, Entry entry) const {
-    if (params_.warp.mode != WarpMode::kRow) return layer.log_probs[entry.beam][entry.token];
-    const Distribution row = WarpedRow(layer, entry.beam);
+    if (params_.warp.mode != sampling::WarpMode::kRow)
+      return layer.log_probs[entry.beam][entry.token];
+    const sampling::Distribution row = sampling::WarpedRow(layer, entry.beam);
     return row.log_probs[FindToken(row, entry.token)];
   }
   // p_beam as one row per beam. The masses are those of the entries.
-  LayerLaw Law(const test::FlatLayer& layer, std::vector<Distribution>* rows) const {
+  LayerLaw Law(const test::FlatLayer& layer, std::vector<sampling::Distribution>* rows) const {
     std::vector<double> flat;
-    if (IsJoint(params_.warp.mode)) {
+    if (sampling::IsJoint(params_.warp.mode)) {
       flat = test::FlatWarp(layer, params_.warp);
     } else {
       for (size_t b = 0; b < layer.log_score.size(); ++b) {
-        const Distribution row = WarpedRow(layer, static_cast<int>(b));
+        const sampling::Distribution row = sampling::WarpedRow(layer, static_cast<int>(b));
         const double weight = std::exp(layer.log_score[b]) * layer.multiplicity[b];
         flat.resize(flat.size() + lm_.vocab_size);
         for (size_t i = 0; i < row.size(); ++i)
@@ -146,7 +147,7 @@ test::Sampler<Outcome> DecoderSampler(const DecodingParams& params, const test::
   };
 }
 
-DecodingParams Params(DecodingKind kind, int width, const WarpParams& warp) {
+DecodingParams Params(sampling::DecodingKind kind, int width, const sampling::WarpParams& warp) {
   DecodingParams params;
   params.kind = kind;
   params.method = FindMethod("gumbel_slots");
@@ -159,18 +160,20 @@ DecodingParams Params(DecodingKind kind, int width, const WarpParams& warp) {
 TEST(GumbelSlotsLawTest, TwoLayersFollowTheClosedLawInEveryMode) {
   const test::HashLm lm{3, 21, 3, 0};
   const test::HashLm wrong{3, 22, 3, 0};
-  for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
+  for (sampling::WarpMode mode : {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw,
+                                  sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
     for (const bool cut : {false, true}) {
-      WarpParams warp;
+      sampling::WarpParams warp;
       warp.mode = mode;
       warp.temperature = 0.8;
-      warp.top_k = cut ? 2 + (mode == WarpMode::kJoint ? 2 : 0) : 0;
+      warp.top_k = cut ? 2 + (mode == sampling::WarpMode::kJoint ? 2 : 0) : 0;
       warp.top_p = cut ? 0.95 : 1;
-      for (DecodingKind kind :
-           {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
-        SCOPED_TRACE(testing::Message()
-                     << WarpModeName(mode) << (cut ? " cut " : " ") << DecodingKindName(kind));
-        const int width = kind == DecodingKind::kBeamSampling ? 3 : 2;
+      for (sampling::DecodingKind kind :
+           {sampling::DecodingKind::kBeamSampling,
+            sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
+        SCOPED_TRACE(testing::Message() << sampling::WarpModeName(mode) << (cut ? " cut " : " ")
+                                        << sampling::DecodingKindName(kind));
+        const int width = kind == sampling::DecodingKind::kBeamSampling ? 3 : 2;
         const DecodingParams params = Params(kind, width, warp);
         const test::ExactLaw law = ClosedLaw(params, lm).TwoLayers();
         double total = 0;
@@ -187,17 +190,17 @@ TEST(GumbelSlotsLawTest, TwoLayersFollowTheClosedLawInEveryMode) {
 // If equal paths count once, the target differs for W >= 3, with every method that serves both.
 TEST(GumbelSlotsLawTest, SetSemanticsIsItsOwnLaw) {
   const test::HashLm lm{2, 47, 2, 0};
-  for (WarpMode mode : {WarpMode::kRow, WarpMode::kJoint}) {
-    WarpParams warp;
+  for (sampling::WarpMode mode : {sampling::WarpMode::kRow, sampling::WarpMode::kJoint}) {
+    sampling::WarpParams warp;
     warp.mode = mode;
-    DecodingParams multiset = Params(DecodingKind::kBeamSampling, 3, warp);
+    DecodingParams multiset = Params(sampling::DecodingKind::kBeamSampling, 3, warp);
     DecodingParams set = multiset;
     set.set_semantics = true;
     const test::ExactLaw multiset_law = ClosedLaw(multiset, lm).TwoLayers();
     const test::ExactLaw set_law = ClosedLaw(set, lm).TwoLayers();
     EXPECT_GT(test::TotalVariation(multiset_law, set_law), 0.05);
     for (const char* method : {"gumbel_slots", "pf_gumbel"}) {
-      SCOPED_TRACE(testing::Message() << WarpModeName(mode) << " " << method);
+      SCOPED_TRACE(testing::Message() << sampling::WarpModeName(mode) << " " << method);
       multiset.method = set.method = FindMethod(method);
       if (!ResolveMethod(set).ok()) continue;  // PF-Gumbel has no joint modes
       EXPECT_TRUE(test::FitsOnceOfTwice(multiset_law, DecoderSampler(multiset, lm), kRuns));
@@ -206,7 +209,7 @@ TEST(GumbelSlotsLawTest, SetSemanticsIsItsOwnLaw) {
       EXPECT_FALSE(test::FitsOnceOfTwice(set_law, DecoderSampler(multiset, lm), kRuns));
     }
   }
-  DecodingParams pair = Params(DecodingKind::kBeamSampling, 2, WarpParams());
+  DecodingParams pair = Params(sampling::DecodingKind::kBeamSampling, 2, sampling::WarpParams());
   const test::ExactLaw law = ClosedLaw(pair, lm).TwoLayers();
   pair.set_semantics = true;
   EXPECT_LT(test::TotalVariation(law, ClosedLaw(pair, lm).TwoLayers()), 1e-12);
@@ -216,9 +219,9 @@ TEST(GumbelSlotsLawTest, SetSemanticsIsItsOwnLaw) {
 // layers, the law is different.
 TEST(GumbelSlotsLawTest, NoiseOfAnotherKeyIsNoticed) {
   const test::HashLm lm{3, 21, 3, 0};
-  WarpParams warp;
-  warp.mode = WarpMode::kJoint;
-  DecodingParams params = Params(DecodingKind::kBeamSampling, 2, warp);
+  sampling::WarpParams warp;
+  warp.mode = sampling::WarpMode::kJoint;
+  DecodingParams params = Params(sampling::DecodingKind::kBeamSampling, 2, warp);
   const test::ExactLaw law = ClosedLaw(params, lm).TwoLayers();
   const auto sampler = [&](auto key) -> test::Sampler<Outcome> {
     return [=](uint64_t seed, Outcome* outcome) {

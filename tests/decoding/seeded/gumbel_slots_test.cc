@@ -8,9 +8,9 @@
 #include <cmath>
 #include <vector>
 
-#include "base/rng.h"
 #include "decoding/drafter.h"
 #include "decoding/method.h"
+#include "sampling/rng.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/decode_loop.h"
@@ -18,17 +18,19 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr DecodingKind kBoth[] = {DecodingKind::kBeamSampling,
-                                  DecodingKind::kBeamSamplingWithoutReplacement};
+constexpr sampling::DecodingKind kBoth[] = {
+    sampling::DecodingKind::kBeamSampling, sampling::DecodingKind::kBeamSamplingWithoutReplacement};
 
 // A point of the grid in any warp mode; the joint modes are the most frequent.
-DecodeSetting RandomSlots(uint64_t seed, DecodingKind kind) {
+DecodeSetting RandomSlots(uint64_t seed, sampling::DecodingKind kind) {
   DecodeSetting s = RandomSetting(seed, kind);
   s.params.method = FindMethod("gumbel_slots");
   Picker pick(~seed);
   SetWarpMode(
-      std::vector<WarpMode>{WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kJoint,
-                            WarpMode::kRowCut, WarpMode::kRowCut}[pick(6)],
+      std::vector<sampling::WarpMode>{sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw,
+                                      sampling::WarpMode::kJoint, sampling::WarpMode::kJoint,
+                                      sampling::WarpMode::kRowCut,
+                                      sampling::WarpMode::kRowCut}[pick(6)],
       &s.params);
   return s;
 }
@@ -42,10 +44,10 @@ bool SameTokens(const test::DecodeRun& run, const std::vector<ReferenceBeam>& wa
 }
 
 TEST(GumbelSlotsTest, PlainRunIsItsReferenceAndDraftsDoNotChangeABit) {
-  for (DecodingKind kind : kBoth) {
+  for (sampling::DecodingKind kind : kBoth) {
     GridCoverage coverage;
     for (int seed = 0; seed < 1500; ++seed) {
-      SCOPED_TRACE(testing::Message() << DecodingKindName(kind) << " " << seed);
+      SCOPED_TRACE(testing::Message() << sampling::DecodingKindName(kind) << " " << seed);
       const DecodeSetting s = RandomSlots(seed, kind);
       ReferenceDecoder reference(s.params, s.lm);
       const std::vector<ReferenceBeam> want = reference.Run();
@@ -67,13 +69,13 @@ TEST(GumbelSlotsTest, PlainRunIsItsReferenceAndDraftsDoNotChangeABit) {
 
 // The comparison can detect every property that it is about.
 TEST(GumbelSlotsTest, OtherNoiseOtherSemanticsAndOtherModesAreNoticed) {
-  for (DecodingKind kind : kBoth) {
+  for (sampling::DecodingKind kind : kBoth) {
     int other_noise = 0, other_semantics = 0, other_mode = 0;
     for (int seed = 0; seed < 150; ++seed) {
       DecodeSetting s = RandomSlots(seed, kind);
       s.params.beam_width = s.params.num_hypotheses = 5;
       s.params.max_tokens = 6;
-      SetWarpMode(WarpMode::kJoint, &s.params);
+      SetWarpMode(sampling::WarpMode::kJoint, &s.params);
       NeverStop(&s.params);
       s.params.warp.temperature = 0.7;
       const test::DecodeRun run = RunPlain(s);
@@ -87,12 +89,12 @@ TEST(GumbelSlotsTest, OtherNoiseOtherSemanticsAndOtherModesAreNoticed) {
       wrong.set_semantics = !wrong.set_semantics;
       other_semantics += differs(wrong);
       wrong = s.params;
-      wrong.warp.mode = WarpMode::kRow;
+      wrong.warp.mode = sampling::WarpMode::kRow;
       other_mode += differs(wrong);
     }
     EXPECT_GT(other_noise, 80);
     EXPECT_GT(other_mode, 60);
-    if (kind == DecodingKind::kBeamSampling) {
+    if (kind == sampling::DecodingKind::kBeamSampling) {
       EXPECT_GT(other_semantics, 20);
     } else {
       EXPECT_EQ(other_semantics, 0);  // beams without replacement are distinct
@@ -102,8 +104,8 @@ TEST(GumbelSlotsTest, OtherNoiseOtherSemanticsAndOtherModesAreNoticed) {
 
 // It is the first method that serves the joint modes, so they get it by default.
 TEST(GumbelSlotsTest, DecodesTheJointModesWithoutBeingNamed) {
-  for (DecodingKind kind : kBoth) {
-    for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+  for (sampling::DecodingKind kind : kBoth) {
+    for (sampling::WarpMode mode : {sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
       for (int seed = 0; seed < 20; ++seed) {
         DecodeSetting s = RandomSlots(seed, kind);
         SetWarpMode(mode, &s.params);
@@ -121,9 +123,9 @@ TEST(GumbelSlotsTest, DecodesTheJointModesWithoutBeingNamed) {
 // With one slot in mode ROW it draws the same as PF-Gumbel: one parent, the same noise.
 TEST(GumbelSlotsTest, OneSlotIsPfGumbel) {
   for (int seed = 0; seed < 100; ++seed) {
-    DecodeSetting s = RandomSlots(seed, DecodingKind::kBeamSampling);
+    DecodeSetting s = RandomSlots(seed, sampling::DecodingKind::kBeamSampling);
     s.params.beam_width = s.params.num_hypotheses = 1;
-    s.params.warp.mode = WarpMode::kRow;
+    s.params.warp.mode = sampling::WarpMode::kRow;
     const test::DecodeRun slots = RunPlain(s);
     s.params.method = FindMethod("pf_gumbel");
     EXPECT_TRUE(SameBits(RunPlain(s), slots));
@@ -133,25 +135,25 @@ TEST(GumbelSlotsTest, OneSlotIsPfGumbel) {
 // The number of noise values is limited. With 64 rows of 1024 entries and 64 slots, only the
 // 2^20 / 64 likeliest entries take part, here 256 of each row. With 4 rows, all entries take part.
 TEST(GumbelSlotsTest, OfALargeLawTheLikeliestEntriesAreDrafted) {
-  Distribution row;
+  sampling::Distribution row;
   for (int v = 0; v < 1024; ++v) {
     row.tokens.push_back(v);
     row.log_probs.push_back(-std::log(1024) - 1e-6 * v);
   }
   for (int beams : {4, 64}) {
     DecodingParams params;
-    params.kind = DecodingKind::kBeamSampling;
+    params.kind = sampling::DecodingKind::kBeamSampling;
     params.method = FindMethod("gumbel_slots");
     params.beam_width = beams;
     DraftState state;
     for (int root = 0; root < beams; ++root) {
-      state.root_hash.push_back(Finalize(root + 1));
+      state.root_hash.push_back(sampling::Finalize(root + 1));
       state.root_score.push_back(-1);
       state.root_multiplicity.push_back(1);
     }
     auto drafter = MakeDrafter(params, state, /*width=*/64);
     ASSERT_TRUE(drafter.ok()) << drafter.status();
-    (*drafter)->Grow(std::vector<Distribution>(beams, row));
+    (*drafter)->Grow(std::vector<sampling::Distribution>(beams, row));
     const std::vector<TokenId> drafted = (*drafter)->forest().token;
     EXPECT_EQ(drafted.size(), 64);
     const TokenId last = *std::max_element(drafted.begin(), drafted.end());
@@ -165,14 +167,15 @@ TEST(GumbelSlotsTest, OfALargeLawTheLikeliestEntriesAreDrafted) {
 
 // If the draft is the target, W_S = W nodes cover every layer.
 TEST(GumbelSlotsTest, IdenticalDraftDecidesEveryLayer) {
-  for (DecodingKind kind : kBoth) {
-    for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
+  for (sampling::DecodingKind kind : kBoth) {
+    for (sampling::WarpMode mode : {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw,
+                                    sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
       for (int seed = 0; seed < 40; ++seed) {
-        SCOPED_TRACE(testing::Message() << WarpModeName(mode) << " " << seed);
+        SCOPED_TRACE(testing::Message() << sampling::WarpModeName(mode) << " " << seed);
         DecodeSetting s = RandomSlots(seed, kind);
         const int gamma = 1 + seed % 4;
-        const bool warped = IsJoint(mode);  // then the drafter warps the rows itself
-        s.params.warp = WarpParams();
+        const bool warped = sampling::IsJoint(mode);  // then the drafter warps the rows itself
+        s.params.warp = sampling::WarpParams();
         s.params.warp.mode = mode;
         if (warped) {
           s.params.warp.temperature = 0.8;

@@ -12,8 +12,8 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr DecodingKind kKinds[] = {DecodingKind::kBeamSearch,
-                                   DecodingKind::kBeamSamplingWithoutReplacement};
+constexpr sampling::DecodingKind kKinds[] = {
+    sampling::DecodingKind::kBeamSearch, sampling::DecodingKind::kBeamSamplingWithoutReplacement};
 
 using Children = std::set<std::pair<int, TokenId>>;
 
@@ -79,7 +79,7 @@ TEST(KnownChildrenTest, HoldAllBeamsOfTheNextLayerBelowKnownRoots) {
 TEST(KnownChildrenTest, AreDraftedAndNoOthersOfTheirRoots) {
   int drafted = 0, hopeless = 0;
   for (uint64_t seed = 0; seed < 600; ++seed) {
-    const DecodingKind kind = kKinds[seed % 2];
+    const sampling::DecodingKind kind = kKinds[seed % 2];
     DecodeSetting setting = ShortSetting(seed, kind);
     setting.draft_width = 4 * setting.params.beam_width;
     DraftedRun good(setting);
@@ -95,7 +95,7 @@ TEST(KnownChildrenTest, AreDraftedAndNoOthersOfTheirRoots) {
         const int root = -1 - forest.parent[i];
         if (IsKnown(state, root)) {
           children.emplace(root, forest.token[i]);
-        } else if (full && kind == DecodingKind::kBeamSearch) {
+        } else if (full && kind == sampling::DecodingKind::kBeamSearch) {
           EXPECT_GE(state.root_score[root], state.known_children.back().key);
         }
       }
@@ -117,7 +117,7 @@ TEST(KnownChildrenTest, AreDraftedAndNoOthersOfTheirRoots) {
 
 // A forest of the same size covers more layers if the drafter is told, and decides the same.
 TEST(KnownChildrenTest, SaveRounds) {
-  for (const DecodingKind kind : kKinds) {
+  for (const sampling::DecodingKind kind : kKinds) {
     int told = 0, untold = 0;
     for (uint64_t seed = 0; seed < 300; ++seed) {
       DecodeSetting setting = ShortSetting(seed, kind);
@@ -148,7 +148,7 @@ TEST(KnownChildrenTest, SaveRounds) {
 
 TEST(KnownChildrenTest, ThatDoNotFitTheStateAreRefused) {
   DecodingParams params;
-  params.kind = DecodingKind::kBeamSearch;
+  params.kind = sampling::DecodingKind::kBeamSearch;
   params.beam_width = 2;
   params.num_hypotheses = 1;
   DraftState good;

@@ -16,7 +16,7 @@ bool IsKnown(const DraftState& state, size_t slot) {
 TEST(KnownSlotsTest, AreWhatTheSlotsOutputNext) {
   int known = 0, unknown = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    DraftedRun run(ShortSetting(seed, DecodingKind::kBeamSampling));
+    DraftedRun run(ShortSetting(seed, sampling::DecodingKind::kBeamSampling));
     while (!run.decoder().finished()) {
       run.Advance(run.Draft(run.decoder().draft_state()));
       if (run.decoder().finished()) break;
@@ -44,7 +44,7 @@ TEST(KnownSlotsTest, AreWhatTheSlotsOutputNext) {
 TEST(KnownSlotsTest, AreDraftedWhateverTheDraftModelSays) {
   int drafted = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    DecodeSetting setting = ShortSetting(seed, DecodingKind::kBeamSampling);
+    DecodeSetting setting = ShortSetting(seed, sampling::DecodingKind::kBeamSampling);
     setting.draft_width = 4 * setting.params.beam_width;
     DraftedRun good(setting);
     setting.quality = test::DraftQuality::kAdversarial;  // one token per node: the least likely
@@ -73,7 +73,7 @@ TEST(KnownSlotsTest, AreDraftedWhateverTheDraftModelSays) {
 TEST(KnownSlotsTest, SaveRounds) {
   int told = 0, untold = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    DecodeSetting setting = ShortSetting(seed, DecodingKind::kBeamSampling);
+    DecodeSetting setting = ShortSetting(seed, sampling::DecodingKind::kBeamSampling);
     setting.quality = test::DraftQuality::kGood;
     setting.draft_width = setting.params.beam_width;
     for (const bool tell : {false, true}) {
@@ -94,7 +94,7 @@ TEST(KnownSlotsTest, SaveRounds) {
 }
 
 TEST(KnownSlotsTest, OfAnotherNumberAreRefused) {
-  const DecodeSetting setting = ShortSetting(1, DecodingKind::kBeamSampling);
+  const DecodeSetting setting = ShortSetting(1, sampling::DecodingKind::kBeamSampling);
   DraftState state;
   state.root_hash = {1};
   state.root_score = {0};

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "decoding/beam_decoder.h"
-#include "testing/hash_lm.h"
+#include "lab/exact/hash_lm.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/g_test.h"
 
@@ -25,7 +25,7 @@ using TwoLayerSampler = test::Sampler<Outcome>;
 const int kRuns = test::Samples(30000);
 
 // HashLM after the first token, which the root draws with given weights.
-class StartRows : public RowSource {
+class StartRows : public sampling::RowSource {
  public:
   StartRows(const test::HashLm& lm, const BeamDecoder& decoder, absl::Span<const double> start)
       : lm_(lm), decoder_(decoder), start_(start.begin(), start.end()) {}
@@ -52,7 +52,7 @@ Layer PathsOf(const BeamDecoder& decoder) {
 
 // Two layers of the decoder. With start weights, a layer before them draws the input beams, and
 // only runs that draw each of them once are counted.
-TwoLayerSampler DecoderSampler(DecodingKind kind, int width, const test::HashLm& lm,
+TwoLayerSampler DecoderSampler(sampling::DecodingKind kind, int width, const test::HashLm& lm,
                                const std::vector<double>& start) {
   return [=](uint64_t seed, Outcome* outcome) {
     DecodingParams params;
@@ -91,7 +91,7 @@ void VisitLayers(const test::HashLm& lm, const std::vector<Slot>& slots, int wid
   std::vector<Slot> entries;
   double total = 0;
   for (const Slot& slot : slots) {  // a path held by m slots is listed m times
-    const std::vector<double> row = lm.TargetLogProbs(HashPath(slot.path));
+    const std::vector<double> row = lm.TargetLogProbs(sampling::HashPath(slot.path));
     for (int v = 0; v < lm.vocab_size; ++v) {
       Slot child = slot;
       child.path.push_back(v);
@@ -128,12 +128,12 @@ TEST(PfGumbelLawTest, ThreeSlotsFollowTheMultisetLawAndNotTheSetLaw) {
   double total = 0;
   for (const auto& [outcome, probability] : law) total += probability;
   ASSERT_NEAR(total, 1, 1e-12);
-  EXPECT_TRUE(
-      test::FitsOnceOfTwice(law, DecoderSampler(DecodingKind::kBeamSampling, 3, lm, {}), kRuns));
+  EXPECT_TRUE(test::FitsOnceOfTwice(
+      law, DecoderSampler(sampling::DecodingKind::kBeamSampling, 3, lm, {}), kRuns));
 
   const TwoLayerSampler set_semantics = [&](uint64_t seed, Outcome* outcome) {
     DecodingParams params;
-    params.kind = DecodingKind::kBeamSampling;
+    params.kind = sampling::DecodingKind::kBeamSampling;
     params.beam_width = 3;
     params.seed = seed;
     for (int layers : {1, 2}) {
@@ -177,8 +177,8 @@ TEST(PfGumbelLawTest, GoldenLawsOfTwoLayers) {
         };
         law[{paths(cell["layer1"]), paths(cell["layer2"])}] += cell["f64"].get<double>();
       }
-      const auto kind = with_replacement ? DecodingKind::kBeamSampling
-                                         : DecodingKind::kBeamSamplingWithoutReplacement;
+      const auto kind = with_replacement ? sampling::DecodingKind::kBeamSampling
+                                         : sampling::DecodingKind::kBeamSamplingWithoutReplacement;
       EXPECT_TRUE(test::FitsOnceOfTwice(law, DecoderSampler(kind, inputs["W"], lm, start), kRuns))
           << key;
       // A slightly different model, with another salt, must be detected.

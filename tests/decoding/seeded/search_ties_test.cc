@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "base/deterministic_math.h"
 #include "decoding/method.h"
+#include "sampling/deterministic_math.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/named_decode.h"
@@ -22,11 +22,11 @@ constexpr TokenId kBanned = 5;  // never the only token of a row
 
 // Rows of one token, or of two or four equally likely tokens.
 std::vector<double> TyingRow(uint64_t hash, uint64_t salt) {
-  const uint64_t bits = Finalize(hash ^ Finalize(salt));
+  const uint64_t bits = sampling::Finalize(hash ^ sampling::Finalize(salt));
   const int first = static_cast<int>(bits % kBanned);
   const int size = 1 << (bits / 8 % 3);
   std::vector<double> row(kVocab, kNothing);
-  for (int i = 0; i < size; ++i) row[(first + i) % kVocab] = -Log(size);
+  for (int i = 0; i < size; ++i) row[(first + i) % kVocab] = -sampling::Log(size);
   return row;
 }
 
@@ -37,7 +37,7 @@ test::LogProbsOf TyingModel(uint64_t salt) {
 // A draft in which half of the rows are those of the target.
 test::LogProbsOf HalfRightDraft(uint64_t target_salt) {
   return [target_salt](uint64_t hash) {
-    const bool wrong = Finalize(hash + 3) % 2 == 0;
+    const bool wrong = sampling::Finalize(hash + 3) % 2 == 0;
     return TyingRow(hash, wrong ? target_salt + 1000 : target_salt);
   };
 }
@@ -45,7 +45,7 @@ test::LogProbsOf HalfRightDraft(uint64_t target_salt) {
 test::NamedSetting TyingSetting(uint64_t seed) {
   Picker pick(seed);
   test::NamedSetting s;
-  s.params.kind = DecodingKind::kBeamSearch;
+  s.params.kind = sampling::DecodingKind::kBeamSearch;
   s.params.method = FindMethod("certified");
   s.params.beam_width = 1 + pick(5);
   s.params.num_hypotheses = s.params.beam_width;
@@ -54,7 +54,7 @@ test::NamedSetting TyingSetting(uint64_t seed) {
   if (pick(3) == 0) s.params.stop_ids = {4};
   // With a ban, the raw scores of beams are not in the order of their keys.
   if (pick(2) == 0) {
-    s.params.warp.mode = WarpMode::kRowRaw;
+    s.params.warp.mode = sampling::WarpMode::kRowRaw;
     s.params.warp.logit_bias = {{kBanned, kNothing}};
   }
   s.draft_width = 1 + pick(2 * s.params.beam_width);
@@ -96,19 +96,19 @@ TEST(SearchTiesTest, TiedBeamsAreThoseOfTheReferenceWithAnyDraft) {
 TEST(SearchTiesTest, AMissingBeamThatTiesWithTheLastCandidateIsWaitedFor) {
   const auto row = [](std::vector<std::pair<TokenId, double>> masses) {
     std::vector<double> logs(kVocab, kNothing);
-    for (const auto& [token, mass] : masses) logs[token] = Log(mass);
+    for (const auto& [token, mass] : masses) logs[token] = sampling::Log(mass);
     return logs;
   };
-  const auto after = [](std::vector<TokenId> path) { return HashPath(path); };
+  const auto after = [](std::vector<TokenId> path) { return sampling::HashPath(path); };
   test::NamedSetting s;
-  s.params.kind = DecodingKind::kBeamSearch;
+  s.params.kind = sampling::DecodingKind::kBeamSearch;
   s.params.method = FindMethod("certified");
   s.params.beam_width = s.params.num_hypotheses = 3;
   s.params.max_tokens = 2;
   s.draft_width = 2;
   s.draft_depth = 1;
   s.target = [&](uint64_t hash) {
-    if (hash == kRootHash) return row({{0, 0.5}, {1, 0.25}, {2, 0.25}});
+    if (hash == sampling::kRootHash) return row({{0, 0.5}, {1, 0.25}, {2, 0.25}});
     if (hash == after({0})) return row({{0, 0.5}, {1, 0.5}});
     return row({{3, 1.0}});
   };

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/deterministic_math.h"
-#include "testing/tree_law.h"
+#include "lab/exact/tree_law.h"
+#include "sampling/deterministic_math.h"
 #include "tests/testing/checked_choices.h"
 #include "tests/testing/row_forms.h"
 
@@ -25,11 +25,11 @@ using Masses = std::vector<double>;
 test::LogProbsOf Rows(const Masses& root, const Masses& below) {
   const auto logs = [](const Masses& masses) {
     std::vector<double> row;
-    for (double mass : masses) row.push_back(Log(mass));
+    for (double mass : masses) row.push_back(sampling::Log(mass));
     return row;
   };
   return [first = logs(root), others = logs(below)](uint64_t hash) {
-    return hash == kRootHash ? first : others;
+    return hash == sampling::kRootHash ? first : others;
   };
 }
 
@@ -118,7 +118,8 @@ TEST(BlockVerification, WholeAndListedRowsGiveTheSameChances) {
       return single;
     };
     const std::vector<LayerLaw> whole = laws(rows.p_whole), listed = laws(rows.p_listed);
-    const std::vector<const Distribution*> proposals = {&rows.proposals[0], &rows.proposals[1]};
+    const std::vector<const sampling::Distribution*> proposals = {&rows.proposals[0],
+                                                                  &rows.proposals[1]};
     SeededChoices choices(3);
     for (TokenId first : rows.proposals[0].tokens) {
       for (TokenId second : rows.proposals[1].tokens) {
@@ -130,8 +131,8 @@ TEST(BlockVerification, WholeAndListedRowsGiveTheSameChances) {
         const LayerLaw x = BlockResidual(whole[1], *proposals[1], a.kept[1]);
         const LayerLaw y = BlockResidual(listed[1], *proposals[1], b.kept[1]);
         for (uint32_t slot = 0; slot < 10; ++slot) {
-          ASSERT_EQ(choices.Choose(Domain::kResidual, slot, x).entry,
-                    choices.Choose(Domain::kResidual, slot, y).entry);
+          ASSERT_EQ(choices.Choose(sampling::Domain::kResidual, slot, x).entry,
+                    choices.Choose(sampling::Domain::kResidual, slot, y).entry);
         }
       }
     }

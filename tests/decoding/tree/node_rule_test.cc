@@ -8,11 +8,11 @@
 #include <functional>
 #include <map>
 
-#include "base/deterministic_math.h"
 #include "decoding/method.h"
 #include "decoding/tree/child_law.h"
-#include "testing/enumerate_choices.h"
-#include "testing/tree_law.h"
+#include "lab/exact/enumerate_choices.h"
+#include "lab/exact/tree_law.h"
+#include "sampling/deterministic_math.h"
 #include "tests/testing/checked_choices.h"
 #include "tests/testing/decode_loop.h"
 #include "tests/testing/row_forms.h"
@@ -29,7 +29,7 @@ struct Rows {
   }
   Rows(const Rows&) = delete;
   std::vector<double> mass;
-  Distribution p_row, q;
+  sampling::Distribution p_row, q;
   LayerLaw p;
 };
 
@@ -165,7 +165,8 @@ INSTANTIATE_TEST_SUITE_P(All, NodeRuleInvariants, testing::ValuesIn(test::TreeMe
 std::vector<const MethodRow*> SectionFourMethods() {
   std::vector<const MethodRow*> rows;
   for (const MethodRow& row : Methods()) {
-    const bool one_sequence = row.serves == std::vector<DecodingKind>{DecodingKind::kMultinomial};
+    const bool one_sequence =
+        row.serves == std::vector<sampling::DecodingKind>{sampling::DecodingKind::kMultinomial};
     if (one_sequence && row.lossless) rows.push_back(&row);
   }
   return rows;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "testing/tree_law.h"
+#include "lab/exact/tree_law.h"
 
 namespace coppice::decoding {
 namespace {
@@ -27,7 +27,7 @@ TEST(TopologyDrafterTest, NothingIsDraftedBelowAnEnd) {
       setting.law = method.law;
       setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
       DraftState state;
-      state.root_hash = {kRootHash};
+      state.root_hash = {sampling::kRootHash};
       const DraftForest forest =
           test::DraftTreeRound(setting, state, /*depth=*/3, std::make_shared<SeededChoices>(seed));
       ASSERT_TRUE(forest.Validate(3).ok()) << forest.Validate(3);

@@ -2,7 +2,7 @@
 // verifier follow the product of the target's rows to 1e-12, over trees, consecutive rounds and
 // ends of sequence. All choices of the production drafter and decoder are enumerated. Wrong
 // variants must not follow it.
-#include "testing/tree_law.h"
+#include "lab/exact/tree_law.h"
 
 #include <gtest/gtest.h>
 
@@ -112,7 +112,7 @@ TEST(TreeLaw, DraftsThatLackTokens) {
       const test::LogProbsOf whole = setting.draft;
       setting.draft = [whole](uint64_t hash) {
         std::vector<double> row = whole(hash);
-        const double kept = Log(1 - Exp(row[1]));
+        const double kept = sampling::Log(1 - sampling::Exp(row[1]));
         row[1] = -std::numeric_limits<double>::infinity();
         for (double& log_prob : row) log_prob -= kept;
         return row;
@@ -230,7 +230,7 @@ std::vector<int32_t> WithoutCopies(const DraftForest&, std::vector<int32_t> draw
 std::vector<int32_t> WithoutUnlikely(const DraftForest& forest, std::vector<int32_t> draws) {
   std::vector<int32_t> kept;
   for (int32_t node : draws) {
-    if (LogQ(forest, node) > Log(0.3)) kept.push_back(node);
+    if (LogQ(forest, node) > sampling::Log(0.3)) kept.push_back(node);
   }
   return kept;
 }
@@ -281,9 +281,9 @@ class NoResidual : public test::ForwardedChoices {
  public:
   NoResidual(ChoiceSource* choices, test::LogProbsOf target)
       : test::ForwardedChoices(choices), target_(std::move(target)) {}
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    if (domain != Domain::kResidual) return choices_->Choose(domain, slot, law);
-    const Distribution row = test::DenseDistribution(target_(law.rows[0].hash));
+  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+    if (domain != sampling::Domain::kResidual) return choices_->Choose(domain, slot, law);
+    const sampling::Distribution row = test::DenseDistribution(target_(law.rows[0].hash));
     LayerLaw whole;
     whole.rows.resize(1);
     whole.rows[0].hash = law.rows[0].hash;
@@ -318,27 +318,27 @@ NodeVerdict PrintedKSeq(const NodeInput& input, ChoiceSource* choices) {
   for (int j = 0; j < n; ++j) {
     if (trial.Accepts(j)) return trial.Accepted(j);
   }
-  Distribution printed;
+  sampling::Distribution printed;
   for (const EntryMass& entry : ListEntries(*input.p)) {
-    const double p = Exp(entry.log_mass);
+    const double p = sampling::Exp(entry.log_mass);
     const int at = FindToken(*input.q, entry.entry.token);
-    const double q = at < 0 ? 0 : Exp(input.q->log_probs[at]);
+    const double q = at < 0 ? 0 : sampling::Exp(input.q->log_probs[at]);
     const double mass = p - std::min(q, p / rho);
     if (mass <= 0) continue;
     printed.tokens.push_back(entry.entry.token);
-    printed.log_probs.push_back(Log(mass));
+    printed.log_probs.push_back(sampling::Log(mass));
   }
   LayerLaw law;
   law.rows.resize(1);
   law.rows[0].sparse = &printed;
   NodeVerdict verdict;
-  verdict.token = choices->Choose(Domain::kResidual, 0, law).entry.token;
+  verdict.token = choices->Choose(sampling::Domain::kResidual, 0, law).entry.token;
   return verdict;
 }
 
 // LOT with the proposal q of the drafts instead of s of the selected one.
 NodeVerdict UnselectedLuce(const NodeInput& input, ChoiceSource* choices) {
-  const std::vector<double> log_weights = {0.0, Log(3.0)};
+  const std::vector<double> log_weights = {0.0, sampling::Log(3.0)};
   NodeTrial trial(input, *input.q, choices);
   const int j = choices->Select(0, log_weights).index;
   if (input.drafts[0] == input.drafts[1] ||
@@ -366,9 +366,11 @@ TEST(TreeLawControl, WrongRulesAreSeen) {
 // Erratum E14: p = (1/2, 3/10, 1/5), q = (3/5, 3/10, 1/10). The draft is the argmax of q. If it is
 // tested against the soft q, the output law is (5/6, 0, 1/6). Against a one-hot proposal it is p.
 TEST(TreeLawControl, SoftRowOfAnArgmaxDraft) {
-  const Distribution p{{0, 1, 2}, {Log(0.5), Log(0.3), Log(0.2)}};
-  const Distribution soft{{0, 1, 2}, {Log(0.6), Log(0.3), Log(0.1)}};
-  const Distribution one_hot{{0}, {0.0}};
+  const sampling::Distribution p{{0, 1, 2},
+                                 {sampling::Log(0.5), sampling::Log(0.3), sampling::Log(0.2)}};
+  const sampling::Distribution soft{{0, 1, 2},
+                                    {sampling::Log(0.6), sampling::Log(0.3), sampling::Log(0.1)}};
+  const sampling::Distribution one_hot{{0}, {0.0}};
   LayerLaw law;
   law.rows.resize(1);
   law.rows[0].sparse = &p;

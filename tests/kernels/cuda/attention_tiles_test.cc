@@ -1,7 +1,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "kernels/cuda/work_list.h"
+#include "kernels/cuda/ops/work_list.h"
 #include "tests/kernels/cuda/attention_fixture.h"
 #include "tests/kernels/cuda/test_work.h"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/steps/graph_cache.h"
 #include "tests/kernels/cuda/small_decoder.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/kernels/kernel_fixture.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/row_bucket.h"
+#include "kernels/cuda/ops/row_bucket.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/row_pass.h"

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "decoding/method.h"
 #include "draft_node/device_forests.h"
-#include "kernels/cuda/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #include "model/model_runner.h"
 #include "tests/kernels/cuda/two_roots.h"
 #include "tests/testing/temp_dir.h"
@@ -50,7 +50,7 @@ class DeviceForestsFailureTest : public testing::Test {
     options.threads = 1;
     runner_ = model::ModelRunner::Load(options, one_.get()).value();
     decoding::DecodingParams params;
-    params.kind = decoding::DecodingKind::kBeamSampling;
+    params.kind = sampling::DecodingKind::kBeamSampling;
     params.method = decoding::FindMethod("pf_gumbel");
     params.beam_width = 2;
     params.draft_support = 40;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "decoding/method.h"
-#include "kernels/cuda/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #include "tests/kernels/cuda/two_roots.h"
 #include "tests/testing/checked_replica.h"
 #include "tests/testing/temp_dir.h"
@@ -28,7 +28,7 @@ constexpr int kVocab = 611;
 
 struct Shape {
   std::string name, method;
-  decoding::DecodingKind kind;
+  sampling::DecodingKind kind;
   int width;
   double temperature = 1;
   int top_k = 0;
@@ -191,7 +191,7 @@ class ForestCostTest : public testing::Test {
     options.device_forests = device_forests;
     auto replica = lab::LocalReplica::Load(options).value();
     decoding::DecodingParams params;
-    params.kind = decoding::DecodingKind::kMultinomial;
+    params.kind = sampling::DecodingKind::kMultinomial;
     params.method = decoding::FindMethod("pf_gumbel");
     params.draft_support = 8;
     params.warp.top_k = 20;  // rows of the target are short
@@ -232,7 +232,7 @@ std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
   std::vector<ForestBuilder*> builders;
   for (const auto& [width, depth] : shapes) {
     decoding::DecodingParams params;
-    params.kind = decoding::DecodingKind::kBeamSampling;
+    params.kind = sampling::DecodingKind::kBeamSampling;
     params.method = decoding::FindMethod("pf_gumbel");
     params.beam_width = 2;
     params.draft_support = 10 * width;
@@ -294,20 +294,20 @@ TEST_F(ForestCostTest, ForestsOfManyShapesTogether) {
 INSTANTIATE_TEST_SUITE_P(
     Methods, DeviceForestsTest,
     testing::Values(
-        Shape{"Draws", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9},
-        Shape{"Sets", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 3, 1.1, 0, 5, 3, false},
-        Shape{"NoRefill", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.8, 0, 6, 4, true,
+        Shape{"Draws", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 0.9},
+        Shape{"Sets", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 3, 1.1, 0, 5, 3, false},
+        Shape{"NoRefill", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 0.8, 0, 6, 4, true,
               false},
-        Shape{"TopK", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 2, 1, 20, 9, 5},
-        Shape{"Narrow", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 1, 0, 2, 3},
-        Shape{"One", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, 0.7, 0, 3, 4},
-        Shape{"Bias", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9, 0, 6, 4, true,
+        Shape{"TopK", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 2, 1, 20, 9, 5},
+        Shape{"Narrow", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 1, 0, 2, 3},
+        Shape{"One", "pf_gumbel", sampling::DecodingKind::kMultinomial, 1, 0.7, 0, 3, 4},
+        Shape{"Bias", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 0.9, 0, 6, 4, true,
               true, true},
-        Shape{"BFloat16", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9, 0, 12, 3,
+        Shape{"BFloat16", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 0.9, 0, 12, 3,
               true, true, false, "BF16"},
         Shape{.name = "ReducedHead",
               .method = "pf_gumbel",
-              .kind = decoding::DecodingKind::kBeamSampling,
+              .kind = sampling::DecodingKind::kBeamSampling,
               .width = 4,
               .temperature = 0.9,
               .bias = true,
@@ -315,16 +315,16 @@ INSTANTIATE_TEST_SUITE_P(
         // Fewer than the list of a row, and than its support; one of them is a stop token.
         Shape{.name = "HeadOfThree",
               .method = "pf_gumbel",
-              .kind = decoding::DecodingKind::kBeamSampling,
+              .kind = sampling::DecodingKind::kBeamSampling,
               .width = 4,
               .head = {17, 77, 600}},
         Shape{.name = "BeamSearchReducedHead",
               .method = "certified",
-              .kind = decoding::DecodingKind::kBeamSearch,
+              .kind = sampling::DecodingKind::kBeamSearch,
               .width = 4,
               .head = EveryFifth()},
-        Shape{"Greedy", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, 0, 0, 4, 4},
-        Shape{"BeamSearch", "certified", decoding::DecodingKind::kBeamSearch, 4, 1}),
+        Shape{"Greedy", "pf_gumbel", sampling::DecodingKind::kMultinomial, 1, 0, 0, 4, 4},
+        Shape{"BeamSearch", "certified", sampling::DecodingKind::kBeamSearch, 4, 1}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Levels of draft forests: nodes by score and by the draws of one slot against double precision, their
 // rows against a walk up the tree. The whole rule is compared with the host's in device_forests_test.
-#include "kernels/cuda/draft_levels.h"
+#include "kernels/cuda/ops/draft_levels.h"
 
 #include <gmock/gmock.h>
 
@@ -9,8 +9,8 @@
 #include <numeric>
 #include <set>
 
-#include "base/rng.h"
-#include "kernels/cuda/gumbel_noise.h"
+#include "kernels/cuda/ops/gumbel_noise.h"
+#include "sampling/rng.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace coppice::kernels::cuda {
@@ -20,9 +20,9 @@ TEST(DraftLevelNoise, IsThatOfTheHost) {
   double worst = 0;
   for (uint32_t i = 0; i < 1 << 14; ++i) {
     const uint64_t seed = 77 * i, hash = 0x9E3779B97F4A7C15ull * (i + 1);
-    const double want = Gumbel(seed, Domain::kParent, hash, i % 32, 0);
+    const double want = sampling::Gumbel(seed, sampling::Domain::kParent, hash, i % 32, 0);
     worst = std::max(worst, std::abs(PickNoise(seed, hash, i % 32) - want) / (std::abs(want) + 2));
-    ASSERT_EQ(PathHash(hash, static_cast<int32_t>(i * 31)), ExtendHash(hash, i * 31));
+    ASSERT_EQ(PathHash(hash, static_cast<int32_t>(i * 31)), sampling::ExtendHash(hash, i * 31));
   }
   EXPECT_LT(worst, 0x1p-23);
 }
@@ -178,7 +178,8 @@ TEST(CudaDraftLevels, ByScore) {
     for (int i = 0; i < 5; ++i) {
       EXPECT_EQ(got[i], want[i].second) << f << " " << i;
       EXPECT_NEAR(state.score[i], -want[i].first, 1e-5);
-      EXPECT_EQ(state.hash[i], ExtendHash(levels.starts_[f].hash[got[i].first], got[i].second));
+      EXPECT_EQ(state.hash[i],
+                sampling::ExtendHash(levels.starts_[f].hash[got[i].first], got[i].second));
       EXPECT_EQ(state.cost[i], 0);
     }
   }
@@ -192,9 +193,10 @@ TEST(CudaDraftLevels, ByTheDrawsOfASlot) {
     const int root = f % 2;
     std::vector<std::pair<double, int32_t>> keys;
     for (const Token& token : levels.RowOf(f, root)) {
-      keys.push_back({-(token.log_prob + Gumbel(levels.tasks_[f].seed, Domain::kToken,
-                                                levels.starts_[f].hash[root], 0, token.token)),
-                      token.token});
+      keys.push_back(
+          {-(token.log_prob + sampling::Gumbel(levels.tasks_[f].seed, sampling::Domain::kToken,
+                                               levels.starts_[f].hash[root], 0, token.token)),
+           token.token});
     }
     std::sort(keys.begin(), keys.end());
     const bool ends = levels.Stops(keys[0].second);

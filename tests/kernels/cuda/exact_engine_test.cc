@@ -2,7 +2,7 @@
 // on what else it serves, nor on whether a beginning of the answer was computed by another engine.
 #include <gmock/gmock.h>
 
-#include "kernels/cuda/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #include "tests/worker/engine_fixture.h"
 
 namespace coppice::worker {
@@ -31,9 +31,9 @@ class ExactEngineTest : public EngineTest {
     params.plain = true;
     params.max_tokens = 8;
     params.seed = i;
-    params.kind = i % 3 == 0   ? decoding::DecodingKind::kMultinomial
-                  : i % 3 == 1 ? decoding::DecodingKind::kBeamSearch
-                               : decoding::DecodingKind::kBeamSampling;
+    params.kind = i % 3 == 0   ? sampling::DecodingKind::kMultinomial
+                  : i % 3 == 1 ? sampling::DecodingKind::kBeamSearch
+                               : sampling::DecodingKind::kBeamSampling;
     params.beam_width = params.num_hypotheses = i % 3 == 0 ? 1 : 3;
     if (i % 3 == 0) params.warp.temperature = 0;  // greedy
     return params;

@@ -12,7 +12,7 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 #ifdef COPPICE_CUDA_SIM
-#include "kernels/cuda/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #endif
 
 namespace coppice::model {

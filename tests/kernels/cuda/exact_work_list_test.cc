@@ -1,4 +1,4 @@
-#include "kernels/cuda/exact_work_list.h"
+#include "kernels/cuda/ops/exact_work_list.h"
 
 #include <gtest/gtest.h>
 

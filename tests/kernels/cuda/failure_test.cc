@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/status.h"
-#include "kernels/cuda/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #include "model/model_runner.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"

@@ -1,5 +1,5 @@
 // The simulated device is as strict as it says, and the check of the device says what is missing.
-#include "kernels/cuda/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,10 +7,10 @@
 #include <functional>
 #include <optional>
 
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/device_check.h"
-#include "kernels/cuda/device_graph.h"
-#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/device_check.h"
+#include "kernels/cuda/runtime/device_graph.h"
+#include "kernels/cuda/runtime/device_stream.h"
 
 namespace coppice::kernels::cuda {
 namespace {

@@ -1,10 +1,10 @@
-#include "kernels/cuda/gemm_skinny.h"
+#include "kernels/cuda/ops/gemm_skinny.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/ops/launch.h"
 #include "tests/kernels/cuda/device_memory.h"
 #include "tests/kernels/cuda/product_check.h"
 

@@ -10,9 +10,9 @@
 #include <random>
 #include <vector>
 
-#include "base/listed_row.h"
-#include "base/step_plan.h"
-#include "decoding/rows/raw_scores.h"
+#include "plan/listed_row.h"
+#include "plan/step_plan.h"
+#include "sampling/raw_scores.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -66,7 +66,7 @@ inline RowNeed Top(int row, int count, double temperature, bool sums) {
   return need;
 }
 
-inline RowNeed Gumbel(int row, int count, double temperature, uint32_t slots) {
+inline RowNeed sampling::Gumbel(int row, int count, double temperature, uint32_t slots) {
   RowNeed need = Top(row, count, temperature, /*sums=*/true);
   need.form = RowNeed::Form::kGumbel;
   need.slack = count == 1 ? 0.01 : 4e-6;
@@ -91,15 +91,15 @@ inline StepPlan MixedPlan(uint64_t seed) {
                 Top(1, 9, 1.3, true),
                 RowNeed(),
                 raw,
-                Gumbel(4, 1, 1, 0xf),
-                Gumbel(5, 1, 0.6, 0x80000011),
-                Gumbel(6, 7, 1.7, 1),
-                Gumbel(7, 1, 0.05, 0x6)};
+                sampling::Gumbel(4, 1, 1, 0xf),
+                sampling::Gumbel(5, 1, 0.6, 0x80000011),
+                sampling::Gumbel(6, 7, 1.7, 1),
+                sampling::Gumbel(7, 1, 0.05, 0x6)};
   plan.needs[2].row = 2;
   // What `logprobs` adds to a need, and what `echo` needs of a prompt's row.
-  for (const int i : {0, 3, 5}) plan.needs[i] = decoding::WithRawScores(plan.needs[i], 4);
-  plan.needs.push_back(decoding::RawScoreNeed(7));
-  plan.needs.push_back(decoding::RawScoreNeed(1));
+  for (const int i : {0, 3, 5}) plan.needs[i] = sampling::WithRawScores(plan.needs[i], 4);
+  plan.needs.push_back(sampling::RawScoreNeed(7));
+  plan.needs.push_back(sampling::RawScoreNeed(1));
   plan.needs[8].row = 8;
   plan.needs[9].row = 9;
   plan.needs[8].bias_begin = 3;

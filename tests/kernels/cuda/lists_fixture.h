@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/types.h"
-#include "kernels/cuda/shortlists.h"
+#include "kernels/cuda/ops/shortlists.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace coppice::kernels::cuda {

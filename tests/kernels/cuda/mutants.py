@@ -52,7 +52,7 @@ def cuda_include(build):
 def link_kernels(build, sanitize, objects, program):
     tests = sorted((build / "tests/kernels/cuda/CMakeFiles/cuda_kernels_test.dir").rglob("*.o"))
     libraries = [build / "tests/kernels/cuda/libcoppice_cuda_probe_sim.a",
-                 build / "kernels/cuda/device/libcoppice_cuda_kernels_sim.a", build / "kernels/cuda/device/libcoppice_simt.a",
+                 build / "kernels/cuda/simulator/libcoppice_cuda_kernels_sim.a", build / "kernels/cuda/simulator/libcoppice_simt.a",
                  build / "kernels/cuda/libcoppice_cuda_plan.a", build / "base/libcoppice_base.a"]
     return run(["g++", "-pthread", *sanitize, *objects, *tests, *libraries, "-lgmock", "-lgtest", "-lgtest_main", "-o", program])
 

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/collectives/nccl_api.h"
 
 namespace coppice::kernels::cuda {
 namespace {

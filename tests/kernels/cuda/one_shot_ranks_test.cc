@@ -13,11 +13,11 @@
 
 #include "base/status.h"
 #include "comm/communicator_shared.h"
-#include "kernels/cuda/device_check.h"
-#include "kernels/cuda/device_collectives.h"
-#include "kernels/cuda/device_stream.h"
-#include "kernels/cuda/fake/fake_device.h"
-#include "kernels/cuda/one_shot_communicator.h"
+#include "kernels/cuda/collectives/device_collectives.h"
+#include "kernels/cuda/collectives/one_shot_communicator.h"
+#include "kernels/cuda/runtime/device_check.h"
+#include "kernels/cuda/runtime/device_stream.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #include "tests/testing/stopwatch.h"
 
 namespace coppice::kernels::cuda {

@@ -1,12 +1,12 @@
 // The ranks' launches run together, as interleaved grids: to the thread sanitizer each thread of each
 // rank is a thread of its own, ordered by flags and barriers alone. Only in simulation.
-#include "kernels/cuda/one_shot.h"
+#include "kernels/cuda/ops/one_shot.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "kernels/cuda/device/simt.h"
+#include "kernels/cuda/simulator/simt.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace coppice::kernels::cuda {

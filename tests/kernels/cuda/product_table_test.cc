@@ -1,5 +1,5 @@
 // The file of tuned products: what is written is read, and nothing else.
-#include "kernels/cuda/product_table.h"
+#include "kernels/cuda/products/product_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

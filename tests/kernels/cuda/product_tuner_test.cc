@@ -1,5 +1,5 @@
 // The tuner over the simulated device, whose clock says what each algorithm costs.
-#include "kernels/cuda/product_tuner.h"
+#include "kernels/cuda/products/product_tuner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,11 +10,11 @@
 #include <optional>
 #include <sstream>
 
-#include "kernels/cuda/cuda_weights.h"
-#include "kernels/cuda/fake/fake_device.h"
-#include "kernels/cuda/product_timer.h"
-#include "kernels/cuda/row_bucket.h"
-#include "kernels/cuda/tuning_lock.h"
+#include "kernels/cuda/ops/row_bucket.h"
+#include "kernels/cuda/products/product_timer.h"
+#include "kernels/cuda/products/tuning_lock.h"
+#include "kernels/cuda/runtime/cuda_weights.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #include "tests/testing/temp_dir.h"
 
 namespace coppice::kernels::cuda {

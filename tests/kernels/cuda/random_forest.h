@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "base/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace coppice::kernels::cuda {
 

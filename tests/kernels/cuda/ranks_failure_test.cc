@@ -7,15 +7,15 @@
 #include <set>
 #include <thread>
 
+#include "kernels/cuda/collectives/device_collectives.h"
+#include "kernels/cuda/collectives/nccl_communicator.h"
+#include "kernels/cuda/collectives/sized_collectives.h"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/cuda_weights.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/device_check.h"
-#include "kernels/cuda/device_collectives.h"
-#include "kernels/cuda/device_graph.h"
-#include "kernels/cuda/device_stream.h"
-#include "kernels/cuda/nccl_communicator.h"
-#include "kernels/cuda/sized_collectives.h"
+#include "kernels/cuda/runtime/cuda_weights.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/device_check.h"
+#include "kernels/cuda/runtime/device_graph.h"
+#include "kernels/cuda/runtime/device_stream.h"
 #include "tests/kernels/cuda/ranks_fixture.h"
 #include "tests/testing/stopwatch.h"
 #include "tests/testing/temp_dir.h"

@@ -7,8 +7,8 @@
 
 #include <filesystem>
 
-#include "kernels/cuda/fake/fake_device.h"
-#include "kernels/cuda/fake/fake_nccl.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_nccl.h"
 #include "tests/kernels/cuda/rank_runners.h"
 
 namespace coppice::model {

@@ -8,9 +8,9 @@
 #include <limits>
 #include <tuple>
 
-#include "decoding/rows/warp.h"
-#include "kernels/cuda/row_bucket.h"
+#include "kernels/cuda/ops/row_bucket.h"
 #include "nlohmann/json.hpp"
+#include "sampling/warp.h"
 #include "tests/kernels/cuda/ranks_fixture.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/testing/temp_dir.h"
@@ -260,7 +260,7 @@ TEST_P(RanksTest, DevicesSendListsRatherThanRows) {
         if (listed) {
           five = rows->Listed(i)->lists[0].tokens;
         } else {
-          five = decoding::TopTokens(
+          five = sampling::TopTokens(
               std::vector<double>(rows->Whole(i).begin(), rows->Whole(i).end()), 5);
           std::sort(five.begin(), five.end());
         }

@@ -6,7 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/collectives/nccl_api.h"
 #include "tests/kernels/cuda/ranks_fixture.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"

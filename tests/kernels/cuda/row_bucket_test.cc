@@ -1,4 +1,4 @@
-#include "kernels/cuda/row_bucket.h"
+#include "kernels/cuda/ops/row_bucket.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/row_product.h"
+#include "kernels/cuda/ops/row_product.h"
 
 #include <gtest/gtest.h>
 

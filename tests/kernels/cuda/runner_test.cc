@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <fstream>
 
-#include "decoding/rows/logit_check.h"
-#include "kernels/cuda/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #include "model/model_runner.h"
 #include "nlohmann/json.hpp"
+#include "sampling/logit_check.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
@@ -142,7 +142,7 @@ TEST_F(RunnerTest, OverflowInF16ReachesTheLogits) {
     test::WriteTinyLlama(tiny, dir.path());
     const auto cuda = Load("cuda", "auto", /*always_list=*/false, dir.path());
     for (const std::vector<float>& row : Decode(cuda.get(), {1, 40, 9}, 1).rows)
-      EXPECT_GE(decoding::FirstBadLogit(row), 0) << name;
+      EXPECT_GE(sampling::FirstBadLogit(row), 0) << name;
   }
 }
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <set>
 
-#include "base/rng.h"
-#include "kernels/cuda/gumbel_noise.h"
+#include "kernels/cuda/ops/gumbel_noise.h"
+#include "sampling/rng.h"
 #include "tests/kernels/cuda/lists_fixture.h"
 
 namespace coppice::kernels::cuda {
@@ -119,7 +119,7 @@ void TestTop(const TestShard& shard, const Maker& maker, const std::vector<int>&
   }
 }
 
-TEST(CudaShortlists, LargestLogits) {
+TEST(CudaShortlists, sampling::LargestLogits) {
   for (const int64_t vocab : {33, 1000, 32000}) {
     TestTop(TestShard::Of(vocab), Normal, {1, 2, 64, 1024, 2048});
     TestTop(TestShard::Of(vocab), Coarse, {1, 2, 64, 1024, 2048});
@@ -188,7 +188,7 @@ TEST(CudaShortlists, TokensWithABiasStayOut) {
 
 // ---- With noise
 
-// More than f32 keys are from those in f64: kernels/cuda/list_plan.cc has a bound of 2^-21.
+// More than f32 keys are from those in f64: kernels/cuda/runtime/list_plan.cc has a bound of 2^-21.
 double KeyError(double key) { return (std::abs(key) + 64) * 0x1p-21; }
 
 void ExpectNoisy(const TestLists& lists, int list, const TestShard& shard) {
@@ -207,8 +207,9 @@ void ExpectNoisy(const TestLists& lists, int list, const TestShard& shard) {
       continue;
     }
     ++finite;
-    const double key = double{logit} * task.inverse_temperature +
-                       Gumbel(task.seed, Domain::kToken, task.path_hash, task.slot, v);
+    const double key =
+        double{logit} * task.inverse_temperature +
+        sampling::Gumbel(task.seed, sampling::Domain::kToken, task.path_hash, task.slot, v);
     if (listed.count(token) > 0) {
       least_listed = std::min(least_listed, key);
     } else {
@@ -286,8 +287,9 @@ TEST(GumbelNoise, IsThatOfTheHostInF32) {
   for (uint32_t token = 0; token < 1u << 18; token += 2) {
     const uint64_t seed = 77 * token, hash = 0x9E3779B97F4A7C15ull * token;
     const NoisePair noise = TokenNoise(seed, hash, token % 32, token);
-    const double even = Gumbel(seed, Domain::kToken, hash, token % 32, token);
-    const double odd = Gumbel(seed, Domain::kToken, hash, token % 32, token + 1);
+    const double even = sampling::Gumbel(seed, sampling::Domain::kToken, hash, token % 32, token);
+    const double odd =
+        sampling::Gumbel(seed, sampling::Domain::kToken, hash, token % 32, token + 1);
     worst = std::max({worst, std::abs(noise.even - even) / (std::abs(even) + 2),
                       std::abs(noise.odd - odd) / (std::abs(odd) + 2)});
   }

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "model/plan_check.h"
-#include "model/step_builder.h"
+#include "model/kv/step_builder.h"
+#include "plan/plan_check.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -156,9 +156,9 @@ StepPlan RandomSteps::Next(RowNeed::Form form) {
   StepPlan plan = step.Take();
   plan.commits = std::exchange(commits_, {});
   plan.step = ++step_;
-  const absl::Status checked = model::CheckPlan(
-      plan, {SmallDecoder::kMaxRows, SmallDecoder::kVocab, SmallDecoder::kMaxPositions,
-             SmallDecoder::kBlocks, /*needs_before=*/0});
+  const absl::Status checked =
+      CheckPlan(plan, {SmallDecoder::kMaxRows, SmallDecoder::kVocab, SmallDecoder::kMaxPositions,
+                       SmallDecoder::kBlocks, /*needs_before=*/0});
   COPPICE_CHECK_MSG(checked.ok(), checked.message());
   for (Request& request : requests_) {
     if (request.nodes.size() > 20 || Pick(2) == 0) Commit(&request);

@@ -7,10 +7,10 @@
 #include <random>
 #include <vector>
 
-#include "base/step_plan.h"
 #include "kernels/backend.h"
-#include "model/block_manager.h"
 #include "model/decoder.h"
+#include "model/kv/block_manager.h"
+#include "plan/step_plan.h"
 #include "tests/kernels/cuda/test_backend.h"
 
 namespace coppice::kernels {

@@ -17,14 +17,14 @@ constexpr int kVocab = 400, kTop = 4;
 
 struct Shape {
   std::string name, method;
-  decoding::DecodingKind kind;
+  sampling::DecodingKind kind;
   int width;
-  decoding::WarpParams warp;
+  sampling::WarpParams warp;
   int head_stride = 1;  // the draft's head has every so many ids
 };
 
-decoding::WarpParams Warp(double temperature, int top_k = 0, double top_p = 0) {
-  decoding::WarpParams warp;
+sampling::WarpParams Warp(double temperature, int top_k = 0, double top_p = 0) {
+  sampling::WarpParams warp;
   warp.temperature = temperature;
   warp.top_k = top_k;
   warp.top_p = top_p;
@@ -110,15 +110,15 @@ TEST_P(SpeculationTest, ShortlistsAndDraftsChangeNothing) {
 INSTANTIATE_TEST_SUITE_P(
     Methods, SpeculationTest,
     testing::Values(
-        Shape{"Draws", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, Warp(0.9)},
-        Shape{"TopK", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 2, Warp(1, 20)},
-        Shape{"TopP", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, Warp(0.7, 12, 0.9)},
-        Shape{"BeamSearch", "certified", decoding::DecodingKind::kBeamSearch, 4, Warp(1)},
-        Shape{"ReducedHead", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, Warp(0.9), 7},
-        Shape{"ReducedHeadTopP", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1,
+        Shape{"Draws", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, Warp(0.9)},
+        Shape{"TopK", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 2, Warp(1, 20)},
+        Shape{"TopP", "pf_gumbel", sampling::DecodingKind::kMultinomial, 1, Warp(0.7, 12, 0.9)},
+        Shape{"BeamSearch", "certified", sampling::DecodingKind::kBeamSearch, 4, Warp(1)},
+        Shape{"ReducedHead", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, Warp(0.9), 7},
+        Shape{"ReducedHeadTopP", "pf_gumbel", sampling::DecodingKind::kMultinomial, 1,
               Warp(0.7, 0, 0.9), 40},
         Shape{"WithoutReplacement", "hg_wor",
-              decoding::DecodingKind::kBeamSamplingWithoutReplacement, 3, Warp(1)}),
+              sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, Warp(1)}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "kernels/cuda/device_stream.h"
-#include "kernels/cuda/fake/fake_device.h"
-#include "kernels/cuda/step_upload.h"
+#include "kernels/cuda/runtime/device_stream.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
+#include "kernels/cuda/steps/step_upload.h"
 #include "tests/kernels/cuda/small_decoder.h"
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/testing/temp_dir.h"

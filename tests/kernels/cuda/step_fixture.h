@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/step_plan.h"
+#include "plan/step_plan.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace coppice::kernels::cuda {

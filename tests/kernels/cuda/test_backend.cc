@@ -5,8 +5,8 @@
 #include <map>
 
 #include "base/check.h"
-#include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/device_stream.h"
 #include "kernels/element.h"
 
 namespace coppice::kernels {

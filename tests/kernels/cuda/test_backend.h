@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "base/step_plan.h"
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "plan/step_plan.h"
 
 namespace coppice::kernels {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/work_list.h"
+#include "kernels/cuda/ops/work_list.h"
 #include "tests/kernels/cuda/attention_fixture.h"
 
 namespace coppice::kernels::cuda {

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "base/status.h"
-#include "kernels/cuda/fake/fake_device.h"
+#include "kernels/cuda/simulator/fake/fake_device.h"
 #include "model/model_runner.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/testing/temp_dir.h"

@@ -1,9 +1,9 @@
 // A request for a draft forest below two roots, the children 30 and 31 of a session's stable tokens.
 #pragma once
 
-#include "base/rng.h"
 #include "draft_node/draft_session.h"
 #include "draft_node/forest_builder.h"
+#include "sampling/rng.h"
 
 namespace coppice::draft_node {
 
@@ -14,8 +14,8 @@ inline ForestRequest TwoRoots(const DraftSession& session, int width, int depth)
   request.trie_parent = {-1, -1};
   request.trie_token = {30, 31};
   request.root_trie = {0, 1};
-  request.state.root_hash = {ExtendHash(session.stable_hash(), 30),
-                             ExtendHash(session.stable_hash(), 31)};
+  request.state.root_hash = {sampling::ExtendHash(session.stable_hash(), 30),
+                             sampling::ExtendHash(session.stable_hash(), 31)};
   request.state.root_score = {-400.5, -401};
   request.state.root_multiplicity = {1, 1};
   request.state.slot_root = {0, 1};

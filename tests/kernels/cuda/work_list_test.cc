@@ -1,4 +1,4 @@
-#include "kernels/cuda/work_list.h"
+#include "kernels/cuda/ops/work_list.h"
 
 #include <gtest/gtest.h>
 

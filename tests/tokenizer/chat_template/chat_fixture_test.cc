@@ -1,4 +1,4 @@
-// Every construct and every family gives what Jinja2 gives (tools/make_chat_fixtures.py).
+// Every construct and every family gives what Jinja2 gives (tests/tokenizer/chat_template/make_chat_fixtures.py).
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,3 +1,0 @@
-#include "bench/model/bench_main.h"
-
-int main(int argc, char** argv) { return coppice::bench::BenchMain(argc, argv); }

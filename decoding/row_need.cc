@@ -1,0 +1,84 @@
+#include "decoding/row_need.h"
+
+#include <algorithm>
+
+#include "decoding/drafter.h"
+#include "sampling/deterministic_math.h"
+#include "sampling/gumbel_kernels.h"
+#include "sampling/warp.h"
+#include "sampling/warped_row.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr int kMostSlots = 32;       // bits of a slot mask
+constexpr int kMostByMass = 1024;    // tokens listed for top-p and min-p without top-k
+constexpr double kRankSlack = 4e-6;  // nats; more than the slack of TopCandidates and ChildKeys
+constexpr double kDrawSlack = sampling::kMarginCap;  // nats; margins up to the cap are exact
+
+// The need of a row that WarpRow or a WarpedRow cuts. The whole row if nothing is cut.
+RowNeed CutNeed(const sampling::WarpParams& warp) {
+  RowNeed need;
+  if (sampling::IsJoint(warp.mode) || warp.repetition_penalty != 1) return need;
+  need.temperature = warp.temperature > 0 ? warp.temperature : 1;
+  need.raw_sums = warp.mode == sampling::WarpMode::kRowRaw;
+  if (warp.temperature <= 0 || warp.top_k > 0) {
+    need.form = RowNeed::Form::kTop;
+    need.count = warp.temperature <= 0 ? 1 : warp.top_k;
+  } else if (warp.top_p > 0 && warp.top_p < 1) {
+    need.form = RowNeed::Form::kTop;
+    need.count = kMostByMass;
+    need.sums = true;
+    need.cover = warp.top_p;
+  } else if (warp.min_p > 0) {
+    need.form = RowNeed::Form::kTop;
+    need.count = kMostByMass;
+    need.depth = -sampling::Log(std::min(warp.min_p, 1.0));
+  }
+  return need;
+}
+
+}  // namespace
+
+RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
+  if (params.format != nullptr) return RowNeed();  // what it allows is known to the decoder alone
+  RowNeed need = CutNeed(params.warp);
+  if (use.likelihood && params.warp.temperature <= 0) return RowNeed();
+  if (need.form != RowNeed::Form::kWhole || sampling::IsJoint(params.warp.mode)) return need;
+  if (params.warp.repetition_penalty != 1) return need;    // not a bias
+  if (!sampling::KeepsWholeRow(params.warp)) return need;  // no shortlist serves this cut
+  switch (use.kind) {
+    case RowUse::Kind::kLaw:
+      return need;
+    case RowUse::Kind::kDraws:
+      if (params.beam_width > kMostSlots) return need;
+      need.slots = static_cast<uint32_t>((uint64_t{1} << params.beam_width) - 1);
+      need.form = RowNeed::Form::kGumbel;
+      need.count = 1;
+      need.slack = kDrawSlack;
+      break;
+    case RowUse::Kind::kRanks:
+      if (!params.stop_strings.empty()) return need;
+      need.form = RowNeed::Form::kTop;
+      need.count = use.reach;
+      need.slack = kRankSlack;
+      break;
+    case RowUse::Kind::kNoisyRanks:
+      if (!params.stop_strings.empty()) return need;
+      need.slots = 1;
+      need.form = RowNeed::Form::kGumbel;
+      need.count = use.reach;
+      need.slack = kRankSlack;
+      break;
+  }
+  need.sums = true;
+  need.seed = params.seed;
+  return need;
+}
+
+RowNeed DraftNeed(const DecodingParams& params) {
+  if (params.format != nullptr) return RowNeed();
+  return CutNeed(DraftWarp(params.warp, params));
+}
+
+}  // namespace coppice::decoding

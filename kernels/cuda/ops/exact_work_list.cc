@@ -1,0 +1,180 @@
+#include "kernels/cuda/ops/exact_work_list.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace coppice::kernels::cuda {
+namespace {
+
+int32_t TilesOf(int32_t tokens) { return (tokens + kKvTile - 1) / kKvTile; }
+
+// The rows of one segment that pass together, and where their KV tiles lie in their contexts.
+struct RowTile {
+  AttentionItem whole;             // of all KV tiles; of no head yet
+  std::vector<int32_t> positions;  // [KV tiles] of the contexts, in KV tiles
+};
+
+class RowTileMaker {
+ public:
+  RowTileMaker(const StepPlan& plan, int segment, int first_row, int rows, WorkList* list)
+      : plan_(plan), list_(list) {
+    AttentionItem& item = made_.whole;
+    item.first_row = first_row;
+    item.rows = rows;
+    item.table_begin = plan.table_begin[segment];
+    int32_t seen_by_all = plan.prefix_length(first_row), longest = 0;
+    for (int r = first_row; r < first_row + rows; ++r) {
+      seen_by_all = std::min(seen_by_all, plan.prefix_length(r));
+      longest = std::max(longest, Length(r));
+    }
+    item.mask_tile = seen_by_all / kKvTile;
+    item.prefix = item.mask_tile * kKvTile;
+    item.chain_begin = static_cast<int32_t>(list->chain.size());
+    item.kv_end = item.prefix;
+    made_.positions.resize(item.mask_tile);
+    std::iota(made_.positions.begin(), made_.positions.end(), 0);
+    for (int32_t tile = item.mask_tile; tile < TilesOf(longest); ++tile) AddTilesAt(tile);
+    PlaceMasks();
+  }
+  RowTile Take() { return std::move(made_); }
+
+ private:
+  // A KV tile behind those that all rows see whole, and how many of its tokens each row sees.
+  struct OwnTile {
+    std::vector<int32_t> slots;
+    std::vector<int32_t> seen;  // [rows]
+  };
+
+  int32_t Length(int row) const { return plan_.position[row] + 1; }
+  int32_t SlotAt(int row, int32_t position) const {
+    const int32_t prefix = plan_.prefix_length(row);
+    if (position >= prefix) return plan_.chain[plan_.chain_begin[row] + position - prefix];
+    const int32_t block = plan_.table[made_.whole.table_begin + position / kBlockSize];
+    return block * kBlockSize + position % kBlockSize;
+  }
+
+  // The longest first: whoever is the beginning of another then finds it.
+  void AddTilesAt(int32_t tile) {
+    const AttentionItem& item = made_.whole;
+    std::vector<int> rows(item.rows);
+    std::iota(rows.begin(), rows.end(), item.first_row);
+    std::stable_sort(rows.begin(), rows.end(), [&](int a, int b) { return Length(a) > Length(b); });
+    std::vector<OwnTile> tiles;
+    for (const int row : rows) {
+      std::vector<int32_t> slots;
+      const int32_t end = std::min(Length(row), (tile + 1) * kKvTile);
+      for (int32_t p = tile * kKvTile; p < end; ++p) slots.push_back(SlotAt(row, p));
+      if (slots.empty()) break;  // nor do those behind it reach this tile
+      auto found = std::find_if(tiles.begin(), tiles.end(), [&](const OwnTile& own) {
+        return std::equal(slots.begin(), slots.end(), own.slots.begin());
+      });
+      if (found == tiles.end()) {
+        tiles.push_back({slots, std::vector<int32_t>(item.rows)});
+        found = tiles.end() - 1;
+      }
+      found->seen[row - item.first_row] = static_cast<int32_t>(slots.size());
+    }
+    for (OwnTile& own : tiles) Append(tile, std::move(own));
+  }
+
+  // Fills up the tile before with a token that is there: nobody sees it, but it is multiplied by zero.
+  void Append(int32_t tile, OwnTile own) {
+    AttentionItem& item = made_.whole;
+    while (item.kv_end % kKvTile != 0) {
+      list_->chain.push_back(own_.back().slots[0]);
+      ++item.kv_end;
+    }
+    list_->chain.insert(list_->chain.end(), own.slots.begin(), own.slots.end());
+    item.kv_end += static_cast<int32_t>(own.slots.size());
+    made_.positions.push_back(tile);
+    own_.push_back(std::move(own));
+  }
+
+  void PlaceMasks() {
+    AttentionItem& item = made_.whole;
+    item.mask_begin = static_cast<int32_t>(list_->masks.size());
+    item.mask_words = static_cast<int32_t>(own_.size());
+    for (int r = 0; r < item.rows; ++r) {
+      for (const OwnTile& own : own_) {
+        const int32_t seen = own.seen[r];
+        list_->masks.push_back(seen == kKvTile ? ~uint64_t{0} : (uint64_t{1} << seen) - 1);
+      }
+    }
+  }
+
+  const StepPlan& plan_;
+  WorkList* const list_;
+  RowTile made_;
+  std::vector<OwnTile> own_;
+};
+
+// The items of one row tile and head: one for each chunk of positions.
+void AddItems(const RowTile& tile, int head, std::vector<AttentionItem>* items) {
+  const auto tiles = static_cast<int32_t>(tile.positions.size());
+  int32_t begin = 0;
+  do {
+    int32_t end = begin;
+    while (end < tiles &&
+           tile.positions[end] / kExactChunkTiles == tile.positions[begin] / kExactChunkTiles)
+      ++end;
+    AttentionItem item = tile.whole;
+    item.kv_head = head;
+    item.kv_begin = begin * kKvTile;
+    item.kv_end = std::min(item.kv_end, end * kKvTile);
+    items->push_back(item);
+    begin = end;
+  } while (begin < tiles);
+}
+
+// Runs of items of about the same cost, one for each worker. Who does an item changes no bit.
+void DealOut(int workers, WorkList::OfClass* out) {
+  const auto cost = [](const AttentionItem& item) {
+    return int64_t{TilesOf(item.kv_end - item.kv_begin)} + kItemCost;
+  };
+  int64_t left = 0, used = 0;
+  for (const AttentionItem& item : out->items) left += cost(item);
+  int others = workers;  // this one included
+  for (size_t i = 0; i < out->items.size(); ++i) {
+    const int64_t next = cost(out->items[i]);
+    if (used > 0 && others > 1 && (used + next / 2) * others > left) {
+      out->worker_begin.push_back(static_cast<int32_t>(i));
+      left -= used;
+      used = 0;
+      --others;
+    }
+    used += next;
+  }
+  if (used > 0) out->worker_begin.push_back(static_cast<int32_t>(out->items.size()));
+}
+
+}  // namespace
+
+WorkList MakeExactWorkList(const StepPlan& plan, const WorkShape& shape) {
+  WorkList list;
+  const int least_class = shape.classes > 1 ? 1 : 0;
+  const int most_rows = kTileRows[shape.classes - 1] / shape.group;
+  for (size_t s = 0; s < plan.segments.size(); ++s) {
+    const Segment& segment = plan.segments[s];
+    std::vector<RowTile> tiles;
+    for (int begin = 0; begin < segment.rows; begin += most_rows) {
+      const int rows = std::min(most_rows, segment.rows - begin);
+      tiles.push_back(
+          RowTileMaker(plan, static_cast<int>(s), segment.first_row + begin, rows, &list).Take());
+    }
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      for (const RowTile& tile : tiles) {
+        int tile_class = least_class;
+        while (kTileRows[tile_class] < tile.whole.rows * shape.group) ++tile_class;
+        AddItems(tile, head, &list.classes[tile_class].items);
+      }
+    }
+  }
+  for (int c = 0; c < kTileClasses; ++c) {
+    DealOut(shape.workers[c], &list.classes[c]);
+    NumberSplits(c, shape.head_dim, &list);
+  }
+  return list;
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,267 @@
+// y = x w^T for at most 64 rows. Such a product is bound by reading w. So w takes the side of the
+// tensor instructions that has 16 rows, and x the side that has 8: hardly anything is padded. A block
+// computes 64 outputs of all rows over a run of the inputs; where 64 outputs a block are too few
+// blocks to keep the device busy, several blocks share the inputs of a tile ("split-K"). With SwiGLU a
+// block computes 32 gates and the 32 ups that belong to them.
+#include "kernels/cuda/ops/gemm_skinny.h"
+#include "kernels/cuda/ops/kernel_types.h"
+#include "kernels/cuda/ops/silu.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+using dev::bf16;
+
+constexpr int kThreads = 128;
+constexpr int kTile = kSkinnyTile, kDepth = kSkinnyDepth;
+constexpr int kGates = kTile / 2;    // of a tile, with SwiGLU
+constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
+constexpr int kPieces = kDepth / 8;  // of 16 bytes in a row of a stage
+
+// kGroups: rows of x, in groups of 8.
+template <int kGroups_>
+struct SkinnyShape {
+  static constexpr int kGroups = kGroups_;
+  static constexpr int kRows = 8 * kGroups;
+  static constexpr int kStages = kGroups <= 2 ? 6 : kGroups <= 4 ? 5 : 4;
+  static constexpr int kStage = (kTile + kRows) * kStride;  // elements
+  static constexpr int kSumStride = kTile + 4;              // floats of a row of sums
+  static constexpr int kSharedBytes = kStages * kStage * 2;
+  static_assert(kRows * kSumStride * 4 <= kSharedBytes);
+};
+
+// The sums of one lane: of group j the outputs g, g + 8 of its warp and the rows 2t, 2t + 1, g =
+// lane / 4, t = lane % 4, in the order (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+template <class S>
+struct SkinnySums {
+  float value[S::kGroups][4] = {};
+};
+
+template <class S>
+struct SkinnyBlock {
+  const SkinnyArgs& args;
+  bf16* stages;  // [kStages][w [kTile, kStride], x [kRows, kStride]]
+
+  DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
+  DEV_FUNCTION int Lane() const { return Thread() % dev::kWarpSize; }
+  DEV_FUNCTION int Warp() const { return Thread() / dev::kWarpSize; }
+  // What a block stores: outputs, or with SwiGLU pairs of a gate and an up.
+  DEV_FUNCTION int64_t Columns() const { return args.gated ? args.outputs / 2 : args.outputs; }
+  DEV_FUNCTION int64_t FirstColumn() const {
+    return int64_t{args.gated ? kGates : kTile} * blockIdx.x;
+  }
+  // Row i of the tile as a row of w. Behind the last column: some row, or none.
+  DEV_FUNCTION int64_t OutputOf(int i) const {
+    if (!args.gated || i < kGates) return FirstColumn() + i;
+    return Columns() + FirstColumn() + i - kGates;
+  }
+
+  // Starts the copies of inputs [first, first + kDepth). What is not there becomes zeros.
+  DEV_FUNCTION void Load(int64_t first, int stage) const {
+    bf16* const w = stages + stage * S::kStage;
+    const int piece = Thread() % kPieces;
+    const int64_t input = first + piece * 8;
+    const bool inside = input < args.inputs;
+    for (int i = Thread() / kPieces; i < kTile + S::kRows; i += kThreads / kPieces) {
+      const bool weight = i < kTile;
+      const int64_t row = weight ? OutputOf(i) : i - kTile;
+      const bool valid = inside && row < (weight ? args.outputs : args.rows);
+      const auto* from = static_cast<const bf16*>(weight ? args.w : args.x);
+      dev::CopyAsync16(w + i * kStride + piece * 8, valid ? from + row * args.inputs + input : from,
+                       valid);
+    }
+  }
+
+  DEV_FUNCTION void Multiply(int stage, SkinnySums<S>* sums) const {
+    const int lane = Lane();
+    const bf16* const w = stages + stage * S::kStage;
+    const bf16* const w_row = w + (Warp() * 16 + lane % 16) * kStride + lane / 16 * 8;
+    const bf16* const x_row = w + (kTile + lane % 8) * kStride + lane / 8 * 8;
+    DEV_UNROLL
+    for (int k = 0; k < kDepth; k += 32) {
+      uint32_t a[4], next[4];
+      dev::LoadMatrix4(a, w_row + k);
+      dev::LoadMatrix4(next, w_row + k + 16);
+      DEV_UNROLL
+      for (int j = 0; j < S::kGroups; ++j) {
+        uint32_t b[4];
+        dev::LoadMatrix4(b, x_row + j * 8 * kStride + k);
+        dev::Mma<dev::bf16>(sums->value[j], a, {b[0], b[1]});
+        dev::Mma<dev::bf16>(sums->value[j], next, {b[2], b[3]});
+      }
+    }
+  }
+
+  // Sums the block's run of stages. The copies of later stages run behind the arithmetic.
+  DEV_FUNCTION void Accumulate(SkinnySums<S>* sums) const {
+    const int total = static_cast<int>((args.inputs + kDepth - 1) / kDepth);
+    const int split = static_cast<int>(blockIdx.y);
+    const int begin = static_cast<int>(int64_t{total} * split / args.splits);
+    const int end = static_cast<int>(int64_t{total} * (split + 1) / args.splits);
+    for (int i = 0; i < S::kStages - 1; ++i) {
+      if (begin + i < end) Load(int64_t{begin + i} * kDepth, i);
+      dev::CopyCommit();
+    }
+    int stage = 0, ahead = S::kStages - 1;
+    for (int i = begin; i < end; ++i) {
+      dev::CopyWait<S::kStages - 2>();
+      __syncthreads();  // the copies of all threads are there, and stage `ahead` is read
+      if (i + S::kStages - 1 < end) Load(int64_t{i + S::kStages - 1} * kDepth, ahead);
+      dev::CopyCommit();
+      Multiply(stage, sums);
+      stage = stage + 1 == S::kStages ? 0 : stage + 1;
+      ahead = ahead + 1 == S::kStages ? 0 : ahead + 1;
+    }
+    dev::CopyWait<0>();
+    __syncthreads();  // shared memory is free
+  }
+
+  // This lane's sums of one split, group by group: neighbouring lanes have neighbouring values.
+  DEV_FUNCTION float* Partial(int split, int group) const {
+    const int64_t part = int64_t{blockIdx.x} * args.splits + split;
+    return args.partials + ((part * S::kGroups + group) * kThreads + Thread()) * 4;
+  }
+
+  // Leaves the sums for the last block of the tile. That block gets those of all, added in order.
+  DEV_FUNCTION bool Join(uint32_t* arrived, SkinnySums<S>* sums) const {
+    DEV_UNROLL
+    for (int j = 0; j < S::kGroups; ++j) {
+      const float* v = sums->value[j];
+      dev::StorePack(Partial(static_cast<int>(blockIdx.y), j),
+                     dev::Pack<float, 4>{{v[0], v[1], v[2], v[3]}});
+    }
+    __syncthreads();
+    if (Thread() == 0) *arrived = dev::AtomicAddAcqRel(args.counters + blockIdx.x, 1);
+    __syncthreads();
+    if (*arrived + 1 != static_cast<uint32_t>(args.splits)) return false;
+    DEV_UNROLL
+    for (int j = 0; j < S::kGroups; ++j) {
+      for (int e = 0; e < 4; ++e) sums->value[j][e] = 0.0f;
+    }
+    for (int split = 0; split < args.splits; ++split) {
+      DEV_UNROLL
+      for (int j = 0; j < S::kGroups; ++j) {
+        const dev::Pack<float, 4> part = dev::LoadPack<4>(Partial(split, j));
+        for (int e = 0; e < 4; ++e) sums->value[j][e] += part.value[e];
+      }
+    }
+    if (Thread() == 0) args.counters[blockIdx.x] = 0;  // for the next launch
+    return true;
+  }
+
+  // Through shared memory, so that a thread holds eight neighbouring outputs of a row.
+  DEV_FUNCTION void Store(const SkinnySums<S>& sums) const {
+    float* const rows = reinterpret_cast<float*>(stages);  // [kRows, kSumStride]
+    const int output = Warp() * 16 + Lane() / 4, row = Lane() % 4 * 2;
+    DEV_UNROLL
+    for (int j = 0; j < S::kGroups; ++j) {
+      for (int e = 0; e < 4; ++e)
+        rows[(j * 8 + row + e % 2) * S::kSumStride + output + e / 2 * 8] = sums.value[j][e];
+    }
+    __syncthreads();
+    const int packs = (args.gated ? kGates : kTile) / 8;
+    for (int i = Thread(); i < args.rows * packs; i += kThreads) {
+      const int r = i / packs, first = i % packs * 8;
+      const int64_t column = FirstColumn() + first;
+      if (column >= Columns()) continue;
+      const float* const values = rows + r * S::kSumStride + first;
+      const int64_t place = r * Columns() + column;
+      if (args.gated) {
+        StoreGated(values, place, column);
+      } else if (args.y_type == DType::kF32) {
+        StoreEight<float, 4>(values, place, column);
+      } else {
+        StoreEight<bf16, 8>(values, place, column);
+      }
+    }
+  }
+
+  // Gates and ups are rounded before they meet, as the two launches that this replaces would do.
+  DEV_FUNCTION void StoreGated(const float* values, int64_t place, int64_t column) const {
+    const float* const bias = args.bias == nullptr ? nullptr : args.bias + column;
+    dev::Pack<bf16, 8> out;
+    DEV_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      float gate = values[i], up = values[kGates + i];
+      if (bias != nullptr) {
+        gate += bias[i];
+        up += bias[Columns() + i];
+      }
+      gate = dev::ToFloat(dev::FromFloat<bf16>(gate));
+      up = dev::ToFloat(dev::FromFloat<bf16>(up));
+      out.value[i] = dev::FromFloat<bf16>(Silu(gate) * up);
+    }
+    dev::StorePack(static_cast<bf16*>(args.y) + place, out);
+  }
+
+  // kWide: values of T in 16 bytes.
+  template <class T, int kWide>
+  DEV_FUNCTION void StoreEight(const float* values, int64_t place, int64_t output) const {
+    T* const y = static_cast<T*>(args.y) + place;
+    DEV_UNROLL
+    for (int first = 0; first < 8; first += kWide) {
+      dev::Pack<T, kWide> out, before;
+      if (args.accumulate) before = dev::LoadPack<kWide>(y + first);
+      DEV_UNROLL
+      for (int i = 0; i < kWide; ++i) {
+        float value = values[first + i];
+        if (args.bias != nullptr) value += args.bias[output + first + i];
+        if (args.accumulate) value += dev::ToFloat(before.value[i]);
+        out.value[i] = dev::FromFloat<T>(value);
+      }
+      dev::StorePack(y + first, out);
+    }
+  }
+};
+
+template <class S>
+DEV_KERNEL void DEV_BOUNDS(kThreads, 2) MultiplySkinny(SkinnyArgs args) {
+  dev::WaitForPrevious();
+  DEV_DYNAMIC_SHARED(bf16, memory);
+  DEV_SHARED(uint32_t, arrived, 1);
+  const SkinnyBlock<S> block = {args, memory};
+  SkinnySums<S> sums;
+  block.Accumulate(&sums);
+  if (args.splits > 1 && !block.Join(arrived, &sums)) return;
+  block.Store(sums);
+}
+
+template <int kGroups>
+void LaunchSkinny(const SkinnyArgs& args, cudaStream_t stream) {
+  using Shape = SkinnyShape<kGroups>;
+  const dim3 grid(static_cast<unsigned>(SkinnyTiles(args.outputs)),
+                  static_cast<unsigned>(args.splits));
+  dev::Declare("skinny product", [args] {
+    // Weights once, activations for each tile of outputs, partial sums written and read.
+    const int64_t sums = args.rows * args.outputs;
+    const int64_t y_bytes = sums * (args.y_type == DType::kF32 ? 4 : 2) / (args.gated ? 2 : 1);
+    const int64_t partial = args.splits > 1 ? 8 * sums * args.splits : 0;
+    return dev::Cost{2 * args.inputs * (args.outputs + SkinnyTiles(args.outputs) * args.rows) +
+                         y_bytes * (args.accumulate ? 2 : 1) + partial,
+                     2 * sums * args.inputs};
+  });
+  dev::Launch(MultiplySkinny<Shape>, grid, dim3(kThreads), Shape::kSharedBytes, stream, args);
+}
+
+}  // namespace
+
+void GemmSkinny(const SkinnyArgs& args, cudaStream_t stream) {
+  switch (SkinnyGroups(args.rows)) {
+    case 1:
+      return LaunchSkinny<1>(args, stream);
+    case 2:
+      return LaunchSkinny<2>(args, stream);
+    case 3:
+      return LaunchSkinny<3>(args, stream);
+    case 4:
+      return LaunchSkinny<4>(args, stream);
+    case 5:
+      return LaunchSkinny<5>(args, stream);
+    case 6:
+      return LaunchSkinny<6>(args, stream);
+    default:
+      return LaunchSkinny<8>(args, stream);
+  }
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,192 @@
+// The kernels of the CUDA backend as host functions: each enqueues one launch on a stream and
+// returns. Arguments are checked by the caller (cuda_ops.cc). No function waits, allocates or reads
+// device memory; launch errors are left for cudaGetLastError. Pointers are to device memory.
+// Activations (`void*` beside a DType) are f32, bf16 or f16; the residual stream and the logits are
+// f32.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/ops/work_list.h"
+#include "kernels/cuda/simulator/overlap.h"
+#include "plan/step_plan.h"
+
+namespace coppice::kernels::cuda {
+
+// The arrays of a StepPlan that kernels read. What a row sees: plan/step_plan.h. It lies in device
+// memory itself, so that a launch that was recorded once serves every plan.
+struct DeviceStep {
+  // Of as many rows as the step is padded to (row_bucket.h).
+  const int32_t* token = nullptr;        // [rows]
+  const int32_t* position = nullptr;     // [rows]
+  const int32_t* slot = nullptr;         // [rows]
+  const int32_t* segment = nullptr;      // [rows] index of the row's segment
+  const int32_t* prefix_len = nullptr;   // [rows] tokens of the block table that the row sees
+  const int32_t* chain_begin = nullptr;  // [rows + 1]
+  // Of the plan alone.
+  const int32_t* chain = nullptr;        // slots
+  const int32_t* table_begin = nullptr;  // [segments + 1]
+  const int32_t* table = nullptr;        // block ids
+  const int32_t* need_row = nullptr;     // [needs], ascending
+  const KvCopy* commits = nullptr;       // [commit_count]
+  int32_t rows = 0, needs = 0, commit_count = 0;
+};
+
+// What a launch is given of a step. Nothing here but sizes that it is padded to: whatever differs
+// between steps of one size is read from device memory when the kernel runs.
+struct StepView {
+  const DeviceStep* step = nullptr;
+  int32_t rows = 0, needs = 0;  // padded
+
+  bool operator==(const StepView&) const = default;
+};
+
+// What the kernels of attention and KV take as head_dim.
+inline constexpr int kHeadDimUnit = 8, kMaxHeadDim = 256;
+
+// One pool for all layers: [layer][K then V][block][kv_head][kBlockSize][head_dim].
+struct DevicePool {
+  void* data = nullptr;
+  DType dtype = DType::kBF16;
+  int32_t layers = 0, kv_heads = 0, head_dim = 0;
+  int64_t blocks = 0;
+
+  bool operator==(const DevicePool&) const = default;
+};
+
+void CommitKv(const StepView& step, const DevicePool& pool, cudaStream_t stream);
+
+// x[r] = row token[r] - first_row of matrix [matrix_rows, columns] of `dtype`, else zeros.
+struct EmbedArgs {
+  const void* matrix = nullptr;
+  DType dtype = DType::kBF16;
+  int64_t matrix_rows = 0, columns = 0, first_row = 0;
+  float* x = nullptr;
+
+  bool operator==(const EmbedArgs&) const = default;
+};
+void Embed(const StepView& step, const EmbedArgs& args, cudaStream_t stream);
+
+// x += addend, unless that is null; out = x / sqrt(mean(x^2) + epsilon) * gain.
+struct AddNormArgs {
+  float* x = nullptr;             // [rows, columns]
+  const float* addend = nullptr;  // [rows, columns]
+  const float* gain = nullptr;    // [columns]
+  void* out = nullptr;            // [rows, columns] of `dtype`
+  DType dtype = DType::kBF16;
+  int64_t rows = 0, columns = 0;
+  float epsilon = 0;
+
+  bool operator==(const AddNormArgs&) const = default;
+};
+void AddNorm(const AddNormArgs& args, cudaStream_t stream);
+
+// y[r] += bias.
+void AddBias(void* y, DType dtype, const float* bias, int64_t rows, int64_t columns,
+             cudaStream_t stream);
+
+// Whether the kernels of KV and attention take these types together: f16 only with f16.
+constexpr bool CanStoreKv(DType activations, DType pool) {
+  return (activations == DType::kF16) == (pool == DType::kF16);
+}
+
+// qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`, and bias, unless that is null: rotates q and
+// k in place (half-split convention), writes K and V to the row's slot. cos, sin [max_positions,
+// head_dim / 2]. In f16 a q or k that overflows becomes NaN. qkv's V stays as it is, without the bias.
+// The bits are those of AddBias and then this without a bias.
+struct RopeArgs {
+  void* qkv = nullptr;
+  const float* bias = nullptr;  // [(q_heads + 2 kv_heads) head_dim] or nullptr
+  DType dtype = DType::kBF16;
+  int32_t q_heads = 0, layer = 0;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+
+  bool operator==(const RopeArgs&) const = default;
+};
+void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool& pool,
+                    cudaStream_t stream);
+
+// out [rows, q_heads head_dim] of `dtype`; scale 1/sqrt(head_dim) inside; sums in f32.
+struct AttentionArgs {
+  const void* qkv = nullptr;
+  void* out = nullptr;
+  DType dtype = DType::kBF16;
+  int32_t q_heads = 0, layer = 0;
+
+  bool operator==(const AttentionArgs&) const = default;
+};
+void Attention(const StepView& step, const AttentionArgs& args, const DevicePool& pool,
+               cudaStream_t stream);
+
+// A WorkList (work_list.h) of the step; as DeviceStep, in device memory itself.
+struct DeviceWork {
+  struct OfClass {
+    const AttentionItem* items = nullptr;
+    const int32_t* worker_begin = nullptr;  // [workers + 1]
+    int32_t workers = 0;
+  };
+  OfClass classes[kTileClasses];
+  const int32_t* chain = nullptr;
+  const uint64_t* masks = nullptr;
+  float* partials = nullptr;     // [partial_floats]
+  uint32_t* counters = nullptr;  // [merges], zero before the first launch; launches leave them zero
+};
+// What a launch is given of it: for each class a grid that holds its workers, 0 when it has none.
+struct WorkView {
+  const DeviceWork* work = nullptr;
+  int32_t blocks[kTileClasses] = {};
+
+  bool operator==(const WorkView&) const = default;
+};
+// The same as Attention, by tensor cores, with K and V read once for the rows of a request. The bits
+// of a row depend on the work list too. Only for as many classes of the list as TileClasses says;
+// 0: not at all. bf16 or f16, the same for activations and pool. block_shared_bytes: what a block of
+// the device may have.
+int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
+// Blocks that are resident on a multiprocessor with so much shared memory: WorkShape::workers is
+// this times the number of multiprocessors. More workers are right too, but wait for others.
+int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes);
+// classes: only the first so many.
+void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
+                    const DevicePool& pool, cudaStream_t stream, int classes = kTileClasses);
+// The last class by instructions that devices of compute capability 9.0 alone have; bit for bit the same
+// only in the simulator. Returns why the pool could not be described to the copy engine.
+bool CanAttendWide(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
+cudaError_t AttendWide(const StepView& step, const AttentionArgs& args, const WorkView& work,
+                       const DevicePool& pool, cudaStream_t stream);
+
+// gate_up [rows, 2 columns]: gate then up. out [rows, columns] = silu(gate) * up.
+void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t columns,
+            cudaStream_t stream);
+
+// wide[r, c] = kept[r, place[c]], or -infinity where place[c] < 0.
+struct SpreadArgs {
+  const int32_t* place = nullptr;  // [columns]
+  const float* kept = nullptr;     // [rows, kept_columns]
+  float* wide = nullptr;           // [rows, columns]
+  int64_t rows = 0, kept_columns = 0, columns = 0;
+
+  bool operator==(const SpreadArgs&) const = default;
+};
+void Spread(const SpreadArgs& args, cudaStream_t stream);
+
+// Row i = row need_row[i], in place, for i ascending. Rows behind the last need keep what they held.
+// values [rows, row_bytes]; row_bytes a multiple of 4. All in one launch.
+struct GatherArgs {
+  static constexpr int kMost = 2;
+  struct Of {
+    void* values = nullptr;
+    int64_t row_bytes = 0;  // 0: none
+
+    bool operator==(const Of&) const = default;
+  } of[kMost];
+
+  bool operator==(const GatherArgs&) const = default;
+};
+void GatherRows(const StepView& step, const GatherArgs& args, cudaStream_t stream);
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,351 @@
+// y = x w^T with sums of a fixed order (row_product.h). By tensor cores: the weights take the side of
+// the instructions that has 16 rows, as in gemm_skinny.cu, and the inputs of a run enter an output's
+// sum 16 at a time. That is so in tiles of every size, so that a step of one row and a step of a
+// thousand form the same sums.
+#include "kernels/cuda/ops/kernel_types.h"
+#include "kernels/cuda/ops/row_product.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+// A block of kOutputWarps x kRowWarps warps; each computes 16 kHeights outputs of 8 kGroups rows.
+template <class T, int kOutputWarps_, int kRowWarps_, int kHeights_, int kGroups_, int kDepth_,
+          int kStages_>
+struct TileShape {
+  using Type = T;
+  static constexpr int kOutputWarps = kOutputWarps_, kRowWarps = kRowWarps_;
+  static constexpr int kHeights = kHeights_, kGroups = kGroups_;
+  static constexpr int kDepth = kDepth_;  // inputs of a stage
+  static constexpr int kStages = kStages_;
+  static constexpr int kThreads = dev::kWarpSize * kOutputWarps * kRowWarps;
+  static constexpr int kOutputs = 16 * kHeights * kOutputWarps;
+  static constexpr int kRows = 8 * kGroups * kRowWarps;
+  static constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
+  static constexpr int kPieces = kDepth / 8;  // of 16 bytes in a row of a stage
+  static constexpr int kStage = (kOutputs + kRows) * kStride;  // elements
+  static constexpr int kSumStride = kOutputs + 4;              // floats of a row of sums
+  static constexpr int kSharedBytes = std::max(kStages * kStage * 2, kRows* kSumStride * 4);
+  static constexpr int kSums = kHeights * kGroups;  // of four
+  static_assert(kRunUnit % kDepth == 0);
+};
+
+// The sums of one lane: of tile (height, group) the outputs g, g + 8 and the rows 2t, 2t + 1, g = lane
+// / 4, t = lane % 4, in the order (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+template <class S>
+struct LaneSums {
+  float value[S::kSums][4];
+
+  DEV_FUNCTION void Clear() {
+    DEV_UNROLL
+    for (int i = 0; i < S::kSums; ++i) {
+      for (int e = 0; e < 4; ++e) value[i][e] = 0.0f;
+    }
+  }
+  DEV_FUNCTION void Add(const LaneSums& run) {
+    DEV_UNROLL
+    for (int i = 0; i < S::kSums; ++i) {
+      for (int e = 0; e < 4; ++e) value[i][e] += run.value[i][e];
+    }
+  }
+};
+
+// Block (row tile, output tile, run): blocks side by side read the same weights.
+template <class S>
+struct ProductBlock {
+  using T = typename S::Type;
+  const RowProductArgs& args;
+  const int runs;
+  T* stages;  // [kStages][w [kOutputs, kStride], x [kRows, kStride]]
+
+  DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
+  DEV_FUNCTION int Lane() const { return Thread() % dev::kWarpSize; }
+  DEV_FUNCTION int OutputWarp() const { return Thread() / dev::kWarpSize % S::kOutputWarps; }
+  DEV_FUNCTION int RowWarp() const { return Thread() / dev::kWarpSize / S::kOutputWarps; }
+  DEV_FUNCTION int64_t FirstOutput() const { return int64_t{S::kOutputs} * blockIdx.y; }
+  DEV_FUNCTION int64_t FirstRow() const { return int64_t{S::kRows} * blockIdx.x; }
+
+  // Starts the copies of inputs [first, first + kDepth). What is not there becomes zeros.
+  DEV_FUNCTION void Load(int64_t first, int stage) const {
+    T* const to = stages + stage * S::kStage;
+    const int piece = Thread() % S::kPieces;
+    const int64_t input = first + piece * 8;
+    const bool inside = input < args.inputs;
+    for (int i = Thread() / S::kPieces; i < S::kOutputs + S::kRows; i += S::kThreads / S::kPieces) {
+      const bool weight = i < S::kOutputs;
+      const int64_t row = weight ? FirstOutput() + i : FirstRow() + i - S::kOutputs;
+      const bool valid = inside && row < (weight ? args.outputs : args.rows);
+      const auto* from = static_cast<const T*>(weight ? args.w : args.x);
+      dev::CopyAsync16(to + i * S::kStride + piece * 8,
+                       valid ? from + row * args.inputs + input : from, valid);
+    }
+  }
+
+  DEV_FUNCTION void Multiply(int stage, LaneSums<S>* sums) const {
+    const int lane = Lane();
+    const T* const w = stages + stage * S::kStage;
+    const T* const w_row =
+        w + (OutputWarp() * S::kHeights * 16 + lane % 16) * S::kStride + lane / 16 * 8;
+    const T* const x_row =
+        w + (S::kOutputs + RowWarp() * S::kGroups * 8 + lane % 8) * S::kStride + lane / 8 * 8;
+    DEV_UNROLL
+    for (int k = 0; k < S::kDepth; k += 32) {
+      uint32_t a[S::kHeights][4], next[S::kHeights][4];
+      DEV_UNROLL
+      for (int h = 0; h < S::kHeights; ++h) {
+        dev::LoadMatrix4(a[h], w_row + h * 16 * S::kStride + k);
+        dev::LoadMatrix4(next[h], w_row + h * 16 * S::kStride + k + 16);
+      }
+      DEV_UNROLL
+      for (int j = 0; j < S::kGroups; ++j) {
+        uint32_t b[4];
+        dev::LoadMatrix4(b, x_row + j * 8 * S::kStride + k);
+        DEV_UNROLL
+        for (int h = 0; h < S::kHeights; ++h) {
+          dev::Mma<T>(sums->value[h * S::kGroups + j], a[h], {b[0], b[1]});
+          dev::Mma<T>(sums->value[h * S::kGroups + j], next[h], {b[2], b[3]});
+        }
+      }
+    }
+  }
+
+  // Sums one run. The copies of later stages go on behind the arithmetic.
+  DEV_FUNCTION void SumRun(int run, LaneSums<S>* sums) const {
+    constexpr int kStagesOfUnit = kRunUnit / S::kDepth;
+    const int units = static_cast<int>((args.inputs + kRunUnit - 1) / kRunUnit);
+    const int begin = static_cast<int>(int64_t{units} * run / runs) * kStagesOfUnit;
+    const int end = static_cast<int>(int64_t{units} * (run + 1) / runs) * kStagesOfUnit;
+    for (int i = 0; i < S::kStages - 1; ++i) {
+      if (begin + i < end) Load(int64_t{begin + i} * S::kDepth, i);
+      dev::CopyCommit();
+    }
+    int stage = 0, ahead = S::kStages - 1;
+    for (int i = begin; i < end; ++i) {
+      dev::CopyWait<S::kStages - 2>();
+      __syncthreads();  // the copies of all threads are there, and stage `ahead` is read
+      if (i + S::kStages - 1 < end) Load(int64_t{i + S::kStages - 1} * S::kDepth, ahead);
+      dev::CopyCommit();
+      Multiply(stage, sums);
+      stage = stage + 1 == S::kStages ? 0 : stage + 1;
+      ahead = ahead + 1 == S::kStages ? 0 : ahead + 1;
+    }
+    dev::CopyWait<0>();
+    __syncthreads();  // shared memory is free
+  }
+
+  // This lane's sums of one run, four by four: neighbouring lanes have neighbouring values.
+  DEV_FUNCTION float* Partial(int run, int i) const {
+    const int64_t tile = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
+    return args.partials + (((tile * runs + run) * S::kSums + i) * S::kThreads + Thread()) * 4;
+  }
+
+  // Leaves the sums for the last block of the tile. That block gets those of all, added in order.
+  DEV_FUNCTION bool Join(uint32_t* arrived, LaneSums<S>* sums) const {
+    DEV_UNROLL
+    for (int i = 0; i < S::kSums; ++i) {
+      const float* v = sums->value[i];
+      dev::StorePack(Partial(static_cast<int>(blockIdx.z), i),
+                     dev::Pack<float, 4>{{v[0], v[1], v[2], v[3]}});
+    }
+    uint32_t* const counter = args.counters + int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
+    __syncthreads();
+    if (Thread() == 0) *arrived = dev::AtomicAddAcqRel(counter, 1);
+    __syncthreads();
+    if (*arrived + 1 != static_cast<uint32_t>(runs)) return false;
+    sums->Clear();
+    for (int run = 0; run < runs; ++run) {
+      DEV_UNROLL
+      for (int i = 0; i < S::kSums; ++i) {
+        const dev::Pack<float, 4> part = dev::LoadPack<4>(Partial(run, i));
+        for (int e = 0; e < 4; ++e) sums->value[i][e] += part.value[e];
+      }
+    }
+    if (Thread() == 0) *counter = 0;  // for the next launch
+    return true;
+  }
+
+  // All runs of the tile, one after the other; added as Join adds them.
+  DEV_FUNCTION void SumAll(LaneSums<S>* sums) const {
+    sums->Clear();
+    for (int run = 0; run < runs; ++run) {
+      LaneSums<S> of_run;
+      of_run.Clear();
+      SumRun(run, &of_run);
+      sums->Add(of_run);
+    }
+  }
+
+  // Through shared memory, so that neighbouring threads store neighbouring outputs of a row.
+  DEV_FUNCTION void Store(const LaneSums<S>& sums) const {
+    float* const rows = reinterpret_cast<float*>(stages);  // [kRows, kSumStride]
+    const int output = OutputWarp() * S::kHeights * 16 + Lane() / 4;
+    const int row = RowWarp() * S::kGroups * 8 + Lane() % 4 * 2;
+    DEV_UNROLL
+    for (int i = 0; i < S::kSums; ++i) {
+      const int h = i / S::kGroups, j = i % S::kGroups;
+      for (int e = 0; e < 4; ++e) {
+        rows[(j * 8 + row + e % 2) * S::kSumStride + output + h * 16 + e / 2 * 8] =
+            sums.value[i][e];
+      }
+    }
+    __syncthreads();
+    const int64_t most = args.rows - FirstRow();
+    const int count = static_cast<int>(most < S::kRows ? most : S::kRows);
+    for (int i = Thread(); i < count * S::kOutputs; i += S::kThreads) {
+      const int r = i / S::kOutputs, o = i % S::kOutputs;
+      if (FirstOutput() + o >= args.outputs) continue;
+      const int64_t place = (FirstRow() + r) * args.outputs + FirstOutput() + o;
+      const float value = rows[r * S::kSumStride + o];
+      if (args.y_type == DType::kF32) {
+        StoreOne(static_cast<float*>(args.y) + place, value, FirstOutput() + o);
+      } else {
+        StoreOne(static_cast<T*>(args.y) + place, value, FirstOutput() + o);
+      }
+    }
+  }
+  template <class Y>
+  DEV_FUNCTION void StoreOne(Y* y, float value, int64_t output) const {
+    if (args.bias != nullptr) value += args.bias[output];
+    if (args.accumulate) value += dev::ToFloat(*y);
+    *y = dev::FromFloat<Y>(value);
+  }
+};
+
+// kTogether: one block for each run, which meet. Otherwise one block does all runs.
+template <class S, bool kTogether>
+DEV_KERNEL void DEV_BOUNDS(S::kThreads, S::kThreads > 128 ? 1 : 2)
+    MultiplyRows(RowProductArgs args, int runs) {
+  dev::WaitForPrevious();
+  DEV_DYNAMIC_SHARED(typename S::Type, memory);
+  DEV_SHARED(uint32_t, arrived, 1);
+  const ProductBlock<S> block = {args, runs, memory};
+  LaneSums<S> sums;
+  if constexpr (kTogether) {
+    sums.Clear();
+    block.SumRun(static_cast<int>(blockIdx.z), &sums);
+    if (!block.Join(arrived, &sums)) return;
+  } else {
+    block.SumAll(&sums);
+  }
+  block.Store(sums);
+}
+
+int64_t Tiles(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
+
+// Each operand as often as blocks load it: most of these loads find it in the L2 cache.
+dev::Cost CostOf(const RowProductArgs& args, int64_t tile_outputs, int64_t tile_rows, int runs) {
+  const int64_t element = args.type == DType::kF32 ? 4 : 2;
+  const int64_t sums = args.rows * args.outputs;
+  const int64_t loads = args.outputs * Tiles(args.rows, tile_rows) +
+                        int64_t{args.rows} * Tiles(args.outputs, tile_outputs);
+  const int64_t y_bytes = sums * (args.y_type == DType::kF32 ? 4 : element);
+  return {element * args.inputs * loads + y_bytes * (args.accumulate ? 2 : 1) +
+              (runs > 1 ? 8 * sums * runs : 0),
+          2 * sums * args.inputs};
+}
+
+template <class S>
+void LaunchTiles(const RowProductArgs& args, cudaStream_t stream) {
+  const int runs = ProductRuns(args.outputs, args.inputs);
+  const int64_t row_tiles = Tiles(args.rows, S::kRows);
+  const int64_t tiles = row_tiles * Tiles(args.outputs, S::kOutputs);
+  const auto bytes = static_cast<size_t>(tiles * runs * S::kSums * S::kThreads * 4) * sizeof(float);
+  constexpr int64_t kEnough = 264;  // blocks
+  const bool together =
+      runs > 1 && tiles < kEnough && bytes <= args.partial_bytes && tiles <= args.counter_count;
+  dev::Declare("row product", [args, runs, together] {
+    return CostOf(args, S::kOutputs, S::kRows, together ? runs : 1);
+  });
+  const dim3 grid(static_cast<unsigned>(row_tiles), CeilDiv(args.outputs, S::kOutputs),
+                  together ? static_cast<unsigned>(runs) : 1);
+  dev::Launch(together ? MultiplyRows<S, true> : MultiplyRows<S, false>, grid, dim3(S::kThreads),
+              S::kSharedBytes, stream, args, runs);
+}
+
+template <class T>
+void LaunchTensorRows(const RowProductArgs& args, cudaStream_t stream) {
+  if (args.rows <= 8) return LaunchTiles<TileShape<T, 4, 1, 1, 1, 64, 6>>(args, stream);
+  if (args.rows <= 16) return LaunchTiles<TileShape<T, 4, 1, 1, 2, 64, 6>>(args, stream);
+  if (args.rows <= 32) return LaunchTiles<TileShape<T, 4, 1, 1, 4, 64, 5>>(args, stream);
+  if (args.rows <= 64) return LaunchTiles<TileShape<T, 4, 1, 1, 8, 64, 4>>(args, stream);
+  LaunchTiles<TileShape<T, 4, 2, 2, 8, 32, 4>>(args, stream);
+}
+
+// ---- The plain kernel: one run, each output summed from its first input to its last.
+
+constexpr int kPlainThreads = 256, kPlainOutputs = 64, kPlainDepth = 32;
+constexpr int kPlainRowStep = kPlainThreads / kPlainOutputs;
+
+// Thread t has output t % kPlainOutputs, of the rows t / kPlainOutputs, + 4, ...
+template <class T, class Y, int kRows>
+DEV_KERNEL void DEV_BOUNDS(kPlainThreads, 2) MultiplyPlainRows(RowProductArgs args) {
+  dev::WaitForPrevious();
+  constexpr int kStride = kPlainDepth + 1;
+  DEV_SHARED(float, w, kPlainOutputs* kStride);
+  DEV_SHARED(float, x, kRows* kStride);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t first_output = int64_t{kPlainOutputs} * blockIdx.y;
+  const int64_t first_row = int64_t{kRows} * blockIdx.x;
+  float sums[kRows / kPlainRowStep] = {};
+  for (int64_t first = 0; first < args.inputs; first += kPlainDepth) {
+    for (int i = thread; i < (kPlainOutputs + kRows) * kPlainDepth; i += kPlainThreads) {
+      const int at = i / kPlainDepth, input = i % kPlainDepth;
+      const bool weight = at < kPlainOutputs;
+      const int64_t row = weight ? first_output + at : first_row + at - kPlainOutputs;
+      const bool valid = first + input < args.inputs && row < (weight ? args.outputs : args.rows);
+      const auto* from = static_cast<const T*>(weight ? args.w : args.x);
+      const float value = valid ? dev::ToFloat(from[row * args.inputs + first + input]) : 0.0f;
+      (weight ? w[at * kStride + input] : x[(at - kPlainOutputs) * kStride + input]) = value;
+    }
+    __syncthreads();
+    const int64_t left = args.inputs - first;
+    const int depth = static_cast<int>(left < kPlainDepth ? left : kPlainDepth);
+    for (int k = 0; k < depth; ++k) {
+      const float weight = w[thread % kPlainOutputs * kStride + k];
+      DEV_UNROLL
+      for (int i = 0; i < kRows / kPlainRowStep; ++i) {
+        sums[i] =
+            fmaf(x[(thread / kPlainOutputs + i * kPlainRowStep) * kStride + k], weight, sums[i]);
+      }
+    }
+    __syncthreads();
+  }
+  const int64_t output = first_output + thread % kPlainOutputs;
+  if (output >= args.outputs) return;
+  DEV_UNROLL
+  for (int i = 0; i < kRows / kPlainRowStep; ++i) {
+    const int64_t row = first_row + thread / kPlainOutputs + i * kPlainRowStep;
+    if (row >= args.rows) continue;
+    Y* const y = static_cast<Y*>(args.y) + row * args.outputs + output;
+    float value = sums[i];
+    if (args.bias != nullptr) value += args.bias[output];
+    if (args.accumulate) value += dev::ToFloat(*y);
+    *y = dev::FromFloat<Y>(value);
+  }
+}
+
+template <class T, int kRows>
+void LaunchPlainRows(const RowProductArgs& args, cudaStream_t stream) {
+  const dim3 grid(CeilDiv(args.rows, kRows), CeilDiv(args.outputs, kPlainOutputs));
+  dev::Declare("row product", [args] { return CostOf(args, kPlainOutputs, kRows, 1); });
+  if (args.y_type == DType::kF32) {
+    dev::Launch(MultiplyPlainRows<T, float, kRows>, grid, dim3(kPlainThreads), 0, stream, args);
+  } else {
+    dev::Launch(MultiplyPlainRows<T, T, kRows>, grid, dim3(kPlainThreads), 0, stream, args);
+  }
+}
+
+}  // namespace
+
+void RowProduct(const RowProductArgs& args, cudaStream_t stream) {
+  if (args.rows == 0) return;
+  if (HasTensorRows(args.type, args.inputs)) {
+    if (args.type == DType::kBF16) return LaunchTensorRows<dev::bf16>(args, stream);
+    return LaunchTensorRows<dev::f16>(args, stream);
+  }
+  WithType(args.type, [&](auto element) {
+    using T = decltype(element);
+    args.rows <= 8 ? LaunchPlainRows<T, 8>(args, stream) : LaunchPlainRows<T, 64>(args, stream);
+  });
+}
+
+}  // namespace coppice::kernels::cuda

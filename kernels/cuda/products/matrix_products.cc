@@ -1,0 +1,178 @@
+#include "kernels/cuda/products/matrix_products.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "kernels/cuda/ops/gemm_skinny.h"
+#include "kernels/cuda/ops/launch.h"
+#include "kernels/cuda/ops/row_bucket.h"
+#include "kernels/cuda/ops/row_product.h"
+#include "kernels/cuda/runtime/device_error.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+constexpr char kCountersName[] = "the counters of matrix products";
+constexpr int64_t kMostTiles = 16384;  // a million outputs
+constexpr int kProposals = 8;          // of cuBLASLt
+// Runs that the inputs are cut into: more do not pay, since their sums are written and read.
+constexpr int kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16};
+constexpr int64_t kLeastStages = 4;  // of a run
+
+absl::Status Launched(absl::string_view kernel, const ProductKey& key) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return absl::OkStatus();
+  return CudaStatus(error, "kernel launch", absl::StrCat(kernel, " of ", ProductName(key)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MatrixProducts>> MatrixProducts::Create(DeviceStream* stream,
+                                                                       bool exact) {
+  std::unique_ptr<MatrixProducts> made(new MatrixProducts(stream, exact));
+  COPPICE_ASSIGN_OR_RETURN(made->library_, CublasMatMul::Create(stream));
+  COPPICE_ASSIGN_OR_RETURN(made->counters_,
+                           DeviceBuffer::Allocate(kMostTiles * sizeof(uint32_t), kCountersName));
+  COPPICE_RETURN_IF_ERROR(
+      stream->FillZero(made->counters_.data(), made->counters_.size(), kCountersName));
+  return made;
+}
+
+ProductKey MatrixProducts::KeyOf(const MatMulArgs& args) {
+  return {args.outputs,
+          args.inputs,
+          PaddedRows(args.rows, std::max(args.rows, args.room)),
+          args.type,
+          args.y_type,
+          args.accumulate,
+          args.bias != nullptr,
+          args.gated != nullptr};
+}
+
+absl::Status MatrixProducts::Enqueue(const MatMulArgs& args) {
+  COPPICE_CHECK(args.rows > 0 && args.inputs > 0 && args.outputs > 0);
+  COPPICE_CHECK(args.y_type == args.type || args.y_type == DType::kF32);
+  COPPICE_CHECK(args.gated == nullptr || (args.outputs % 2 == 0 && !args.accumulate));
+  const ProductKey key = KeyOf(args);
+  if (exact_) {
+    ProductChoice only;
+    only.kind = ProductChoice::Kind::kRows;
+    return Enqueue(args, only);
+  }
+  auto chosen = chosen_.find(key);
+  if (chosen == chosen_.end()) {
+    COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
+    ProductChoice choice;
+    choice.algorithm = proposed[0];
+    chosen = chosen_.emplace(key, choice).first;
+  }
+  return Enqueue(args, chosen->second);
+}
+
+absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice& choice) {
+  const ProductKey key = KeyOf(args);
+  if (choice.kind == ProductChoice::Kind::kRows) {
+    EnqueueRows(args);
+    COPPICE_RETURN_IF_ERROR(Launched("the row product", key));
+    return EnqueueGate(args, key);
+  }
+  if (choice.kind == ProductChoice::Kind::kSkinny) {
+    EnqueueSkinny(args, choice.splits);
+    return Launched("the skinny kernel", key);
+  }
+  COPPICE_RETURN_IF_ERROR(library_->Enqueue(args, key, choice.algorithm));
+  if (args.bias != nullptr) {
+    AddBias(args.y, args.y_type, args.bias, args.rows, args.outputs, stream_->get());
+    COPPICE_RETURN_IF_ERROR(Launched("the bias", key));
+  }
+  return EnqueueGate(args, key);
+}
+
+absl::Status MatrixProducts::EnqueueGate(const MatMulArgs& args, const ProductKey& key) {
+  if (args.gated == nullptr) return absl::OkStatus();
+  SwiGlu(args.y, args.gated, args.y_type, args.rows, args.outputs / 2, stream_->get());
+  return Launched("SwiGLU", key);
+}
+
+absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const ProductKey& key) {
+  if (exact_) {
+    ProductChoice only;
+    only.kind = ProductChoice::Kind::kRows;
+    return std::vector<ProductChoice>{only};
+  }
+  COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
+  std::vector<ProductChoice> candidates;
+  for (const CublasMatMul::Algorithm& algorithm : proposed) {
+    ProductChoice choice;
+    choice.algorithm = algorithm;
+    candidates.push_back(choice);
+  }
+  for (const int splits : kSplits) {
+    if (splits > 1 && MostSkinnySplits(key.inputs) < splits * kLeastStages) break;
+    if (!TakesSkinny(key, splits)) continue;
+    ProductChoice choice;
+    choice.kind = ProductChoice::Kind::kSkinny;
+    choice.splits = splits;
+    candidates.push_back(choice);
+  }
+  return candidates;
+}
+
+bool MatrixProducts::Takes(const ProductKey& key, const ProductChoice& choice) {
+  const bool rows = choice.kind == ProductChoice::Kind::kRows;
+  if (exact_ || rows) return exact_ && rows;
+  return choice.kind == ProductChoice::Kind::kSkinny ? TakesSkinny(key, choice.splits)
+                                                     : library_->Takes(key, choice.algorithm);
+}
+
+void MatrixProducts::Use(const ProductTable& table) {
+  for (const auto& [key, choice] : table) chosen_[key] = choice;
+}
+
+bool MatrixProducts::TakesSkinny(const ProductKey& key, int splits) const {
+  return CanSkinny(key.type, key.y_type, key.rows, key.outputs, key.inputs) &&
+         (!key.gated || CanSkinnyGate(key.y_type, key.outputs)) && splits > 0 &&
+         splits <= MostSkinnySplits(key.inputs) && SkinnyTiles(key.outputs) <= kMostTiles &&
+         SkinnyPartialBytes(key.rows, key.outputs, splits) <= workspace_bytes();
+}
+
+void MatrixProducts::EnqueueRows(const MatMulArgs& args) {
+  RowProductArgs product;
+  product.w = args.w;
+  product.x = args.x;
+  product.y = args.y;
+  product.bias = args.bias;
+  product.type = args.type;
+  product.y_type = args.y_type;
+  product.rows = static_cast<int32_t>(args.rows);
+  product.outputs = args.outputs;
+  product.inputs = args.inputs;
+  product.accumulate = args.accumulate;
+  product.partials = library_->workspace().floats();
+  product.partial_bytes = workspace_bytes();
+  product.counters = static_cast<uint32_t*>(counters_.data());
+  product.counter_count = kMostTiles;
+  RowProduct(product, stream_->get());
+}
+
+void MatrixProducts::EnqueueSkinny(const MatMulArgs& args, int splits) {
+  SkinnyArgs skinny;
+  skinny.w = args.w;
+  skinny.x = args.x;
+  skinny.y = args.gated == nullptr ? args.y : args.gated;
+  skinny.gated = args.gated != nullptr;
+  skinny.bias = args.bias;
+  skinny.y_type = args.y_type;
+  skinny.rows = static_cast<int32_t>(args.rows);
+  skinny.outputs = args.outputs;
+  skinny.inputs = args.inputs;
+  skinny.accumulate = args.accumulate;
+  skinny.splits = splits;
+  skinny.partials = library_->workspace().floats();
+  skinny.counters = static_cast<uint32_t*>(counters_.data());
+  GemmSkinny(skinny, stream_->get());
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,60 @@
+// The matrix products of steps: each by the algorithm that was measured to be the fastest for its
+// shape and bucket of rows (product_tuner.h), or else by the first that cuBLASLt proposes. Rows are
+// padded to the bucket (row_bucket.h), so the bits of a row depend on the bucket alone, not on how
+// many rows of it are used. In exact mode they do not depend on the bucket either. Owned by
+// CudaBackend. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/products/cublas_matmul.h"
+#include "kernels/cuda/products/product_table.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/device_stream.h"
+
+namespace coppice::kernels::cuda {
+
+class MatrixProducts {
+ public:
+  // *stream must outlive the result. exact: every product is one of row_product.h.
+  static absl::StatusOr<std::unique_ptr<MatrixProducts>> Create(DeviceStream* stream,
+                                                                bool exact = false);
+
+  // The product as the table knows it, its rows padded.
+  static ProductKey KeyOf(const MatMulArgs& args);
+  // Enqueues the product. Errors name its shape.
+  absl::Status Enqueue(const MatMulArgs& args);
+
+  // ---- for tuning
+  // What may be tried for a product, the first proposal of cuBLASLt first.
+  absl::StatusOr<std::vector<ProductChoice>> Candidates(const ProductKey& key);
+  // Whether a choice, from a file perhaps, can be used here.
+  bool Takes(const ProductKey& key, const ProductChoice& choice);
+  absl::Status Enqueue(const MatMulArgs& args, const ProductChoice& choice);
+  // From now on these products take these choices, which must be taken here.
+  void Use(const ProductTable& table);
+  // Of TuningPlace.
+  size_t workspace_bytes() const { return library_->workspace().size(); }
+  bool exact() const { return exact_; }
+
+ private:
+  MatrixProducts(DeviceStream* stream, bool exact) : stream_(stream), exact_(exact) {}
+  // SwiGLU behind a product that has left it out.
+  absl::Status EnqueueGate(const MatMulArgs& args, const ProductKey& key);
+  void EnqueueRows(const MatMulArgs& args);
+  bool TakesSkinny(const ProductKey& key, int splits) const;
+  void EnqueueSkinny(const MatMulArgs& args, int splits);
+
+  DeviceStream* const stream_;
+  const bool exact_;
+  std::unique_ptr<CublasMatMul> library_;
+  DeviceBuffer counters_;  // of our own kernels: zero between launches
+  ProductTable chosen_;
+};
+
+}  // namespace coppice::kernels::cuda

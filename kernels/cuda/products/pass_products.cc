@@ -1,0 +1,81 @@
+#include "kernels/cuda/products/pass_products.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/ops/row_bucket.h"
+#include "kernels/cuda/runtime/cuda_weights.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+class NotedOps final : public Ops {
+ public:
+  std::vector<PassProduct> products;
+
+  bool has_rows() const override { return true; }
+  bool has_needs() const override { return true; }
+  void CommitKv(KvPool*) override {}
+  void Embed(const Weight&, int64_t, Tensor) override {}
+  void AddNorm(Tensor, Tensor, const Weight&, float, Tensor) override {}
+  void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) override {
+    products.push_back({&w, x, y, accumulate});
+  }
+  void RopeAndStoreKv(int, const RopeTable&, Tensor qkv, KvPool*) override {
+    if (!products.empty()) JoinRope(qkv, &products.back());
+  }
+  void Attention(int, Tensor, const KvPool&, Tensor) override {}
+  void SwiGlu(Tensor gate_up, Tensor out) override {
+    if (!products.empty()) JoinSwiGlu(gate_up, out, &products.back());
+  }
+  void GatherRows(absl::Span<const Tensor>) override {}
+  void AllReduce(Tensor) override {}
+  void Spread(const Weight&, Tensor, Tensor) override {}
+  void Select(Tensor, int64_t, int64_t) override {}
+};
+
+}  // namespace
+
+bool JoinSwiGlu(const Tensor& gate_up, const Tensor& out, PassProduct* product) {
+  const Tensor& y = product->y;
+  if (y.data != gate_up.data || product->accumulate || y.dtype != out.dtype ||
+      y.columns != 2 * out.columns) {
+    return false;
+  }
+  product->gated = out;
+  return true;
+}
+
+const float* JoinRope(const Tensor& qkv, PassProduct* product) {
+  if (product->y.data != qkv.data || product->accumulate || product->y.dtype != qkv.dtype)
+    return nullptr;
+  product->adds_bias = false;
+  return static_cast<const CudaWeight&>(*product->w).bias.floats();
+}
+
+MatMulArgs ArgsOf(const PassProduct& product, int64_t rows) {
+  const auto& matrix = static_cast<const CudaWeight&>(*product.w);
+  MatMulArgs args;
+  args.w = matrix.values.data();
+  args.x = product.x.data;
+  args.y = product.y.data;
+  args.type = matrix.dtype;
+  args.y_type = product.y.dtype;
+  args.rows = rows;
+  args.inputs = matrix.columns;
+  args.outputs = matrix.rows;
+  args.accumulate = product.accumulate;
+  args.bias = product.adds_bias ? matrix.bias.floats() : nullptr;
+  args.gated = product.gated.data;
+  args.room = PaddedRows(std::min(product.x.rows, product.y.rows));  // as CudaBackend::Allocate
+  return args;
+}
+
+std::vector<PassProduct> ListProducts(Pass* pass) {
+  NotedOps ops;
+  pass->Body(&ops);
+  pass->Head(&ops);
+  return std::move(ops.products);
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,79 @@
+// Weights and KV pools in device memory, and how they get there: through two pinned halves, one
+// filled by the threads of the host while the other is copied. Matrices are row-major as in the
+// checkpoint, [rows, columns]. Owned by CudaBackend. Thread-compatible.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/thread_team.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/device_stream.h"
+#include "kernels/rope_table.h"
+
+namespace coppice::kernels::cuda {
+
+// A matrix with its bias, a gain (f32, one row), or a spread: for each place the value that goes
+// there, -1 = none (int32, [rows]).
+class CudaWeight : public Weight {
+ public:
+  DeviceBuffer values;
+  DeviceBuffer bias;  // [rows] f32 or nothing
+};
+
+class CudaKvPool : public KvPool {
+ public:
+  DeviceBuffer storage;  // zero at first
+};
+
+class CudaRopeTable : public RopeTable {
+ public:
+  DeviceBuffer cos, sin;  // [max_positions, head_dim / 2] f32
+};
+
+class DeviceLoader {
+ public:
+  // Both must outlive the loader.
+  DeviceLoader(ThreadTeam* team, DeviceStream* stream) : team_(team), stream_(stream) {}
+
+  // As Backend says of them. All return when the copies are done.
+  absl::StatusOr<std::unique_ptr<CudaWeight>> Pack(absl::Span<const MatrixSource> stacked,
+                                                   DType dtype, const std::vector<float>& bias);
+  absl::StatusOr<std::unique_ptr<CudaWeight>> PackGain(const std::vector<float>& gain);
+  absl::StatusOr<std::unique_ptr<CudaWeight>> PackSpread(const std::vector<int32_t>& ids,
+                                                         int64_t places);
+  absl::StatusOr<std::unique_ptr<CudaKvPool>> MakeKvPool(const KvPoolShape& shape);
+  absl::StatusOr<std::unique_ptr<CudaRopeTable>> MakeRope(const RopeConfig& config);
+
+ private:
+  struct Half {
+    PinnedBuffer buffer;
+    std::unique_ptr<DeviceEvent> copied;  // once the half was used
+  };
+  // fill(begin, end, place) writes these rows, of row_bytes each; several threads call it.
+  struct Rows {
+    int64_t count = 0;
+    size_t row_bytes = 0;
+    std::function<void(int64_t begin, int64_t end, uint8_t* place)> fill;
+  };
+
+  absl::Status Upload(const Rows& rows, void* device, absl::string_view what);
+  template <class T>
+  absl::StatusOr<DeviceBuffer> UploadValues(const std::vector<T>& values, absl::string_view what);
+  // The next half, free and with room for so many bytes.
+  absl::StatusOr<Half*> NextHalf(size_t bytes, absl::string_view what);
+
+  ThreadTeam* const team_;
+  DeviceStream* const stream_;
+  std::array<Half, 2> halves_;
+  int next_half_ = 0;
+};
+
+}  // namespace coppice::kernels::cuda

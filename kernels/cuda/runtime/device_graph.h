@@ -1,0 +1,34 @@
+// Work of a stream recorded once, to be enqueued again with one call. Owned, movable.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/cuda/runtime/device_stream.h"
+
+namespace coppice::kernels::cuda {
+
+class DeviceGraph {
+ public:
+  // What `enqueue` puts on the stream, recorded instead of run. It must not wait, ask for events or
+  // allocate. Arguments of launches are kept as they are now. `what` is named by errors;
+  // ResourceExhausted says besides what memory the device has. The stream is as before in any case.
+  static absl::StatusOr<DeviceGraph> Capture(DeviceStream* stream, absl::string_view what,
+                                             absl::FunctionRef<absl::Status()> enqueue);
+  DeviceGraph() = default;  // nothing
+  DeviceGraph(DeviceGraph&& other) noexcept;
+  DeviceGraph& operator=(DeviceGraph&& other) noexcept;
+  ~DeviceGraph();
+
+  bool empty() const { return graph_ == nullptr; }
+  // Enqueues all of it.
+  absl::Status Launch(DeviceStream* stream, absl::string_view what) const;
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+}  // namespace coppice::kernels::cuda

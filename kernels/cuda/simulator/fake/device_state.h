@@ -1,0 +1,165 @@
+// The state behind the stand-ins of the runtime: memory, streams, failures to come. All of it under
+// one lock, held by Call().
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/simulator/fake/fake_device.h"
+
+// The runtime's own names for what its handles point to.
+struct CUstream_st {
+  struct Work {
+    std::function<cudaError_t()> run;
+    double us = 0;
+  };
+  // A piece that returns cudaErrorNotReady waits for another rank: it stays first, and is called again.
+  std::deque<Work> work;
+  uint64_t queued = 0, done = 0;
+  bool begun = false;  // the first piece
+  int device = 0;
+  CUgraph_st* capture = nullptr;  // takes the work instead, while it is recorded
+  std::thread::id capturing_thread;
+  bool capture_broken = false;         // by a call that may not be made meanwhile
+  std::vector<double> us_after = {0};  // the clock when so many pieces are done
+};
+struct CUgraph_st {
+  std::vector<CUstream_st::Work> work;
+};
+struct CUgraphExec_st {
+  std::vector<CUstream_st::Work> work;
+};
+struct CUevent_st {
+  bool timed = false;
+  CUstream_st* stream = nullptr;  // nullptr: never recorded
+  uint64_t mark = 0;              // reached when so much of the stream's work is done
+  bool captured = false;          // recorded last while the stream was: nobody can ask for it
+};
+
+namespace coppice::kernels::cuda::fake {
+
+enum class Place { kDevice, kPinned };
+
+class DeviceState {
+ public:
+  static DeviceState& Get();
+  // As in the runtime, each thread has a device of its own and an error of its own.
+  static int& CurrentDevice();
+  static cudaError_t& LastError();
+
+  std::mutex mutex;
+  DeviceSettings settings;
+  LiveCounts live;
+  WorkCounts counts;
+  std::map<std::string, Totals> totals;
+  int64_t calls = 0;
+  std::map<std::string, int64_t> calls_of;  // by name
+  cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
+  std::vector<std::string> violations;
+  int64_t graphs_of_small_device = 0;  // that it was asked for
+  std::set<const void*> nccl_memory;   // what NCCL has allocated, which it must free
+
+  // Failures to come, by the number of the call or piece of work; -1 = none.
+  int64_t failing_call = -1, failing_work = -1, works = 0;
+  cudaError_t call_error = cudaSuccess, work_error = cudaSuccess;
+  std::string failed;
+  bool failed_in_capture = false;
+
+  // The error that this call is to return before it does anything.
+  cudaError_t Begin(const char* call);
+
+  cudaError_t Allocate(Place place, size_t bytes, void** out);
+  cudaError_t Free(Place place, void* data);
+  // A buffer of this process, so that another process can open it. It becomes memory that processes
+  // share and that goes with the last of them: nothing is left in the system.
+  cudaError_t Export(void* data, cudaIpcMemHandle_t* handle);
+  cudaError_t Import(const cudaIpcMemHandle_t& handle, void** out);
+  cudaError_t CloseImport(void* data);
+  // Whether [data, data + bytes) lies in one buffer of that kind.
+  bool Holds(Place place, const void* data, size_t bytes) const;
+
+  void AddStream(CUstream_st* stream);
+  bool IsStream(const CUstream_st* stream) const;
+  void RemoveStream(CUstream_st* stream);
+  // Or records it, while the stream is captured. Whether it was queued.
+  bool Queue(CUstream_st* stream, std::function<cudaError_t()> work, double us);
+  bool Queue(CUstream_st* stream, std::function<cudaError_t()> work) {
+    return Queue(stream, std::move(work), settings.work_us);
+  }
+  // Whether this thread records some stream. Calls that might wait for the device or use a stream
+  // that is not named are refused then, as in the runtime's mode "thread local", and spoil the
+  // recording.
+  bool Capturing() const;
+  cudaError_t RefuseCapture(const char* call);
+  // At most so many pieces.
+  void RunSome(CUstream_st* stream, uint64_t pieces);
+  // Until all work is done. Gives the lock away while a piece waits for another rank.
+  void Drain(CUstream_st* stream);
+  void DrainDevice();       // all streams of the current device
+  bool DeviceBusy() const;  // one of them has work
+
+  // One piece of work that has just run.
+  void Count(const std::string& name, int64_t bytes, int64_t flops);
+
+  cudaError_t Violate(const std::string& rule);
+
+ private:
+  struct Buffer {
+    Place place = Place::kDevice;
+    size_t bytes = 0;
+    void* mapping = nullptr;
+    size_t mapped = 0;      // the page that must not be touched included
+    size_t accessible = 0;  // without it
+    int shared = -1;        // the file of an exported buffer
+    // The processes that have it open, in a page of that file behind the buffer's bytes.
+    std::atomic<int32_t>* openers = nullptr;
+    bool imported = false;
+  };
+  void ProtectDevice(bool on);
+  void CloseExport(const Buffer& buffer);
+
+  std::map<uintptr_t, Buffer> buffers_;  // by address
+  std::vector<CUstream_st*> streams_;
+};
+
+// One call of the runtime: body() unless the call is to fail. always: body runs nevertheless (it
+// frees something).
+template <class Body>
+cudaError_t Call(const char* name, Body&& body, bool always = false) {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  const cudaError_t first = state.Begin(name);
+  cudaError_t error = first;
+  if (first == cudaSuccess || always) {
+    const cudaError_t done = body(state);
+    if (first == cudaSuccess) error = done;
+  }
+  if (error != cudaSuccess) DeviceState::LastError() = error;
+  return error;
+}
+
+// A call that the runtime refuses while its thread records a stream.
+template <class Body>
+cudaError_t UncapturedCall(const char* name, Body&& body, bool always = false) {
+  return Call(
+      name,
+      [&](DeviceState& state) {
+        return state.Capturing() ? state.RefuseCapture(name) : body(state);
+      },
+      always);
+}
+
+}  // namespace coppice::kernels::cuda::fake

@@ -1,0 +1,76 @@
+// What the parts of the simulator share: fibers, warps and blocks. Only simt*.cc include it, and
+// they are compiled without sanitizers, so that their own bookkeeping stays invisible.
+// While fibers run nothing here may use the heap: the thread sanitizer would see that.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/simulator/simt.h"
+#include "kernels/cuda/simulator/simt_hopper.h"
+
+namespace coppice::kernels::cuda::simt {
+
+struct Block;
+
+struct Fiber : Lane {
+  char* stack = nullptr;
+  void* stack_pointer = nullptr;
+  void* tsan = nullptr;        // its thread to the thread sanitizer
+  void* fake_stack = nullptr;  // of the address sanitizer
+  Block* home = nullptr;
+  unsigned index = 0;  // in the block
+  bool live = false;
+  // The operation it waits in.
+  WarpOp op = WarpOp::kNone;
+  unsigned mask = 0;
+  const char* file = nullptr;  // nullptr: it does not wait
+  int line = 0;
+  uint32_t in[10], out[16];
+  const void* sleeps_for = nullptr;  // a barrier in shared memory
+  AsyncProducts products;
+};
+
+struct Warp {
+  Fiber* lanes[32] = {};
+  uint32_t live = 0, waiting = 0;  // bits
+  uint64_t generation = 0;
+  char sync[2];  // what the thread sanitizer knows a __syncwarp by; two, taken in turn
+};
+
+struct Block {
+  static constexpr unsigned kMaxArrays = 32, kMaxBoxes = 256;
+
+  const Grid* grid = nullptr;
+  std::vector<Fiber*> fibers;
+  std::vector<Warp> warps;
+  unsigned live = 0, at_barrier = 0;
+  uint64_t generation = 0;
+  char barrier[2];
+  char *shared = nullptr, *shared_top = nullptr;
+  void* dynamic = nullptr;
+  struct {
+    const void* key;
+    void* memory;
+  } arrays[kMaxArrays];
+  unsigned num_arrays = 0;
+  bool barriers_ready = true;  // none, or all of them
+  BoxCopy boxes[kMaxBoxes];    // on their way
+  unsigned box_count = 0;
+};
+
+Fiber* Current();
+void MakeReady(Fiber* fiber);
+void RunAnother();  // the current fiber stays away until it is made ready
+[[noreturn]] void Fail(const char* what, const Block& block);
+
+// Lets the lanes go that wait with `fiber` in one operation, if all are there; `fiber` itself is
+// not made ready.
+bool TryReleaseWarp(Fiber* fiber);
+
+// The edges of the thread sanitizer; nothing without it.
+void TsanAcquire(void* address);
+void TsanRelease(void* address);
+
+}  // namespace coppice::kernels::cuda::simt

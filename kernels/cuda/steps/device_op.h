@@ -1,0 +1,121 @@
+// What a pass enqueues, as data: each op with all that its launch is given. A step's ops are recorded
+// first and launched afterwards, one by one or by a graph; two equal lists launch the same. No op
+// holds anything of one plan. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/collectives/device_collectives.h"
+#include "kernels/cuda/ops/draft_levels.h"
+#include "kernels/cuda/ops/launch.h"
+#include "kernels/cuda/ops/shortlists.h"
+#include "kernels/cuda/products/matrix_products.h"
+#include "kernels/cuda/runtime/device_stream.h"
+
+namespace coppice::kernels::cuda {
+
+struct CommitOp {
+  DevicePool pool;
+
+  bool operator==(const CommitOp&) const = default;
+};
+
+struct RopeOp {
+  RopeArgs args;
+  DevicePool pool;
+
+  bool operator==(const RopeOp&) const = default;
+};
+
+struct AttentionOp {
+  AttentionArgs args;
+  DevicePool pool;
+  bool tiled = false;
+  bool wide = false;  // with tiled: the last class by AttendWide
+
+  bool operator==(const AttentionOp&) const = default;
+};
+
+struct SwiGluOp {
+  const void* gate_up = nullptr;
+  void* out = nullptr;
+  DType dtype = DType::kBF16;
+  int64_t rows = 0, columns = 0;
+
+  bool operator==(const SwiGluOp&) const = default;
+};
+
+struct AllReduceOp {
+  DeviceCollectives* collectives = nullptr;
+  float* values = nullptr;
+  int64_t count = 0;
+
+  bool operator==(const AllReduceOp&) const = default;
+};
+
+// A sum over the ranks of norm.addend, and the norm that it goes into.
+struct AllReduceNormOp {
+  DeviceCollectives* collectives = nullptr;
+  AddNormArgs norm;
+
+  bool operator==(const AllReduceNormOp&) const = default;
+};
+
+// The shortlists that the step asks for: nothing without room for one.
+struct SelectOp {
+  LogitRows rows;
+
+  bool operator==(const SelectOp&) const = default;
+};
+
+// The levels that the list's view names.
+struct PlaceLevelsOp {
+  bool operator==(const PlaceLevelsOp&) const = default;
+};
+struct ChooseLevelsOp {
+  bool operator==(const ChooseLevelsOp&) const = default;
+};
+
+using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
+                              SwiGluOp, SpreadArgs, GatherArgs, AllReduceOp, AllReduceNormOp,
+                              SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
+
+// Ops that are enqueued together, and what their launches are given of the step. Equal lists are
+// equal launches: a graph of one serves the other.
+struct OpList {
+  StepView step;  // compared first: lists of other sizes are told apart here
+  WorkView work;
+  ListsView lists;  // of a head
+  std::vector<DeviceOp> ops;
+  LevelsView levels = {};  // of forests that the device grows
+
+  bool operator==(const OpList&) const = default;
+};
+
+// Enqueues some of the list's ops in order, one launch or product each. Stops at the first that
+// fails, and names it.
+absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, MatrixProducts* products,
+                       DeviceStream* stream);
+
+// Whether enqueuing them waits for nothing, so that a graph may hold them.
+bool CanCapture(absl::Span<const DeviceOp> ops);
+
+// Whether one of them is a sum over the ranks.
+bool HasSums(absl::Span<const DeviceOp> ops);
+
+// Data of this rank in the sums over the ranks that do not pass through the host.
+int64_t BytesBetweenDevices(absl::Span<const DeviceOp> ops);
+
+// Of the collectives among the ops.
+absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops);
+
+// How many kernels and products that enqueues at most: a product may have a kernel of its own for its
+// bias, and for SwiGLU.
+int64_t CountLaunches(const OpList& list);
+
+}  // namespace coppice::kernels::cuda

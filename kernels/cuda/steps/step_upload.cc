@@ -1,0 +1,143 @@
+#include "kernels/cuda/steps/step_upload.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+constexpr char kWhat[] = "the plan of a step";
+constexpr char kMergingName[] = "partial results of attention";
+constexpr size_t kLeastPartials = size_t{1} << 20, kLeastCounters = size_t{64} << 10;  // bytes
+
+// At the front of the block.
+struct Header {
+  DeviceStep step;
+  DeviceWork work;
+  DeviceLists lists;
+  DeviceLevels levels;
+};
+
+// What follows from the plan row by row.
+struct RowFacts {
+  explicit RowFacts(const StepPlan& plan) : segment(plan.rows()), prefix_len(plan.rows()) {
+    for (size_t s = 0; s < plan.segments.size(); ++s) {
+      const Segment& of = plan.segments[s];
+      for (int row = of.first_row; row < of.first_row + of.rows; ++row) {
+        segment[row] = static_cast<int32_t>(s);
+        prefix_len[row] = plan.prefix_length(row);
+      }
+    }
+    for (const RowNeed& need : plan.needs) need_row.push_back(need.row);
+  }
+
+  std::vector<int32_t> segment, prefix_len;  // [rows]
+  std::vector<int32_t> need_row;             // [needs]
+};
+
+// Rows behind the plan's: token 0 at position 0, a slot of the sink, no context.
+DeviceStep PlaceStep(const StepPlan& plan, const RowFacts& facts, int32_t padded_rows,
+                     BlockLayout* layout) {
+  const size_t rows = padded_rows;
+  const auto chain_end = static_cast<int32_t>(plan.chain.size());
+  DeviceStep step;
+  step.token = layout->Add(plan.token, rows);
+  step.position = layout->Add(plan.position, rows);
+  step.slot = layout->Add(plan.slot, rows);
+  step.segment = layout->Add(facts.segment, rows);
+  step.prefix_len = layout->Add(facts.prefix_len, rows);
+  step.chain_begin = layout->Add(plan.chain_begin, rows + 1, chain_end);
+  step.chain = layout->Add(plan.chain);
+  step.table_begin = layout->Add(plan.table_begin);
+  step.table = layout->Add(plan.table);
+  step.need_row = layout->Add(facts.need_row);
+  step.commits = layout->Add(plan.commits);
+  step.rows = plan.rows();
+  step.needs = static_cast<int32_t>(plan.needs.size());
+  step.commit_count = static_cast<int32_t>(plan.commits.size());
+  return step;
+}
+
+DeviceWork PlaceWork(const WorkList& list, BlockLayout* layout) {
+  DeviceWork work;
+  for (int c = 0; c < kTileClasses; ++c) {
+    const WorkList::OfClass& of = list.classes[c];
+    work.classes[c].items = layout->Add(of.items);
+    work.classes[c].worker_begin = layout->Add(of.worker_begin);
+    work.classes[c].workers = static_cast<int32_t>(of.worker_begin.size()) - 1;
+  }
+  work.chain = layout->Add(list.chain);
+  work.masks = layout->Add(list.masks);
+  return work;
+}
+
+// Twice what is asked for, so that it seldom grows.
+absl::Status GrowTo(size_t bytes, size_t least, DeviceBuffer* buffer, bool* grown) {
+  *grown = buffer->size() < bytes || buffer->size() == 0;
+  if (!*grown) return absl::OkStatus();
+  COPPICE_ASSIGN_OR_RETURN(*buffer,
+                           DeviceBuffer::Allocate(std::max(2 * bytes, least), kMergingName));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status StepUpload::Upload(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
+                                const CudaLists* lists, DeviceStream* stream, LevelTasks* levels) {
+  step_ = {};
+  work_ = {};
+  lists_ = {};
+  levels_ = {};
+  const RowFacts facts(plan);
+  WorkList list;
+  if (work != nullptr) {
+    const bool places = levels != nullptr && levels->has_rows_to_place();
+    list = MakeWorkList(plan, *work, /*shared_chains=*/places);
+    if (places) levels->AddMasks(list);
+    COPPICE_RETURN_IF_ERROR(Grow(list, stream));
+  }
+  COPPICE_RETURN_IF_ERROR(block_.Upload(stream, kWhat, [&](BlockLayout* layout) {
+    Header* const header = layout->Reserve<Header>(1);
+    Header placed;
+    placed.step = PlaceStep(plan, facts, shape.rows, layout);
+    if (work != nullptr) placed.work = PlaceWork(list, layout);
+    placed.work.partials = partials_.floats();
+    placed.work.counters = static_cast<uint32_t*>(counters_.data());
+    if (lists != nullptr) placed.lists = lists->Place(layout);
+    if (levels != nullptr) placed.levels = levels->Place(layout);
+    if (header != nullptr) *header = placed;
+  }));
+  if (stays_) COPPICE_RETURN_IF_ERROR(UploadHeader(stream));
+  const auto* header = static_cast<const Header*>(stays_ ? header_.data() : block_.device());
+  step_ = {&header->step, shape.rows, shape.needs};
+  work_.work = &header->work;
+  if (lists != nullptr) lists_ = lists->View(&header->lists);
+  if (levels != nullptr) levels_ = levels->View(&header->levels);
+  for (int c = 0; c < kTileClasses; ++c) {
+    work_.blocks[c] = list.classes[c].items.empty() ? 0 : work->workers[c];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepUpload::UploadHeader(DeviceStream* stream) {
+  if (header_.size() == 0) {
+    COPPICE_ASSIGN_OR_RETURN(header_, DeviceBuffer::Allocate(sizeof(Header), kWhat));
+  }
+  return stream->CopyToDevice(header_.data(), block_.host(), sizeof(Header), kWhat);
+}
+
+absl::Status StepUpload::Grow(const WorkList& list, DeviceStream* stream) {
+  bool grown = false;
+  COPPICE_RETURN_IF_ERROR(
+      GrowTo(list.partial_floats * sizeof(float), kLeastPartials, &partials_, &grown));
+  COPPICE_RETURN_IF_ERROR(
+      GrowTo(list.merges * sizeof(uint32_t), kLeastCounters, &counters_, &grown));
+  // Zero before the first launch; launches leave them zero.
+  if (!grown) return absl::OkStatus();
+  return stream->FillZero(counters_.data(), counters_.size(), kMergingName);
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,57 @@
+// A step in device memory: the arrays of its plan, padded, the work list of its attention
+// (work_list.h) and the tasks of its shortlists, in one block and one copy. Also the memory that launches of attention share:
+// partial results and counters. Owned by CudaBackend. Thread-compatible.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/cuda/ops/draft_levels.h"
+#include "kernels/cuda/ops/launch.h"
+#include "kernels/cuda/ops/row_bucket.h"
+#include "kernels/cuda/runtime/cuda_lists.h"
+#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/device_stream.h"
+#include "kernels/cuda/runtime/upload_block.h"
+#include "kernels/cuda/steps/level_tasks.h"
+#include "plan/step_plan.h"
+
+namespace coppice::kernels::cuda {
+
+class StepUpload {
+ public:
+  // stays: what launches are given of a step never moves, which takes a small copy more. Else it moves
+  // when the block grows. Among several ranks the block grows at other steps where their shards have
+  // other sizes. A list that is new to one rank alone would be launched op by op there and by a graph on
+  // the others, and NCCL wants a sum to be captured on all ranks or on none.
+  explicit StepUpload(bool stays = false) : stays_(stays) {}
+
+  // Enqueues the copy. shape: what rows and needs are padded to. work: of tiled attention, or
+  // nullptr. lists: what the device is to list, or nullptr. The plan itself may go when this returns; the step before the last must have run.
+  // After an error the views are of no step.
+  // levels: of forests that the device grows, or nullptr.
+  absl::Status Upload(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
+                      const CudaLists* lists, DeviceStream* stream, LevelTasks* levels = nullptr);
+
+  // Of the last upload. What they point to lies in one place from step to step, as long as no step
+  // is larger than those before, or always (`stays`).
+  const StepView& step() const { return step_; }
+  const WorkView& work() const { return work_; }
+  const ListsView& lists() const { return lists_; }
+  const LevelsView& levels() const { return levels_; }
+
+ private:
+  // Room for partial results and counters.
+  absl::Status Grow(const WorkList& list, DeviceStream* stream);
+  // Copies the header to its own place.
+  absl::Status UploadHeader(DeviceStream* stream);
+
+  const bool stays_;
+  UploadBlock block_;
+  DeviceBuffer header_;  // where `stays`
+  DeviceBuffer partials_, counters_;
+  StepView step_;
+  WorkView work_;
+  ListsView lists_;
+  LevelsView levels_;
+};
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,24 @@
+// Draft forests of many requests of one shape, whose levels the device chooses. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/forest_plan.h"
+
+namespace coppice::bench {
+
+struct DraftShape {
+  int requests = 1, context = 0;
+  int roots = 4, width = 7, depth = 4;  // with the roots, 32 rows for the target
+};
+
+struct BenchForests {
+  coppice::ForestPlan plan;
+  int64_t blocks = 1;  // of the pool, the sink included
+};
+
+// The roots lie behind a stable prefix. Every slot of beam sampling draws its own continuation, from
+// the 64 most likely tokens.
+BenchForests DraftForests(const DraftShape& shape);
+
+}  // namespace coppice::bench

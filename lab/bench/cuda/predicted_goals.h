@@ -1,0 +1,13 @@
+// The goals of targets.h, by what is predicted of the steps that they follow from.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/cuda/runtime/device_stream.h"
+#include "lab/bench/cuda/predicted_step.h"
+
+namespace coppice::bench {
+
+// Prints a table. What no count says (the host's part, wgmma's rate) stays open.
+absl::Status PredictGoals(const Ceilings& ceilings, kernels::cuda::DeviceStream* stream);
+
+}  // namespace coppice::bench

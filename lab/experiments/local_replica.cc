@@ -1,0 +1,203 @@
+#include "lab/experiments/local_replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "draft_node/device_forests.h"
+#include "worker/kv_commit.h"
+#include "worker/root_trie.h"
+#include "worker/verify_step.h"
+
+namespace coppice::lab {
+namespace {
+
+constexpr int kChunk = 256;  // prompt or path tokens of one pass
+
+absl::StatusOr<const kernels::StepRows*> Run(model::ModelRunner* runner, model::StepBuilder step) {
+  COPPICE_RETURN_IF_ERROR(runner->Submit(std::move(step)));
+  return runner->Wait();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
+    const LocalReplicaOptions& options) {
+  std::unique_ptr<LocalReplica> replica(new LocalReplica(comm::MakeSingleCommunicator()));
+  model::ModelRunnerOptions model;
+  model.kv_bytes = options.kv_bytes;
+  model.threads = options.threads;
+  model.backend = options.backend;
+  model.always_list = options.always_list;
+  model.exact = options.exact;
+  model.device_forests = options.device_forests;
+  model.dir = options.target_dir;
+  COPPICE_ASSIGN_OR_RETURN(replica->target_,
+                           model::ModelRunner::Load(model, replica->single_.get()));
+  if (options.draft_dir.empty()) return replica;
+  model.dir = options.draft_dir;
+  model.exact = false;  // what is drafted is free
+  COPPICE_ASSIGN_OR_RETURN(replica->draft_,
+                           model::ModelRunner::Load(model, replica->single_.get()));
+  const int draft_vocab = replica->draft_->vocab_size();
+  if (draft_vocab != replica->vocab_size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the draft ", options.draft_dir, " has a vocabulary of ", draft_vocab,
+        " tokens, the target ", options.target_dir, " one of ", replica->vocab_size()));
+  }
+  return replica;
+}
+
+int LocalReplica::max_positions() const {
+  const int target = target_->config().max_positions;
+  return has_draft() ? std::min(target, draft_->config().max_positions) : target;
+}
+
+absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt,
+                                const decoding::DecodingParams& params, bool drafts,
+                                bool draft_knows_format) {
+  COPPICE_CHECK_MSG(sequence_ == nullptr, "one sequence at a time");
+  if (prompt.empty()) return absl::InvalidArgumentError("prompt: no token");
+  auto sequence = std::make_unique<worker::Sequence>();
+  sequence->prompt = prompt;
+  sequence->params = params;
+  COPPICE_ASSIGN_OR_RETURN(sequence->decoder, decoding::MakeBeamDecoder(params));
+  int cached_tokens = 0;
+  sequence->kv = target_->blocks()->Open(prompt, &cached_tokens);
+  sequence_ = std::move(sequence);
+  if (drafts) {
+    decoding::DecodingParams known = params;
+    if (!draft_knows_format) known.format = nullptr;
+    session_ = std::make_unique<draft_node::DraftSession>(known, prompt, draft_->blocks());
+  }
+  return Prefill(target_.get(), sequence_->kv, prompt);
+}
+
+absl::Status LocalReplica::Prefill(model::ModelRunner* runner, model::SequenceHandle sequence,
+                                   absl::Span<const TokenId> prompt) {
+  const auto last = prompt.size() - 1;
+  for (size_t begin = runner->blocks()->prefix_length(sequence); begin < last; begin += kChunk) {
+    const auto chunk = prompt.subspan(begin, std::min<size_t>(kChunk, last - begin));
+    model::StepBuilder step = runner->NewStep();
+    COPPICE_ASSIGN_OR_RETURN(const auto slots, runner->blocks()->AppendPrefix(sequence, chunk));
+    step.AddPrefixRows(sequence, chunk, slots);
+    COPPICE_RETURN_IF_ERROR(Run(runner, std::move(step)).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<decoding::Verdict> LocalReplica::Round(decoding::DraftForest forest) {
+  worker::Sequence* sequence = sequence_.get();
+  sequence->forest = std::move(forest);
+  model::StepBuilder step = target_->NewStep();
+  COPPICE_ASSIGN_OR_RETURN(worker::VerifyRows rows,
+                           worker::ReserveRows(sequence, target_->blocks()));
+  worker::AppendRows(*sequence, &step, &rows);
+  COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* read, Run(target_.get(), std::move(step)));
+  absl::StatusOr<decoding::Verdict> verdict =
+      worker::Verify(rows, *read, vocab_size(), target_->threads(), sequence);
+  COPPICE_RETURN_IF_ERROR(verdict.status());
+  if (!sequence->decoder->finished()) {
+    COPPICE_RETURN_IF_ERROR(worker::CommitVerdict(*verdict, rows.node_kv, sequence,
+                                                  target_->blocks(), target_->commits()));
+  }
+  ++sequence->round;
+  return verdict;
+}
+
+absl::Status LocalReplica::PrefillDraft() {
+  while (session_->prefilling()) {
+    model::StepBuilder step = draft_->NewStep();
+    COPPICE_RETURN_IF_ERROR(session_->AppendPrefill(kChunk, &step, draft_->commits()));
+    if (!step.empty()) COPPICE_RETURN_IF_ERROR(Run(draft_.get(), std::move(step)).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) {
+  COPPICE_CHECK_MSG(session_ != nullptr, "opened without drafts");
+  worker::RootTrie trie = worker::MakeRootTrie(decoder().paths(), decoder().roots());
+  const std::vector<TokenId> tokens = decoder().paths().Tokens(trie.stable);
+  const auto added = absl::MakeConstSpan(tokens).subspan(session_->stable_length());
+  COPPICE_RETURN_IF_ERROR(session_->ExtendStable(static_cast<int>(tokens.size()), added));
+  COPPICE_RETURN_IF_ERROR(PrefillDraft());
+  draft_node::ForestRequest request;  // as a worker would send it
+  request.trie_parent = std::move(trie.parent);
+  request.trie_token = std::move(trie.token);
+  request.root_trie = std::move(trie.root);
+  request.state = decoder().draft_state();
+  request.width = width;
+  request.depth = depth;
+  COPPICE_ASSIGN_OR_RETURN(auto builder, draft_node::ForestBuilder::Start(
+                                             std::move(request), session_.get(), draft_->blocks()));
+  if (builder->GrowsOnDevice(*draft_)) {
+    draft_node::ForestBuilder* const alone[] = {builder.get()};
+    COPPICE_RETURN_IF_ERROR(draft_node::SubmitForests(alone, draft_.get()));
+    COPPICE_ASSIGN_OR_RETURN(const auto grown, draft_node::WaitForForests(alone, draft_.get()));
+    COPPICE_RETURN_IF_ERROR(grown[0]);
+  }
+  while (!builder->done()) {
+    model::StepBuilder step = draft_->NewStep();
+    COPPICE_RETURN_IF_ERROR(builder->AppendRows(&step));
+    COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, Run(draft_.get(), std::move(step)));
+    COPPICE_RETURN_IF_ERROR(builder->Consume(*rows, draft_->threads(), draft_->commits()));
+  }
+  return builder->Shipped();
+}
+
+void LocalReplica::Close() {
+  if (sequence_ == nullptr) return;
+  target_->blocks()->Close(sequence_->kv);
+  target_->blocks()->EndRound();
+  session_.reset();
+  if (has_draft()) draft_->blocks()->EndRound();
+  sequence_.reset();
+}
+
+absl::StatusOr<std::vector<float>> LocalReplica::PathLogits(model::ModelRunner* runner,
+                                                            const std::vector<TokenId>& prompt,
+                                                            absl::Span<const TokenId> tokens) {
+  COPPICE_CHECK_MSG(sequence_ == nullptr, "a sequence is open");
+  int cached = 0;
+  model::BlockManager* blocks = runner->blocks();
+  const model::SequenceHandle kv = blocks->Open(prompt, &cached);
+  COPPICE_RETURN_IF_ERROR(Prefill(runner, kv, prompt));
+  std::vector<float> out;
+  model::KvNode node = model::kPrefixEnd;
+  for (size_t begin = 0; begin <= tokens.size(); begin += kChunk) {
+    model::StepBuilder step = runner->NewStep();
+    std::vector<int> needs;
+    for (size_t i = begin; i <= tokens.size() && i < begin + kChunk; ++i) {
+      const TokenId token = i == 0 ? prompt.back() : tokens[i - 1];
+      COPPICE_ASSIGN_OR_RETURN(node, blocks->AddNode(kv, node, token));
+      needs.push_back(step.AddNodeRow(kv, node, token, RowNeed()));
+    }
+    COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, Run(runner, std::move(step)));
+    for (int need : needs) {
+      const absl::Span<const float> row = rows->Whole(need);
+      out.insert(out.end(), row.begin(), row.end());
+    }
+  }
+  blocks->Close(kv);
+  blocks->EndRound();
+  return out;
+}
+
+absl::StatusOr<std::vector<float>> LocalReplica::TargetLogits(const std::vector<TokenId>& prompt,
+                                                              absl::Span<const TokenId> tokens) {
+  return PathLogits(target_.get(), prompt, tokens);
+}
+
+absl::StatusOr<std::vector<float>> LocalReplica::DraftLogits(const std::vector<TokenId>& prompt,
+                                                             absl::Span<const TokenId> tokens) {
+  return PathLogits(draft_.get(), prompt, tokens);
+}
+
+absl::Status LocalReplica::CheckIntegrity() const {
+  COPPICE_RETURN_IF_ERROR(target_->blocks()->CheckIntegrity());
+  return has_draft() ? draft_->blocks()->CheckIntegrity() : absl::OkStatus();
+}
+
+}  // namespace coppice::lab

@@ -1,0 +1,120 @@
+// Bookkeeping of the KV pool and of every sequence's token trie (docs/architecture.md 4): stable
+// prefix blocks (immutable when full, hashed, shared by reference count), scratch slots, branch
+// runs, commits. Host only: no device call. Thread-compatible: one engine thread owns it.
+//
+// Life of a sequence:
+//   Open(prompt)            adopts cached full prefix blocks; says how many tokens need no prefill
+//   Adopt(prompt)           adopts more of them, which came to the cache since
+//   AdoptBeginning(prompt)  copies the beginning of a block whose rest differs
+//   AppendPrefix(tokens)    slots for the next prefill chunk; the prefix grows
+//   AddNode(parent, token)  a scratch slot below the prefix end (kPrefixEnd) or another node
+//   Retain(leaves)          frees every node that is neither a leaf nor an ancestor of one
+//   Commit(leaves)          moves what all leaves share from scratch to the end of the prefix, and
+//                           appends the KV copies that this takes
+//   EndRound()              the round's freed slots may be handed out again, never earlier
+//   Close()                 frees everything
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "plan/step_plan.h"
+
+namespace coppice::model {
+
+using SequenceHandle = int32_t;
+using KvNode = int32_t;                   // a token of the trie outside the stable prefix
+inline constexpr KvNode kPrefixEnd = -1;  // the last token of the stable prefix
+
+struct BlockManagerOptions {
+  // Blocks of the pool, block 0 (the sink) included.
+  int64_t num_blocks = 0;
+  // Scratch blocks per sequence. Nodes that do not fit go to branch runs, which are returned as
+  // they empty; a sequence keeps its scratch until Close.
+  int scratch_blocks = 4;
+  // Whether full prefix blocks stay after Close for prompts that begin with the same tokens.
+  bool prefix_cache = true;
+};
+
+struct BlockCounts {
+  int64_t total = 0;   // usable: num_blocks - 1
+  int64_t used = 0;    // owned by open sequences
+  int64_t cached = 0;  // unowned, kept for the prefix cache; evicted oldest first when none is free
+  int64_t free = 0;
+};
+
+class BlockManager {
+ public:
+  explicit BlockManager(const BlockManagerOptions& options);
+  ~BlockManager();
+
+  // At most prompt.size() - 1 tokens come from the cache: the last one must be computed.
+  SequenceHandle Open(absl::Span<const TokenId> prompt, int* cached_tokens);
+  // For a sequence whose prefix is a part of `prompt` and that has no nodes: adopts blocks that have
+  // come to the cache since. Returns how many tokens; 0 in the middle of a block.
+  int Adopt(SequenceHandle sequence, absl::Span<const TokenId> prompt);
+  // After Adopt: if a cached block begins with the tokens that come next, and goes on with others,
+  // what they share is copied to a block of the sequence. *copies has all copies that the next pass
+  // will do; these are appended. Returns how many tokens; 0 if there is no such block, for fewer than
+  // kLeastCopied tokens, without room, and where these copies and the others could meet.
+  // The copies may wait for several rounds: only passes write KV, and a pass does all copies first.
+  static constexpr int kLeastCopied = 4;  // a pass with so few rows more takes hardly longer
+  int AdoptBeginning(SequenceHandle sequence, absl::Span<const TokenId> prompt,
+                     std::vector<KvCopy>* copies);
+  void Close(SequenceHandle sequence);
+
+  // Returns the slots of the new prefix tokens, in order. ResourceExhausted when the pool is out of
+  // blocks; then nothing has changed.
+  absl::StatusOr<std::vector<int32_t>> AppendPrefix(SequenceHandle sequence,
+                                                    absl::Span<const TokenId> tokens);
+  int prefix_length(SequenceHandle sequence) const;
+  absl::Span<const int32_t> block_table(SequenceHandle sequence) const;
+
+  // ResourceExhausted when the pool is out of blocks; then nothing has changed.
+  absl::StatusOr<KvNode> AddNode(SequenceHandle sequence, KvNode parent, TokenId token);
+  // The child of `parent` by `token`, if there is one.
+  KvNode FindChild(SequenceHandle sequence, KvNode parent, TokenId token, bool* found) const;
+  int32_t slot(SequenceHandle sequence, KvNode node) const;
+  KvNode parent(SequenceHandle sequence, KvNode node) const;
+  // Slots of the chain from the prefix end down to and including `node`, in position order.
+  void AppendChain(SequenceHandle sequence, KvNode node, std::vector<int32_t>* slots) const;
+  int chain_length(SequenceHandle sequence, KvNode node) const;
+
+  // Nodes whose tokens were chosen after they were added: gives each another parent, as far from the
+  // prefix end as the one before, and another token. No parent may get two children of one token.
+  struct Planted {
+    KvNode node = 0;
+    KvNode parent = kPrefixEnd;
+    TokenId token = 0;
+  };
+  void Replant(SequenceHandle sequence, absl::Span<const Planted> nodes);
+
+  void Retain(SequenceHandle sequence, absl::Span<const KvNode> leaves);
+  // Moves the tokens on which all leaves agree to the prefix and returns how many there were. A
+  // leaf's own token counts; a leaf kPrefixEnd shares nothing. The copies appended may be done in
+  // any order: no slot is both source and destination, and no destination occurs twice. Leaves stay
+  // valid, except those committed themselves, which become kPrefixEnd. After ResourceExhausted
+  // nothing has changed.
+  absl::StatusOr<int> Commit(SequenceHandle sequence, absl::Span<const KvNode> leaves,
+                             std::vector<KvCopy>* copies);
+  void EndRound();
+
+  BlockCounts counts() const;
+  int nodes(SequenceHandle sequence) const;  // live scratch nodes
+  uint64_t cache_queries() const;            // tokens looked up in the prefix cache
+  uint64_t cache_hits() const;               // tokens found
+  // Checks every invariant: reference counts, free lists, table and trie shapes, hashes, and that
+  // no slot has two owners. Internal names the first violation.
+  absl::Status CheckIntegrity() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace coppice::model

@@ -1,0 +1,58 @@
+// Packs rows of many sequences into one StepPlan, from the block manager's tries. Used by
+// worker/verify_step, worker/step_planner and draft_node/ (forest_builder, draft_session). Made by
+// ModelRunner::NewStep, one per step. Thread-compatible.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
+#include "model/kv/block_manager.h"
+#include "plan/step_plan.h"
+
+namespace coppice::model {
+
+class StepBuilder {
+ public:
+  // *blocks must outlive the builder.
+  StepBuilder(const BlockManager* blocks, int vocab_size)
+      : blocks_(blocks), vocab_size_(vocab_size) {}
+
+  // Prefill rows: `tokens` are the last tokens of the sequence's prefix, `slots` what AppendPrefix
+  // returned for them. Only their KV is computed, no logits.
+  void AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenId> tokens,
+                     absl::Span<const int32_t> slots);
+  // The same with what is needed of the logits of each row: need_of(i) of tokens[i]. Sets their rows.
+  // Returns the index of the first need in StepRows.
+  int AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenId> tokens,
+                    absl::Span<const int32_t> slots, absl::FunctionRef<RowNeed(int)> need_of);
+  // The row of a trie node. Only its KV is computed, no logits.
+  void AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token);
+  // The row of a trie node with what is needed of its logits. Sets need.row. Returns the index of
+  // the need in StepRows.
+  int AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token, RowNeed need);
+
+  // Adds a bias that several needs may share: each names the range. Tokens outside the vocabulary
+  // are left out.
+  struct BiasRange {
+    int32_t begin = 0, end = 0;
+  };
+  BiasRange AddBias(absl::Span<const std::pair<TokenId, double>> bias);
+
+  int rows() const { return plan_.rows(); }
+  bool empty() const { return plan_.token.empty(); }
+  StepPlan Take() { return std::move(plan_); }
+
+ private:
+  // Rows of a sequence must be added together: a segment ends where another sequence begins.
+  void ExtendSegment(SequenceHandle sequence);
+  void AddRow(TokenId token, int position, int32_t slot);
+
+  const BlockManager* blocks_;
+  int vocab_size_;
+  StepPlan plan_;
+  SequenceHandle last_sequence_ = -1;
+};
+
+}  // namespace coppice::model

@@ -1,0 +1,92 @@
+// What one step computes: the KV copies to do first, the rows of all requests (prefill chunks,
+// forests, plain beams), and what the decisions need of each row afterwards. Flat arrays. The
+// leader builds a plan (model/kv/step_builder.h) and sends it unchanged to its ranks
+// (proto/plan.proto). Every rank runs the same plan (model/model_runner.h).
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/types.h"
+
+namespace coppice {
+
+inline constexpr int kBlockSize = 16;  // KV slots of a block of the pool
+
+struct KvCopy {
+  int32_t source = 0;       // KV slot
+  int32_t destination = 0;  // KV slot
+};
+
+// The rows of one request in a step: contiguous, prefill rows first.
+struct Segment {
+  int32_t first_row = 0;
+  int32_t rows = 0;
+  int32_t prefix_len = 0;  // tokens of its stable prefix once this step has run
+};
+
+// What a decision needs of one row of logits. A shortlist (kTop, kGumbel) holds every token whose
+// key is at least the count-th largest key minus `slack`; banned tokens are never listed. The key
+// of token v is x[v] = (logit[v] + bias[v]) / temperature, in f64 with one rounding for each
+// operation; kGumbel adds the noise of a slot, G(seed, TOKEN, slot, path_hash, v) of
+// docs/algorithms.md 2.
+struct RowNeed {
+  enum class Form : uint8_t {
+    kWhole,   // all logits
+    kTop,     // one shortlist by x
+    kGumbel,  // one shortlist for each slot, by x plus the noise of the slot
+    kRaw,     // only raw_top and raw_sums: the log-probabilities of tokens that are known already
+  };
+  Form form = Form::kWhole;
+  int32_t row = 0;  // of the plan; needs ascend by row, one for a row at most
+  int32_t count = 0;
+  double slack = 0;  // nats
+  // Range of StepPlan::bias; entries of one token add up; -inf bans a token.
+  int32_t bias_begin = 0, bias_end = 0;
+  double temperature = 1;  // > 0
+  bool sums = false;       // wants the log-sum-exp of x
+  bool raw_sums = false;   // wants the log-sum-exp of the logits themselves
+  // Wants a list of the raw_top largest logits themselves, ties included; 0 = none. kRaw: at least 1,
+  // and the list also has every token of the need's bias, whose nats do not matter.
+  int32_t raw_top = 0;
+  // kTop: conditions on the shortlist; if one fails, the row is fetched whole. The listed tokens
+  // except the last must have more than this share of the probability (needs `sums`); 0 = no
+  // condition.
+  double cover = 0;
+  // The last listed x must be lower than the largest by more than this, nats; 0 = no condition.
+  double depth = 0;
+  // kGumbel: the noise.
+  uint64_t seed = 0, path_hash = 0;
+  uint32_t slots = 0;  // bit w: wants the shortlist of slot w
+};
+
+struct StepPlan {
+  uint64_t step = 0;  // 1, 2, 3, ...: checked by every rank
+
+  std::vector<TokenId> token;     // [rows]
+  std::vector<int32_t> position;  // [rows] absolute position of the token
+  std::vector<int32_t> slot;      // [rows] KV slot that the row writes
+  // What row r sees, in position order: the first position[r] + 1 - n tokens of its segment's block
+  // table, then the n slots chain[chain_begin[r] .. chain_begin[r + 1]). The row's own slot comes
+  // last. A row without a chain is a prefill row; a row with one sees prefix_len tokens of the
+  // table.
+  std::vector<int32_t> chain_begin = {0};  // [rows + 1]
+  std::vector<int32_t> chain;              // slots
+  std::vector<Segment> segments;           // cover the rows in order
+  std::vector<int32_t> table_begin = {0};  // [segments + 1]
+  std::vector<int32_t> table;              // block ids
+
+  std::vector<RowNeed> needs;
+  std::vector<std::pair<TokenId, double>> bias;  // nats
+  std::vector<KvCopy> commits;  // done before the pass; sources and destinations disjoint
+  // Needs of the previous step whose rows must now be sent whole. Such a plan has no rows.
+  std::vector<int32_t> fetch;
+
+  int rows() const { return static_cast<int>(token.size()); }
+  int chain_length(int row) const { return chain_begin[row + 1] - chain_begin[row]; }
+  // Tokens of the block table that the row sees.
+  int prefix_length(int row) const { return position[row] + 1 - chain_length(row); }
+};
+
+}  // namespace coppice

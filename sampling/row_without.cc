@@ -1,0 +1,15 @@
+#include "sampling/row_without.h"
+
+#include <limits>
+
+namespace coppice::sampling {
+
+RowWithout::RowWithout(const WarpedRow& row, absl::Span<const TokenId> removed)
+    : x_(row.values().begin(), row.values().end()),
+      weights_((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding) {
+  for (TokenId token : removed) x_[token] = -std::numeric_limits<double>::infinity();
+  sum_ = ChunkedLogSumExp(x_, weights_.data());
+  log_mass_ = sum_.log - row.log_sum().log;
+}
+
+}  // namespace coppice::sampling

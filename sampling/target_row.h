@@ -1,0 +1,37 @@
+// Turns raw logits of target or draft into the row that a decision reads: bans stop ids before
+// min_tokens and what the output's format does not allow, adds the logit bias, applies penalties
+// and warp. The only place that does so. Called by every decoder. Thread-compatible.
+#pragma once
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "sampling/distribution.h"
+#include "sampling/row_params.h"
+#include "sampling/row_path.h"
+#include "sampling/row_source.h"
+
+namespace coppice::sampling {
+
+// The warped row together with what ls accumulates.
+struct TargetRow {
+  Distribution row;  // pt
+  std::vector<double>
+      score_log_probs;  // [row.size()] log pt in mode ROW, unwarped log p in ROW_RAW; nats
+};
+
+// The warp after a path: params.warp, with the stop ids banned while the path is shorter than
+// min_tokens, with what the penalties come to and what the output's format allows.
+WarpParams WarpAt(const RowParams& params, const RowPath& path);
+// params.warp with the stop ids banned.
+WarpParams WithoutStops(const RowParams& params);
+// Adds to *warp what its penalties come to after `path`, if there are any. prompt: the distinct ids
+// of the prompt, ascending. Without a repetition penalty they become entries of logit_bias, one for
+// a token, so that a device which adds biases gives the same bits.
+void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, WarpParams* warp);
+// Only the warp's bias and bans: temperature 1, nothing cut.
+WarpParams Uncut(WarpParams warp);
+// Row `row` of the source.
+TargetRow ReadTargetRow(RowSource* rows, int row, const RowParams& params, const RowPath& path);
+
+}  // namespace coppice::sampling

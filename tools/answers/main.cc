@@ -1,3 +1,0 @@
-#include "tools/answers/answers_main.h"
-
-int main(int argc, char** argv) { return coppice::answers::AnswersMain(argc, argv); }

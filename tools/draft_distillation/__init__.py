@@ -1,2 +1,0 @@
-"""The parts of tools/distill_draft.py: conversations asked of the target (sampling), their files (pieces), what is learned from them
-(rows, training), how questions begin (openings), the draft itself (decoder), its tensors in files (tensors)."""

@@ -1,1 +1,0 @@
-"""The parts of tools/evaluate.py: settings, tasks, figures, the file of records, and the plot."""

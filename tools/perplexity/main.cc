@@ -1,3 +1,0 @@
-#include "tools/perplexity/perplexity_main.h"
-
-int main(int argc, char** argv) { return coppice::perplexity::PerplexityMain(argc, argv); }
