@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The map of the tree: two levels of folders, one line each. A folder's line is the first line of its README, `# name: what it is`.
-A subfolder without a README has a line in that of its folder: "- `name/`: what it is." up to the first full stop or semicolon.
+A subfolder without a README has a line in that of its folder: "- `name/`: what it is." up to the first full stop, colon or semicolon.
 Subfolders of tests/ that are named like a folder of the tree mirror it and have no line.
 
   tree_map.py ROOT            prints the map
