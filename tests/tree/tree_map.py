@@ -54,7 +54,7 @@ def tree_map(root):
     lines, problems = [], []
 
     def add(indent, name, text, missing):
-        line = f"{indent + name + '/':<22} {text}"
+        line = f"{indent + name + '/':<21} {text}"
         if not text:
             problems.append(missing)
         elif len(line) > WIDTH:
