@@ -39,7 +39,7 @@ void DecodingStats::Merge(const DecodingStats& other) {
   verify_ms += other.verify_ms;
 }
 
-std::optional<double> DecodingStats::layers_per_pass() const {
+std::optional<double> DecodingStats::block_efficiency() const {
   return Mean(static_cast<double>(layers), target_passes);
 }
 

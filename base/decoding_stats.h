@@ -37,7 +37,7 @@ struct DecodingStats {
 
   int64_t drafted_rounds() const { return rounds - plain_rounds; }
   // Means; nullopt when there is nothing to average.
-  std::optional<double> layers_per_pass() const;
+  std::optional<double> block_efficiency() const;
   std::optional<double> accepted_width() const;  // accepted nodes per accepting layer; 0: none is
   std::optional<double> draft_width() const;
   std::optional<double> draft_depth() const;

@@ -1,7 +1,7 @@
 #include "base/output_format.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/shown_name.h"
+#include "base/printable_name.h"
 
 namespace coppice {
 
@@ -24,7 +24,8 @@ absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name) {
                           FormatSpec::Kind::kGrammar, FormatSpec::Kind::kJsonSchema}) {
     if (name == FormatKindName(kind)) return kind;
   }
-  return absl::InvalidArgumentError(absl::StrCat("\"", ShownName(name), "\" is no kind of format"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", PrintableName(name), "\" is no kind of format"));
 }
 
 }  // namespace coppice

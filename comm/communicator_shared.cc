@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "comm/rank_post.h"
+#include "comm/shared_barrier.h"
 
 namespace coppice::comm {
 namespace {
@@ -37,15 +37,15 @@ const char* Name(Collective collective) {
   return "collective of another program";
 }
 
-// A rank writes a piece into one of its two buffers, arrives, waits until all ranks have arrived, and
-// reads theirs. Two are enough: who writes a buffer again has waited in the collective between, at
-// which every rank arrives only after it has read.
+// A rank writes a piece into one of its two buffers, arrives, waits until all ranks have arrived,
+// and reads theirs. Two are enough: who writes a buffer again has waited in the collective between,
+// at which every rank arrives only after it has read.
 class SharedCommunicator final : public Communicator {
  public:
   SharedCommunicator(SharedMemory memory, int rank, int size, std::chrono::milliseconds patience)
       : memory_(std::move(memory)), rank_(rank), size_(size), patience_(patience) {
     COPPICE_CHECK(memory_.size() == SharedBytes(size) && rank >= 0 && rank < size);
-    auto* posts = reinterpret_cast<RankPost*>(memory_.data());
+    auto* posts = reinterpret_cast<BarrierSlot*>(memory_.data());
     for (int r = 0; r < size; ++r) {
       posts_.push_back(posts + r);
       processes_.emplace_back(posts + r);
@@ -115,7 +115,7 @@ class SharedCommunicator final : public Communicator {
                                                        " (pid ", processes_[r].pid(), ") ", gone));
         return failure_;
       }
-      const RankPost::Call other = posts_[r]->calls[number_ % 2];
+      const BarrierSlot::Call other = posts_[r]->calls[number_ % 2];
       if (other.collective == collective && other.count == count) continue;
       failure_ = absl::InternalError(absl::StrCat(Mine(collective, count), " meets a ",
                                                   Name(other.collective), " of ", other.count,
@@ -176,7 +176,7 @@ class SharedCommunicator final : public Communicator {
   SharedMemory memory_;
   const int rank_, size_;
   const std::chrono::milliseconds patience_;
-  std::vector<RankPost*> posts_;
+  std::vector<BarrierSlot*> posts_;
   std::vector<RankProcess> processes_;
   float* buffers_ = nullptr;
   int turn_ = 0;  // which buffer of each rank is in use
@@ -187,7 +187,7 @@ class SharedCommunicator final : public Communicator {
 }  // namespace
 
 size_t SharedBytes(int size) {
-  return size * (sizeof(RankPost) + kBuffers * kPiece * sizeof(float));
+  return size * (sizeof(BarrierSlot) + kBuffers * kPiece * sizeof(float));
 }
 
 std::unique_ptr<Communicator> MakeSharedCommunicator(SharedMemory memory, int rank, int size,

@@ -338,12 +338,12 @@ class ZmqNodeAgent final : public NodeAgent {
     beat.mutable_heartbeat()->mutable_status()->mutable_counters()->set_control_bytes(
         bytes_before_ + BytesOf(*channel_));
     if (options_.steps != nullptr) {
-      const StepReport report =
+      const ProgressReport report =
           options_.steps->Look(kLongestGapBeats * options_.heartbeat_interval_s);
       proto::NodeStatus* status = beat.mutable_heartbeat()->mutable_status();
       status->set_working(report.working);
       status->set_still_s(report.still_s);
-      status->set_longest_still_s(report.longest_still_s);
+      status->set_longest_stall_s(report.longest_stall_s);
     }
     (void)channel_->Send(beat);
   }

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/step_clock.h"
+#include "base/progress_watchdog.h"
 #include "comm/channel.h"
 #include "proto/control.pb.h"
 
@@ -30,7 +30,7 @@ struct NodeAgentOptions {
   double register_deadline_s = 30;
   // Progress of the compute thread, reported in the heartbeats. Must outlive the agent. nullptr:
   // reported as idle.
-  StepClock* steps = nullptr;
+  ProgressWatchdog* steps = nullptr;
   // Called when the coordinator has given this node up, because it sends heartbeats but makes no
   // step. Runs on the agent's thread, since the owner's may hang; it should end the process. Empty:
   // nothing happens.

@@ -21,7 +21,7 @@
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/operations.h"
 #include "coordinator/http/api_keys.h"
-#include "coordinator/http/background_jobs.h"
+#include "coordinator/http/parse_pool.h"
 #include "coordinator/http/rate_limiter.h"
 #include "coordinator/routes.h"
 #include "tokenizer/vocabulary.h"
@@ -151,9 +151,9 @@ class CoordinatorImpl : public Coordinator {
     return context;
   }
 
-  // True when the loop has ended. What a handler throws has ended that handler alone. It is a bug, or
-  // there is no memory, and what the handler was about may be left undone; but all other requests
-  // would end with the process. An HTTP session catches its own (http_session).
+  // True when the loop has ended. What a handler throws has ended that handler alone. It is a bug,
+  // or there is no memory, and what the handler was about may be left undone; but all other
+  // requests would end with the process. An HTTP session catches its own (http_session).
   bool RunHandlers() {
     try {
       io_.run();
@@ -243,7 +243,7 @@ class CoordinatorImpl : public Coordinator {
   RateLimiter rate_;
   Routes routes_;
   asio::io_context io_{1};
-  BackgroundJobs jobs_{&io_};
+  ParsePool jobs_{&io_};
   asio::steady_timer tick_;
   asio::signal_set signals_;
   std::unique_ptr<HttpServer> http_;

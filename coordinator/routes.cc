@@ -18,8 +18,8 @@
 namespace coppice::coordinator {
 namespace {
 
-// Bytes of a body that is read by another thread, as one is that may have a format: it takes up to a
-// second to read, however short it is. See docs/decisions.md.
+// Bytes of a body that is read by another thread, as one is that may have a format: it takes up to
+// a second to read, however short it is. See docs/decisions.md.
 constexpr size_t kLargeBody = 16 << 10;
 
 // Reading a format takes as long as so many bytes of text, or longer.
@@ -170,7 +170,7 @@ HttpReply Routes::MetricsText(const std::string& accept) const {
 
 void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
                       std::shared_ptr<HttpExchange> exchange) {
-  const auto reading = std::make_shared<Reading>();
+  const auto reading = std::make_shared<PendingBody>();
   reading->api = context_.api;
   reading->api.max_model_len = LenOf(context_.registry->ReadyReplicas());
   reading->endpoint = endpoint;
@@ -186,10 +186,10 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
     Read(reading.get());
     return Finish(reading.get(), /*admitted=*/false);
   }
-  if (const std::optional<ApiError> error = context_.dispatcher->BeginReading(reading))
+  if (const std::optional<ApiError> error = context_.dispatcher->BeginParsing(reading))
     return Refuse(*reading, *error);
-  reading->exchange->OnDisconnect([this, weak = std::weak_ptr<Reading>(reading)] {
-    if (const std::shared_ptr<Reading> alive = weak.lock()) Gone(alive.get());
+  reading->exchange->OnDisconnect([this, weak = std::weak_ptr<PendingBody>(reading)] {
+    if (const std::shared_ptr<PendingBody> alive = weak.lock()) Gone(alive.get());
   });
   const uint64_t job = context_.jobs->Post(
       reading->client, std::max(body.size(), format ? kFormatBytes : 0),
@@ -197,21 +197,21 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
         if (!reading->abandoned) Read(reading.get());
       },
       [this, reading] {
-        context_.dispatcher->EndReading(reading);
+        context_.dispatcher->EndParsing(reading);
         if (!reading->abandoned) Finish(reading.get(), /*admitted=*/true);
       });
   reading->skip = [this, job] { context_.jobs->Skip(job); };
 }
 
 // What it asked for may not be known yet, so its log line has defaults.
-void Routes::Gone(Reading* reading) {
+void Routes::Gone(PendingBody* reading) {
   if (!reading->Abandon() || !reading->completes()) return;
   GenerateRequest unread;
   unread.chat = reading->endpoint == EndpointId::kChat;
   context_.dispatcher->Disconnected(MakeRequest(std::move(unread), *reading));
 }
 
-void Routes::Refuse(const Reading& reading, const ApiError& error) {
+void Routes::Refuse(const PendingBody& reading, const ApiError& error) {
   if (reading.completes()) {
     context_.metrics->RequestRefused(error.code);
     LogRefusal(reading.request, error, context_.dispatcher->options().log_requests);
@@ -226,7 +226,7 @@ Client Routes::ClientOf(const HttpRequest& request) const {
 }
 
 std::shared_ptr<Request> Routes::MakeRequest(GenerateRequest generate,
-                                             const Reading& reading) const {
+                                             const PendingBody& reading) const {
   const HttpRequest& request = reading.request;
   const Request::Origin origin{request.request_id,
                                request.caller,
@@ -239,7 +239,7 @@ std::shared_ptr<Request> Routes::MakeRequest(GenerateRequest generate,
                                    reading.exchange, context_.jobs);
 }
 
-void Routes::Finish(Reading* reading, bool admitted) {
+void Routes::Finish(PendingBody* reading, bool admitted) {
   const std::shared_ptr<HttpExchange>& exchange = reading->exchange;
   if (const ApiError* error = std::get_if<ApiError>(&reading->result))
     return Refuse(*reading, *error);

@@ -13,8 +13,8 @@
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/operations.h"
 #include "coordinator/http/api_keys.h"
-#include "coordinator/http/background_jobs.h"
 #include "coordinator/http/http.h"
+#include "coordinator/http/parse_pool.h"
 #include "coordinator/http/rate_limiter.h"
 
 namespace coppice::coordinator {
@@ -30,7 +30,7 @@ struct RoutesContext {
   Metrics* metrics = nullptr;
   const ApiKeys* keys = nullptr;
   RateLimiter* rate = nullptr;
-  BackgroundJobs* jobs = nullptr;
+  ParsePool* jobs = nullptr;
   bool metrics_require_key = false;
 };
 
@@ -49,11 +49,11 @@ class Routes : public HttpApp {
   HttpReply Answer(const Endpoint& endpoint, const HttpRequest& request);
   // A request whose body may take long to read: here, or in the background and then Finish.
   void ReadBody(EndpointId endpoint, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
-  void Gone(Reading* reading);  // its client has gone
-  void Finish(Reading* reading, bool admitted);
-  void Refuse(const Reading& reading, const ApiError& error);
+  void Gone(PendingBody* reading);  // its client has gone
+  void Finish(PendingBody* reading, bool admitted);
+  void Refuse(const PendingBody& reading, const ApiError& error);
   Client ClientOf(const HttpRequest& request) const;
-  std::shared_ptr<Request> MakeRequest(GenerateRequest generate, const Reading& reading) const;
+  std::shared_ptr<Request> MakeRequest(GenerateRequest generate, const PendingBody& reading) const;
   ModelCard Card() const;
   HttpReply Models() const;
   HttpReply Model(const std::string& id) const;

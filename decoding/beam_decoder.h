@@ -44,7 +44,7 @@ class BeamDecoder {
 
   virtual const PathTree& paths() const = 0;
   // Paths whose rows the next layer needs. Only their KV and that of their ancestors must be kept.
-  // Not empty until finished. PF-Gumbel: only the distinct picked parents.
+  // Not empty until finished. Gumbel coupling: only the distinct picked parents.
   virtual absl::Span<const PathId> roots() const = 0;
   virtual DraftState draft_state() const = 0;
   // What it needs of every target row. The caller fills in the fields that differ from row to row

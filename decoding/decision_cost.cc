@@ -13,27 +13,28 @@ namespace {
 // runs a race, and the beam of an output runs its race again. Both may happen a second time, to
 // fill the places of ends.
 int64_t Passes(const MethodRow& row, const DecodingParams& params) {
-  const bool one_slot = row.name == "gumbel_slots" &&
+  const bool one_slot = row.name == "joint_gumbel_coupling" &&
                         params.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement;
   return one_slot ? 4 : MostBeams(params);
 }
 
-// Entries of a layer's law. top_k cuts each row or, in mode JOINT, the layer. The other cuts are
-// not counted, because they depend on the rows.
+// Entries of a layer's distribution. top_k cuts each row or, in mode JOINT, the layer. The other
+// cuts are not counted, because they depend on the rows.
 int64_t Entries(const DecodingParams& params, int vocab_size) {
   const int64_t beams = MostBeams(params);
-  const sampling::WarpParams& warp = params.warp;
-  if (warp.top_k <= 0) return beams * vocab_size;
+  const sampling::SamplingParams& sampling = params.sampling;
+  if (sampling.top_k <= 0) return beams * vocab_size;
   const int64_t whole = beams * vocab_size;
-  return std::min(whole, warp.mode == sampling::WarpMode::kJoint ? warp.top_k : beams * warp.top_k);
+  return std::min(whole, sampling.mode == sampling::SamplingScope::kJoint ? sampling.top_k
+                                                                          : beams * sampling.top_k);
 }
 
 }  // namespace
 
 int64_t LayerNoise(const DecodingParams& params, int vocab_size) {
   const absl::StatusOr<const MethodRow*> row = ResolveMethod(params);
-  // The methods that serve the joint warps decide over the joint layer, in every mode.
-  if (!row.ok() || !(*row)->joint_warps) return 0;
+  // The methods that serve the joint sampling scopes decide over the joint layer, in every mode.
+  if (!row.ok() || !(*row)->joint_sampling) return 0;
   return Passes(**row, params) * Entries(params, vocab_size);
 }
 
@@ -45,8 +46,8 @@ absl::Status CheckDecisionCost(const DecodingParams& params, int vocab_size) {
       "beam_width: ", MostBeams(params), " beams over a vocabulary of ", vocab_size, " take ",
       noise, " values of noise a layer with method ", (*ResolveMethod(params))->name, ", at most ",
       kMaxLayerNoise, " are served; a smaller beam_width, top_k, or ",
-      sampling::IsJoint(params.warp.mode) ? "warp_mode row with " : "", "method ",
-      replaces ? "pf_gumbel" : "hg_wor", " takes fewer"));
+      sampling::IsJoint(params.sampling.mode) ? "sampling_scope row with " : "", "method ",
+      replaces ? "gumbel_coupling" : "gumbel_top_k", " takes fewer"));
 }
 
 }  // namespace coppice::decoding

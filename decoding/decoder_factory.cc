@@ -17,20 +17,20 @@ absl::Status Bad(absl::string_view field, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
 }
 
-absl::Status CheckWarp(const DecodingParams& params) {
-  const sampling::WarpParams& warp = params.warp;
-  for (const auto& [token, bias] : warp.logit_bias) {
+absl::Status CheckSampling(const DecodingParams& params) {
+  const sampling::SamplingParams& sampling = params.sampling;
+  for (const auto& [token, bias] : sampling.logit_bias) {
     if (std::isnan(bias) || bias == std::numeric_limits<double>::infinity()) {
       return Bad("logit_bias", absl::StrCat("bias of token ", token, " must be finite or -inf"));
     }
   }
   if (const ParameterRow* penalty = UnservedPenalty(params)) {
-    return Bad(penalty->name, absl::StrCat("cannot be combined with warp_mode ",
-                                           sampling::WarpModeName(warp.mode)));
+    return Bad(penalty->name, absl::StrCat("cannot be combined with sampling_scope ",
+                                           sampling::SamplingScopeName(sampling.mode)));
   }
-  const bool sampling = params.kind == sampling::DecodingKind::kBeamSampling ||
-                        params.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement;
-  if (sampling && warp.temperature == 0) {
+  const bool draws = params.kind == sampling::DecodingKind::kBeamSampling ||
+                     params.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement;
+  if (draws && sampling.temperature == 0) {
     return Bad("temperature",
                absl::StrCat("0 makes every beam of ", sampling::DecodingKindName(params.kind),
                             " the same; want > 0, or decoding beam_search"));
@@ -38,7 +38,7 @@ absl::Status CheckWarp(const DecodingParams& params) {
   if (params.kind != sampling::DecodingKind::kBeamSearch) return absl::OkStatus();
   for (const ParameterRow& row : Parameters()) {
     if (row.read_by == ReadBy::kSampling && row.scalar() && !IsNeutral(row, params)) {
-      return Bad(row.name, "beam_search takes no warp");
+      return Bad(row.name, "beam_search takes no sampling parameters");
     }
   }
   return absl::OkStatus();
@@ -91,12 +91,12 @@ absl::Status CheckParams(const DecodingParams& params) {
   if (!params.stop_strings.empty() && params.stop_text == nullptr)
     return Bad("stop_strings", "there is nothing that finds them");
   COPPICE_RETURN_IF_ERROR(CheckFormat(params));
-  return CheckWarp(params);
+  return CheckSampling(params);
 }
 
 // Beam search ranks raw log-probabilities. Temperature 0 does not change that.
 DecodingParams Neutralised(DecodingParams params) {
-  if (params.kind == sampling::DecodingKind::kBeamSearch) params.warp.temperature = 1;
+  if (params.kind == sampling::DecodingKind::kBeamSearch) params.sampling.temperature = 1;
   return params;
 }
 

@@ -17,7 +17,7 @@
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "decoding/row_path.h"
-#include "plan/listed_row.h"
+#include "plan/candidate_row.h"
 #include "sampling/distribution.h"
 
 namespace coppice::decoding {
@@ -38,15 +38,16 @@ class Drafter {
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& params,
                                                      const DraftState& state, int width);
 
-// The proposal of a draft row: warped like a target row (temperature, top-k, top-p, min-p, bias,
-// penalties, stop ids banned before min_tokens), cut to the `params.draft_support` most likely tokens and
-// renormalised. JOINT and ROWCUT: only bias and bans; the drafter warps all rows of a level
-// together (JointLaw).
+// The proposal of a draft row: processed like a target row (temperature, top-k, top-p, min-p, bias,
+// penalties, stop ids banned before min_tokens), cut to the `params.draft_top_k` most likely tokens
+// and renormalised. JOINT and ROWCUT: only bias and bans; the drafter processes all rows of a level
+// together (JointDistribution).
 sampling::Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params,
                                 const sampling::RowPath& path);  // logits [vocab]
-sampling::Distribution DraftRow(const ListedRow& row, const DecodingParams& params,
+sampling::Distribution DraftRow(const CandidateRow& row, const DecodingParams& params,
                                 const sampling::RowPath& path);
-// The warp of DraftRow, if `warp` is that of a target row.
-sampling::WarpParams DraftWarp(sampling::WarpParams warp, const DecodingParams& params);
+// The sampling parameters of DraftRow, if `logits_processing` is that of a target row.
+sampling::SamplingParams DraftSampling(sampling::SamplingParams sampling,
+                                       const DecodingParams& params);
 
 }  // namespace coppice::decoding

@@ -6,15 +6,15 @@
 #include "base/status.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
+#include "decoding/layer/beam_recursive_rejection.h"
 #include "decoding/layer/dsbd.h"
-#include "decoding/layer/pf_rrs.h"
-#include "decoding/layer/single_kv.h"
-#include "decoding/layer/wor_reuse.h"
+#include "decoding/layer/dsbd_single_kv.h"
+#include "decoding/layer/dsbd_wor.h"
 #include "decoding/lossy/bild.h"
 #include "decoding/lossy/mjgd.h"
 #include "decoding/lossy/mjsd.h"
-#include "decoding/seeded/gumbel_slots.h"
-#include "decoding/seeded/pf_gumbel.h"
+#include "decoding/seeded/gumbel_coupling.h"
+#include "decoding/seeded/joint_gumbel_coupling.h"
 #include "decoding/seeded/search.h"
 #include "decoding/tree/block_verification.h"
 #include "decoding/tree/greedy_multi_draft.h"
@@ -33,21 +33,23 @@ constexpr sampling::DecodingKind kWithoutReplacement =
 constexpr sampling::DecodingKind kBeamSearch = sampling::DecodingKind::kBeamSearch;
 
 bool IsGreedy(const DecodingParams& params) {
-  return params.kind == kMultinomial && params.warp.temperature == 0;
+  return params.kind == kMultinomial && params.sampling.temperature == 0;
 }
 
 // At temperature 0 there is no noise to replay, so the draft ranks its guesses by score.
-std::unique_ptr<Drafter> DraftPfGumbel(const DecodingParams& params, const DraftState& state,
-                                       int width) {
+std::unique_ptr<Drafter> DraftGumbelCoupling(const DecodingParams& params, const DraftState& state,
+                                             int width) {
   if (IsGreedy(params)) return MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
-  return MakePfGumbelDrafter(params, state, width);
+  return MakeGumbelCouplingDrafter(params, state, width);
 }
 
-LevelRule::Kind PfGumbelRule(const DecodingParams& params) {
-  return IsGreedy(params) ? LevelRule::Kind::kScore : LevelRule::Kind::kPicks;
+DeviceDrafting::Kind GumbelCouplingDrafting(const DecodingParams& params) {
+  return IsGreedy(params) ? DeviceDrafting::Kind::kScore : DeviceDrafting::Kind::kPicks;
 }
 
-LevelRule::Kind BeamSearchRule(const DecodingParams&) { return LevelRule::Kind::kScore; }
+DeviceDrafting::Kind BeamSearchDrafting(const DecodingParams&) {
+  return DeviceDrafting::Kind::kScore;
+}
 
 std::unique_ptr<Drafter> DraftBeamSearch(const DecodingParams& params, const DraftState& state,
                                          int width) {
@@ -61,46 +63,46 @@ std::unique_ptr<Drafter> DraftHierarchicalGumbel(const DecodingParams& params,
 
 // Greedy decoding is the verifier of 5.7 at width 1 on one-hot rows: the argmax chain.
 std::unique_ptr<BeamDecoder> DecodeCertified(const DecodingParams& params) {
-  if (params.kind == kMultinomial) return MakePfGumbelDecoder(params);
+  if (params.kind == kMultinomial) return MakeGumbelCouplingDecoder(params);
   return MakeSearchDecoder(params, /*certified=*/true);
 }
 
-// A decoder with a rule for the nodes of a draft tree and the law of their children (4.6).
-template <NodeRule rule, ChildLaw law>
+// A decoder with a rule for the nodes of a draft tree and the distribution of their children (4.6).
+template <NodeRule rule, ChildSampling sampling>
 MethodRow DraftedTree(absl::string_view name, absl::string_view source) {
   return {.name = name,
           .serves = {kMultinomial},
-          .law = "multinomial sampling (3.1)",
+          .distribution = "multinomial sampling (3.1)",
           .lossless = true,
           .form = DraftForm::kTree,
-          .ships = law == ChildLaw::kMostLikely ? "tree" : "tree and proposals",
+          .ships = sampling == ChildSampling::kMostLikely ? "tree" : "tree and proposals",
           .options = {"draft_tree"},
           .source = source,
-          .make_decoder = MakeTreeDecoder<rule, law>,
-          .make_drafter = MakeTreeDrafter<law>,
-          .check_forest = CheckTreeForest<law>,
-          .most_children = law == ChildLaw::kSpecHub ? 2 : 0,
+          .make_decoder = MakeTreeDecoder<rule, sampling>,
+          .make_drafter = MakeTreeDrafter<sampling>,
+          .check_forest = CheckTreeForest<sampling>,
+          .most_children = sampling == ChildSampling::kSpecHub ? 2 : 0,
           .node_rule = rule,
-          .child_law = law};
+          .child_sampling = sampling};
 }
 
 std::vector<MethodRow> MakeTable() {
   return {
-      {.name = "pf_gumbel",
+      {.name = "gumbel_coupling",
        .serves = {kMultinomial, kBeamSampling},
-       .law = "that of the decoding (3.1, 3.3)",
+       .distribution = "that of the decoding (3.1, 3.3)",
        .lossless = true,
        .reproducible = true,
        .form = DraftForm::kLevels,
        .ships = "tree",
        .options = {"beam_duplicates"},
        .source = "5.7",
-       .make_decoder = MakePfGumbelDecoder,
-       .make_drafter = DraftPfGumbel,
-       .level_rule = PfGumbelRule},
-      {.name = "hg_wor",
+       .make_decoder = MakeGumbelCouplingDecoder,
+       .make_drafter = DraftGumbelCoupling,
+       .device_drafting = GumbelCouplingDrafting},
+      {.name = "gumbel_top_k",
        .serves = {kWithoutReplacement},
-       .law = "beam sampling without replacement (3.4)",
+       .distribution = "beam sampling without replacement (3.4)",
        .lossless = true,
        .reproducible = true,
        .form = DraftForm::kLevels,
@@ -108,9 +110,9 @@ std::vector<MethodRow> MakeTable() {
        .source = "5.8",
        .make_decoder = DecodeCertified,
        .make_drafter = DraftHierarchicalGumbel},
-      {.name = "certified",
+      {.name = "speculative_beam_search",
        .serves = {kBeamSearch, kMultinomial},
-       .law = "the same tokens (3.2, 3.5)",
+       .distribution = "the same tokens (3.2, 3.5)",
        .lossless = true,
        .reproducible = true,
        .form = DraftForm::kLevels,
@@ -119,25 +121,25 @@ std::vector<MethodRow> MakeTable() {
        .make_decoder = DecodeCertified,
        .make_drafter = DraftBeamSearch,
        .greedy_only = true,
-       .level_rule = BeamSearchRule},
-      {.name = "gumbel_slots",
+       .device_drafting = BeamSearchDrafting},
+      {.name = "joint_gumbel_coupling",
        .serves = {kBeamSampling, kWithoutReplacement},
-       .law = "that of the decoding (3.3, 3.4) in any warp mode",
+       .distribution = "that of the decoding (3.3, 3.4) in any sampling scope",
        .lossless = true,
        .reproducible = true,
-       .joint_warps = true,
+       .joint_sampling = true,
        .form = DraftForm::kLevels,
        .ships = "tree",
        .options = {"beam_duplicates"},
        .source = "5.6",
-       .make_decoder = MakeGumbelSlotsDecoder,
-       .make_drafter = MakeGumbelSlotsDrafter},
+       .make_decoder = MakeJointGumbelCouplingDecoder,
+       .make_drafter = MakeJointGumbelCouplingDrafter},
       {.name = "dsbd",
        .serves = {kBeamSampling},
-       .law = "beam sampling with replacement (3.3)",
-       .law_given = "fixed width",
+       .distribution = "beam sampling with replacement (3.3)",
+       .distribution_given = "fixed width",
        .lossless = true,
-       .joint_warps = true,
+       .joint_sampling = true,
        .form = DraftForm::kLevels,
        .ships = "tree and proposals",
        .options = {"width_threshold", "min_width", "beam_duplicates"},
@@ -147,10 +149,10 @@ std::vector<MethodRow> MakeTable() {
        .check_forest = CheckDsbdForest},
       {.name = "dsbd_renormalise",
        .serves = {kBeamSampling},
-       .law = "beam sampling with replacement (3.3)",
-       .law_given = "fixed width",
+       .distribution = "beam sampling with replacement (3.3)",
+       .distribution_given = "fixed width",
        .lossless = true,
-       .joint_warps = true,
+       .joint_sampling = true,
        .form = DraftForm::kLevels,
        .ships = "tree and proposals",
        .options = {"width_threshold", "min_width", "beam_duplicates"},
@@ -158,43 +160,44 @@ std::vector<MethodRow> MakeTable() {
        .make_decoder = MakeDsbdRenormaliseDecoder,
        .make_drafter = MakeDsbdDrafter,
        .check_forest = CheckDsbdForest},
-      {.name = "single_kv",
+      {.name = "dsbd_single_kv",
        .serves = {kBeamSampling},
-       .law = "lossy: one beam is kept between rounds, so that the law depends on the draft",
-       .joint_warps = true,
+       .distribution =
+           "lossy: one beam is kept between rounds, so that the distribution depends on the draft",
+       .joint_sampling = true,
        .form = DraftForm::kLevels,
        .ships = "tree and proposals",
        .options = {"width_threshold", "min_width", "beam_duplicates"},
        .source = "5.4, 5.2 rule E",
-       .make_decoder = MakeSingleKvDecoder,
+       .make_decoder = MakeDsbdSingleKvDecoder,
        .make_drafter = MakeDsbdDrafter,
        .check_forest = CheckDsbdForest},
-      {.name = "wor_reuse",
+      {.name = "dsbd_wor",
        .serves = {kBeamSampling, kWithoutReplacement},
-       .law = "that of the decoding (3.3, 3.4) in any warp mode",
+       .distribution = "that of the decoding (3.3, 3.4) in any sampling scope",
        .lossless = true,
-       .joint_warps = true,
+       .joint_sampling = true,
        .form = DraftForm::kLevels,
        .ships = "tree and proposals",
        .options = {"beam_duplicates"},
        .source = "5.5",
-       .make_decoder = MakeWorReuseDecoder,
-       .make_drafter = MakeWorReuseDrafter,
-       .check_forest = CheckWorReuseForest},
-      {.name = "pf_rrs",
+       .make_decoder = MakeDsbdWorDecoder,
+       .make_drafter = MakeDsbdWorDrafter,
+       .check_forest = CheckDsbdWorForest},
+      {.name = "beam_recursive_rejection",
        .serves = {kBeamSampling, kMultinomial},
-       .law = "that of the decoding (3.1, 3.3)",
+       .distribution = "that of the decoding (3.1, 3.3)",
        .lossless = true,
        .form = DraftForm::kLevels,
        .ships = "tree and proposals",
        .options = {"beam_duplicates"},
        .source = "5.7",
-       .make_decoder = MakePfRrsDecoder,
-       .make_drafter = MakePfRrsDrafter,
-       .check_forest = CheckPfRrsForest},
+       .make_decoder = MakeBeamRecursiveRejectionDecoder,
+       .make_drafter = MakeBeamRecursiveRejectionDrafter,
+       .check_forest = CheckBeamRecursiveRejectionForest},
       {.name = "mjsd",
        .serves = {kMultinomial},
-       .law =
+       .distribution =
            "lossy: keeps drafts whose joint likelihood is above mjsd_threshold times the draft's",
        .form = DraftForm::kPath,
        .ships = "tree and proposals",
@@ -205,7 +208,7 @@ std::vector<MethodRow> MakeTable() {
        .check_forest = CheckMjsdForest},
       {.name = "bild",
        .serves = {kMultinomial},
-       .law = "lossy: keeps drafts up to the first of -log p above rollback_threshold",
+       .distribution = "lossy: keeps drafts up to the first of -log p above rollback_threshold",
        .form = DraftForm::kPath,
        .ships = "tree",
        .options = {"fallback_threshold", "rollback_threshold"},
@@ -214,7 +217,7 @@ std::vector<MethodRow> MakeTable() {
        .make_drafter = MakeBildDrafter},
       {.name = "mjgd",
        .serves = {kMultinomial},
-       .law = "lossy: the likeliest joint_tokens tokens at once, no sampling",
+       .distribution = "lossy: the likeliest joint_tokens tokens at once, no sampling",
        .form = DraftForm::kNone,
        .ships = "nothing",
        .options = {"joint_tokens", "draft_beams"},
@@ -222,17 +225,17 @@ std::vector<MethodRow> MakeTable() {
        .make_decoder = MakeMjgdDecoder},
       {.name = "rejection",
        .serves = {kMultinomial},
-       .law = "multinomial sampling (3.1)",
+       .distribution = "multinomial sampling (3.1)",
        .lossless = true,
        .form = DraftForm::kPath,
        .ships = "tree and proposals",
        .source = "4.1",
-       .make_decoder = MakeTreeDecoder<VerifyRrsIid, ChildLaw::kIid>,
+       .make_decoder = MakeTreeDecoder<VerifyRrsIid, ChildSampling::kIid>,
        .make_drafter = MakePathDrafter,
-       .check_forest = CheckTreeForest<ChildLaw::kIid>},
-      {.name = "block",
+       .check_forest = CheckTreeForest<ChildSampling::kIid>},
+      {.name = "block_verification",
        .serves = {kMultinomial},
-       .law = "multinomial sampling (3.1)",
+       .distribution = "multinomial sampling (3.1)",
        .lossless = true,
        .form = DraftForm::kPath,
        .ships = "tree and proposals",
@@ -240,27 +243,28 @@ std::vector<MethodRow> MakeTable() {
        .make_decoder = MakeBlockDecoder,
        .make_drafter = MakePathDrafter,
        .check_forest = CheckPathForest},
-      DraftedTree<VerifyRrsIid, ChildLaw::kIid>("recursive_rejection", "4.2 with replacement, 4.6"),
-      DraftedTree<VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement>(
+      DraftedTree<VerifyRrsIid, ChildSampling::kIid>("recursive_rejection",
+                                                     "4.2 with replacement, 4.6"),
+      DraftedTree<VerifyRrsWithoutReplacement, ChildSampling::kWithoutReplacement>(
           "recursive_rejection_wor", "4.2 without replacement, 4.6"),
-      DraftedTree<SampleAndCheck, ChildLaw::kMostLikely>("sample_and_check",
-                                                         "4.2 with deterministic drafts, 4.6"),
-      DraftedTree<VerifyKSeq, ChildLaw::kIid>("k_seq", "4.3, 4.6"),
+      DraftedTree<SampleAndCheck, ChildSampling::kMostLikely>("sample_and_check",
+                                                              "4.2 with deterministic drafts, 4.6"),
+      DraftedTree<VerifyKSeq, ChildSampling::kIid>("k_seq", "4.3, 4.6"),
       {.name = "spectr",
        .serves = {kMultinomial},
-       .law = "multinomial sampling (3.1)",
+       .distribution = "multinomial sampling (3.1)",
        .lossless = true,
        .form = DraftForm::kLevels,
        .ships = "tree and proposals",
        .source = "4.3, iid sequences",
-       .make_decoder = MakeTreeDecoder<VerifyKSeq, ChildLaw::kIid>,
+       .make_decoder = MakeTreeDecoder<VerifyKSeq, ChildSampling::kIid>,
        .make_drafter = MakeSequencesDrafter,
-       .check_forest = CheckTreeForest<ChildLaw::kIid>,
+       .check_forest = CheckTreeForest<ChildSampling::kIid>,
        .node_rule = VerifyKSeq,
-       .child_law = ChildLaw::kIid},
-      DraftedTree<VerifyGreedy, ChildLaw::kGreedy>("greedy_multi_draft", "4.4, 4.6"),
-      DraftedTree<VerifyGreedy, ChildLaw::kSpecHub>("spechub", "4.5, 4.6"),
-      DraftedTree<VerifyLuceOt, ChildLaw::kIid>("luce_ot", "4.8, 4.6"),
+       .child_sampling = ChildSampling::kIid},
+      DraftedTree<VerifyGreedy, ChildSampling::kGreedy>("greedy_multi_draft", "4.4, 4.6"),
+      DraftedTree<VerifyGreedy, ChildSampling::kSpecHub>("spechub", "4.5, 4.6"),
+      DraftedTree<VerifyLuceOt, ChildSampling::kIid>("luce_ot", "4.8, 4.6"),
   };
 }
 
@@ -288,15 +292,16 @@ const MethodRow* FindMethod(absl::string_view name) {
 
 absl::StatusOr<const MethodRow*> FirstMethod(const DecodingParams& params) {
   for (const MethodRow& row : Methods()) {
-    if (Serves(row, params.kind) && (row.joint_warps || !sampling::IsJoint(params.warp.mode)) &&
+    if (Serves(row, params.kind) &&
+        (row.joint_sampling || !sampling::IsJoint(params.sampling.mode)) &&
         (row.reads("beam_duplicates") || !params.set_semantics)) {
       return &row;
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("warp_mode: no method serves '", sampling::WarpModeName(params.warp.mode),
-                   "' with decoding '", sampling::DecodingKindName(params.kind), "'",
-                   params.set_semantics ? " and beam_duplicates 'once'" : ""));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "sampling_scope: no method serves '", sampling::SamplingScopeName(params.sampling.mode),
+      "' with decoding '", sampling::DecodingKindName(params.kind), "'",
+      params.set_semantics ? " and beam_duplicates 'once'" : ""));
 }
 
 absl::Status CheckServes(const MethodRow& row, const DecodingParams& params) {
@@ -307,15 +312,16 @@ absl::Status CheckServes(const MethodRow& row, const DecodingParams& params) {
   if (!Serves(row, params.kind)) {
     return refuse("does not serve decoding '", sampling::DecodingKindName(params.kind), "'");
   }
-  if (sampling::IsJoint(params.warp.mode) && !row.joint_warps) {
-    return refuse("does not serve warp_mode '", sampling::WarpModeName(params.warp.mode), "'");
+  if (sampling::IsJoint(params.sampling.mode) && !row.joint_sampling) {
+    return refuse("does not serve sampling_scope '",
+                  sampling::SamplingScopeName(params.sampling.mode), "'");
   }
   if (params.set_semantics && !row.reads("beam_duplicates")) {
     return refuse("does not serve beam_duplicates 'once'");
   }
   if (row.greedy_only && params.kind == kMultinomial && !IsGreedy(params)) {
     return refuse("serves multinomial only at temperature 0 (greedy), got temperature ",
-                  params.warp.temperature);
+                  params.sampling.temperature);
   }
   return absl::OkStatus();
 }

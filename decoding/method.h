@@ -1,7 +1,7 @@
-// The table of speculation methods: name -> drafter, verifier, law, what it serves and what it
-// ships. The coordinator looks a request's method up once; from then on it is a row. GET /v1/models
-// lists the rows; MakeBeamDecoder and MakeDrafter dispatch on them. A new method is one row here
-// and its own files.
+// The table of speculation methods: name -> drafter, verifier, distribution, what it serves and
+// what it ships. The coordinator looks a request's method up once; from then on it is a row. GET
+// /v1/models lists the rows; MakeBeamDecoder and MakeDrafter dispatch on them. A new method is one
+// row here and its own files.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "decoding/params.h"
-#include "decoding/tree/child_law.h"
+#include "decoding/tree/child_sampling.h"
 #include "decoding/tree/node_rule.h"
 #include "plan/forest_plan.h"
 
@@ -33,13 +33,13 @@ enum class DraftForm {
 };
 
 struct MethodRow {
-  absl::string_view name;  // "pf_gumbel"
+  absl::string_view name;  // "gumbel_coupling"
   std::vector<sampling::DecodingKind> serves;
-  absl::string_view law;        // "multinomial sampling (3.1)"; or "lossy: ..."
-  absl::string_view law_given;  // condition of the law: "" or "fixed width"
-  bool lossless;                // the law is the decoding's, under that condition
-  bool reproducible;            // same text as without drafts at equal seed
-  bool joint_warps;             // serves JOINT and ROWCUT besides the row modes
+  absl::string_view distribution;        // "multinomial sampling (3.1)"; or "lossy: ..."
+  absl::string_view distribution_given;  // condition of the distribution: "" or "fixed width"
+  bool lossless;                         // the distribution is the decoding's, under that condition
+  bool reproducible;                     // same text as without drafts at equal seed
+  bool joint_sampling;                   // serves JOINT and ROWCUT besides the row modes
   DraftForm form;
   absl::string_view ships;  // from the draft node: "tree", "tree and proposals"
   // Which of the optional fields it reads: fields of `speculative` that not all methods read, and
@@ -54,12 +54,12 @@ struct MethodRow {
   absl::Status (*check_forest)(const DraftForest& forest) = nullptr;
   int most_children = 0;  // kTree: the most children of a node; 0 = any number
   // For methods that verify the children of a node by a rule (4.6): the rule and the children's
-  // law.
+  // distribution.
   NodeRule node_rule = nullptr;
-  ChildLaw child_law = ChildLaw::kIid;
+  ChildSampling child_sampling = ChildSampling::kIid;
   bool greedy_only = false;  // serves multinomial only at temperature 0
-  // How a device may choose the drafter's levels (level_rule.h); nullptr: it may not.
-  LevelRule::Kind (*level_rule)(const DecodingParams& params) = nullptr;
+  // How a device may choose the drafter's levels (device_drafting.h); nullptr: it may not.
+  DeviceDrafting::Kind (*device_drafting)(const DecodingParams& params) = nullptr;
 
   bool reads(absl::string_view option) const;
 };
@@ -67,7 +67,8 @@ struct MethodRow {
 absl::Span<const MethodRow> Methods();
 const MethodRow* FindMethod(absl::string_view name);  // nullptr when unknown
 
-// The first row that serves the kind, the warp and beam_duplicates. InvalidArgument: none does.
+// The first row that serves the kind, the sampling parameters and beam_duplicates. InvalidArgument:
+// none does.
 absl::StatusOr<const MethodRow*> FirstMethod(const DecodingParams& params);
 // InvalidArgument: the row does not serve one of them; the text names both.
 absl::Status CheckServes(const MethodRow& row, const DecodingParams& params);

@@ -80,7 +80,7 @@ bool IsDefault(const ParameterRow& row, const DecodingParams& params) {
 }
 
 const ParameterRow* UnservedPenalty(const DecodingParams& params) {
-  if (!sampling::IsJoint(params.warp.mode)) return nullptr;
+  if (!sampling::IsJoint(params.sampling.mode)) return nullptr;
   for (const ParameterRow& row : Parameters()) {
     if (row.read_by == ReadBy::kRows && !IsDefault(row, params)) return &row;
   }
@@ -88,10 +88,10 @@ const ParameterRow* UnservedPenalty(const DecodingParams& params) {
 }
 
 std::string FormatConflict(const DecodingParams& params) {
-  if (sampling::IsJoint(params.warp.mode)) {
-    return absl::StrCat("cannot be combined with warp_mode ",
-                        sampling::WarpModeName(params.warp.mode),
-                        ", which warps the layer as a whole");
+  if (sampling::IsJoint(params.sampling.mode)) {
+    return absl::StrCat("cannot be combined with sampling_scope ",
+                        sampling::SamplingScopeName(params.sampling.mode),
+                        ", which processes the layer as a whole");
   }
   if (params.min_tokens > 0) {
     return "cannot be combined with min_tokens: a text may have to end before";

@@ -56,12 +56,12 @@ enum class ParameterLimit {
   kBeamWidth,  // of the request
 };
 
-enum class ParameterGroup { kDecoding, kLength, kWarp, kDraft };
+enum class ParameterGroup { kDecoding, kLength, kSampling, kDraft };
 
 enum class ReadBy {
   kEvery,
   kSampling,  // every decoding but beam search, which takes only neutral values
-  kRows,      // every decoding that warps each row by itself: warp modes row and row_raw
+  kRows,      // every decoding that processes each row by itself: sampling scopes row and row_raw
   kBeams,     // the beam decodings
   kDrafting,  // every method that drafts
   kOption,    // the methods whose row lists the field (MethodRow::options)
@@ -97,16 +97,17 @@ absl::Status SetParameter(const ParameterRow& row, ParameterValue value, Decodin
 absl::Status CheckParameters(const DecodingParams& params);
 
 bool IsDefault(const ParameterRow& row, const DecodingParams& params);
-// A penalty that is not neutral and that the warp mode of the parameters cannot serve, or nullptr:
-// it would act on the flat scores of a layer, where a token has no path of its own.
+// A penalty that is not neutral and that the sampling scope of the parameters cannot serve, or
+// nullptr: it would act on the flat scores of a layer, where a token has no path of its own.
 const ParameterRow* UnservedPenalty(const DecodingParams& params);
-// What excludes a format, as "cannot be combined with min_tokens: " and the reason; "": nothing does.
-// Ids that end a text are looked at by NoEndOfFormat, when they are known.
+// What excludes a format, as "cannot be combined with min_tokens: " and the reason; "": nothing
+// does. Ids that end a text are looked at by NoEndOfFormat, when they are known.
 std::string FormatConflict(const DecodingParams& params);
 // Why a format would have no end: there is no id that ends a text; "": there is one.
 absl::string_view NoEndOfFormat(const DecodingParams& params);
-// Whether a parameter of the warp has no effect: its value is the default, or 0. Temperature 0
-// counts as neutral, because beam search, which has no warp, ranks the same with it.
+// Whether one of the sampling parameters has no effect: its value is the default, or 0. Temperature
+// 0 counts as neutral, because beam search, which has no sampling parameters, ranks the same with
+// it.
 bool IsNeutral(const ParameterRow& row, const DecodingParams& params);
 
 }  // namespace coppice::decoding

@@ -13,7 +13,8 @@ constexpr double kMostInt = std::numeric_limits<int>::max();
 constexpr double kMostPenalty = 1000;  // nats, or a factor: far above any in use
 constexpr char kSpeculative[] = "speculative";
 
-// Member<&DecodingParams::warp, &WarpParams::top_k>() is the scalar at the end of this path.
+// Member<&DecodingParams::sampling, &SamplingParams::top_k>() is the scalar at the end of this
+// path.
 template <auto... path>
 ParameterMember Member() {
   using T = std::decay_t<decltype((std::declval<DecodingParams&>().*....*path))>;
@@ -39,7 +40,8 @@ std::vector<ParameterRow> DecodingRows() {
        .own_syntax = "`multinomial`, `beam_sampling`, `beam_sampling_without_replacement` or "
                      "`beam_search`",
        .own_default = "`multinomial`, or what `use_beam_search`, `do_sample` and the width say",
-       .text = "The law of the output: which hypotheses may come out, and how often. A lossless "
+       .text = "The distribution of the output: which hypotheses may come out, and how often. A "
+               "lossless "
                "method does not change it."},
       {.name = "beam_width",
        .fields = {"beam_width", "num_beams"},
@@ -133,31 +135,31 @@ std::vector<ParameterRow> LengthRows() {
   return rows;
 }
 
-std::vector<ParameterRow> WarpRows() {
+std::vector<ParameterRow> ProcessRows() {
   std::vector<ParameterRow> rows = {
       {.name = "temperature",
-       .member = Member<&DecodingParams::warp, &sampling::WarpParams::temperature>(),
+       .member = Member<&DecodingParams::sampling, &sampling::SamplingParams::temperature>(),
        .range = {.low = sampling::kLeastTemperature, .or_zero = true},
        .served = {{.low = sampling::kLeastTemperature, .high = 2, .or_zero = true}},
        .read_by = ReadBy::kSampling,
        .text = "Divides the logits. 0 is greedy and needs `multinomial` or `beam_search`; "
                "`do_sample: false` means the same."},
       {.name = "top_k",
-       .member = Member<&DecodingParams::warp, &sampling::WarpParams::top_k>(),
+       .member = Member<&DecodingParams::sampling, &sampling::SamplingParams::top_k>(),
        .range = {0, kMostInt},
        .served = {{-1, kMostInt}},
        .limit = ParameterLimit::kVocabulary,
        .read_by = ReadBy::kSampling,
        .text = "Keeps the k most likely tokens of a row. 0 and -1 keep all."},
       {.name = "top_p",
-       .member = Member<&DecodingParams::warp, &sampling::WarpParams::top_p>(),
+       .member = Member<&DecodingParams::sampling, &sampling::SamplingParams::top_p>(),
        .range = {0, 1},
        .served = {{.low = 0, .high = 1, .open_low = true}},
        .read_by = ReadBy::kSampling,
        .text = "Keeps the most likely tokens until their probabilities sum to more than p. The "
                "token that exceeds p is kept. 1 keeps all."},
       {.name = "min_p",
-       .member = Member<&DecodingParams::warp, &sampling::WarpParams::min_p>(),
+       .member = Member<&DecodingParams::sampling, &sampling::SamplingParams::min_p>(),
        .range = {0, 1},
        .read_by = ReadBy::kSampling,
        .text = "Keeps the tokens whose probability is at least this share of the largest one. 0 "
@@ -166,28 +168,29 @@ std::vector<ParameterRow> WarpRows() {
        .own_syntax = "an object of at most 1024 token ids, each with a number in [-100, 100]",
        .own_default = "none",
        .text = "Added to the logits, in nats, before the temperature."},
-      {.name = "warp_mode",
+      {.name = "sampling_scope",
        .own_syntax = "`row`, `row_raw`, `joint` or `rowcut`",
        .own_default = "`row`",
        .read_by = ReadBy::kSampling,
-       .text = "Where the warp acts on beams: on every row, or on the scores of a whole layer "
+       .text = "Where the sampling parameters act on beams: on every row, or on the scores of a "
+               "whole layer "
                "(docs/algorithms.md 1)."},
       {.name = "frequency_penalty",
-       .member = Member<&DecodingParams::warp, &sampling::WarpParams::frequency_penalty>(),
+       .member = Member<&DecodingParams::sampling, &sampling::SamplingParams::frequency_penalty>(),
        .range = {-kMostPenalty, kMostPenalty},
        .served = {{-2, 2}},
        .read_by = ReadBy::kRows,
        .text = "Taken from the logit of a token, in nats, for each time that the hypothesis has "
                "generated it. Tokens of the prompt do not count."},
       {.name = "presence_penalty",
-       .member = Member<&DecodingParams::warp, &sampling::WarpParams::presence_penalty>(),
+       .member = Member<&DecodingParams::sampling, &sampling::SamplingParams::presence_penalty>(),
        .range = {-kMostPenalty, kMostPenalty},
        .served = {{-2, 2}},
        .read_by = ReadBy::kRows,
        .text = "Taken once from the logit of every token that the hypothesis has generated, in "
                "nats. Tokens of the prompt do not count."},
       {.name = "repetition_penalty",
-       .member = Member<&DecodingParams::warp, &sampling::WarpParams::repetition_penalty>(),
+       .member = Member<&DecodingParams::sampling, &sampling::SamplingParams::repetition_penalty>(),
        .range = {sampling::kLeastRepetitionPenalty, kMostPenalty},
        .served = {{sampling::kLeastRepetitionPenalty, 2}},
        .read_by = ReadBy::kRows,
@@ -195,7 +198,7 @@ std::vector<ParameterRow> WarpRows() {
                "above 0, else multiplies it. Applied after `logit_bias` and before the other "
                "penalties."},
   };
-  for (ParameterRow& row : rows) row.group = ParameterGroup::kWarp;
+  for (ParameterRow& row : rows) row.group = ParameterGroup::kSampling;
   return rows;
 }
 
@@ -203,7 +206,8 @@ std::vector<ParameterRow> DraftRows() {
   std::vector<ParameterRow> rows = {
       {.name = "method",
        .own_syntax = "`auto` or a name of the table of methods",
-       .own_default = "`auto`: the first that serves `decoding`, warp and `beam_duplicates`",
+       .own_default =
+           "`auto`: the first that serves `decoding`, sampling parameters and `beam_duplicates`",
        .text = "The method that verifies the drafts; decoding.md says which to choose. Lossy "
                "methods and a dynamic width also need `allow_lossy: true`."},
       {.name = "draft_width",
@@ -226,8 +230,8 @@ std::vector<ParameterRow> DraftRows() {
        .own_default = "none",
        .read_by = ReadBy::kOption,
        .text = "A static tree instead of a width and a depth. Their limits also apply to it."},
-      {.name = "draft_support",
-       .member = Member<&DecodingParams::draft_support>(),
+      {.name = "draft_top_k",
+       .member = Member<&DecodingParams::draft_top_k>(),
        .range = {1, kMostInt},
        .served = {{1, 1024}},
        .read_by = ReadBy::kDrafting,
@@ -297,7 +301,7 @@ std::vector<ParameterRow> DraftRows() {
 std::vector<ParameterRow> MakeParameters() {
   std::vector<ParameterRow> table;
   for (std::vector<ParameterRow>& rows : std::vector<std::vector<ParameterRow>>{
-           DecodingRows(), LengthRows(), WarpRows(), DraftRows()}) {
+           DecodingRows(), LengthRows(), ProcessRows(), DraftRows()}) {
     std::move(rows.begin(), rows.end(), std::back_inserter(table));
   }
   for (ParameterRow& row : table) {

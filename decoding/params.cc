@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/shown_name.h"
+#include "base/printable_name.h"
 #include "decoding/draft_size.h"
 #include "decoding/method.h"
 
@@ -15,7 +15,7 @@ namespace coppice::decoding {
 int AutoDraftWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }
 
 void SetPrompt(absl::Span<const TokenId> prompt, DecodingParams* params) {
-  if (params->warp.repetition_penalty == 1) return;
+  if (params->sampling.repetition_penalty == 1) return;
   auto ids = std::make_shared<std::vector<TokenId>>(prompt.begin(), prompt.end());
   std::sort(ids->begin(), ids->end());
   ids->erase(std::unique(ids->begin(), ids->end()), ids->end());

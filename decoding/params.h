@@ -1,6 +1,6 @@
-// The target law of one sequence and how to speculate on it. The API validates it, the worker
-// follows it. Every member is a row of decoding/parameter_table.cc; docs/parameters.md has the
-// fields of a request that set it.
+// The target distribution of one sequence and how to speculate on it. The API validates it, the
+// worker follows it. Every member is a row of decoding/parameter_table.cc; docs/parameters.md has
+// the fields of a request that set it.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline constexpr int kMostBeams = 1 << 16;
 
 // Section numbers are those of docs/algorithms.md.
 struct DecodingParams : sampling::RowParams {
-  // ---- The law of the output.
+  // ---- The distribution of the output.
   // What verifies drafts (decoding/method.h). nullptr: the first method that serves the other
   // parameters (ResolveMethod).
   const MethodRow* method = nullptr;
@@ -74,7 +74,7 @@ struct DecodingParams : sampling::RowParams {
   // lead there has probability 0. `format` is what it allows.
   FormatSpec format_spec;
 
-  // ---- Drafts. With a lossless method they change the speed, not the law.
+  // ---- Drafts. With a lossless method they change the speed, not the distribution.
 
   // W_S: nodes or draws in a layer of a draft. 0: chosen by the server from measured costs, at
   // first AutoDraftWidth.
@@ -85,7 +85,7 @@ struct DecodingParams : sampling::RowParams {
 
   // K: how many entries of a draft distribution are kept, the most likely ones. More entries give
   // better drafts and larger messages.
-  int draft_support = 64;
+  int draft_top_k = 64;
 
   // ---- Options of single methods.
 

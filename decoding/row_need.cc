@@ -5,8 +5,8 @@
 #include "decoding/drafter.h"
 #include "sampling/deterministic_math.h"
 #include "sampling/gumbel_kernels.h"
-#include "sampling/warp.h"
-#include "sampling/warped_row.h"
+#include "sampling/logits_processing.h"
+#include "sampling/processed_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -16,24 +16,24 @@ constexpr int kMostByMass = 1024;    // tokens listed for top-p and min-p withou
 constexpr double kRankSlack = 4e-6;  // nats; more than the slack of TopCandidates and ChildKeys
 constexpr double kDrawSlack = sampling::kMarginCap;  // nats; margins up to the cap are exact
 
-// The need of a row that WarpRow or a WarpedRow cuts. The whole row if nothing is cut.
-RowNeed CutNeed(const sampling::WarpParams& warp) {
+// The need of a row that ProcessRow or a ProcessedRow cuts. The whole row if nothing is cut.
+RowNeed CutNeed(const sampling::SamplingParams& sampling) {
   RowNeed need;
-  if (sampling::IsJoint(warp.mode) || warp.repetition_penalty != 1) return need;
-  need.temperature = warp.temperature > 0 ? warp.temperature : 1;
-  need.raw_sums = warp.mode == sampling::WarpMode::kRowRaw;
-  if (warp.temperature <= 0 || warp.top_k > 0) {
+  if (sampling::IsJoint(sampling.mode) || sampling.repetition_penalty != 1) return need;
+  need.temperature = sampling.temperature > 0 ? sampling.temperature : 1;
+  need.raw_sums = sampling.mode == sampling::SamplingScope::kRowRaw;
+  if (sampling.temperature <= 0 || sampling.top_k > 0) {
     need.form = RowNeed::Form::kTop;
-    need.count = warp.temperature <= 0 ? 1 : warp.top_k;
-  } else if (warp.top_p > 0 && warp.top_p < 1) {
+    need.count = sampling.temperature <= 0 ? 1 : sampling.top_k;
+  } else if (sampling.top_p > 0 && sampling.top_p < 1) {
     need.form = RowNeed::Form::kTop;
     need.count = kMostByMass;
     need.sums = true;
-    need.cover = warp.top_p;
-  } else if (warp.min_p > 0) {
+    need.cover = sampling.top_p;
+  } else if (sampling.min_p > 0) {
     need.form = RowNeed::Form::kTop;
     need.count = kMostByMass;
-    need.depth = -sampling::Log(std::min(warp.min_p, 1.0));
+    need.depth = -sampling::Log(std::min(sampling.min_p, 1.0));
   }
   return need;
 }
@@ -42,13 +42,13 @@ RowNeed CutNeed(const sampling::WarpParams& warp) {
 
 RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
   if (params.format != nullptr) return RowNeed();  // what it allows is known to the decoder alone
-  RowNeed need = CutNeed(params.warp);
-  if (use.likelihood && params.warp.temperature <= 0) return RowNeed();
-  if (need.form != RowNeed::Form::kWhole || sampling::IsJoint(params.warp.mode)) return need;
-  if (params.warp.repetition_penalty != 1) return need;    // not a bias
-  if (!sampling::KeepsWholeRow(params.warp)) return need;  // no shortlist serves this cut
+  RowNeed need = CutNeed(params.sampling);
+  if (use.likelihood && params.sampling.temperature <= 0) return RowNeed();
+  if (need.form != RowNeed::Form::kWhole || sampling::IsJoint(params.sampling.mode)) return need;
+  if (params.sampling.repetition_penalty != 1) return need;    // not a bias
+  if (!sampling::KeepsWholeRow(params.sampling)) return need;  // no candidate list serves this cut
   switch (use.kind) {
-    case RowUse::Kind::kLaw:
+    case RowUse::Kind::kDistribution:
       return need;
     case RowUse::Kind::kDraws:
       if (params.beam_width > kMostSlots) return need;
@@ -78,7 +78,7 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
 
 RowNeed DraftNeed(const DecodingParams& params) {
   if (params.format != nullptr) return RowNeed();
-  return CutNeed(DraftWarp(params.warp, params));
+  return CutNeed(DraftSampling(params.sampling, params));
 }
 
 }  // namespace coppice::decoding

@@ -1,7 +1,7 @@
 // What a decision needs of a row of logits, stated before the pass (RowNeed of plan/step_plan.h).
-// Knowing it, a GPU or a rank of a tensor-parallel target sends a shortlist instead of a row over
-// the whole vocabulary. The decision is the same, bit for bit. Called by worker/verify_step for
-// target rows and by draft_node/forest_builder for draft rows. Pure functions.
+// Knowing it, a GPU or a rank of a tensor-parallel target sends a candidate list instead of a row
+// over the whole vocabulary. The decision is the same, bit for bit. Called by worker/verify_step
+// for target rows and by draft_node/forest_builder for draft rows. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,22 @@
 
 namespace coppice::decoding {
 
-// How a decoder uses its target rows when the warp keeps every token. A warp that cuts leaves a
+// How a decoder uses its target rows when the sampling parameters keep every token. A cut leaves a
 // short row, which serves every use.
 struct RowUse {
   enum class Kind {
-    kLaw,         // any entry of the row
-    kDraws,       // WarpedRow::DrawToken
-    kRanks,       // WarpedRow::TopCandidates(reach)
-    kNoisyRanks,  // the `reach` best by log pt + noise of slot 0 (docs/algorithms.md 5.8)
+    kDistribution,  // any entry of the row
+    kDraws,         // ProcessedRow::DrawToken
+    kRanks,         // ProcessedRow::TopCandidates(reach)
+    kNoisyRanks,    // the `reach` best by log pt + noise of slot 0 (docs/algorithms.md 5.8)
   };
-  Kind kind = Kind::kLaw;
+  Kind kind = Kind::kDistribution;
   int reach = 1;
   bool likelihood = false;  // read with LikelihoodParams
 };
 
-// With more biased tokens than this a row is sent whole: every bias costs a place in the shortlist
-// and in the plan, and time on the device. Twice what a request may have of its own.
+// With more biased tokens than this a row is sent whole: every bias costs a place in the candidate
+// list and in the plan, and time on the device. Twice what a request may have of its own.
 inline constexpr size_t kMostListedBiases = 2048;
 
 // With stop strings any number of the best tokens can end a hypothesis, so ranks need whole rows.

@@ -5,7 +5,7 @@ namespace coppice::decoding {
 sampling::RowPath MakeRowPath(const DecodingParams& params, const PathTree& paths, PathId path,
                               absl::Span<const TokenId> more) {
   sampling::RowPath row = paths.length(path) + static_cast<int>(more.size());
-  if (params.warp.penalises()) {
+  if (params.sampling.penalises()) {
     row.tokens = paths.Tokens(path);
     row.tokens.insert(row.tokens.end(), more.begin(), more.end());
   }

@@ -8,13 +8,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/shown_name.h"
+#include "base/printable_name.h"
 
 namespace coppice::decoding {
 namespace {
 
 absl::Status Bad(absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("draft_tree: '", ShownName(text), "': ", what));
+  return absl::InvalidArgumentError(
+      absl::StrCat("draft_tree: '", PrintableName(text), "': ", what));
 }
 
 // EAGLE's static tree (26 nodes with the root): mc_sim_7b_63 of SafeAILab/EAGLE, model/choices.py,

@@ -119,7 +119,7 @@ def table_line(head, without, with_drafts, layers, passes, tokens=""):
 
 def show_table(way, results):
     """Times of one way for every question, their sum, and what it means. Returns the ratio of the sums."""
-    print(f"\n{way + ':':<26}{'tokens':>8}{'without, ms':>13}{'drafts, ms':>13}{'ratio':>9}{'layers/pass':>14}")
+    print(f"\n{way + ':':<26}{'tokens':>8}{'without, ms':>13}{'drafts, ms':>13}{'ratio':>9}{'efficiency':>14}")
     for i, result in enumerate(results):
         print(table_line(f"question {i + 1}", result.middle(False), result.middle(True), result.layers, result.passes,
                          result.tokens()))
@@ -184,7 +184,7 @@ def by_method(question, method, decoding):
 
 def tour(client, questions):
     """Asks the questions with every method and decoding. Prints one line of totals for each method and decoding."""
-    print(f"{'method':<25}{'decoding':<34}{'law':<10}{'layers per pass':>15}{'drafted':>9}{'accepted':>9}{'ms each':>9}  first answer")
+    print(f"{'method':<25}{'decoding':<34}{'distribution':<10}{'block efficiency':>15}{'drafted':>9}{'accepted':>9}{'ms each':>9}  first answer")
     for method in client.fetch("/v1/models")["data"][0]["capabilities"]["methods"]:
         for decoding in method["decodings"]:
             answers = [client.complete(by_method(question, method, decoding)) for question in questions]

@@ -85,12 +85,12 @@ absl::Status DraftService::Run() {
 absl::Status DraftService::RunOnce(int timeout_ms) {
   const bool was_idle = !HasWork();
   if (was_idle) {
-    runner_->step_clock()->Wait();
+    runner_->progress_watchdog()->Wait();
     threads_->KeepAwake(false);  // the current forest may have been closed
     std::vector<comm::Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
     if (!comm::PollAwake(sockets, awake_until_s_)) comm::Poll(sockets, timeout_ms);
-    runner_->step_clock()->Begin();
+    runner_->progress_watchdog()->Begin();
   }
   TakeCoordinatorMessages();
   TakeCommands();
@@ -285,7 +285,8 @@ void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* 
   }
 }
 
-// Whether prompts wait for more rows than the forests have left of this step, and they have left few.
+// Whether prompts wait for more rows than the forests have left of this step, and they have left
+// few.
 bool DraftService::PromptsLackRows(absl::Span<const KeyRows> prefilled) const {
   int rows = 0;
   for (const KeyRows& prefill : prefilled) rows += prefill.rows;
@@ -333,7 +334,7 @@ void DraftService::Grow(const Key& key, const kernels::StepRows& rows, double mo
   Slot& slot = slots_.at(key);
   slot.model_s += model_s;
   const absl::Status grown = slot.builder->Consume(rows, threads_, runner_->commits());
-  runner_->step_clock()->MovesOn();
+  runner_->progress_watchdog()->MovesOn();
   if (!grown.ok()) {
     FailLater(key, grown);
   } else if (slot.builder->done()) {

@@ -28,8 +28,8 @@ struct DraftServiceOptions {
   // Rows of one pass at most. A larger forest is refused.
   int max_rows = 512;
   // Prefill tokens of one pass at most, for all sessions together. With a smaller chunk, other
-  // forests wait less. Forests come first. But if they leave prompts less than a quarter of the rows,
-  // prompts come first in the next pass.
+  // forests wait less. Forests come first. But if they leave prompts less than a quarter of the
+  // rows, prompts come first in the next pass.
   int prefill_chunk = 256;
   // The most sequences that it drafts for at the same time. Further ones are refused and decode
   // without drafts. Raise it, and kv_bytes, if a node serves more sequences.
@@ -56,8 +56,8 @@ class DraftService {
   // Serves until the coordinator says stop or a stop signal arrives. An error means a failed
   // forward pass.
   absl::Status Run();
-  // One turn: takes what has arrived, lets the device grow the forests that it can, and runs at most
-  // one pass for all else. Waits at most timeout_ms when there is nothing to do.
+  // One turn: takes what has arrived, lets the device grow the forests that it can, and runs at
+  // most one pass for all else. Waits at most timeout_ms when there is nothing to do.
   absl::Status RunOnce(int timeout_ms);
   bool stopped() const { return stopped_; }
   bool Drafting() const;  // a forest is under way
@@ -110,7 +110,7 @@ class DraftService {
   model::ModelRunner* runner_;
   model::BlockManager* blocks_;
   HostThreads* threads_;
-  StepClock* steps_;
+  ProgressWatchdog* steps_;
   comm::ServerChannel* leaders_;
   comm::NodeAgent* agent_;
   const Clock* clock_;

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "decoding/level_rule.h"
+#include "decoding/device_drafting.h"
 #include "decoding/row_need.h"
 #include "sampling/logit_check.h"
 #include "sampling/target_row.h"
@@ -71,14 +71,14 @@ int ForestBuilder::length() const {
 
 sampling::RowPath ForestBuilder::PathOf(int32_t entry) const {
   const decoding::DecodingParams& params = session_->params();
-  if (!params.warp.penalises() && params.format == nullptr) return length();
+  if (!params.sampling.penalises() && params.format == nullptr) return length();
   std::vector<TokenId> tail;  // last first
   for (; entry >= 0; entry = drafter_->forest().parent[entry])
     tail.push_back(drafter_->forest().token[entry]);
   for (int32_t at = request_.root_trie[-1 - entry]; at >= 0; at = request_.trie_parent[at])
     tail.push_back(request_.trie_token[at]);
   sampling::RowPath path = length();
-  if (params.warp.penalises()) {
+  if (params.sampling.penalises()) {
     const absl::Span<const TokenId> stable = session_->stable_tokens();
     path.tokens.assign(stable.begin(), stable.end());
     path.tokens.insert(path.tokens.end(), tail.rbegin(), tail.rend());
@@ -95,7 +95,7 @@ sampling::RowPath ForestBuilder::PathOf(int32_t entry) const {
 RowNeed ForestBuilder::NeedAfter(const sampling::RowPath& path, model::StepBuilder* step) const {
   RowNeed need = decoding::DraftNeed(session_->params());
   if (need.form == RowNeed::Form::kWhole) return need;
-  const auto biases = sampling::WarpAt(session_->params(), path).logit_bias;
+  const auto biases = sampling::SamplingAt(session_->params(), path).logit_bias;
   if (biases.size() > decoding::kMostListedBiases) return RowNeed();
   const auto range = step->AddBias(biases);
   need.bias_begin = range.begin;
@@ -119,7 +119,7 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   if (level_ == 0) {
     for (const auto& [node, token] : missing_) step->AddNodeRow(sequence, node, token);
   }
-  const bool penalises = session_->params().warp.penalises();
+  const bool penalises = session_->params().sampling.penalises();
   RowNeed need;
   if (!penalises) need = NeedAfter(length(), step);
   for (int32_t entry : drafter_->frontier()) {
@@ -151,7 +151,7 @@ struct ReadRow {
 ReadRow Read(const kernels::StepRows& rows, int need, const decoding::DecodingParams& params,
              const sampling::RowPath& path) {
   ReadRow read;
-  if (const ListedRow* listed = rows.Listed(need)) {
+  if (const CandidateRow* listed = rows.Listed(need)) {
     read.bad_token = listed->bad_token;
     read.bad_logit = listed->bad_logit;
     if (read.bad_token < 0) read.row = decoding::DraftRow(*listed, params, path);
@@ -209,7 +209,7 @@ bool ForestBuilder::GrowsOnDevice(const model::ModelRunner& runner) const {
   need.bias_end = 0;
   for (int level = 0; level < request_.depth; ++level) {
     const int after = static_cast<int>(request_.state.layers_committed) + level;
-    const auto biases = sampling::WarpAt(session_->params(), after).logit_bias.size();
+    const auto biases = sampling::SamplingAt(session_->params(), after).logit_bias.size();
     need.bias_end = std::max(need.bias_end, static_cast<int32_t>(biases));
   }
   return runner.GrowsForest(levels, need);
@@ -270,7 +270,7 @@ absl::Status ForestBuilder::TakeGrown(const GrownForest& grown) {
                              : grown_->layer_begin[grown.bad_level - 1] + grown.bad_node;
     return BadRow(node, grown.bad_token, grown.bad_logit);
   }
-  std::vector<model::BlockManager::Planted> planted;
+  std::vector<model::BlockManager::Relabelled> planted;
   for (size_t l = 0; l < std::min(grown.layers.size(), planned_.size()); ++l) {
     const GrownForest::Layer& layer = grown.layers[l];
     for (size_t i = 0; i < layer.token.size(); ++i) {
@@ -279,7 +279,7 @@ absl::Status ForestBuilder::TakeGrown(const GrownForest& grown) {
       planted.push_back({planned_[l][i], parent, layer.token[i]});
     }
   }
-  blocks_->Replant(session_->sequence(), planted);
+  blocks_->Relabel(session_->sequence(), planted);
   return absl::OkStatus();
 }
 

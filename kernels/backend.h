@@ -20,8 +20,8 @@
 #include "base/thread_team.h"
 #include "base/types.h"
 #include "comm/communicator.h"
+#include "plan/candidate_row.h"
 #include "plan/forest_plan.h"
-#include "plan/listed_row.h"
 #include "plan/step_plan.h"
 
 namespace coppice::kernels {
@@ -101,8 +101,8 @@ struct RopeConfig {
 };
 
 // The ops of one step, given to a pass. They work on the rows of the plan, and after GatherRows on
-// those with needs. Every rank calls the same ops in the same order. A backend may join an op with the
-// product just before it: what gate_up, and V in qkv, hold afterwards is not defined.
+// those with needs. Every rank calls the same ops in the same order. A backend may join an op with
+// the product just before it: what gate_up, and V in qkv, hold afterwards is not defined.
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -133,7 +133,7 @@ class Ops {
   virtual void AllReduce(Tensor x) = 0;
   // wide[r, ids[i]] = kept[r, i] for the ids of the spread; -infinity elsewhere. kept [rows,
   // w.columns], wide [rows, w.rows], both f32.
-  virtual void Spread(const Weight& w, Tensor kept, Tensor wide) = 0;
+  virtual void Scatter(const Weight& w, Tensor kept, Tensor wide) = 0;
   // The last op: takes from the logits what the plan needs. logits [needs, shard]: this rank's
   // tokens, from first_token on, of a vocabulary of `vocab`. The shards are those of
   // VocabularyShard.
@@ -148,15 +148,16 @@ class Pass {
   virtual void Head(Ops* ops) = 0;  // only when the plan has needs
 };
 
-// What a step gives to the decisions: for each need of the plan, the whole row or the shortlist
-// asked for. Where a whole row costs nothing, a backend may give it instead of a shortlist.
+// What a step gives to the decisions: for each need of the plan, the whole row or the candidate
+// list asked for. Where a whole row costs nothing, a backend may give it instead of a candidate
+// list.
 class StepRows {
  public:
   virtual ~StepRows() = default;
-  // [vocab] f32; empty when the row came as a shortlist. Any thread.
+  // [vocab] f32; empty when the row came as a candidate list. Any thread.
   virtual absl::Span<const float> Whole(int need) const = 0;
   // nullptr when the row came whole. Any thread.
-  virtual const ListedRow* Listed(int need) const = 0;
+  virtual const CandidateRow* Listed(int need) const = 0;
 };
 
 // Memory that weights, activations and the KV pool share, in bytes. 0, 0: not known.
@@ -194,9 +195,9 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,
                                                        DType dtype, std::vector<float> bias) = 0;
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) = 0;
-  // For Ops::Spread. ids: ascending, distinct, in [0, places).
-  virtual absl::StatusOr<std::unique_ptr<Weight>> PackSpread(std::vector<int32_t> ids,
-                                                             int64_t places) = 0;
+  // For Ops::Scatter. ids: ascending, distinct, in [0, places).
+  virtual absl::StatusOr<std::unique_ptr<Weight>> PackScatter(std::vector<int32_t> ids,
+                                                              int64_t places) = 0;
   virtual absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) = 0;
   virtual absl::StatusOr<std::shared_ptr<const RopeTable>> MakeRope(const RopeConfig& config) = 0;
   // Lives as long as the backend. Uninitialised, so rows that are never used cost no memory.
@@ -207,8 +208,8 @@ class Backend {
   }
   virtual DType activation_dtype() const = 0;  // of the tensors between ops; the residual is f32
 
-  // Once, before the first step, when the pass has its weights and tensors: measures what makes steps
-  // fast. Overwrites the tensors. moves_on is called now and then; it may be empty.
+  // Once, before the first step, when the pass has its weights and tensors: measures what makes
+  // steps fast. Overwrites the tensors. moves_on is called now and then; it may be empty.
   virtual absl::Status Prepare(Pass* /*pass*/, const std::function<void()>& /*moves_on*/) {
     return absl::OkStatus();
   }
@@ -225,8 +226,8 @@ class Backend {
   // valid until the next Submit; a plan with `fetch` keeps those of the previous step.
   virtual absl::StatusOr<const StepRows*> Wait() = 0;
 
-  // Payload of the sums that the steps so far have formed without the communicator, on all ranks: each
-  // sum counts its data once for each rank.
+  // Payload of the sums that the steps so far have formed without the communicator, on all ranks:
+  // each sum counts its data once for each rank.
   virtual uint64_t collective_bytes() const { return 0; }
 
   // Whether this backend can choose the levels of such a forest, whose rows have this need in a
@@ -236,19 +237,19 @@ class Backend {
     return false;
   }
   // Starts the passes of forests, each of which it can grow: instead of Submit and Wait for each
-  // level. Then HeadReached says whether only the head of the last pass is left. As with Submit, the
-  // plan must live until WaitForests.
+  // level. Then HeadReached says whether only the head of the last pass is left. As with Submit,
+  // the plan must live until WaitForests.
   virtual absl::Status SubmitForests(const ForestPlan& plan, Pass* pass);
   // What was grown, [forests]. The rows of the step before are gone.
   virtual absl::StatusOr<std::vector<GrownForest>> WaitForests();
 };
 
-// What the ranks of a replica do together on devices. The CPU backend and a single rank need none of
-// it.
+// What the ranks of a replica do together on devices. The CPU backend and a single rank need none
+// of it.
 struct CollectiveOptions {
-  // auto: NCCL and one-shot kernels, by size, where every rank has them and a device of its own, else
-  // the host. nccl, oneshot: that alone, or an error. host: sums go through host memory and the
-  // communicator. oneshot and host sum in rank order; in exact mode auto takes one of them.
+  // auto: NCCL and one-shot kernels, by size, where every rank has them and a device of its own,
+  // else the host. nccl, oneshot: that alone, or an error. host: sums go through host memory and
+  // the communicator. oneshot and host sum in rank order; in exact mode auto takes one of them.
   std::string kind = "auto";
   double start_deadline_s = 60;  // for the ranks to find each other
   double step_deadline_s = 30;   // for one step
@@ -263,7 +264,7 @@ struct BackendOptions {
   std::string kind = "cpu";                    // "cpu" or "cuda"
   ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
   comm::Communicator* communicator = nullptr;  // of this rank's replica
-  bool always_list = false;  // for tests: give shortlists even where whole rows cost nothing
+  bool always_list = false;  // for tests: give candidate lists even where whole rows cost nothing
   // CUDA: a step whose like has run before is enqueued by graphs. false, for tests and benchmarks:
   // op by op. The results are the same bits.
   bool graphs = true;
@@ -277,8 +278,8 @@ struct BackendOptions {
   // CUDA: a kernel may be placed on the device before the one before it is done, from compute
   // capability 9.0 on. Off until it has been measured.
   bool overlap_launches = false;
-  // CUDA: attention over many rows by wgmma and the copy engine, on compute capability 9.0 alone. Off
-  // until a device has proven it.
+  // CUDA: attention over many rows by wgmma and the copy engine, on compute capability 9.0 alone.
+  // Off until a device has proven it.
   bool wide_attention = false;
   CollectiveOptions collectives;
   // Folder that keeps what Prepare measures; "auto": $XDG_CACHE_HOME/coppice or

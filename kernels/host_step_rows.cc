@@ -107,7 +107,7 @@ absl::Span<const float> HostStepRows::Whole(int need) const {
   return {row, row == nullptr ? 0 : static_cast<size_t>(vocab_)};
 }
 
-const ListedRow* HostStepRows::Listed(int need) const {
+const CandidateRow* HostStepRows::Listed(int need) const {
   return whole_.at(need) == nullptr ? &listed_[need] : nullptr;
 }
 

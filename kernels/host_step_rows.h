@@ -1,7 +1,7 @@
 // What the decisions need of a step's logits, once each rank has its part in host memory. With one
 // rank, the logits themselves. With several, each rank sends one piece for all needs: its shard of
-// each whole row and its record of each shortlist (sampling/shortlist.h); rank 0 joins them. Owned by
-// a backend. Thread-compatible; the const calls may come from any thread.
+// each whole row and its record of each candidate list (sampling/candidate_list.h); rank 0 joins
+// them. Owned by a backend. Thread-compatible; the const calls may come from any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
-#include "plan/listed_row.h"
+#include "plan/candidate_row.h"
 #include "plan/step_plan.h"
-#include "sampling/shortlist.h"
+#include "sampling/candidate_list.h"
 
 namespace coppice::kernels {
 
@@ -25,7 +25,7 @@ class RowParts {
   virtual ~RowParts() = default;
   // Of a row that goes whole: [this rank's tokens].
   virtual const float* Row(int need) const = 0;
-  // Of a shortlist: RecordWords(need) words.
+  // Of a candidate list: RecordWords(need) words.
   virtual void WriteRecord(int need, float* record) const = 0;
   // Simple operations that a part takes.
   virtual int64_t work() const = 0;
@@ -51,7 +51,7 @@ class HostStepRows final : public StepRows {
   absl::Status Fetch(absl::Span<const int32_t> needs);
 
   absl::Span<const float> Whole(int need) const override;
-  const ListedRow* Listed(int need) const override;
+  const CandidateRow* Listed(int need) const override;
 
  private:
   // One need's part of every rank's piece.
@@ -88,8 +88,8 @@ class HostStepRows final : public StepRows {
     size_t size = 0;
   };
 
-  // Collective. Fills whole_, and listed_ for the shortlists of the plan; plan may be null when
-  // there are none. After an error there are no rows.
+  // Collective. Fills whole_, and listed_ for the candidate lists of the plan; plan may be null
+  // when there are none. After an error there are no rows.
   absl::Status Exchange(const StepPlan* plan, Piece* piece);
   absl::Status GatherAndJoin(const StepPlan* plan, Piece* piece);
   void WritePart(const Part& part, float* piece) const;
@@ -107,8 +107,8 @@ class HostStepRows final : public StepRows {
   int64_t vocab_ = 0;
   std::vector<bool> came_whole_;  // [needs]
   // On rank 0.
-  std::vector<const float*> whole_;  // [needs], null where listed
-  std::vector<ListedRow> listed_;    // [needs]
+  std::vector<const float*> whole_;   // [needs], null where listed
+  std::vector<CandidateRow> listed_;  // [needs]
   // Of vocab_ floats; made when first used.
   std::vector<std::unique_ptr<float[]>> rows_;
   size_t rows_used_ = 0;

@@ -4,9 +4,9 @@ python3-matplotlib).
 
   plot_lab.py temperature REPORT.json OUT.svg   acceptance at single nodes against temperature (optimal_figure1)
   plot_lab.py drafts      REPORT.json OUT.svg   acceptance at single nodes against the number of drafts (optimal_figure2)
-  plot_lab.py depth       REPORT.json OUT.svg   layers per pass and acceptance of the deepest layer against depth (depth)
-  plot_lab.py pareto      REPORT.json OUT.svg   quality against layers per pass, with the Pareto front (pareto)
-  plot_lab.py width       REPORT.json OUT.svg   quality and layers per pass against the mean width (dsbd_figure7)
+  plot_lab.py depth       REPORT.json OUT.svg   block efficiency and acceptance of the deepest layer against depth (depth)
+  plot_lab.py pareto      REPORT.json OUT.svg   quality against block efficiency, with the Pareto front (pareto)
+  plot_lab.py width       REPORT.json OUT.svg   quality and block efficiency against the mean width (dsbd_figure7)
 """
 import json
 import re
@@ -88,7 +88,7 @@ def plot_nodes(pyplot, report, x_of, label):
 
 def plot_temperature(pyplot, report):
     drafts = report["nodes"][0]["drafts"] if report["nodes"] else 0
-    return plot_nodes(pyplot, report, lambda result: result["warp"]["temperature"], f"temperature ({drafts} drafts)")
+    return plot_nodes(pyplot, report, lambda result: result["sampling"]["temperature"], f"temperature ({drafts} drafts)")
 
 
 def plot_drafts(pyplot, report):
@@ -96,7 +96,7 @@ def plot_drafts(pyplot, report):
 
 
 def cells_of(report):
-    cells = [cell for cell in report["cells"] if cell["layers_per_pass"] is not None]
+    cells = [cell for cell in report["cells"] if cell["block_efficiency"] is not None]
     if not cells:
         fail("the report has no cells")
     return cells
@@ -112,7 +112,7 @@ def plot_depth(pyplot, report):
     for cell in cells_of(report):
         if cell["draft_depth"] == 0:
             continue
-        layers.setdefault(name_of(cell), []).append((cell["draft_depth"], cell["layers_per_pass"]))
+        layers.setdefault(name_of(cell), []).append((cell["draft_depth"], cell["block_efficiency"]))
     deepest = max(cell["draft_depth"] for cell in report["cells"])
     for cell in report["cells"]:
         if cell["draft_depth"] == deepest:
@@ -121,7 +121,7 @@ def plot_depth(pyplot, report):
     draw_series(left, layers)
     draw_series(right, acceptance)
     left.set_xlabel("depth of the draft")
-    left.set_ylabel("layers per pass")
+    left.set_ylabel("block efficiency")
     right.set_xlabel(f"drafted layer (depth {deepest})")
     right.set_ylabel("acceptance, given that it is reached")
     left.legend()
@@ -148,7 +148,7 @@ def plot_pareto(pyplot, report):
         colour = COLOURS[number % len(COLOURS)]
         marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
         for cell in cells:
-            x, y = cell["layers_per_pass"], cell["log_likelihood_per_token"]
+            x, y = cell["block_efficiency"], cell["log_likelihood_per_token"]
             axes.errorbar(x["value"], y["value"], xerr=error_of(x), yerr=error_of(y), color=colour, marker=marker,
                           markersize=4, linewidth=0.6, label=label if cell is cells[0] else None)
             axes.annotate(f"{cell['width']}", (x["value"], y["value"]), textcoords="offset points", xytext=(3, 3),
@@ -168,8 +168,8 @@ def plot_width(pyplot, report):
     for cell in cells_of(report):
         width = cell["output_width"]["value"]
         quality.setdefault(cell["method"], []).append((width, cell["log_likelihood_per_token"]))
-        speed.setdefault(cell["method"], []).append((width, cell["layers_per_pass"]))
-    for axes, series, label in ((left, quality, "log-likelihood per token, nats"), (right, speed, "layers per pass")):
+        speed.setdefault(cell["method"], []).append((width, cell["block_efficiency"]))
+    for axes, series, label in ((left, quality, "log-likelihood per token, nats"), (right, speed, "block efficiency")):
         draw_series(axes, series)
         axes.set_xlabel("mean width of a layer")
         axes.set_ylabel(label)

@@ -37,38 +37,42 @@ class GammaSource {
   std::mt19937_64 engine_;
 };
 
-double RampRate(const ArrivalLaw& law, double progress) {
-  if (law.ramp == Ramp::kLinear) return law.ramp_start + (law.ramp_end - law.ramp_start) * progress;
-  return law.ramp_start * std::pow(law.ramp_end / law.ramp_start, progress);
+double RampRate(const ArrivalProcess& distribution, double progress) {
+  if (distribution.ramp == Ramp::kLinear)
+    return distribution.ramp_start + (distribution.ramp_end - distribution.ramp_start) * progress;
+  return distribution.ramp_start *
+         std::pow(distribution.ramp_end / distribution.ramp_start, progress);
 }
 
 // The number of requests whose ramp is expected to take the duration: duration divided by the mean
 // gap, the integral of 1 / rate over the way.
-int RampCount(const ArrivalLaw& law) {
-  const double a = law.ramp_start, b = law.ramp_end;
+int RampCount(const ArrivalProcess& distribution) {
+  const double a = distribution.ramp_start, b = distribution.ramp_end;
   double mean_gap = 1 / a;
   if (std::abs(b / a - 1) > 1e-9) {
     const double log_ratio = std::log(b / a);
-    mean_gap = law.ramp == Ramp::kLinear ? log_ratio / (b - a) : (1 / a - 1 / b) / log_ratio;
+    mean_gap =
+        distribution.ramp == Ramp::kLinear ? log_ratio / (b - a) : (1 / a - 1 / b) / log_ratio;
   }
-  return static_cast<int>(std::ceil(law.duration_s / mean_gap));
+  return static_cast<int>(std::ceil(distribution.duration_s / mean_gap));
 }
 
 }  // namespace
 
-std::vector<double> ArrivalTimes(int count, const ArrivalLaw& law, uint64_t seed) {
-  const bool ramped = law.ramp != Ramp::kNone;
-  if (!ramped && std::isinf(law.rate)) return std::vector<double>(count, 0.0);
-  const int ramp_steps = !ramped ? 0 : count > 0 ? count : RampCount(law);
-  const double burstiness = law.burstiness;
+std::vector<double> ArrivalTimes(int count, const ArrivalProcess& distribution, uint64_t seed) {
+  const bool ramped = distribution.ramp != Ramp::kNone;
+  if (!ramped && std::isinf(distribution.rate)) return std::vector<double>(count, 0.0);
+  const int ramp_steps = !ramped ? 0 : count > 0 ? count : RampCount(distribution);
+  const double burstiness = distribution.burstiness;
   std::vector<double> times;
   GammaSource gamma(seed);
   double now = 0;
   for (int k = 0; count == 0 || k < count; ++k) {
-    double rate = law.rate;
-    if (ramped) rate = RampRate(law, ramp_steps > 1 ? std::min(1.0, k / (ramp_steps - 1.0)) : 0.0);
+    double rate = distribution.rate;
+    if (ramped)
+      rate = RampRate(distribution, ramp_steps > 1 ? std::min(1.0, k / (ramp_steps - 1.0)) : 0.0);
     now += gamma.Next(burstiness) / (burstiness * rate);
-    if (law.duration_s > 0 && now >= law.duration_s) break;
+    if (distribution.duration_s > 0 && now >= distribution.duration_s) break;
     times.push_back(now);
   }
   return times;

@@ -1,6 +1,6 @@
 // What the seed decides before the run: when the requests of an open loop are sent, and which
-// requests are cancelled. A slow server never delays an arrival (no coordinated omission). Called by
-// main. Pure functions.
+// requests are cancelled. A slow server never delays an arrival (no coordinated omission). Called
+// by main. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace coppice::loadgen {
 
 enum class Ramp { kNone, kLinear, kExponential };
 
-struct ArrivalLaw {
+struct ArrivalProcess {
   double rate = std::numeric_limits<double>::infinity();  // 1/s; without a ramp
   // Gaps are gamma distributed with this shape: 1 is a Poisson process, below 1 comes in bursts,
   // above 1 is more even.
@@ -26,7 +26,7 @@ struct ArrivalLaw {
 // Seconds since the start of the run, ascending. Without a limit in time: [count]. count 0 (with a
 // duration): as many as the duration holds; a ramp then reaches its end about when it is over. An
 // infinite rate gives [count] zeros.
-std::vector<double> ArrivalTimes(int count, const ArrivalLaw& law, uint64_t seed);
+std::vector<double> ArrivalTimes(int count, const ArrivalProcess& distribution, uint64_t seed);
 
 // Whether request k is one of those that are cancelled, percent of all.
 bool IsChosenForCancellation(uint64_t seed, int64_t k, double percent);

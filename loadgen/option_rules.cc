@@ -62,18 +62,20 @@ absl::Status CheckDataset(const LoadgenOptions& o) {
 }
 
 absl::Status CheckArrivals(const LoadgenOptions& o) {
-  const ArrivalLaw& law = o.arrivals;
-  if (!(law.rate > 0)) return RefuseFlag("request_rate", "expected more than 0, or inf");
-  if (!(law.burstiness > 0)) return RefuseFlag("burstiness", "expected more than 0");
+  const ArrivalProcess& distribution = o.arrivals;
+  if (!(distribution.rate > 0)) return RefuseFlag("request_rate", "expected more than 0, or inf");
+  if (!(distribution.burstiness > 0)) return RefuseFlag("burstiness", "expected more than 0");
   if (o.max_concurrency < 0) return RefuseFlag("max_concurrency", "expected at least 0");
-  if (law.ramp != Ramp::kNone) {
-    if (!std::isinf(law.rate)) return RefuseFlag("request_rate", "has no effect with a ramp");
-    if (!(law.ramp_start > 0)) return RefuseFlag("ramp_up_start_rps", "expected more than 0");
-    if (!(law.ramp_end > 0)) return RefuseFlag("ramp_up_end_rps", "expected more than 0");
-  } else if (law.ramp_start != 0 || law.ramp_end != 0) {
+  if (distribution.ramp != Ramp::kNone) {
+    if (!std::isinf(distribution.rate))
+      return RefuseFlag("request_rate", "has no effect with a ramp");
+    if (!(distribution.ramp_start > 0))
+      return RefuseFlag("ramp_up_start_rps", "expected more than 0");
+    if (!(distribution.ramp_end > 0)) return RefuseFlag("ramp_up_end_rps", "expected more than 0");
+  } else if (distribution.ramp_start != 0 || distribution.ramp_end != 0) {
     return RefuseFlag("ramp_up_strategy", "expected linear or exponential with the rates");
   }
-  if (o.trace_times() && (law.ramp != Ramp::kNone || !std::isinf(law.rate))) {
+  if (o.trace_times() && (distribution.ramp != Ramp::kNone || !std::isinf(distribution.rate))) {
     return RefuseFlag("self_timed", "false is needed with a rate: the trace has its own times");
   }
   if (!o.trace() && o.window_s != 0) return RefuseFlag("trace_window", "needs azure or burstgpt");

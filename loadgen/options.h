@@ -28,7 +28,7 @@ struct LoadgenOptions {
   bool text_form = false;  // prompts of a given length are text and not token ids
   uint64_t seed = 0;
   nlohmann::json body_fields = nlohmann::json::object();  // sampling flags, then --extra-body
-  ArrivalLaw arrivals;                                    // of an open loop without trace times
+  ArrivalProcess arrivals;                                // of an open loop without trace times
   bool self_timed = true;                                 // traces
   double trace_speed = 1;
   double window_start_s = 0, window_s = 0;  // of the trace's time; window_s 0 = all

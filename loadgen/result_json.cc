@@ -37,7 +37,7 @@ void AddSpeculation(const RunReport& report, Json* json) {
   Json rates = Json::array();
   for (const int64_t accepted : s.accepted_by_layer) rates.push_back(Ratio(accepted, drafts));
   (*json)["spec_decode_per_position_acceptance_rates"] = rates;
-  (*json)["layers_per_pass"] = Ratio(s.layers, s.target_passes);
+  (*json)["block_efficiency"] = Ratio(s.layers, s.target_passes);
   (*json)["accepted_width"] = s.accepted_width ? Json(*s.accepted_width) : Json();
 }
 

@@ -151,8 +151,8 @@ absl::Status ReadChoices(const JsonFile& json, const Family& family, ModelConfig
   COPPICE_ASSIGN_OR_RETURN(config->tied_head, json.BoolOr("tie_word_embeddings", false));
   const int vocab = config->vocab_size;
   COPPICE_ASSIGN_OR_RETURN(const int64_t head, json.IntOr("draft_vocab_size", 1, vocab, vocab));
-  config->reduced_head = head < vocab ? static_cast<int>(head) : 0;
-  if (config->tied_head && config->reduced_head > 0) {
+  config->draft_vocab_size = head < vocab ? static_cast<int>(head) : 0;
+  if (config->tied_head && config->draft_vocab_size > 0) {
     return json.Error("tie_word_embeddings",
                       absl::StrCat("true, expected false since draft_vocab_size (", head,
                                    ") is less than vocab_size (", vocab, ")"));

@@ -25,9 +25,9 @@ struct ModelConfig {
   bool output_bias = false;     // on the attention output
   bool mlp_bias = false;
   bool tied_head = false;
-  // Rows of a reduced head, which knows only the ids that tensor d2t lists (head_ids.h); the logits of
-  // the others are -infinity. 0: the head has all.
-  int reduced_head = 0;
+  // Rows of a draft vocabulary, which knows only the ids that tensor d2t lists
+  // (draft_vocabulary.h); the logits of the others are -infinity. 0: the head has all.
+  int draft_vocab_size = 0;
   float norm_epsilon = 1e-5f;
   kernels::RopeConfig rope;
   kernels::DType checkpoint_dtype = kernels::DType::kF32;  // torch_dtype

@@ -48,9 +48,9 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
                           kernels::DType activations, int max_rows, int ranks) {
   const int64_t d = config.hidden_size, vocab = plan.vocab.size();
   const LayerSize layer = SizeOfLayer(config, plan);
-  // Which rows of a reduced head this rank holds is not known yet: at most so many.
-  const bool reduced = config.reduced_head > 0;
-  const int64_t head = reduced ? std::min<int64_t>(config.reduced_head, vocab) : vocab;
+  // Which rows of a draft vocabulary this rank holds is not known yet: at most so many.
+  const bool reduced = config.draft_vocab_size > 0;
+  const int64_t head = reduced ? std::min<int64_t>(config.draft_vocab_size, vocab) : vocab;
   const int64_t fine = config.num_layers * layer.qkv + (vocab + (config.tied_head ? 0 : head)) * d;
   const int64_t vectors = config.num_layers * layer.vectors + d;
   ModelMemory memory;
@@ -59,7 +59,7 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
                    (reduced ? vocab : 0) * kIdBytes;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
-  // As Decoder::Allocate: the residual, a partial sum and the logits are f32.
+  // As Transformer::Allocate: the residual, a partial sum and the logits are f32.
   const int64_t floats = d + (ranks > 1 ? d : 0) + vocab + (reduced ? head : 0);
   const int64_t others = d + (q + 2 * kv) + q + 3 * int64_t{plan.intermediate.size()};
   const int64_t rope = int64_t{config.rope.max_positions} * config.rope.head_dim;

@@ -11,10 +11,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "model/load_decoder.h"
+#include "model/load_transformer.h"
 #include "model/model_memory.h"
 #include "plan/plan_check.h"
-#include "sampling/shortlist.h"
+#include "sampling/candidate_list.h"
 
 namespace coppice::model {
 namespace {
@@ -73,7 +73,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   backend.exact = options_.exact;
   backend.tuning_cache = options_.tuning_cache;
   backend.warn = [](const std::string& message) { spdlog::warn("{}", message); };
-  backend.on_part = [this] { step_clock_.MovesOn(); };
+  backend.on_part = [this] { progress_watchdog_.MovesOn(); };
   COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(backend));
   LoadOptions load;
   load.dir = options_.dir;
@@ -81,7 +81,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   load.weight_dtype = options_.weight_dtype;
   load.max_rows = options_.max_rows;
   load.kv_bytes = options_.kv_bytes;
-  load.on_layer = [this] { step_clock_.MovesOn(); };
+  load.on_layer = [this] { progress_watchdog_.MovesOn(); };
   double last_log_s = begin_s;
   load.progress = [&](double fraction) {
     if (options_.on_progress) options_.on_progress();
@@ -89,7 +89,8 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
     last_log_s = clock.NowSeconds();
     spdlog::info("loading {}: {:.0f} %", options_.dir, fraction * 100);
   };
-  COPPICE_ASSIGN_OR_RETURN(DecoderParts parts, LoadDecoder(load, backend_.get(), communicator));
+  COPPICE_ASSIGN_OR_RETURN(TransformerParts parts,
+                           LoadTransformer(load, backend_.get(), communicator));
   const auto block_bytes = static_cast<int64_t>(parts.kv_block_bytes());
   COPPICE_ASSIGN_OR_RETURN(const int64_t kv_bytes, KvBytes(parts, communicator->size()));
   COPPICE_ASSIGN_OR_RETURN(const int64_t blocks,
@@ -105,8 +106,8 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks)));
   blocks_ = std::make_unique<BlockManager>(
       BlockManagerOptions{.num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
-  COPPICE_ASSIGN_OR_RETURN(decoder_, Decoder::Create(std::move(parts), backend_.get(), pool_.get(),
-                                                     communicator->size()));
+  COPPICE_ASSIGN_OR_RETURN(decoder_, Transformer::Create(std::move(parts), backend_.get(),
+                                                         pool_.get(), communicator->size()));
   COPPICE_RETURN_IF_ERROR(backend_->Prepare(decoder_.get(), options_.on_progress));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
   spdlog::info(
@@ -118,7 +119,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
 }
 
 // The size asked for, or one that fits.
-absl::StatusOr<int64_t> ModelRunner::KvBytes(const DecoderParts& parts, int ranks) const {
+absl::StatusOr<int64_t> ModelRunner::KvBytes(const TransformerParts& parts, int ranks) const {
   if (options_.kv_bytes > 0) return options_.kv_bytes;
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend_->Memory());
   const ModelMemory model = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
@@ -174,7 +175,7 @@ absl::Status ModelRunner::SubmitForests(ForestPlan plan) {
 
 absl::StatusOr<std::vector<GrownForest>> ModelRunner::WaitForests() {
   auto grown = backend_->WaitForests();
-  step_clock_.Stepped();
+  progress_watchdog_.Stepped();
   return grown;
 }
 
@@ -185,18 +186,18 @@ void ModelRunner::WaitForHead() {
 absl::StatusOr<const kernels::StepRows*> ModelRunner::Wait() {
   COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, backend_->Wait());
   COPPICE_ASSIGN_OR_RETURN(rows, FetchIncomplete(rows));
-  step_clock_.Stepped();
+  progress_watchdog_.Stepped();
   return rows;
 }
 
-// Replaces incomplete shortlists by whole rows, all in one follow-up plan.
+// Replaces incomplete candidate lists by whole rows, all in one follow-up plan.
 absl::StatusOr<const kernels::StepRows*> ModelRunner::FetchIncomplete(
     const kernels::StepRows* rows) {
   if (rows == nullptr) return rows;
   StepPlan follow_up;
   for (size_t i = 0; i < plan_.needs.size(); ++i) {
     const RowNeed& need = plan_.needs[i];
-    const ListedRow* listed = rows->Listed(static_cast<int>(i));
+    const CandidateRow* listed = rows->Listed(static_cast<int>(i));
     if (listed == nullptr) continue;
     const auto bias =
         absl::MakeConstSpan(plan_.bias).subspan(need.bias_begin, need.bias_end - need.bias_begin);
@@ -212,7 +213,7 @@ absl::StatusOr<const kernels::StepRows*> ModelRunner::FetchIncomplete(
 absl::Status ModelRunner::Follow(StepPlan plan) {
   COPPICE_RETURN_IF_ERROR(Start(std::move(plan)));
   COPPICE_RETURN_IF_ERROR(backend_->Wait().status());
-  step_clock_.Stepped();
+  progress_watchdog_.Stepped();
   return absl::OkStatus();
 }
 

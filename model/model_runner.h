@@ -8,7 +8,7 @@
 //   rows = runner->Wait();
 //   ... decide from the rows; append the KV copies for the next step to runner->commits() ...
 //
-// Thread-compatible: one engine thread owns it. Any thread may read step_clock().
+// Thread-compatible: one engine thread owns it. Any thread may read progress_watchdog().
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/host_threads.h"
-#include "base/step_clock.h"
+#include "base/progress_watchdog.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
-#include "model/decoder.h"
 #include "model/kv/block_manager.h"
 #include "model/kv/step_builder.h"
-#include "model/pass_reads.h"
+#include "model/memory_traffic.h"
+#include "model/transformer.h"
 #include "plan/step_plan.h"
 
 namespace coppice::model {
@@ -35,8 +35,8 @@ struct ModelRunnerOptions {
   std::string dir;              // Hugging Face folder
   std::string backend = "cpu";  // "cpu" or "cuda"
   // Precision of the weights and of the KV: auto (that of the checkpoint; F16 becomes F32 where the
-  // backend does not store it), f32, bf16 or f16. bf16 halves what an F32 checkpoint takes in memory,
-  // and rounds its weights.
+  // backend does not store it), f32, bf16 or f16. bf16 halves what an F32 checkpoint takes in
+  // memory, and rounds its weights.
   std::string dtype = "auto";
   std::string weight_dtype = "auto";  // LoadOptions
   // Size of this rank's KV pool. 0: on a device what is free beside the weights, less a tenth of
@@ -98,7 +98,7 @@ class ModelRunner {
   HostThreads* threads() { return &threads_; }
   // How long ago the thread that drives the runner last made progress. Set by that thread; any
   // thread may read it.
-  StepClock* step_clock() { return &step_clock_; }
+  ProgressWatchdog* progress_watchdog() { return &progress_watchdog_; }
   // KV copies that the next step does first: of verdicts, and of the beginnings of cached blocks.
   std::vector<KvCopy>* commits() { return &commits_; }
 
@@ -130,14 +130,14 @@ class ModelRunner {
 
   uint64_t steps() const { return step_; }  // submitted
   // What their passes had to read, on all ranks.
-  const PassReads& reads() const { return reads_->total(); }
+  const MemoryTraffic& reads() const { return reads_->total(); }
   uint64_t collective_bytes() const { return backend_->collective_bytes(); }
 
  private:
   ModelRunner(const ModelRunnerOptions& options, int threads)
       : options_(options), threads_(threads) {}
   absl::Status Init(comm::Communicator* communicator);
-  absl::StatusOr<int64_t> KvBytes(const DecoderParts& parts, int ranks) const;
+  absl::StatusOr<int64_t> KvBytes(const TransformerParts& parts, int ranks) const;
   absl::Status Start(StepPlan plan);
   absl::StatusOr<const kernels::StepRows*> FetchIncomplete(const kernels::StepRows* rows);
 
@@ -145,10 +145,10 @@ class ModelRunner {
   ThreadTeam threads_;
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<kernels::KvPool> pool_;
-  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<Transformer> decoder_;
   std::unique_ptr<BlockManager> blocks_;
   std::unique_ptr<ReadCounter> reads_;
-  StepClock step_clock_;
+  ProgressWatchdog progress_watchdog_;
   std::vector<KvCopy> commits_;
   PlanSender* followers_ = nullptr;
   StepPlan plan_;   // of the current step; after Wait, of the last one

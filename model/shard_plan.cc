@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "plan/listed_row.h"
-#include "sampling/shortlist.h"
+#include "plan/candidate_row.h"
+#include "sampling/candidate_list.h"
 
 namespace coppice::model {
 namespace {

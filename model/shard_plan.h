@@ -24,7 +24,7 @@ struct ShardPlan {
   Range q_heads;
   Range kv_heads;
   Range intermediate;
-  Range vocab;            // whole log-sum-exp chunks (VocabularyShard of sampling/shortlist.h)
+  Range vocab;            // whole log-sum-exp chunks (VocabularyShard of sampling/candidate_list.h)
   int largest_vocab = 0;  // of any rank
 };
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
-#include "model/head_ids.h"
+#include "model/draft_vocabulary.h"
 
 namespace coppice::model {
 namespace {
@@ -44,9 +44,9 @@ class Loader {
     steps_ = 4 * config_.num_layers + (config_.tied_head ? 1 : 2);
   }
 
-  absl::StatusOr<DecoderWeights> Load() {
-    COPPICE_ASSIGN_OR_RETURN(const std::vector<TokenId> head_ids,
-                             ReadHeadIds(config_, checkpoint_));
+  absl::StatusOr<TransformerWeights> Load() {
+    COPPICE_ASSIGN_OR_RETURN(const std::vector<TokenId> draft_vocabulary,
+                             ReadDraftVocabulary(config_, checkpoint_));
     const Shard vocab{"model.embed_tokens", config_.vocab_size, plan().vocab.begin,
                       plan().vocab.end};
     COPPICE_ASSIGN_OR_RETURN(weights_.embedding, Vocabulary(vocab));
@@ -56,8 +56,8 @@ class Loader {
       weights_.layers.push_back(std::move(loaded));
     }
     COPPICE_ASSIGN_OR_RETURN(weights_.final_norm, Gain("model.norm.weight"));
-    if (!head_ids.empty()) {
-      COPPICE_RETURN_IF_ERROR(LoadReducedHead(head_ids));
+    if (!draft_vocabulary.empty()) {
+      COPPICE_RETURN_IF_ERROR(LoadDraftVocabulary(draft_vocabulary));
     } else if (!config_.tied_head) {
       Shard head = vocab;
       head.name = "lm_head";
@@ -106,7 +106,7 @@ class Loader {
   }
 
   // The rows whose ids this rank holds.
-  absl::Status LoadReducedHead(const std::vector<TokenId>& ids) {
+  absl::Status LoadDraftVocabulary(const std::vector<TokenId>& ids) {
     const Range vocab = plan().vocab;
     const auto begin = std::lower_bound(ids.begin(), ids.end(), vocab.begin);
     const auto end = std::lower_bound(begin, ids.end(), vocab.end);
@@ -117,11 +117,11 @@ class Loader {
     }
     COPPICE_ASSIGN_OR_RETURN(
         weights_.own_head,
-        Vocabulary({"lm_head", config_.reduced_head, begin - ids.begin(), end - ids.begin()}));
+        Vocabulary({"lm_head", config_.draft_vocab_size, begin - ids.begin(), end - ids.begin()}));
     std::vector<int32_t> places(begin, end);
     for (int32_t& place : places) place -= vocab.begin;
     COPPICE_ASSIGN_OR_RETURN(weights_.spread,
-                             backend_->PackSpread(std::move(places), vocab.size()));
+                             backend_->PackScatter(std::move(places), vocab.size()));
     weights_.bytes += weights_.spread->bytes;
     return absl::OkStatus();
   }
@@ -195,13 +195,13 @@ class Loader {
   int64_t d_ = 0;
   int steps_ = 0;
   int done_ = 0;
-  DecoderWeights weights_;
+  TransformerWeights weights_;
 };
 
 }  // namespace
 
-absl::StatusOr<DecoderWeights> LoadWeights(const WeightsRequest& request, Checkpoint* checkpoint,
-                                           kernels::Backend* backend) {
+absl::StatusOr<TransformerWeights> LoadWeights(const WeightsRequest& request,
+                                               Checkpoint* checkpoint, kernels::Backend* backend) {
   return Loader(request, checkpoint, backend).Load();
 }
 

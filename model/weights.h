@@ -26,7 +26,7 @@ struct LayerWeights {
   std::unique_ptr<kernels::Weight> down;            // [d, f]
 };
 
-struct DecoderWeights {
+struct TransformerWeights {
   std::unique_ptr<kernels::Weight> embedding;  // [v, d]
   std::unique_ptr<kernels::Weight> own_head;   // [h, d]; null when tied
   std::unique_ptr<kernels::Weight> spread;     // from h to v logits; null when the head is whole
@@ -53,7 +53,7 @@ struct WeightsRequest {
 
 // Packs one matrix at a time and releases its pages before the next, so peak memory is the packed
 // weights plus one matrix. Errors name the file, the tensor and what was expected.
-absl::StatusOr<DecoderWeights> LoadWeights(const WeightsRequest& request, Checkpoint* checkpoint,
-                                           kernels::Backend* backend);
+absl::StatusOr<TransformerWeights> LoadWeights(const WeightsRequest& request,
+                                               Checkpoint* checkpoint, kernels::Backend* backend);
 
 }  // namespace coppice::model

@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
-#include "base/first_cause.h"
 #include "base/flag_sources.h"
 #include "base/program.h"
+#include "base/root_failure.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
 #include "comm/local_ranks.h"
@@ -74,7 +74,8 @@ absl::Status NameStoppedRanks(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(status.message(), "; ", stopped));
 }
 
-absl::Status GivenUp(const std::string& id, const std::string& reason, const StepReport& report) {
+absl::Status GivenUp(const std::string& id, const std::string& reason,
+                     const ProgressReport& report) {
   const std::string stopped = comm::StoppedRanks();
   return absl::AbortedError(
       absl::StrCat(id, " ", reason, "; the coordinator has given it up", "; step ",
@@ -106,7 +107,7 @@ int RunNode(const std::string& program, ProgramUsage usage, int argc, char** arg
   if (status.ok()) return 0;
   status = NameStoppedRanks(status);
   const int exit_status = FailProgram(program, status);
-  LetFirstCauseBeTold(status);
+  LetRootFailureBeTold(status);
   // Leaving without MPI_Finalize makes mpirun end the others too.
   std::_Exit(exit_status);
 }
@@ -198,10 +199,10 @@ absl::StatusOr<std::unique_ptr<comm::NodeAgent>> JoinCluster(const std::string& 
                                                              proto::Register registration,
                                                              model::ModelRunner* runner) {
   comm::NodeAgentOptions options;
-  options.steps = runner->step_clock();
+  options.steps = runner->progress_watchdog();
   const char* program =
       registration.role() == proto::WORKER_LEADER ? "coppice-worker" : "coppice-draft";
-  options.on_given_up = [program, steps = runner->step_clock(),
+  options.on_given_up = [program, steps = runner->progress_watchdog(),
                          id = registration.node_id()](const std::string& reason) {
     std::_Exit(FailProgram(program, GivenUp(id, reason, steps->Look(kAnyGap_s))));
   };

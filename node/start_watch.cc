@@ -52,7 +52,7 @@ void StartWatch::Run() {
   const auto pause = std::chrono::duration<double>(std::min(kLook_s, deadline_s_ / 4));
   std::unique_lock<std::mutex> lock(mutex_);
   while (!over_changed_.wait_for(lock, pause, [this] { return over_; })) {
-    const StepReport report = clock_.Look(kLongestGap_s);
+    const ProgressReport report = clock_.Look(kLongestGap_s);
     if (report.still_s <= deadline_s_) continue;
     over_ = true;
     on_standstill_(Standstill(report.still_s, what_));

@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "base/step_clock.h"
+#include "base/progress_watchdog.h"
 
 namespace coppice::node {
 
@@ -29,7 +29,7 @@ class StartWatch {
 
   const double deadline_s_;
   const std::function<void(const std::string&)> on_standstill_;
-  StepClock clock_;
+  ProgressWatchdog clock_;
   std::mutex mutex_;  // guards the members below
   std::condition_variable over_changed_;
   std::string what_;

@@ -1,5 +1,5 @@
-// Draft forests whose levels a device chooses (docs/algorithms.md 5.7): all passes of the forests at
-// once, so that the host need not choose between two of them. The draft node makes a plan
+// Draft forests whose levels a device chooses (docs/algorithms.md 5.7): all passes of the forests
+// at once, so that the host need not choose between two of them. The draft node makes a plan
 // (draft_node/device_forests.h); a backend that can runs it (kernels/backend.h). Flat arrays.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace coppice {
 
 // How the next level is chosen from the draft rows of a level.
-struct LevelRule {
+struct DeviceDrafting {
   enum class Kind : uint8_t {
     kScore,  // the largest score + log q (docs/algorithms.md 5.9)
     kPicks,  // by the draws and picks of the slots (5.7, and docs/decisions.md, "Drafts look one pick
@@ -29,21 +29,21 @@ struct LevelRule {
   bool refill = false, set_semantics = false;
 };
 
-// Level 0 of a forest has the rows of its roots. At a level l >= 1 the device puts the nodes that it
-// has chosen into the first of the forest's rows: it replaces token and chain. Until then row j is
-// token 0 below row j of the level before, at level 1 below root j % roots. So the rows of a level
-// know their slots and positions, and all rows of a level have chains of one length.
+// Level 0 of a forest has the rows of its roots. At a level l >= 1 the device puts the nodes that
+// it has chosen into the first of the forest's rows: it replaces token and chain. Until then row j
+// is token 0 below row j of the level before, at level 1 below root j % roots. So the rows of a
+// level know their slots and positions, and all rows of a level have chains of one length.
 struct ForestPlan {
   struct Level {
     int32_t first_row = 0, rows = 0;
     int32_t first_need = 0;  // each of these rows has a need
   };
   struct Forest {
-    LevelRule rule;
+    DeviceDrafting rule;
     std::vector<uint64_t> root_hash;  // [roots]
     std::vector<double> root_score;   // [roots] nats
-    // Of kPicks, [slots]: the slot's root; its next token and what that adds to the score where they
-    // are known, else -1.
+    // Of kPicks, [slots]: the slot's root; its next token and what that adds to the score where
+    // they are known, else -1.
     std::vector<int32_t> slot_root;
     std::vector<TokenId> slot_token;
     std::vector<double> slot_log_prob;

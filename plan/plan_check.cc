@@ -13,7 +13,7 @@
 namespace coppice {
 namespace {
 
-constexpr int kMostListed = 1 << 28;  // entries of a shortlist: far above any vocabulary
+constexpr int kMostListed = 1 << 28;  // entries of a candidate list: far above any vocabulary
 constexpr double kMostNats = 1e9;
 
 absl::Status Bad(absl::string_view field, absl::string_view what) {

@@ -26,16 +26,16 @@ struct Segment {
   int32_t prefix_len = 0;  // tokens of its stable prefix once this step has run
 };
 
-// What a decision needs of one row of logits. A shortlist (kTop, kGumbel) holds every token whose
-// key is at least the count-th largest key minus `slack`; banned tokens are never listed. The key
-// of token v is x[v] = (logit[v] + bias[v]) / temperature, in f64 with one rounding for each
+// What a decision needs of one row of logits. A candidate list (kTop, kGumbel) holds every token
+// whose key is at least the count-th largest key minus `slack`; banned tokens are never listed. The
+// key of token v is x[v] = (logit[v] + bias[v]) / temperature, in f64 with one rounding for each
 // operation; kGumbel adds the noise of a slot, G(seed, TOKEN, slot, path_hash, v) of
 // docs/algorithms.md 2.
 struct RowNeed {
   enum class Form : uint8_t {
     kWhole,   // all logits
-    kTop,     // one shortlist by x
-    kGumbel,  // one shortlist for each slot, by x plus the noise of the slot
+    kTop,     // one candidate list by x
+    kGumbel,  // one candidate list for each slot, by x plus the noise of the slot
     kRaw,     // only raw_top and raw_sums: the log-probabilities of tokens that are known already
   };
   Form form = Form::kWhole;
@@ -47,18 +47,18 @@ struct RowNeed {
   double temperature = 1;  // > 0
   bool sums = false;       // wants the log-sum-exp of x
   bool raw_sums = false;   // wants the log-sum-exp of the logits themselves
-  // Wants a list of the raw_top largest logits themselves, ties included; 0 = none. kRaw: at least 1,
-  // and the list also has every token of the need's bias, whose nats do not matter.
+  // Wants a list of the raw_top largest logits themselves, ties included; 0 = none. kRaw: at least
+  // 1, and the list also has every token of the need's bias, whose nats do not matter.
   int32_t raw_top = 0;
-  // kTop: conditions on the shortlist; if one fails, the row is fetched whole. The listed tokens
-  // except the last must have more than this share of the probability (needs `sums`); 0 = no
+  // kTop: conditions on the candidate list; if one fails, the row is fetched whole. The listed
+  // tokens except the last must have more than this share of the probability (needs `sums`); 0 = no
   // condition.
   double cover = 0;
   // The last listed x must be lower than the largest by more than this, nats; 0 = no condition.
   double depth = 0;
   // kGumbel: the noise.
   uint64_t seed = 0, path_hash = 0;
-  uint32_t slots = 0;  // bit w: wants the shortlist of slot w
+  uint32_t slots = 0;  // bit w: wants the candidate list of slot w
 };
 
 struct StepPlan {

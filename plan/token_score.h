@@ -1,6 +1,6 @@
 // What the model itself gave a token of an answer: its raw log-probability (temperature 1, no bias,
-// no warp) and the most likely tokens in its place. Made by the worker (worker/token_scores.h), sent
-// to the coordinator, shown as `logprobs`.
+// no sampling parameters) and the most likely tokens in its place. Made by the worker
+// (worker/token_scores.h), sent to the coordinator, shown as `logprobs`.
 #pragma once
 
 #include <utility>

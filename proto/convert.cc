@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/output_format.h"
-#include "base/shown_name.h"
+#include "base/printable_name.h"
 #include "base/status.h"
 #include "decoding/method.h"
 #include "decoding/parameter.h"
@@ -63,7 +63,7 @@ absl::Status ReadParameters(const proto::Decoding& message, decoding::DecodingPa
     const decoding::ParameterRow* row = decoding::FindParameter(parameter.name());
     if (row == nullptr || !row->scalar()) {
       return BadEntry("parameters", i,
-                      absl::StrCat("\"", ShownName(parameter.name()), "\" is no parameter"));
+                      absl::StrCat("\"", PrintableName(parameter.name()), "\" is no parameter"));
     }
     if (!seen.insert(row).second) return Bad(row->name, "is given twice");
     const std::optional<decoding::ParameterValue> value = ValueOf(parameter);
@@ -123,8 +123,8 @@ proto::Decoding DecodingToMessage(const decoding::DecodingParams& params) {
   message.set_kind(std::string(sampling::DecodingKindName(params.kind)));
   if (params.method != nullptr) message.set_method(std::string(params.method->name));
   Fill(params.stop_ids, message.mutable_stop_ids());
-  message.set_warp_mode(std::string(sampling::WarpModeName(params.warp.mode)));
-  for (const auto& [token, value] : params.warp.logit_bias) {
+  message.set_sampling_scope(std::string(sampling::SamplingScopeName(params.sampling.mode)));
+  for (const auto& [token, value] : params.sampling.logit_bias) {
     message.add_bias_tokens(token);
     message.add_bias_values(value);
   }
@@ -144,15 +144,16 @@ absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decodi
   COPPICE_ASSIGN_OR_RETURN(params.kind, sampling::ParseDecodingKind(message.kind()));
   params.method = decoding::FindMethod(message.method());
   if (params.method == nullptr) {
-    return Bad("method", absl::StrCat("\"", ShownName(message.method()), "\" is no method"));
+    return Bad("method", absl::StrCat("\"", PrintableName(message.method()), "\" is no method"));
   }
   COPPICE_RETURN_IF_ERROR(ReadParameters(message, &params));
   COPPICE_RETURN_IF_ERROR(CheckEntries("stop_ids", message.stop_ids(), 0, INT32_MAX));
   params.stop_ids = ToVector(message.stop_ids());
-  COPPICE_ASSIGN_OR_RETURN(params.warp.mode, sampling::ParseWarpMode(message.warp_mode()));
+  COPPICE_ASSIGN_OR_RETURN(params.sampling.mode,
+                           sampling::ParseSamplingScope(message.sampling_scope()));
   COPPICE_RETURN_IF_ERROR(CheckBias(message));
   for (int i = 0; i < message.bias_tokens_size(); ++i) {
-    params.warp.logit_bias.emplace_back(message.bias_tokens(i), message.bias_values(i));
+    params.sampling.logit_bias.emplace_back(message.bias_tokens(i), message.bias_values(i));
   }
   COPPICE_RETURN_IF_ERROR(decoding::ParseTopology(message.draft_tree()).status());
   params.draft_tree = message.draft_tree();

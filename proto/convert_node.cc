@@ -73,7 +73,7 @@ absl::Status CheckRegistration(const proto::Register& registration) {
 absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
   COPPICE_RETURN_IF_ERROR(CheckRange("still_s", status.still_s(), 0.0, kMostStatistic));
   COPPICE_RETURN_IF_ERROR(
-      CheckRange("longest_still_s", status.longest_still_s(), 0.0, kMostStatistic));
+      CheckRange("longest_stall_s", status.longest_stall_s(), 0.0, kMostStatistic));
   COPPICE_RETURN_IF_ERROR(CheckRange("running", int64_t{status.running()}, 0, INT32_MAX));
   COPPICE_RETURN_IF_ERROR(CheckRange("waiting", int64_t{status.waiting()}, 0, INT32_MAX));
   COPPICE_RETURN_IF_ERROR(CheckRange("sessions", int64_t{status.sessions()}, 0, INT32_MAX));
@@ -83,11 +83,11 @@ absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
   COPPICE_RETURN_IF_ERROR(CheckRange("kv_blocks_cached", status.kv_blocks_cached(), 0, total));
   COPPICE_RETURN_IF_ERROR(CheckRange("energy_joules", status.energy_joules(), 0.0, kMostStatistic));
   COPPICE_RETURN_IF_ERROR(CheckName("energy_source", status.energy_source()));
-  const auto& fallbacks = status.counters().draft_fallbacks();
-  COPPICE_RETURN_IF_ERROR(CheckRange("counters.draft_fallbacks: length",
+  const auto& fallbacks = status.counters().rounds_without_draft();
+  COPPICE_RETURN_IF_ERROR(CheckRange("counters.rounds_without_draft: length",
                                      static_cast<int64_t>(fallbacks.size()), 0, kMostReasons));
   for (const auto& [reason, count] : fallbacks)
-    COPPICE_RETURN_IF_ERROR(CheckName("counters.draft_fallbacks", reason));
+    COPPICE_RETURN_IF_ERROR(CheckName("counters.rounds_without_draft", reason));
   return absl::OkStatus();
 }
 

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "base/shown_name.h"
+#include "base/printable_name.h"
 #include "base/status.h"
 #include "decoding/method.h"
 #include "proto/convert.h"
@@ -76,7 +76,7 @@ absl::Status CheckCount(absl::string_view field, uint64_t value) {
 
 absl::Status CheckStats(const proto::SequenceStats& stats, int most_layers) {
   if (stats.method() != "none" && decoding::FindMethod(stats.method()) == nullptr)
-    return Bad("method", absl::StrCat("\"", ShownName(stats.method()), "\" is no method"));
+    return Bad("method", absl::StrCat("\"", PrintableName(stats.method()), "\" is no method"));
   const std::pair<const char*, uint64_t> counts[] = {{"rounds", stats.rounds()},
                                                      {"target_passes", stats.target_passes()},
                                                      {"layers", stats.layers()},

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "sampling/logits_processing.h"
 #include "sampling/row_kernels.h"
-#include "sampling/warp.h"
 
 namespace coppice::sampling {
 namespace {
@@ -57,7 +57,7 @@ RawScores::RawScores(absl::Span<const float> logits, int top, double log_sum)
   for (size_t i = 0; i < listed; ++i) top_.emplace_back(tokens[i], Normalised(logits[tokens[i]]));
 }
 
-RawScores::RawScores(const ListedRow& row, int top)
+RawScores::RawScores(const CandidateRow& row, int top)
     : listed_(&row), log_sum_(JoinChunks(row.raw_sums).log) {
   if (top == 0) return;
   std::vector<double> x(row.raw.logits.size());

@@ -1,7 +1,7 @@
-// Vector loops over one row of the vocabulary: log-sum-exp and selection. Called by warp and
-// warped_row. Highway picks the instruction set at run time. The bits do not depend on it: no fma,
-// and every sum uses eight accumulators in a fixed order, whatever the vector width. Pure
-// functions.
+// Vector loops over one row of the vocabulary: log-sum-exp and selection. Called by
+// logits_processing and processed_row. Highway picks the instruction set at run time. The bits do
+// not depend on it: no fma, and every sum uses eight accumulators in a fixed order, whatever the
+// vector width. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 #include "base/types.h"
-#include "plan/listed_row.h"
+#include "plan/candidate_row.h"
 
 namespace coppice::sampling {
 

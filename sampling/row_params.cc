@@ -2,7 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/shown_name.h"
+#include "base/printable_name.h"
 
 namespace coppice::sampling {
 
@@ -27,29 +27,31 @@ absl::StatusOr<DecodingKind> ParseDecodingKind(absl::string_view name) {
     if (name == DecodingKindName(kind)) return kind;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "decoding: unknown value '", ShownName(name),
+      "decoding: unknown value '", PrintableName(name),
       "', want multinomial, beam_sampling, beam_sampling_without_replacement or beam_search"));
 }
 
-absl::string_view WarpModeName(WarpMode mode) {
+absl::string_view SamplingScopeName(SamplingScope mode) {
   switch (mode) {
-    case WarpMode::kRow:
+    case SamplingScope::kRow:
       return "row";
-    case WarpMode::kRowRaw:
+    case SamplingScope::kRowRaw:
       return "row_raw";
-    case WarpMode::kJoint:
+    case SamplingScope::kJoint:
       return "joint";
-    case WarpMode::kRowCut:
+    case SamplingScope::kRowCut:
       return "rowcut";
   }
   return "unknown";
 }
 
-absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name) {
-  for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
-    if (name == WarpModeName(mode)) return mode;
+absl::StatusOr<SamplingScope> ParseSamplingScope(absl::string_view name) {
+  for (SamplingScope mode : {SamplingScope::kRow, SamplingScope::kRowRaw, SamplingScope::kJoint,
+                             SamplingScope::kRowCut}) {
+    if (name == SamplingScopeName(mode)) return mode;
   }
-  return absl::InvalidArgumentError(absl::StrCat("warp_mode: unknown value '", ShownName(name),
+  return absl::InvalidArgumentError(absl::StrCat("sampling_scope: unknown value '",
+                                                 PrintableName(name),
                                                  "', want row, row_raw, joint or rowcut"));
 }
 

@@ -1,6 +1,6 @@
 // What turns a row of logits into the probabilities that a choice is made from: sampling
 // parameters, stop ids that are banned before min_tokens, and the output's format. Part of
-// decoding::DecodingParams; read by warped_row and target_row. Plain values.
+// decoding::DecodingParams; read by processed_row and target_row. Plain values.
 #pragma once
 
 #include <memory>
@@ -24,13 +24,13 @@ enum class DecodingKind {
 absl::string_view DecodingKindName(DecodingKind kind);  // the API's spelling
 absl::StatusOr<DecodingKind> ParseDecodingKind(absl::string_view name);
 
-// Where the warp acts on beams (docs/algorithms.md 1): on each row, or on the flat scores of a
-// whole layer.
-enum class WarpMode { kRow, kRowRaw, kJoint, kRowCut };
-absl::string_view WarpModeName(WarpMode mode);  // "row", "row_raw", "joint", "rowcut"
-absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name);
-constexpr bool IsJoint(WarpMode mode) {
-  return mode == WarpMode::kJoint || mode == WarpMode::kRowCut;
+// Where the sampling parameters act on beams (docs/algorithms.md 1): on each row, or on the flat
+// scores of a whole layer.
+enum class SamplingScope { kRow, kRowRaw, kJoint, kRowCut };
+absl::string_view SamplingScopeName(SamplingScope mode);  // "row", "row_raw", "joint", "rowcut"
+absl::StatusOr<SamplingScope> ParseSamplingScope(absl::string_view name);
+constexpr bool IsJoint(SamplingScope mode) {
+  return mode == SamplingScope::kJoint || mode == SamplingScope::kRowCut;
 }
 
 // Smallest non-zero temperature. Dividing logits by less may overflow to infinity and then NaN.
@@ -47,7 +47,7 @@ struct RepeatedToken {
 };
 
 // How logits become probabilities (docs/algorithms.md 1). The defaults change nothing.
-struct WarpParams {
+struct SamplingParams {
   // Divides the logits. Below 1 sharpens the distribution, above 1 flattens it. 0: one-hot on the
   // argmax. Otherwise at least kLeastTemperature.
   double temperature = 1.0;
@@ -59,7 +59,7 @@ struct WarpParams {
   double min_p = 0.0;
   // Nats, added to the logits before everything else. -inf bans a token.
   std::vector<std::pair<TokenId, double>> logit_bias;
-  WarpMode mode = WarpMode::kRow;
+  SamplingScope mode = SamplingScope::kRow;
 
   // Nats taken from the logit of a token for each time that the hypothesis has generated it, and
   // once if it has. Negative values favour such tokens.
@@ -68,10 +68,11 @@ struct WarpParams {
   // Divides the logit of every token of prompt and hypothesis if it is above 0, else multiplies it.
   // 1 changes nothing.
   double repetition_penalty = 1;
-  // What the penalties come to after one path, when repetition_penalty is not 1. Filled by WarpAt
-  // (sampling/target_row.h); otherwise empty.
+  // What the penalties come to after one path, when repetition_penalty is not 1. Filled by
+  // SamplingAt (sampling/target_row.h); otherwise empty.
   std::vector<RepeatedToken> repeated;
-  // What the format of the output allows after one path. Filled by WarpAt; nullptr: every token.
+  // What the format of the output allows after one path. Filled by SamplingAt; nullptr: every
+  // token.
   std::shared_ptr<const AllowedTokens> allowed;
 
   bool penalises() const {
@@ -93,7 +94,7 @@ struct RowParams {
   // draft node may lack it; its drafts are then worse.
   std::shared_ptr<const OutputFormat> format;
 
-  WarpParams warp;
+  SamplingParams sampling;
 
   // The distinct ids of the prompt, ascending: repetition_penalty counts them. Not of the request:
   // set by the node that decodes it (SetPrompt). nullptr: none.

@@ -1,4 +1,5 @@
-// The generated tokens before a row of logits, as far as the row's warp depends on them.
+// The generated tokens before a row of logits, as far as the row's sampling parameters depend on
+// them.
 #pragma once
 
 #include <utility>

@@ -4,7 +4,7 @@
 
 #include "absl/types/span.h"
 #include "base/host_threads.h"
-#include "plan/listed_row.h"
+#include "plan/candidate_row.h"
 
 namespace coppice::sampling {
 
@@ -18,13 +18,13 @@ class RowSource {
   // all of them.
   virtual HostThreads* threads() { return HostThreads::Serial(); }
   virtual absl::Span<const float> Logits(int row) = 0;
-  // Rows in f64 (golden files, test models): unwarped logits or log-probabilities [vocab]. Called
+  // Rows in f64 (golden files, test models): raw logits or log-probabilities [vocab]. Called
   // first; an empty span means "use Logits".
   virtual absl::Span<const double> LogProbs(int /*row*/) { return {}; }
-  // The row as the shortlist that the decoder said it needs (row_need); nullptr means "use Logits".
-  // Lives as long as the source.
-  virtual const ListedRow* Listed(int /*row*/) { return nullptr; }
-  // The reader of a whole row has formed the log-sum-exp of its unwarped logits, nats. Who scores
+  // The row as the candidate list that the decoder said it needs (row_need); nullptr means "use
+  // Logits". Lives as long as the source.
+  virtual const CandidateRow* Listed(int /*row*/) { return nullptr; }
+  // The reader of a whole row has formed the log-sum-exp of its raw logits, nats. Who scores
   // tokens need not form it again.
   virtual void TellLogSum(int /*row*/, double /*log_sum*/) {}
 };

@@ -4,7 +4,7 @@
 
 namespace coppice::sampling {
 
-RowWithout::RowWithout(const WarpedRow& row, absl::Span<const TokenId> removed)
+RowWithout::RowWithout(const ProcessedRow& row, absl::Span<const TokenId> removed)
     : x_(row.values().begin(), row.values().end()),
       weights_((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding) {
   for (TokenId token : removed) x_[token] = -std::numeric_limits<double>::infinity();

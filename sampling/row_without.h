@@ -1,5 +1,5 @@
 // A whole target row without some tokens: what a residual keeps of P outside the proposed tokens.
-// Built once per beam and layer by decoding/law/residual.cc. Immutable.
+// Built once per beam and layer by decoding/joint/residual.cc. Immutable.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 #include "sampling/gumbel_kernels.h"
-#include "sampling/warped_row.h"
+#include "sampling/processed_row.h"
 
 namespace coppice::sampling {
 
 class RowWithout {
  public:
   // row.whole(); removed: tokens of the vocabulary.
-  RowWithout(const WarpedRow& row, absl::Span<const TokenId> removed);
+  RowWithout(const ProcessedRow& row, absl::Span<const TokenId> removed);
   // log of the sum of pt over the tokens left, summed over them (never as 1 - removed); -inf when
   // nothing is left.
   double log_mass() const { return log_mass_; }

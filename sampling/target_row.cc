@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "sampling/warp.h"
-#include "sampling/warped_row.h"
+#include "sampling/logits_processing.h"
+#include "sampling/processed_row.h"
 
 namespace coppice::sampling {
 
@@ -31,24 +31,25 @@ void AddUp(Bias* bias) {
 
 }  // namespace
 
-WarpParams WithoutStops(const RowParams& params) {
-  WarpParams warp = params.warp;
+SamplingParams WithoutStops(const RowParams& params) {
+  SamplingParams sampling = params.sampling;
   for (TokenId stop : params.stop_ids) {
-    warp.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
+    sampling.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
   }
-  return warp;
+  return sampling;
 }
 
-WarpParams WarpAt(const RowParams& params, const RowPath& path) {
-  WarpParams warp = path.length < params.min_tokens ? WithoutStops(params) : params.warp;
+SamplingParams SamplingAt(const RowParams& params, const RowPath& path) {
+  SamplingParams sampling =
+      path.length < params.min_tokens ? WithoutStops(params) : params.sampling;
   Penalise(params.prompt_ids == nullptr ? absl::Span<const TokenId>() : *params.prompt_ids, path,
-           &warp);
-  if (params.format != nullptr) warp.allowed = params.format->Allowed(path.format_state);
-  return warp;
+           &sampling);
+  if (params.format != nullptr) sampling.allowed = params.format->Allowed(path.format_state);
+  return sampling;
 }
 
-void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, WarpParams* warp) {
-  if (!warp->penalises()) return;
+void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, SamplingParams* sampling) {
+  if (!sampling->penalises()) return;
   COPPICE_CHECK_MSG(static_cast<int>(path.tokens.size()) == path.length,
                     "penalties need the tokens of the path");
   std::vector<TokenId> tokens = path.tokens;
@@ -59,13 +60,13 @@ void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, WarpParams*
     while (i < tokens.size() && tokens[i] == tokens[begin]) ++i;
     const double times = static_cast<double>(i - begin);
     repeated.push_back(
-        {tokens[begin], -(warp->frequency_penalty * times + warp->presence_penalty)});
+        {tokens[begin], -(sampling->frequency_penalty * times + sampling->presence_penalty)});
   }
-  if (warp->repetition_penalty == 1) {
+  if (sampling->repetition_penalty == 1) {
     for (const RepeatedToken& token : repeated) {
-      warp->logit_bias.emplace_back(token.token, token.nats);
+      sampling->logit_bias.emplace_back(token.token, token.nats);
     }
-    return AddUp(&warp->logit_bias);
+    return AddUp(&sampling->logit_bias);
   }
   const size_t generated = repeated.size();
   for (TokenId token : prompt) {
@@ -74,19 +75,19 @@ void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, WarpParams*
   std::inplace_merge(
       repeated.begin(), repeated.begin() + generated, repeated.end(),
       [](const RepeatedToken& a, const RepeatedToken& b) { return a.token < b.token; });
-  warp->repeated = std::move(repeated);
+  sampling->repeated = std::move(repeated);
 }
 
-WarpParams Uncut(WarpParams warp) {
-  warp = WithoutCuts(std::move(warp));
-  warp.temperature = 1;
-  return warp;
+SamplingParams Uncut(SamplingParams sampling) {
+  sampling = WithoutCuts(std::move(sampling));
+  sampling.temperature = 1;
+  return sampling;
 }
 
 TargetRow ReadTargetRow(RowSource* rows, int row, const RowParams& params, const RowPath& path) {
-  WarpedRow warped(params);
-  warped.Read(rows, row, path);
-  return warped.Materialise();
+  ProcessedRow processed(params);
+  processed.Read(rows, row, path);
+  return processed.Materialise();
 }
 
 }  // namespace coppice::sampling

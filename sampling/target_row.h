@@ -13,24 +13,24 @@
 
 namespace coppice::sampling {
 
-// The warped row together with what ls accumulates.
+// The processed row together with what ls accumulates.
 struct TargetRow {
   Distribution row;  // pt
   std::vector<double>
-      score_log_probs;  // [row.size()] log pt in mode ROW, unwarped log p in ROW_RAW; nats
+      score_log_probs;  // [row.size()] log pt in mode ROW, raw log p in ROW_RAW; nats
 };
 
-// The warp after a path: params.warp, with the stop ids banned while the path is shorter than
-// min_tokens, with what the penalties come to and what the output's format allows.
-WarpParams WarpAt(const RowParams& params, const RowPath& path);
-// params.warp with the stop ids banned.
-WarpParams WithoutStops(const RowParams& params);
-// Adds to *warp what its penalties come to after `path`, if there are any. prompt: the distinct ids
-// of the prompt, ascending. Without a repetition penalty they become entries of logit_bias, one for
-// a token, so that a device which adds biases gives the same bits.
-void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, WarpParams* warp);
-// Only the warp's bias and bans: temperature 1, nothing cut.
-WarpParams Uncut(WarpParams warp);
+// The sampling parameters after a path: params.sampling, with the stop ids banned while the path is
+// shorter than min_tokens, with what the penalties come to and what the output's format allows.
+SamplingParams SamplingAt(const RowParams& params, const RowPath& path);
+// params.sampling with the stop ids banned.
+SamplingParams WithoutStops(const RowParams& params);
+// Adds to *sampling what its penalties come to after `path`, if there are any. prompt: the distinct
+// ids of the prompt, ascending. Without a repetition penalty they become entries of logit_bias, one
+// for a token, so that a device which adds biases gives the same bits.
+void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, SamplingParams* sampling);
+// Only the sampling parameters' bias and bans: temperature 1, nothing cut.
+SamplingParams Uncut(SamplingParams sampling);
 // Row `row` of the source.
 TargetRow ReadTargetRow(RowSource* rows, int row, const RowParams& params, const RowPath& path);
 

@@ -17,7 +17,7 @@ constexpr double kRetryLateNodeAfter_s = 1.0;
 constexpr double kRetryRefusedAfter_s = 1.0;
 constexpr size_t kFewTokens = 32;  // about what a round with a draft decides at most
 
-DraftArrival Failed(uint64_t sequence_id, Fallback why) {
+DraftArrival Failed(uint64_t sequence_id, NoDraftReason why) {
   DraftArrival arrival;
   arrival.sequence_id = sequence_id;
   arrival.failed = why;
@@ -26,19 +26,19 @@ DraftArrival Failed(uint64_t sequence_id, Fallback why) {
 
 }  // namespace
 
-const char* FallbackName(Fallback fallback) {
+const char* NoDraftReasonName(NoDraftReason fallback) {
   switch (fallback) {
-    case Fallback::kNone:
+    case NoDraftReason::kNone:
       return "none";
-    case Fallback::kLate:
+    case NoDraftReason::kLate:
       return "late";
-    case Fallback::kDead:
+    case NoDraftReason::kDead:
       return "dead";
-    case Fallback::kRefused:
+    case NoDraftReason::kRefused:
       return "refused";
-    case Fallback::kMismatch:
+    case NoDraftReason::kMismatch:
       return "mismatch";
-    case Fallback::kNoNode:
+    case NoDraftReason::kNoNode:
       return "no_node";
   }
   return "none";
@@ -103,7 +103,7 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
 void DraftClient::LoseSessions(Node* node) {
   for (auto& [id, session] : sessions_) {
     if (session.node != node->id) continue;
-    if (session.waiting) lost_.push_back(Failed(id, Fallback::kDead));
+    if (session.waiting) lost_.push_back(Failed(id, NoDraftReason::kDead));
     sequence_of_wire_.erase(session.wire_id);
     Forget(&session);
   }
@@ -199,29 +199,29 @@ bool DraftClient::KeepsSilent(const Node& node, double now_s) {
   return node.late && now_s - node.late_since_s < kRetryLateNodeAfter_s;
 }
 
-Fallback DraftClient::FindNode(const Sequence& sequence, double now_s, Session* session,
-                               Node** node) {
-  if (nodes_.empty()) return Fallback::kNoNode;
-  if (now_s < session->refused_until_s) return Fallback::kRefused;
+NoDraftReason DraftClient::FindNode(const Sequence& sequence, double now_s, Session* session,
+                                    Node** node) {
+  if (nodes_.empty()) return NoDraftReason::kNoNode;
+  if (now_s < session->refused_until_s) return NoDraftReason::kRefused;
   *node = NodeOf(*session);
   if (*node != nullptr && KeepsSilent(**node, now_s)) {
-    if (PickNode()->late) return Fallback::kLate;
+    if (PickNode()->late) return NoDraftReason::kLate;
     Drop(session);
     *node = nullptr;
   }
-  if (*node != nullptr) return Fallback::kNone;
+  if (*node != nullptr) return NoDraftReason::kNone;
   *node = PickNode();
-  if (KeepsSilent(**node, now_s)) return Fallback::kLate;
-  if (OpenOn(*node, sequence, session)) return Fallback::kNone;
+  if (KeepsSilent(**node, now_s)) return NoDraftReason::kLate;
+  if (OpenOn(*node, sequence, session)) return NoDraftReason::kNone;
   MarkLate(*node, now_s);
-  return Fallback::kDead;
+  return NoDraftReason::kDead;
 }
 
-Fallback DraftClient::Prepare(const Sequence& sequence, double now_s, bool* read) {
+NoDraftReason DraftClient::Prepare(const Sequence& sequence, double now_s, bool* read) {
   Session& session = sessions_[sequence.id];
   Node* node = nullptr;
-  const Fallback why = FindNode(sequence, now_s, &session, &node);
-  *read = why == Fallback::kNone && session.prefilled;
+  const NoDraftReason why = FindNode(sequence, now_s, &session, &node);
+  *read = why == NoDraftReason::kNone && session.prefilled;
   return why;
 }
 
@@ -231,11 +231,12 @@ double DraftClient::Patience(const Node& node, const Session& session) const {
                     options_.max_deadline_s);
 }
 
-Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double now_s,
-                          double* deadline_s) {
+NoDraftReason DraftClient::Ask(const Sequence& sequence, int width, int depth, double now_s,
+                               double* deadline_s) {
   Session& session = sessions_[sequence.id];
   Node* node = nullptr;
-  if (const Fallback why = FindNode(sequence, now_s, &session, &node); why != Fallback::kNone)
+  if (const NoDraftReason why = FindNode(sequence, now_s, &session, &node);
+      why != NoDraftReason::kNone)
     return why;
   const decoding::PathTree& paths = sequence.decoder->paths();
   const RootTrie trie = MakeRootTrie(paths, sequence.decoder->roots());
@@ -256,19 +257,19 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   if (!node->channel->Send(command).ok()) {
     MarkLate(node, now_s);
     Drop(&session);
-    return Fallback::kDead;
+    return NoDraftReason::kDead;
   }
   session.tokens_sent = added.size();
   session.stable_sent = stable_length;
   session.asked_round = sequence.round;
   session.asked = {sequence.params.method, static_cast<int>(sequence.decoder->roots().size()),
                    depth, sequence.draft.Nodes(width, depth),
-                   std::max(1, sequence.params.draft_support)};
+                   std::max(1, sequence.params.draft_top_k)};
   session.asked_s = now_s;
   session.waiting = true;
   session.owes_energy = node->measures;
   *deadline_s = now_s + Patience(*node, session);
-  return Fallback::kNone;
+  return NoDraftReason::kNone;
 }
 
 void DraftClient::Announce(absl::Span<const uint64_t> sequence_ids) {
@@ -317,7 +318,7 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   }
   if (!reply.error().empty()) {
     spdlog::warn("draft node {}: {}", node->id, reply.error());
-    if (session.waiting) out->push_back(Failed(sequence_id, Fallback::kRefused));
+    if (session.waiting) out->push_back(Failed(sequence_id, NoDraftReason::kRefused));
     --node->sessions;
     sequence_of_wire_.erase(wire);
     session.owes_energy = false;
@@ -348,7 +349,7 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
     arrival.model_s = reply.model_ms() * 1e-3;
   } else {
     spdlog::warn("draft node {}: bad reply: {}", node->id, std::string(status.message()));
-    arrival.failed = Fallback::kMismatch;
+    arrival.failed = NoDraftReason::kMismatch;
   }
   out->push_back(std::move(arrival));
 }

@@ -40,9 +40,9 @@ struct DraftClientOptions {
   comm::ChannelOptions channel;
 };
 
-// Why a round has no draft. Label `reason` of draft_fallbacks_total.
-enum class Fallback { kNone, kLate, kDead, kRefused, kMismatch, kNoNode };
-const char* FallbackName(Fallback fallback);
+// Why a round has no draft. Label `reason` of rounds_without_draft_total.
+enum class NoDraftReason { kNone, kLate, kDead, kRefused, kMismatch, kNoNode };
+const char* NoDraftReasonName(NoDraftReason fallback);
 
 struct DraftArrival {
   uint64_t sequence_id = 0;
@@ -50,7 +50,7 @@ struct DraftArrival {
   double draft_s = 0;      // the node's own time for it
   double model_s = 0;      // the part of it in forward passes
   bool caught_up = false;  // the node had little to read before it: its time is that of a draft
-  Fallback failed = Fallback::kNone;  // not kNone: there is no forest
+  NoDraftReason failed = NoDraftReason::kNone;  // not kNone: there is no forest
 };
 
 // The limits of a request to a draft node. The answer must not exceed them.
@@ -76,14 +76,15 @@ class DraftClient {
   // Opens a session, so that the draft node prefills while the target does. Does nothing when there
   // are no nodes.
   void Open(const Sequence& sequence);
-  // The same between two rounds, if the sequence has no session yet. *read: the node has read the prompt,
-  // so a draft may be asked for. What was generated meanwhile it reads with the first request. Not kNone:
-  // no node has the prompt, for this reason.
-  Fallback Prepare(const Sequence& sequence, double now_s, bool* read);
+  // The same between two rounds, if the sequence has no session yet. *read: the node has read the
+  // prompt, so a draft may be asked for. What was generated meanwhile it reads with the first
+  // request. Not kNone: no node has the prompt, for this reason.
+  NoDraftReason Prepare(const Sequence& sequence, double now_s, bool* read);
   // Requests the forest of the sequence's next round. kNone: the request was sent, and the answer
   // should be awaited until *deadline_s (absolute). Otherwise the round must be plain, for the
   // returned reason. It sends nothing to a node that is known to be late.
-  Fallback Ask(const Sequence& sequence, int width, int depth, double now_s, double* deadline_s);
+  NoDraftReason Ask(const Sequence& sequence, int width, int depth, double now_s,
+                    double* deadline_s);
   // Tells the nodes of these sequences that requests follow within microseconds. May be called from
   // any thread, but not while another thread is in a call.
   void Announce(absl::Span<const uint64_t> sequence_ids);
@@ -96,8 +97,9 @@ class DraftClient {
   std::vector<comm::Pollable> sockets() const;
   // The time until which to stay awake for a forest that a node has announced.
   double awake_until_s() const;
-  // Joules that draft nodes have used for the sequence, as far as they have told. nullopt: some have
-  // not been measured, or the node that used them is gone; at_the_end: or they have not told yet.
+  // Joules that draft nodes have used for the sequence, as far as they have told. nullopt: some
+  // have not been measured, or the node that used them is gone; at_the_end: or they have not told
+  // yet.
   std::optional<double> EnergyOf(uint64_t sequence_id, bool at_the_end) const;
   uint64_t bytes() const;  // sent and received
   int sessions_on(const std::string& node_id) const;
@@ -133,8 +135,9 @@ class DraftClient {
   Node* PickNode();
   Node* NodeOf(const Session& session);
   static bool KeepsSilent(const Node& node, double now_s);
-  // The node of the session, which is opened if there is none or its node is silent. Not kNone: none.
-  Fallback FindNode(const Sequence& sequence, double now_s, Session* session, Node** node);
+  // The node of the session, which is opened if there is none or its node is silent. Not kNone:
+  // none.
+  NoDraftReason FindNode(const Sequence& sequence, double now_s, Session* session, Node** node);
   bool OpenOn(Node* node, const Sequence& sequence, Session* session);
   void Drop(Session* session);
   static void Forget(Session* session);

@@ -8,9 +8,9 @@
 
 #include "base/status.h"
 #include "base/stop_signal.h"
+#include "worker/batching_wait.h"
 #include "worker/kv_commit.h"
 #include "worker/report.h"
-#include "worker/shared_pass.h"
 
 namespace coppice::worker {
 namespace {
@@ -59,7 +59,7 @@ absl::Status Engine::Run() {
 
 void Engine::Wait() {
   if (planner_.HasWork() && share_until_s_ == 0) return;
-  runner_->step_clock()->Wait();
+  runner_->progress_watchdog()->Wait();
   wait_begin_s_ = clock_.Now();
   int timeout_ms = kIdleTimeout_ms;
   double deadline_s = sequences_.EarliestDraftDeadline();
@@ -75,7 +75,7 @@ void Engine::Wait() {
   std::vector<comm::Pollable> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
   if (!comm::PollAwake(sockets, awake_until_s)) comm::Poll(sockets, timeout_ms);
-  runner_->step_clock()->Begin();
+  runner_->progress_watchdog()->Begin();
 }
 
 // The time until which the ready sequences wait for the forests of others, to share a pass with
@@ -198,7 +198,7 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   if (sequence == nullptr || sequence->phase != SequencePhase::kDrafting) return;
   sequence->draft_wait_s = now_s - sequence->draft_asked_s;
   sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
-  if (arrival.failed != Fallback::kNone) return GoPlain(sequence, arrival.failed);
+  if (arrival.failed != NoDraftReason::kNone) return GoPlain(sequence, arrival.failed);
   sequence->stats.draft_ms += arrival.draft_s * 1e3;
   sequence->draft_s = arrival.draft_s;
   sequence->draft_model_s = arrival.model_s;
@@ -208,9 +208,9 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   if (arrival.caught_up) RecordDraft(*sequence, arrival, now_s);
 }
 
-// Of drafts that were asked for together the last one counts: a pass that they share waits for it. It
-// was taken at once if the engine has waited for it. Otherwise it may have come during a pass, or
-// while other sequences were decided.
+// Of drafts that were asked for together the last one counts: a pass that they share waits for it.
+// It was taken at once if the engine has waited for it. Otherwise it may have come during a pass,
+// or while other sequences were decided.
 void Engine::RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s) {
   const auto drafts = sequences_.DraftsAskedIn(sequence.draft_step);
   if (drafts.due > 0) return;
@@ -231,12 +231,13 @@ void Engine::GiveUpLateDrafts(double now_s) {
     sequence->draft_wait_s = now_s - sequence->draft_asked_s;
     sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
     drafts_.GaveUp(sequence->id, now_s);
-    GoPlain(sequence, Fallback::kLate);
+    GoPlain(sequence, NoDraftReason::kLate);
   }
 }
 
-void Engine::GoPlain(Sequence* sequence, Fallback reason) {
-  if (reason != Fallback::kNone) ++(*counters_.mutable_draft_fallbacks())[FallbackName(reason)];
+void Engine::GoPlain(Sequence* sequence, NoDraftReason reason) {
+  if (reason != NoDraftReason::kNone)
+    ++(*counters_.mutable_rounds_without_draft())[NoDraftReasonName(reason)];
   sequence->forest =
       decoding::DraftForest::Empty(static_cast<int>(sequence->decoder->roots().size()));
   sequences_.Move(sequence, SequencePhase::kReady);
@@ -252,21 +253,21 @@ SizerLimits Engine::ForestLimits(const Sequence& sequence) const {
   return limits;
 }
 
-// A sequence that began without a draft node gets one as soon as a draft would pay, and now and then to
-// see whether one does. Returns why there is none for a draft that is wanted.
-Fallback Engine::Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits) {
+// A sequence that began without a draft node gets one as soon as a draft would pay, and now and
+// then to see whether one does. Returns why there is none for a draft that is wanted.
+NoDraftReason Engine::Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits) {
   if (sequence->draft_access == DraftAccess::kNone) {
     if (!limits.draft.drafts || limits.max_depth < decoding::kAutoDraftDepth)
-      return Fallback::kNone;
+      return NoDraftReason::kNone;
     const bool explores = sequence->round % ForestSizer::kRarest == 0 && WorthPreparing(*sequence);
-    if (shape.depth == 0 && !explores) return Fallback::kNone;
+    if (shape.depth == 0 && !explores) return NoDraftReason::kNone;
   }
   bool read = false;
-  const Fallback why = drafts_.Prepare(*sequence, clock_.Now(), &read);
-  sequence->draft_access = read                     ? DraftAccess::kOpen
-                           : why == Fallback::kNone ? DraftAccess::kReading
-                                                    : DraftAccess::kNone;
-  return shape.depth > 0 ? why : Fallback::kNone;
+  const NoDraftReason why = drafts_.Prepare(*sequence, clock_.Now(), &read);
+  sequence->draft_access = read                          ? DraftAccess::kOpen
+                           : why == NoDraftReason::kNone ? DraftAccess::kReading
+                                                         : DraftAccess::kNone;
+  return shape.depth > 0 ? why : NoDraftReason::kNone;
 }
 
 void Engine::NextRound(Sequence* sequence) {
@@ -280,7 +281,7 @@ void Engine::NextRound(Sequence* sequence) {
   } else {
     shape = sizer_.Choose(sequence->params.method->name, limits);
   }
-  Fallback refused = Fallback::kNone;
+  NoDraftReason refused = NoDraftReason::kNone;
   if (sequence->draft_access != DraftAccess::kOpen) refused = Prepare(sequence, shape, limits);
   if (sequence->draft_access != DraftAccess::kOpen) shape = {};
   sequence->draft_shape = shape;
@@ -291,7 +292,7 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_due_s = sequence->draft_asked_s + kDraftPatience * ExpectedDraft(shape);
   refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
                         &sequence->draft_deadline_s);
-  if (refused != Fallback::kNone) return GoPlain(sequence, refused);
+  if (refused != NoDraftReason::kNone) return GoPlain(sequence, refused);
   sequences_.Move(sequence, SequencePhase::kDrafting);
 }
 
@@ -337,8 +338,8 @@ absl::Status Engine::Step() {
   return absl::OkStatus();
 }
 
-// What the replica has used since the last step, or since it was idle, goes to the rows of this one:
-// waiting for drafts is part of the round that they are for.
+// What the replica has used since the last step, or since it was idle, goes to the rows of this
+// one: waiting for drafts is part of the round that they are for.
 void Engine::ShareEnergy(const StepPlanner::Planned& planned, int rows) {
   const std::optional<double> row_joules = energy_.StepEnds(clock_.Now(), rows);
   for (const auto& [sequence_id, its_rows] : planned.rows) {
@@ -386,7 +387,7 @@ void Engine::DecideAll(const kernels::StepRows& rows, std::vector<Participant>* 
 }
 
 void Engine::Decide(Participant* participant, proto::Progress* progress) {
-  runner_->step_clock()->MovesOn();
+  runner_->progress_watchdog()->MovesOn();
   Sequence* sequence = participant->sequence;
   if (!participant->verdict.ok()) return FailRound(sequence, participant->verdict.status());
   const double now_s = clock_.Now();

@@ -24,8 +24,8 @@
 #include "worker/admission.h"
 #include "worker/draft_client.h"
 #include "worker/forest_sizer.h"
+#include "worker/pass_timing.h"
 #include "worker/plan_link.h"
-#include "worker/round_clock.h"
 #include "worker/round_trace.h"
 #include "worker/scheduler.h"
 #include "worker/sequence_table.h"
@@ -88,9 +88,9 @@ class Engine {
   void GoOn(const Participant& participant, proto::Progress* progress);
   SizerLimits ForestLimits(const Sequence& sequence) const;
   bool WorthPreparing(const Sequence& sequence);
-  Fallback Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits);
+  NoDraftReason Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits);
   void NextRound(Sequence* sequence);
-  void GoPlain(Sequence* sequence, Fallback reason);
+  void GoPlain(Sequence* sequence, NoDraftReason reason);
 
   // Ends and reports (engine_report.cc).
   void Report(Sequence* sequence, proto::Progress* progress);
@@ -114,7 +114,7 @@ class Engine {
   StepPlanner planner_;
   ForestSizer sizer_;
   DraftClient drafts_;
-  RoundClock clock_;
+  PassTiming clock_;
   RoundTrace trace_;
   StepCounts step_counts_;
   const node::EnergyMeter* meter_;

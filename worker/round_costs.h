@@ -40,13 +40,13 @@ class RoundCosts {
   // Expected seconds; 0 when nothing is known.
   double Pass(int rows) const;
   // The most rows, up to `most`, of a pass that is expected to take `seconds`, or twice what a pass
-  // of one row takes if that is more. While the smallest pass that was measured takes longer, half of
-  // its rows: so smaller ones get measured.
+  // of one row takes if that is more. While the smallest pass that was measured takes longer, half
+  // of its rows: so smaller ones get measured.
   int RowsWithin(double seconds, int most) const;
   double Draft(DraftShape shape, int drafting = 1) const;
-  // Seconds until `running` sequences have had a draft of `shape` each, and `rows` rows of passes in
-  // all. Either all wait for their drafts and share a pass, or two groups take turns, one drafting
-  // while the other has its pass: what takes less (worker/shared_pass.h).
+  // Seconds until `running` sequences have had a draft of `shape` each, and `rows` rows of passes
+  // in all. Either all wait for their drafts and share a pass, or two groups take turns, one
+  // drafting while the other has its pass: what takes less (worker/batching_wait.h).
   double Turn(int running, int rows, DraftShape shape) const;
 
  private:

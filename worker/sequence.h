@@ -18,7 +18,7 @@
 #include "decoding/params.h"
 #include "model/kv/block_manager.h"
 #include "node/energy/energy_shares.h"
-#include "plan/listed_row.h"
+#include "plan/candidate_row.h"
 #include "proto/control.pb.h"
 #include "worker/forest_sizer.h"
 #include "worker/token_scores.h"
@@ -42,8 +42,8 @@ enum class DraftAccess {
 
 // The row of a root, if the last pass evaluated it already, as a forest node.
 struct KnownRow {
-  std::vector<float> whole;         // [vocab], or
-  std::optional<ListedRow> listed;  // the shortlist
+  std::vector<float> whole;            // [vocab], or
+  std::optional<CandidateRow> listed;  // the candidate list
   bool known() const { return !whole.empty() || listed.has_value(); }
 };
 

@@ -1,11 +1,11 @@
-// Counts a replica's steps by rows and by time, as histograms of its status. Thread-compatible: owned
-// by the engine.
+// Counts a replica's steps by rows and by time, as histograms of its status. Thread-compatible:
+// owned by the engine.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "plan/step_bounds.h"
+#include "plan/histogram_buckets.h"
 #include "proto/control.pb.h"
 
 namespace coppice::worker {

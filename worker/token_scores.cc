@@ -89,7 +89,7 @@ absl::StatusOr<TokenScore> ScorePromptToken(const kernels::StepRows& step, int n
   const auto score = [&](const sampling::RawScores& scores) {
     return TokenScore{scores.LogProb(token), scores.top()};
   };
-  if (const ListedRow* listed = step.Listed(need)) {
+  if (const CandidateRow* listed = step.Listed(need)) {
     if (listed->bad_token >= 0) return BadLogit(listed->bad_token, listed->bad_logit);
     return score(sampling::RawScores(*listed, top));
   }

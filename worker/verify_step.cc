@@ -32,7 +32,7 @@ class RoundRows : public sampling::RowSource, public ScoredRows {
   HostThreads* threads() override { return threads_; }
   // An invalid row is recorded in status_ and read as all zeros.
   absl::Span<const float> Logits(int row) override {
-    if (const ListedRow* listed = Shortlist(row)) {
+    if (const CandidateRow* listed = CandidateList(row)) {
       Refuse(row, listed->bad_token, listed->bad_logit);
       return Zeros();
     }
@@ -42,12 +42,12 @@ class RoundRows : public sampling::RowSource, public ScoredRows {
     Refuse(row, bad, logits[bad]);
     return Zeros();
   }
-  const ListedRow* Listed(int row) override {
-    const ListedRow* listed = Shortlist(row);
+  const CandidateRow* Listed(int row) override {
+    const CandidateRow* listed = CandidateList(row);
     return listed == nullptr || listed->bad_token >= 0 ? nullptr : listed;
   }
   sampling::RawScores Scores(int row, int top) const override {
-    if (const ListedRow* listed = Shortlist(row)) return {*listed, top};
+    if (const CandidateRow* listed = CandidateList(row)) return {*listed, top};
     if (log_sum_[row] != kUnknown) return {Whole(row), top, log_sum_[row]};
     return {Whole(row), top};
   }
@@ -55,10 +55,10 @@ class RoundRows : public sampling::RowSource, public ScoredRows {
   void TellLogSum(int row, double log_sum) override { log_sum_[row] = log_sum; }
   const absl::Status& status() const { return status_; }
 
-  // A copy of the row, whole or as a shortlist.
+  // A copy of the row, whole or as a candidate list.
   KnownRow Copy(int row) const {
     KnownRow known;
-    if (const ListedRow* listed = Shortlist(row)) {
+    if (const CandidateRow* listed = CandidateList(row)) {
       known.listed = *listed;
     } else {
       const absl::Span<const float> logits = Whole(row);
@@ -70,7 +70,7 @@ class RoundRows : public sampling::RowSource, public ScoredRows {
  private:
   static constexpr double kUnknown = std::numeric_limits<double>::infinity();
   const KnownRow& KnownRoot(int row) const { return sequence_.known_roots[row]; }
-  const ListedRow* Shortlist(int row) const {
+  const CandidateRow* CandidateList(int row) const {
     if (rows_.need[row] >= 0) return step_.Listed(rows_.need[row]);
     return KnownRoot(row).listed ? &*KnownRoot(row).listed : nullptr;
   }
@@ -128,10 +128,10 @@ class NeedsOfRound {
     RowNeed need = need_;
     need.path_hash = hash;
     model::StepBuilder::BiasRange bias;
-    if (!sequence_.params.warp.penalises()) {
+    if (!sequence_.params.sampling.penalises()) {
       bias = Bias(length);
     } else {
-      const auto biases = sampling::WarpAt(sequence_.params, path_of()).logit_bias;
+      const auto biases = sampling::SamplingAt(sequence_.params, path_of()).logit_bias;
       if (biases.size() > decoding::kMostListedBiases) return {};
       bias = step_->AddBias(biases);
     }
@@ -151,7 +151,7 @@ class NeedsOfRound {
     std::optional<model::StepBuilder::BiasRange>& range =
         length < sequence_.params.min_tokens ? banned_ : free_;
     if (!range) {
-      range = step_->AddBias(sampling::WarpAt(sequence_.params, length).logit_bias);
+      range = step_->AddBias(sampling::SamplingAt(sequence_.params, length).logit_bias);
     }
     return *range;
   }
@@ -229,8 +229,8 @@ absl::Status CheckTokens(const decoding::DecodingParams& params, absl::Span<cons
   return absl::OkStatus();
 }
 
-// Nothing was decided from a row whose tokens are not all known, every beam can still get the format
-// that the request asks for, and every hypothesis of the end keeps to it.
+// Nothing was decided from a row whose tokens are not all known, every beam can still get the
+// format that the request asks for, and every hypothesis of the end keeps to it.
 absl::Status CheckFormat(const Sequence& sequence, const RoundStart& start) {
   const decoding::DecodingParams& params = sequence.params;
   if (params.format == nullptr) return absl::OkStatus();

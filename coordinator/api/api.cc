@@ -38,8 +38,8 @@ uint64_t DrawSeed() {
 // Everything but the prompt is read alike for both endpoints.
 class RequestParser {
  public:
-  // text: of the body. prompt: reads the fields of the endpoint's prompt, and makes the prompts once
-  // all other fields are known to be right.
+  // text: of the body. prompt: reads the fields of the endpoint's prompt, and makes the prompts
+  // once all other fields are known to be right.
   RequestParser(const std::string& text, const json& body, const ApiContext& context,
                 PromptFields* prompt)
       : text_(text),
@@ -129,7 +129,7 @@ class RequestParser {
     given_.do_sample = fields_.Bool({"do_sample"});
     given_.n = fields_.Integer({"n", "num_return_sequences"}, 1, limits_.max_n);
     given_.best_of = fields_.Integer({"best_of"}, 1, limits_.max_n);
-    given_.warp_mode = fields_.String({"warp_mode"});
+    given_.sampling_scope = fields_.String({"sampling_scope"});
     given_.beam_duplicates = fields_.String({"beam_duplicates"});
     if (const json* early = fields_.Find({"early_stopping"}); early != nullptr) {
       if (early->is_boolean() || *early == "never") {
@@ -202,9 +202,10 @@ class RequestParser {
       if (!(value >= -100 && value <= 100)) {
         return fields_.Fail("invalid_value", "logit_bias", "has values between -100 and 100");
       }
-      if (value != 0) request_.params.warp.logit_bias.emplace_back(id, value);
+      if (value != 0) request_.params.sampling.logit_bias.emplace_back(id, value);
     }
-    std::sort(request_.params.warp.logit_bias.begin(), request_.params.warp.logit_bias.end());
+    std::sort(request_.params.sampling.logit_bias.begin(),
+              request_.params.sampling.logit_bias.end());
   }
 
   void ReadOutput() {

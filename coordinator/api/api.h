@@ -1,7 +1,7 @@
 // POST /v1/completions and /v1/chat/completions: JSON -> GenerateRequest, or the error that names
-// the field (docs/api.md 2). Called through request/reading, by any thread. Their prompts are read by
-// prompt_fields and chat_fields. The rules of 2.1 are in decoding_rules, those of `speculative` in
-// speculative_fields, those of formats in format_fields.
+// the field (docs/api.md 2). Called through request/pending_body, by any thread. Their prompts are
+// read by prompt_fields and chat_fields. The rules of 2.1 are in decoding_rules, those of
+// `speculative` in speculative_fields, those of formats in format_fields.
 #pragma once
 
 #include <bitset>

@@ -48,7 +48,7 @@ void CheckHints(const DecodingFields& given, const decoding::DecodingParams& par
   if ((*given.do_sample && search) || (!*given.do_sample && sampling_beams))
     refuse("do_sample", "it says otherwise");
   const bool multinomial = kind == sampling::DecodingKind::kMultinomial;
-  const bool sampled = params.warp.temperature > 0;
+  const bool sampled = params.sampling.temperature > 0;
   if (multinomial && given.parameters.Has("temperature") && *given.do_sample != sampled) {
     refuse("do_sample", "temperature says otherwise");
   }
@@ -76,7 +76,7 @@ void ApplyMultinomial(const DecodingFields& given, const Refuser& refuse,
   params.beam_width = 1;
   params.num_hypotheses = 1;
   if (!given.parameters.Has("temperature") && given.do_sample.has_value() && !*given.do_sample)
-    params.warp.temperature = 0;
+    params.sampling.temperature = 0;
 }
 
 void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& refuse,
@@ -114,9 +114,10 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
           !decoding::IsNeutral(row, params))
         refuse(row.field(), "scores are raw log-probabilities");
     }
-    if (given.warp_mode.value_or("row") != "row") refuse("warp_mode", "there is no warp");
-    params.warp.temperature = 1;
-  } else if (params.warp.temperature == 0) {
+    if (given.sampling_scope.value_or("row") != "row")
+      refuse("sampling_scope", "there are no sampling parameters");
+    params.sampling.temperature = 1;
+  } else if (params.sampling.temperature == 0) {
     refuse("temperature", "at 0 all slots would be one path");
   }
   request->n = static_cast<int>(n);
@@ -153,10 +154,10 @@ void CheckFormat(const GenerateRequest& request, JsonFields* fields) {
 
 }  // namespace
 
-bool IsServed(sampling::DecodingKind kind, sampling::WarpMode mode) {
+bool IsServed(sampling::DecodingKind kind, sampling::SamplingScope mode) {
   decoding::DecodingParams params;
   params.kind = kind;
-  params.warp.mode = mode;
+  params.sampling.mode = mode;
   return decoding::FirstMethod(params).ok();
 }
 
@@ -171,22 +172,23 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
   const Refuser refuse{fields, absl::StrCat("decoding ", sampling::DecodingKindName(params.kind))};
   CheckHints(given, params, refuse);
   params.stop_when_full = given.stop_when_full.value_or(true);
-  if (given.warp_mode) {
-    const absl::StatusOr<sampling::WarpMode> mode = sampling::ParseWarpMode(*given.warp_mode);
+  if (given.sampling_scope) {
+    const absl::StatusOr<sampling::SamplingScope> mode =
+        sampling::ParseSamplingScope(*given.sampling_scope);
     if (!mode.ok()) {
-      fields->Fail("invalid_value", "warp_mode", "must be one of row, row_raw, joint, rowcut");
+      fields->Fail("invalid_value", "sampling_scope", "must be one of row, row_raw, joint, rowcut");
     } else {
-      params.warp.mode = *mode;
+      params.sampling.mode = *mode;
       if (!IsServed(params.kind, *mode)) {
-        refuse("warp_mode", absl::StrCat(*given.warp_mode, " is not served"));
+        refuse("sampling_scope", absl::StrCat(*given.sampling_scope, " is not served"));
       }
     }
   }
   if (const decoding::ParameterRow* penalty = decoding::UnservedPenalty(params)) {
-    fields->Fail(
-        kCombination, penalty->field(),
-        absl::StrCat("cannot be combined with warp_mode ", sampling::WarpModeName(params.warp.mode),
-                     ", which warps the layer as a whole"));
+    fields->Fail(kCombination, penalty->field(),
+                 absl::StrCat("cannot be combined with sampling_scope ",
+                              sampling::SamplingScopeName(params.sampling.mode),
+                              ", which processes the layer as a whole"));
   }
   CheckFormat(*request, fields);
   if (given.beam_duplicates) ApplyDuplicates(*given.beam_duplicates, refuse, &params);

@@ -18,18 +18,19 @@ struct DecodingFields {
   std::optional<bool> use_beam_search, do_sample;
   std::optional<int64_t> n, best_of;
   std::optional<bool> stop_when_full;  // early_stopping: false for false and "never"
-  std::optional<std::string> warp_mode;
+  std::optional<std::string> sampling_scope;
   std::optional<std::string> beam_duplicates;  // "count" or "once"
   bool stream = false;
   GivenParameters parameters;  // already read into the request's params
 };
 
-// Fills kind, widths, counts, warp mode and ranking of *request, whose scalars are already read,
-// and refuses bad combinations. Errors go to *fields.
+// Fills kind, widths, counts, sampling scope and ranking of *request, whose scalars are already
+// read, and refuses bad combinations. Errors go to *fields.
 void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
                    GenerateRequest* request);
 
-// True when a method of the table serves the kind, and with this warp.
-bool IsServed(sampling::DecodingKind kind, sampling::WarpMode mode = sampling::WarpMode::kRow);
+// True when a method of the table serves the kind, and with these sampling parameters.
+bool IsServed(sampling::DecodingKind kind,
+              sampling::SamplingScope mode = sampling::SamplingScope::kRow);
 
 }  // namespace coppice::coordinator

@@ -18,7 +18,7 @@ constexpr char kCommon[] = R"({
   "decoding": {"enum": ["multinomial", "beam_sampling", "beam_sampling_without_replacement", "beam_search"]},
   "use_beam_search": {"type": "boolean"},
   "do_sample": {"type": "boolean"},
-  "warp_mode": {"enum": ["row", "row_raw", "joint", "rowcut"]},
+  "sampling_scope": {"enum": ["row", "row_raw", "joint", "rowcut"]},
   "beam_duplicates": {"type": "string"},
   "early_stopping": {"anyOf": [{"type": "boolean"}, {"const": "never"}]},
   "seed": {"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807},

@@ -103,7 +103,7 @@ const char* ReadByName(decoding::ReadBy read_by) {
     case decoding::ReadBy::kSampling:
       return "sampling";
     case decoding::ReadBy::kRows:
-      return "row_warps";
+      return "row_sampling";
     case decoding::ReadBy::kBeams:
       return "beams";
     case decoding::ReadBy::kDrafting:

@@ -1,5 +1,5 @@
-// POST /tokenize and /detokenize: JSON -> JSON, or the error that names the field (docs/api.md 2.5).
-// Called through request/reading, by any thread.
+// POST /tokenize and /detokenize: JSON -> JSON, or the error that names the field (docs/api.md
+// 2.5). Called through request/pending_body, by any thread.
 #pragma once
 
 #include <cstdint>

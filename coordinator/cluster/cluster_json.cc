@@ -37,7 +37,7 @@ Json NodeJson(const Node& node, double now_s) {
   json["reason"] = node.why_lost.empty() ? Json() : Json(node.why_lost);
   json["working"] = node.status.working();
   json["last_progress_s"] = Milliseconds(now_s - node.last_progress_s);
-  json["longest_still_s"] = Milliseconds(node.status.longest_still_s());
+  json["longest_stall_s"] = Milliseconds(node.status.longest_stall_s());
   json["energy_source"] =
       node.status.has_energy_joules() ? Json(node.status.energy_source()) : Json();
   return json;
@@ -95,9 +95,9 @@ Json ClientsJson(const Dispatcher& dispatcher) {
 constexpr sampling::DecodingKind kKinds[] = {
     sampling::DecodingKind::kMultinomial, sampling::DecodingKind::kBeamSampling,
     sampling::DecodingKind::kBeamSamplingWithoutReplacement, sampling::DecodingKind::kBeamSearch};
-constexpr sampling::WarpMode kWarpModes[] = {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw,
-                                             sampling::WarpMode::kJoint,
-                                             sampling::WarpMode::kRowCut};
+constexpr sampling::SamplingScope kSamplingScopes[] = {
+    sampling::SamplingScope::kRow, sampling::SamplingScope::kRowRaw,
+    sampling::SamplingScope::kJoint, sampling::SamplingScope::kRowCut};
 
 const char* FormName(decoding::DraftForm form) {
   switch (form) {
@@ -119,14 +119,15 @@ Json MethodJson(const decoding::MethodRow& row) {
   json["decodings"] = Json::array();
   for (const sampling::DecodingKind kind : row.serves)
     json["decodings"].push_back(std::string(sampling::DecodingKindName(kind)));
-  json["law"] = std::string(row.law);
-  json["law_given"] = row.law_given.empty() ? Json() : Json(std::string(row.law_given));
+  json["distribution"] = std::string(row.distribution);
+  json["distribution_given"] =
+      row.distribution_given.empty() ? Json() : Json(std::string(row.distribution_given));
   json["lossless"] = row.lossless;
   json["reproducible"] = row.reproducible;
-  json["warp_modes"] = Json::array();
-  for (const sampling::WarpMode mode : kWarpModes) {
-    if (row.joint_warps || !sampling::IsJoint(mode))
-      json["warp_modes"].push_back(std::string(sampling::WarpModeName(mode)));
+  json["sampling_scopes"] = Json::array();
+  for (const sampling::SamplingScope mode : kSamplingScopes) {
+    if (row.joint_sampling || !sampling::IsJoint(mode))
+      json["sampling_scopes"].push_back(std::string(sampling::SamplingScopeName(mode)));
   }
   json["draft_form"] = FormName(row.form);
   json["most_children"] = row.most_children > 0 ? Json(row.most_children) : Json();
@@ -140,7 +141,7 @@ Json MethodJson(const decoding::MethodRow& row) {
 Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
   Json json;
   json["decodings"] = Json::array();
-  json["warp_modes"] = Json::array();
+  json["sampling_scopes"] = Json::array();
   for (const sampling::DecodingKind kind : kKinds) {
     if (IsServed(kind)) json["decodings"].push_back(std::string(sampling::DecodingKindName(kind)));
   }
@@ -151,10 +152,10 @@ Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
     json["methods"].push_back(MethodJson(row));
   }
   json["parameters"] = ParametersJson(limits);
-  for (const sampling::WarpMode mode : kWarpModes) {
+  for (const sampling::SamplingScope mode : kSamplingScopes) {
     const auto serves = [mode](sampling::DecodingKind kind) { return IsServed(kind, mode); };
     if (std::any_of(std::begin(kKinds), std::end(kKinds), serves))
-      json["warp_modes"].push_back(std::string(sampling::WarpModeName(mode)));
+      json["sampling_scopes"].push_back(std::string(sampling::SamplingScopeName(mode)));
   }
   json["max_beam_width"] = limits.max_beam_width;
   json["max_n"] = limits.max_n;

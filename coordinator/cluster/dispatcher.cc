@@ -55,13 +55,13 @@ std::string Dispatcher::Fingerprint(const Node& node) const {
   return absl::StrCat("cop-", absl::Hex(hash >> 16, absl::kZeroPad12));
 }
 
-void Dispatcher::EndReading(const ReadingPtr& reading) {
+void Dispatcher::EndParsing(const PendingBodyPtr& reading) {
   readings_.erase(std::find(readings_.begin(), readings_.end(), reading));
   metrics_->SetWaiting(waiting());
 }
 
 // It keeps its place while a thread reads it.
-void Dispatcher::Fail(const ReadingPtr& reading, const ApiError& error) {
+void Dispatcher::Fail(const PendingBodyPtr& reading, const ApiError& error) {
   reading->Abandon();
   if (reading->completes()) {
     metrics_->RequestRefused(error.code);
@@ -71,7 +71,7 @@ void Dispatcher::Fail(const ReadingPtr& reading, const ApiError& error) {
 }
 
 bool Dispatcher::idle() const {
-  const auto abandoned = [](const ReadingPtr& reading) { return reading->abandoned.load(); };
+  const auto abandoned = [](const PendingBodyPtr& reading) { return reading->abandoned.load(); };
   return active_.empty() && std::all_of(readings_.begin(), readings_.end(), abandoned);
 }
 
@@ -171,7 +171,7 @@ int Dispatcher::Cancel(const std::string& request_id) {
     End(request);
   }
   int unread = 0;
-  for (const ReadingPtr& reading : readings_) {
+  for (const PendingBodyPtr& reading : readings_) {
     if (reading->abandoned || reading->request.request_id != request_id) continue;
     metrics_->Cancelled();
     Fail(reading, cancelled);
@@ -236,7 +236,7 @@ void Dispatcher::FailAll(const ApiError& error) {
     request->Fail(error);
     End(request);
   }
-  for (const ReadingPtr& reading : readings_) {
+  for (const PendingBodyPtr& reading : readings_) {
     if (!reading->abandoned) Fail(reading, error);
   }
 }

@@ -1,6 +1,6 @@
-// Dispatches requests: whose turn it is, which sequence runs where, deadlines, cancellation, fail-over.
-// Connects the registry, the router and the requests, and sends to nodes through a callback.
-// Event-loop thread. No socket; the clock is an argument.
+// Dispatches requests: whose turn it is, which sequence runs where, deadlines, cancellation,
+// fail-over. Connects the registry, the router and the requests, and sends to nodes through a
+// callback. Event-loop thread. No socket; the clock is an argument.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,7 @@
 #include "coordinator/cluster/router.h"
 #include "coordinator/cluster/service_rate.h"
 #include "coordinator/http/fair_queue.h"
-#include "coordinator/request/reading.h"
+#include "coordinator/request/pending_body.h"
 #include "coordinator/request/request.h"
 #include "coordinator/request/timeline.h"
 
@@ -45,13 +45,13 @@ class Dispatcher {
   Dispatcher(const DispatcherOptions& options, const Clock* clock, NodeRegistry* registry,
              Metrics* metrics, Send send);
 
-  // A request's body is about to be read by another thread. Until EndReading it waits: it takes a
-  // place in the queue, and can be cancelled. An error refuses it: draining, or queue_full. For one of
-  // a client with few that wait, the last one of the client with most is refused instead.
-  std::optional<ApiError> BeginReading(const std::shared_ptr<Reading>& reading);
-  void EndReading(const std::shared_ptr<Reading>& reading);
-  // Queues or starts the request, or fails it: draining, queue_full, queue_timeout, or not allowed by
-  // the model. admitted: by BeginReading, so that it has a place.
+  // A request's body is about to be read by another thread. Until EndParsing it waits: it takes a
+  // place in the queue, and can be cancelled. An error refuses it: draining, or queue_full. For one
+  // of a client with few that wait, the last one of the client with most is refused instead.
+  std::optional<ApiError> BeginParsing(const std::shared_ptr<PendingBody>& reading);
+  void EndParsing(const std::shared_ptr<PendingBody>& reading);
+  // Queues or starts the request, or fails it: draining, queue_full, queue_timeout, or not allowed
+  // by the model. admitted: by BeginParsing, so that it has a place.
   void Submit(const std::shared_ptr<Request>& request, bool admitted = false);
   void Disconnected(const std::shared_ptr<Request>& request);
   void OnNodeMessage(const std::string& peer, const proto::NodeMessage& message);
@@ -85,7 +85,7 @@ class Dispatcher {
 
  private:
   using RequestPtr = std::shared_ptr<Request>;
-  using ReadingPtr = std::shared_ptr<Reading>;
+  using PendingBodyPtr = std::shared_ptr<PendingBody>;
   using Queue = FairQueue<RequestPtr>;
   struct Running {
     RequestPtr request;
@@ -125,7 +125,7 @@ class Dispatcher {
   void StopSequence(Request::Sequence* sequence, bool tell_replica);
   void End(const RequestPtr& request);
   void Report(const Request& request);
-  void Fail(const ReadingPtr& reading, const ApiError& error);
+  void Fail(const PendingBodyPtr& reading, const ApiError& error);
   ApiError QueueFull(const Client& client, const std::string& what) const;
   int RetryAfter(const Client& client) const;
   ModelLimits LimitsOf(const Node& node) const;
@@ -137,7 +137,7 @@ class Dispatcher {
   Metrics* const metrics_;
   const Send send_;
   Router router_;
-  std::vector<ReadingPtr>
+  std::vector<PendingBodyPtr>
       readings_;                    // also those that nobody waits for, until their thread is done
   std::vector<RequestPtr> active_;  // queued and running
   Queue queue_;                     // requests with a sequence that runs nowhere, by turns

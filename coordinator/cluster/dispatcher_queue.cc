@@ -14,8 +14,8 @@ namespace {
 const ApiError kDraining{503, "draining", "the server is draining and takes no new requests", "",
                          5};
 
-// A request is refused at once only if its estimated wait is so many times the time that it has. The
-// estimate is from the recent past, and some that wait before it give up.
+// A request is refused at once only if its estimated wait is so many times the time that it has.
+// The estimate is from the recent past, and some that wait before it give up.
 constexpr double kSurely = 2;
 
 // Retry-After before there is an estimate: for each request that the client has waiting.
@@ -30,7 +30,7 @@ int NextPending(const Request& request) {
 
 }  // namespace
 
-std::optional<ApiError> Dispatcher::BeginReading(const ReadingPtr& reading) {
+std::optional<ApiError> Dispatcher::BeginParsing(const PendingBodyPtr& reading) {
   if (ending_ || (draining_ && reading->completes())) return kDraining;
   if (std::optional<ApiError> error = MakePlace(reading->client)) return error;
   readings_.push_back(reading);
@@ -66,8 +66,8 @@ void Dispatcher::Submit(const RequestPtr& request, bool admitted) {
   }
 }
 
-// When the queue is full, a client that has fewer waiting than another, by weight, takes the place of
-// the other's newest. So nobody can be kept out by one client.
+// When the queue is full, a client that has fewer waiting than another, by weight, takes the place
+// of the other's newest. So nobody can be kept out by one client.
 std::optional<ApiError> Dispatcher::MakePlace(const Client& client) {
   const int own = WaitingOf(client.name), most_own = options_.max_queue_per_client;
   if (most_own > 0 && own >= most_own) {
@@ -78,7 +78,7 @@ std::optional<ApiError> Dispatcher::MakePlace(const Client& client) {
   queue_.ForEachClient([&](const std::string& name, double weight, size_t count) {
     lines[name] += static_cast<double>(count) / weight;
   });
-  for (const ReadingPtr& reading : readings_) {
+  for (const PendingBodyPtr& reading : readings_) {
     if (!reading->abandoned) lines[reading->client.name] += 1 / reading->client.weight;
   }
   const auto longest = std::max_element(
@@ -90,7 +90,9 @@ std::optional<ApiError> Dispatcher::MakePlace(const Client& client) {
 }
 
 int Dispatcher::WaitingOf(const std::string& client) const {
-  const auto waits = [&](const ReadingPtr& r) { return !r->abandoned && r->client.name == client; };
+  const auto waits = [&](const PendingBodyPtr& r) {
+    return !r->abandoned && r->client.name == client;
+  };
   return static_cast<int>(queue_.SizeOf(client) +
                           std::count_if(readings_.begin(), readings_.end(), waits));
 }
@@ -102,7 +104,7 @@ std::map<std::string, Dispatcher::ClientLoad> Dispatcher::Clients() const {
     (void)weight;
     clients[client].waiting += static_cast<int>(count);
   });
-  for (const ReadingPtr& reading : readings_) {
+  for (const PendingBodyPtr& reading : readings_) {
     if (!reading->abandoned) ++clients[reading->client.name].waiting;
   }
   return clients;
@@ -116,8 +118,8 @@ bool Dispatcher::RefuseNewestOf(const std::string& client) {
         newest == nullptr || entry.job->origin().arrival_s >= newest->origin().arrival_s;
     if (entry.client == client && entry.job->started_s() < 0 && later) newest = entry.job;
   });
-  ReadingPtr unread;
-  for (const ReadingPtr& reading : readings_) {
+  PendingBodyPtr unread;
+  for (const PendingBodyPtr& reading : readings_) {
     if (!reading->abandoned && reading->client.name == client) unread = reading;
   }
   if (unread != nullptr && (newest == nullptr || unread->arrival_s >= newest->origin().arrival_s)) {
@@ -256,7 +258,8 @@ bool Dispatcher::StartNext() {
   return false;
 }
 
-// Starts the request's next sequence. Returns the blocks that it has reserved; 0: no replica has room.
+// Starts the request's next sequence. Returns the blocks that it has reserved; 0: no replica has
+// room.
 int64_t Dispatcher::StartSequence(const Queue::Entry& entry) {
   const RequestPtr& request = entry.job;
   const int index = NextPending(*request);

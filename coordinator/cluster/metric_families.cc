@@ -6,7 +6,7 @@
 
 #include "base/program.h"
 #include "coordinator/api/endpoints.h"
-#include "plan/step_bounds.h"
+#include "plan/histogram_buckets.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -56,8 +56,8 @@ constexpr const char* kRefusals[] = {"invalid_json",
 constexpr char kPrefix[] = "coppice_";
 
 // Those that have name and meaning of a metric of vLLM, there with the prefix "vllm:" (its
-// v1/metrics/loggers.py and v1/spec_decode/metrics.py; counters as Prometheus shows them). Marked = in
-// docs/api.md 5.
+// v1/metrics/loggers.py and v1/spec_decode/metrics.py; counters as Prometheus shows them). Marked =
+// in docs/api.md 5.
 const std::set<std::string>& VllmNames() {
   static const std::set<std::string> names = {"num_requests_running",
                                               "num_requests_waiting",
@@ -120,7 +120,7 @@ void MetricFamilies::Declare() {
   DeclareCounter("beam_tokens_total", "Tokens of all beams, returned or not.");
   DeclareCounter("failovers_total", "Sequences replayed because their replica was lost.");
   DeclareCounter("cancelled_requests_total", "Requests whose client went away.");
-  DeclareCounter("bad_updates_total", "Progress and heartbeats of a node that were refused.");
+  DeclareCounter("invalid_updates_total", "Progress and heartbeats of a node that were refused.");
   DeclareHistogram("time_to_first_token_seconds", "From arrival to the first decided token.",
                    Times());
   DeclareHistogram("inter_token_latency_seconds",
@@ -158,14 +158,14 @@ void MetricFamilies::DeclareDecoding() {
                  "Draft nodes accepted, by layer of the forest.");
   DeclareCounter("spec_decode_layers_total", "Layers decided by target passes after prefill.");
   DeclareCounter("spec_decode_target_passes_total", "Target passes after prefill.");
-  DeclareHistogram("spec_decode_layers_per_pass", "Layers per target pass of a sequence.",
+  DeclareHistogram("spec_decode_block_efficiency", "Layers per target pass of a sequence.",
                    Counts());
   DeclareHistogram("spec_decode_accepted_width", "Mean accepted width of a sequence.", Counts());
   DeclareHistogram("spec_decode_forest_nodes", "Mean nodes of the forests of a sequence.",
                    Forests());
   DeclareHistogram("spec_decode_overlap_ratio", "Mean overlap of draft and target of a sequence.",
                    Shares());
-  DeclareCounter("draft_fallbacks_total", "Rounds that went on without a draft, by reason.");
+  DeclareCounter("rounds_without_draft_total", "Rounds that went on without a draft, by reason.");
   DeclareHistogram("iteration_tokens", "Rows of a step: of prompts, beams and drafts.", Forests());
   DeclareHistogram("step_seconds", "Time of a step's pass, by what it has rows of.", Times());
   DeclareCounter("bytes_read_total", "Bytes of weights and KV that passes had to read.");
@@ -178,7 +178,7 @@ void MetricFamilies::DeclareDecoding() {
   DeclareGauge("draft_node_up", "1 while the draft node is alive.");
   DeclareGauge("node_last_progress_seconds",
                "Seconds since the node's last progress in a step; near 0 without work.");
-  DeclareGauge("node_longest_standstill_seconds",
+  DeclareGauge("node_longest_stall_seconds",
                "The longest time without progress that the node had while it had work.");
   DeclareGauge("build_info", "Always 1.");
   DeclareGauge("model_info", "Always 1.");

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/cluster/metric_families.h"
 #include "decoding/method.h"
-#include "plan/step_bounds.h"
+#include "plan/histogram_buckets.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -18,7 +18,7 @@ using prometheus::Counter;
 using Labels = MetricFamilies::Labels;
 
 constexpr const char* kStepKinds[] = {"prefill", "verify", "mixed"};
-constexpr const char* kFallbacks[] = {"late", "dead", "refused", "mismatch", "no_node"};
+constexpr const char* kNoDraftReasons[] = {"late", "dead", "refused", "mismatch", "no_node"};
 
 // What tells a process from one that takes its name later.
 std::string ProcessOf(const proto::Register& registration) {
@@ -132,7 +132,7 @@ void Metrics::Impl::Speculation(const Request::Sequence& sequence) {
   const auto observe = [&](const char* name, std::optional<double> mean) {
     if (mean) histogram(name, labels).Observe(*mean);
   };
-  observe("spec_decode_layers_per_pass", stats.layers_per_pass());
+  observe("spec_decode_block_efficiency", stats.block_efficiency());
   observe("spec_decode_accepted_width", stats.accepted_width());
   if (stats.drafted_rounds() > 0) {
     histogram("spec_decode_forest_nodes", labels)
@@ -190,7 +190,7 @@ void Metrics::Cancelled() {
   impl_->counter("cancelled_requests_total", impl_->Model()).Increment();
 }
 void Metrics::BadUpdate(const std::string& node) {
-  impl_->counter("bad_updates_total", {{"replica", node}}).Increment();
+  impl_->counter("invalid_updates_total", {{"replica", node}}).Increment();
 }
 void Metrics::InterToken(double seconds) {
   impl_->histogram("inter_token_latency_seconds", impl_->Model()).Observe(seconds);
@@ -213,7 +213,7 @@ void Metrics::NodeStatus(const Node& node) {
                ? static_cast<double>(status.kv_blocks_used()) / status.kv_blocks_total()
                : 0);
   impl_->gauge("node_last_progress_seconds", {{"id", node.id}}).Set(status.still_s());
-  impl_->gauge("node_longest_standstill_seconds", {{"id", node.id}}).Set(status.longest_still_s());
+  impl_->gauge("node_longest_stall_seconds", {{"id", node.id}}).Set(status.longest_stall_s());
   impl_->FollowEnergy(node);
   const char* role = node.worker() ? "target" : "draft";
   impl_->Follow(node, "bytes_read_total", {{"role", role}, {"kind", "weights"}},
@@ -237,8 +237,9 @@ void Metrics::NodeStatus(const Node& node) {
     impl_->Follow(node, "step_seconds", {{"replica", node.id}, {"kind", kind}}, found->second,
                   StepTimeBounds());
   }
-  for (const auto& [reason, count] : counters.draft_fallbacks()) {
-    impl_->Follow(node, "draft_fallbacks_total", {{"replica", node.id}, {"reason", reason}}, count);
+  for (const auto& [reason, count] : counters.rounds_without_draft()) {
+    impl_->Follow(node, "rounds_without_draft_total", {{"replica", node.id}, {"reason", reason}},
+                  count);
   }
 }
 
@@ -249,7 +250,7 @@ void Metrics::NodeUp(const Node& node, bool up) {
     return;
   }
   if (!node.worker()) return;
-  impl_->counter("bad_updates_total", {{"replica", node.id}});
+  impl_->counter("invalid_updates_total", {{"replica", node.id}});
   impl_->counter("num_preemptions_total", {{"replica", node.id}});
   const proto::Register& info = node.registration;
   impl_
@@ -257,8 +258,8 @@ void Metrics::NodeUp(const Node& node, bool up) {
                              {"dtype", info.model().dtype()},
                              {"ranks", std::to_string(info.ranks_size())}})
       .Set(1);
-  for (const char* reason : kFallbacks) {
-    impl_->counter("draft_fallbacks_total", {{"replica", node.id}, {"reason", reason}});
+  for (const char* reason : kNoDraftReasons) {
+    impl_->counter("rounds_without_draft_total", {{"replica", node.id}, {"reason", reason}});
   }
   impl_->histogram("iteration_tokens", {{"replica", node.id}});
   for (const char* kind : kStepKinds)
@@ -270,7 +271,7 @@ void Metrics::NodeUp(const Node& node, bool up) {
                              "spec_decode_target_passes_total"}) {
       impl_->counter(name, labels);
     }
-    for (const char* name : {"spec_decode_layers_per_pass", "spec_decode_accepted_width",
+    for (const char* name : {"spec_decode_block_efficiency", "spec_decode_accepted_width",
                              "spec_decode_forest_nodes", "spec_decode_overlap_ratio"}) {
       impl_->histogram(name, labels);
     }

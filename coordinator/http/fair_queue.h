@@ -1,8 +1,8 @@
 // What clients wait for, taken by turns: start-time fair queuing (Goyal, Vin and Cheng, 1996). Each
 // client has a line, first come first served, and a virtual time that grows by cost / weight when
-// something of it is served. The client with the least is next. So one that begins to wait is served
-// after at most one job of each other client, however much they have waiting. Used by the dispatcher
-// and by background_jobs. Deterministic, no clock; thread-compatible.
+// something of it is served. The client with the least is next. So one that begins to wait is
+// served after at most one job of each other client, however much they have waiting. Used by the
+// dispatcher and by parse_pool. Deterministic, no clock; thread-compatible.
 #pragma once
 
 #include <algorithm>

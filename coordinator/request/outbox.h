@@ -1,6 +1,6 @@
-// The pieces of one answer on their way to the exchange, in order. Small ones are made at once, large
-// ones in the background, and what comes after them waits. Owned by a request. Event-loop thread,
-// except for the makers of large pieces.
+// The pieces of one answer on their way to the exchange, in order. Small ones are made at once,
+// large ones in the background, and what comes after them waits. Owned by a request. Event-loop
+// thread, except for the makers of large pieces.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "coordinator/http/api_error.h"
-#include "coordinator/http/background_jobs.h"
 #include "coordinator/http/http.h"
+#include "coordinator/http/parse_pool.h"
 
 namespace coppice::coordinator {
 
@@ -21,11 +21,12 @@ class Outbox {
  public:
   using Make = std::function<std::string()>;
   // jobs nullptr: every piece is made at once. jobs must outlive this.
-  Outbox(std::shared_ptr<HttpExchange> exchange, BackgroundJobs* jobs, Client client)
+  Outbox(std::shared_ptr<HttpExchange> exchange, ParsePool* jobs, Client client)
       : exchange_(std::move(exchange)), jobs_(jobs), client_(std::move(client)) {}
 
-  // make: the JSON of the whole answer, or of an event, of about so many bytes. If they are many, another
-  // thread calls it. owner keeps this and what is made from alive until all pieces are sent.
+  // make: the JSON of the whole answer, or of an event, of about so many bytes. If they are many,
+  // another thread calls it. owner keeps this and what is made from alive until all pieces are
+  // sent.
   void Reply(size_t bytes, Make make, const std::shared_ptr<void>& owner);
   void Event(size_t bytes, Make make, const std::shared_ptr<void>& owner);
   void EndStream();
@@ -45,7 +46,7 @@ class Outbox {
   void MakeInBackground(Piece piece, const std::shared_ptr<void>& owner);
 
   const std::shared_ptr<HttpExchange> exchange_;
-  BackgroundJobs* const jobs_;
+  ParsePool* const jobs_;
   const Client client_;
   std::deque<Piece> pieces_;
   uint64_t job_ = 0;  // that makes a piece; 0: none

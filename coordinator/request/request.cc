@@ -33,7 +33,7 @@ int StatusOfReplicaError(const std::string& code) {
 }  // namespace
 
 Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokenizer* tokenizer,
-                 std::shared_ptr<HttpExchange> exchange, BackgroundJobs* jobs)
+                 std::shared_ptr<HttpExchange> exchange, ParsePool* jobs)
     : request_(std::move(request)),
       origin_(std::move(origin)),
       tokenizer_(tokenizer),
@@ -242,8 +242,8 @@ void Request::SendDelta(Sequence* sequence) {
       weak_from_this().lock());
 }
 
-// Sends the choices of a sequence that has ended: with beams all of the prompt, of which the first may
-// have been shown in part.
+// Sends the choices of a sequence that has ended: with beams all of the prompt, of which the first
+// may have been shown in part.
 void Request::SendSequenceEnd(Sequence* sequence) {
   std::vector<Choice> choices = request_.beams()
                                     ? PromptChoices(sequence->prompt)

@@ -1,7 +1,7 @@
 // One request from start to end: its sequences, their output so far, the events and the final
 // answer. Receives updates from the dispatcher and writes to the HTTP exchange. Owns no socket and
-// no timer. Event-loop thread, except that large answers are made by another (outbox): then what they
-// show changes no more.
+// no timer. Event-loop thread, except that large answers are made by another (outbox): then what
+// they show changes no more.
 #pragma once
 
 #include <memory>
@@ -66,7 +66,7 @@ class Request : public std::enable_shared_from_this<Request> {
 
   // tokenizer must outlive this. jobs make large answers; nullptr: they are made at once.
   Request(GenerateRequest request, Origin origin, const tokenizer::Tokenizer* tokenizer,
-          std::shared_ptr<HttpExchange> exchange, BackgroundJobs* jobs = nullptr);
+          std::shared_ptr<HttpExchange> exchange, ParsePool* jobs = nullptr);
 
   // Makes the sequences. Call it after FitToModel has filled the parameters.
   GenerateRequest* mutable_generate() { return &request_; }
@@ -80,8 +80,8 @@ class Request : public std::enable_shared_from_this<Request> {
   bool Requeue(int index);
 
   // Applies one update of a running sequence. Sends events and, when the last sequence is done, the
-  // answer, which may take a while longer to be made. False: the update is impossible, and the request has failed with an error that names
-  // node and field.
+  // answer, which may take a while longer to be made. False: the update is impossible, and the
+  // request has failed with an error that names node and field.
   bool OnUpdate(int index, const proto::SequenceUpdate& update, double now_s);
   // Ends the request with an error, as a reply or as an event.
   void Fail(ApiError error);

@@ -72,8 +72,8 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Answers may have a million scores, so these are written as text at once: a tree of JSON values takes
-// ten times as long, and as much memory.
+// Answers may have a million scores, so these are written as text at once: a tree of JSON values
+// takes ten times as long, and as much memory.
 void AppendText(const std::string& text, std::string* out) {
   const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
@@ -222,7 +222,7 @@ Json SpeculationJson(const DecodingStats& stats) {
   json["plain_rounds"] = stats.plain_rounds;
   json["target_passes"] = stats.target_passes;
   json["layers"] = stats.layers;
-  json["layers_per_pass"] = Optional(stats.layers_per_pass());
+  json["block_efficiency"] = Optional(stats.block_efficiency());
   json["beam_tokens"] = stats.beam_tokens;
   json["drafted_nodes"] = stats.drafted_nodes;
   json["accepted_nodes"] = stats.accepted_nodes;

@@ -1,6 +1,6 @@
-// Speculative beam sampling by rejection: DSBD, docs/algorithms.md 5.1-5.3. Law at fixed width:
-// beam sampling with replacement (3.3), for any draft. With a width threshold each layer is iid
-// from P given its width. Rows "dsbd" (rule E of 5.2) and "dsbd_renormalise" (rule N) of
+// Speculative beam sampling by rejection: DSBD, docs/algorithms.md 5.1-5.3. Distribution at fixed
+// width: beam sampling with replacement (3.3), for any draft. With a width threshold each layer is
+// iid from P given its width. Rows "dsbd" (rule E of 5.2) and "dsbd_renormalise" (rule N) of
 // decoding/method.h; the layer rule is decoding/layer/dsbd_layer.h. Parameters have been checked.
 #pragma once
 

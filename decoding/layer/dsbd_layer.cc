@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "decoding/law/residual.h"
+#include "decoding/joint/residual.h"
 #include "decoding/layer/dsbd_width.h"
 #include "sampling/deterministic_math.h"
 
@@ -12,17 +12,18 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-void DrawInto(sampling::Domain domain, const LayerLaw& law, ChoiceSource* choices,
+void DrawInto(sampling::Domain domain, const LayerDistribution& distribution, ChoiceSource* choices,
               LayerResult* result) {
-  const Draw draw = choices->Choose(domain, static_cast<uint32_t>(result->outputs.size()), law);
+  const Draw draw =
+      choices->Choose(domain, static_cast<uint32_t>(result->outputs.size()), distribution);
   result->outputs.push_back({draw.entry, -1});
   result->min_margin = std::min(result->min_margin, draw.margin);
 }
 
-LayerLaw Renormalised(const LayerLaw& q, double mass) {
-  LayerLaw law = q;
-  for (WeightedRow& row : law.rows) row.log_weight -= sampling::Log(mass);
-  return law;
+LayerDistribution Renormalised(const LayerDistribution& q, double mass) {
+  LayerDistribution distribution = q;
+  for (WeightedRow& row : distribution.rows) row.log_weight -= sampling::Log(mass);
+  return distribution;
 }
 
 int LayerWidth(const WidthRule& rule, const LayerInput& input, int drafts, Residual* a) {
@@ -35,7 +36,7 @@ int LayerWidth(const WidthRule& rule, const LayerInput& input, int drafts, Resid
 
 }  // namespace
 
-double ProposalMass(const LayerLaw& q, int beams) {
+double ProposalMass(const LayerDistribution& q, int beams) {
   double sum = 0;
   for (int b = 0; b < beams; ++b) {
     const WeightedRow& row = q.rows[b];
@@ -51,7 +52,7 @@ double ProposalMass(const LayerLaw& q, int beams) {
 // then P), E7 (drawing order, copies kept), E15.
 LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const WidthRule& width,
                             ChoiceSource* choices) {
-  const LayerLaw& p = *input.p;
+  const LayerDistribution& p = *input.p;
   const int beams = static_cast<int>(p.rows.size());
   const bool renormalise = rule == RemovedParents::kRenormalise;
   int m = static_cast<int>(input.drafts.size());
@@ -59,7 +60,7 @@ LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const 
     m = std::count_if(input.drafts.begin(), input.drafts.end(),
                       [&](Entry d) { return d.beam < beams; });
   }
-  const LayerLaw q =
+  const LayerDistribution q =
       renormalise && m > 0 ? Renormalised(*input.q, ProposalMass(*input.q, beams)) : *input.q;
   Residual a(p, q);
   const uint64_t layer_hash = LayerHash(p);
@@ -89,14 +90,14 @@ LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const 
   }
   result.full = result.outputs.size() == outputs;
   if (!result.full && m > 0) {  // one draw t ~ a ends the draft loop, even if a is P again
-    DrawInto(sampling::Domain::kResidual, a.Law(), choices, &result);
+    DrawInto(sampling::Domain::kResidual, a.Normalised(), choices, &result);
     ++result.residual_draws;
   }
   while (result.outputs.size() < outputs) DrawInto(sampling::Domain::kDirect, p, choices, &result);
   return result;
 }
 
-LayerResult DrawLayer(const LayerLaw& p, int width, ChoiceSource* choices) {
+LayerResult DrawLayer(const LayerDistribution& p, int width, ChoiceSource* choices) {
   LayerResult result;
   result.min_margin = kInfinity;
   while (result.outputs.size() < width) DrawInto(sampling::Domain::kDirect, p, choices, &result);

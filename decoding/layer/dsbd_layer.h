@@ -1,11 +1,11 @@
 // One layer of DSBD (dynamic-width speculative beam decoding): rejection of a layer's iid drafts
-// against the target's joint law, docs/algorithms.md 5.1-5.3. Law: given the width, the outputs are
-// iid draws from P (3.3), whatever the drafts. The layer rule of decoding/layer/dsbd.cc. Pure
-// except for the ChoiceSource.
+// against the target's joint distribution, docs/algorithms.md 5.1-5.3. Distribution: given the
+// width, the outputs are iid draws from P (3.3), whatever the drafts. The layer rule of
+// decoding/layer/dsbd.cc. Pure except for the ChoiceSource.
 #pragma once
 
-#include "decoding/law/choice_source.h"
-#include "decoding/law/layer_law.h"
+#include "decoding/joint/choice_source.h"
+#include "decoding/joint/layer_distribution.h"
 #include "decoding/layer/layer_rule.h"
 
 namespace coppice::decoding {
@@ -18,14 +18,14 @@ struct WidthRule {
 };
 
 // The mass that q proposes in its first `beams` rows (s of 5.2).
-double ProposalMass(const LayerLaw& q, int beams);
+double ProposalMass(const LayerDistribution& q, int beams);
 
 // In the result, outputs lists accepted drafts first; full means that every output is an accepted
 // draft.
 LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const WidthRule& width,
                             ChoiceSource* choices);
 // `width` iid draws from p.
-LayerResult DrawLayer(const LayerLaw& p, int width, ChoiceSource* choices);
+LayerResult DrawLayer(const LayerDistribution& p, int width, ChoiceSource* choices);
 
 class DsbdRule : public LayerRule {
  public:
@@ -33,7 +33,7 @@ class DsbdRule : public LayerRule {
   LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const override {
     return VerifyDsbdLayer(input, rule_, width_, choices);
   }
-  LayerResult Draw(const LayerLaw& p, int width, const LayerEnds&,
+  LayerResult Draw(const LayerDistribution& p, int width, const LayerEnds&,
                    ChoiceSource* choices) const override {
     return DrawLayer(p, width, choices);
   }

@@ -1,4 +1,4 @@
-// How one layer of a joint law is decided, with drafts or without. The methods of
+// How one layer of a joint distribution is decided, with drafts or without. The methods of
 // docs/algorithms.md 5.1-5.5 differ only in this rule. decoding/layer/layered_decoder.h runs the
 // layers. Rules are pure except for the ChoiceSource.
 #pragma once
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "decoding/law/choice_source.h"
-#include "decoding/law/layer_law.h"
+#include "decoding/joint/choice_source.h"
+#include "decoding/joint/layer_distribution.h"
 #include "decoding/sequence/layer_ends.h"
 
 namespace coppice::decoding {
@@ -19,10 +19,10 @@ enum class RemovedParents {
 };
 
 struct LayerInput {
-  const LayerLaw* p = nullptr;  // target law of the layer
+  const LayerDistribution* p = nullptr;  // target distribution of the layer
   // The proposal, mass 1: first the beams of p in order (without a row where nothing was proposed),
   // then the removed parents.
-  const LayerLaw* q = nullptr;
+  const LayerDistribution* q = nullptr;
   absl::Span<const Entry> drafts;  // drawing order, copies listed; beams are rows of q
   int width = 1;                   // outputs of a layer of fixed width
   int ended = 0;                   // slots of the request that ended and are not refilled
@@ -48,7 +48,7 @@ class LayerRule {
   virtual ~LayerRule() = default;
   virtual LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const = 0;
   // Decides a layer without drafts: the one after the deepest verified layer, and every plain step.
-  virtual LayerResult Draw(const LayerLaw& p, int width, const LayerEnds& ends,
+  virtual LayerResult Draw(const LayerDistribution& p, int width, const LayerEnds& ends,
                            ChoiceSource* choices) const = 0;
 };
 

@@ -8,7 +8,7 @@
 namespace coppice::decoding {
 
 LayeredDecoder::LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule,
-                               DrawLaw drafts, std::shared_ptr<ChoiceSource> choices,
+                               DrawSampling drafts, std::shared_ptr<ChoiceSource> choices,
                                KeptBeams kept)
     : SequenceDecoder(params),
       rule_(std::move(rule)),
@@ -44,9 +44,9 @@ void LayeredDecoder::KeepBestBeam() {
 }
 
 LayerResult LayeredDecoder::VerifyLayer(const DraftForest& forest, const ProposalIndex& proposals,
-                                        int layer, const LayerLaw& p) {
+                                        int layer, const LayerDistribution& p) {
   const int begin = ParentRowsBegin(forest, layer), end = ParentRowsEnd(forest, layer);
-  LayerLaw q;
+  LayerDistribution q;
   std::vector<int> place(end - begin, -1);  // [parents] row of q
   const auto add = [&](int row, uint64_t hash) {
     place[row - begin] = static_cast<int>(q.rows.size());
@@ -106,7 +106,7 @@ void LayeredDecoder::Decide(const DraftForest& forest, sampling::RowSource* rows
   const ProposalIndex proposals(forest);
   bool go_on = true;
   for (int layer = 0; go_on; ++layer) {
-    const LayerLaw p = beams_.Read(rows, paths());
+    const LayerDistribution p = beams_.Read(rows, paths());
     const bool verify = layer < depth;
     const LayerResult result = verify ? VerifyLayer(forest, proposals, layer, p)
                                       : rule_->Draw(p, Width(), Ends(), choices_.get());

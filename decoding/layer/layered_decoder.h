@@ -1,8 +1,8 @@
 // Decoder of the methods that verify joint layers by rejection (docs/algorithms.md 5.1-5.5): the
-// law of each layer, its drafts from the forest, beams, pool and statistics. The layer rule
-// (decoding/layer/layer_rule.h) decides each layer. The output depends not only on the seed but
-// also on where rounds begin. Drafts come from decoding/layer/layered_drafter.h. Made by
-// decoding/layer/dsbd.cc, single_kv.cc and wor_reuse.cc. Thread-compatible.
+// distribution of each layer, its drafts from the forest, beams, pool and statistics. The layer
+// rule (decoding/layer/layer_rule.h) decides each layer. The output depends not only on the seed
+// but also on where rounds begin. Drafts come from decoding/layer/layered_drafter.h. Made by
+// decoding/layer/dsbd.cc, dsbd_single_kv.cc and dsbd_wor.cc. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 #include "absl/types/span.h"
 #include "decoding/beam_decoder.h"
-#include "decoding/law/choice_source.h"
-#include "decoding/law/shipped_draws.h"
+#include "decoding/joint/choice_source.h"
+#include "decoding/joint/draft_proposals.h"
 #include "decoding/layer/layer_rule.h"
 #include "decoding/sequence/layer_beams.h"
 #include "decoding/sequence/layer_ends.h"
@@ -32,18 +32,18 @@ struct LayerRecord {
 // What survives a round.
 enum class KeptBeams {
   kAll,
-  kBest,  // single KV (5.4): only the beam of largest ls, ties: lowest slot
+  kBest,  // DSBD single KV (5.4): only the beam of largest ls, ties: lowest slot
 };
 
 class LayeredDecoder : public SequenceDecoder {
  public:
   // A forest that fails CheckShippedDraws(forest, drafts) is ignored and the round is a plain step.
   // `choices` makes the random decisions (SeededChoices in production).
-  LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule, DrawLaw drafts,
+  LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule, DrawSampling drafts,
                  std::shared_ptr<ChoiceSource> choices, KeptBeams kept = KeptBeams::kAll);
 
-  // Call before the first round: starts from given slots instead of the prompt (exact laws, golden
-  // files). All paths have the same length, the number of layers committed.
+  // Call before the first round: starts from given slots instead of the prompt (exact
+  // distributions, golden files). All paths have the same length, the number of layers committed.
   struct StartSlot {
     std::vector<TokenId> tokens;
     double log_score = 0;
@@ -57,14 +57,14 @@ class LayeredDecoder : public SequenceDecoder {
   void Decide(const DraftForest& forest, sampling::RowSource* rows, RoundLedger* ledger) override;
   std::vector<Beam> LiveBeams() const override { return beams_.beams(); }
   LayerResult VerifyLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
-                          const LayerLaw& p);
+                          const LayerDistribution& p);
   void CommitLayer(const LayerResult& result, RoundLedger* ledger);
   LayerEnds Ends() const { return {&state(), beams_.paths()}; }  // of the current beams
   void KeepBestBeam();
   int Width() const;
 
   const std::unique_ptr<LayerRule> rule_;
-  const DrawLaw drafts_;
+  const DrawSampling drafts_;
   const std::shared_ptr<ChoiceSource> choices_;
   const KeptBeams kept_;
   LayerBeams beams_;

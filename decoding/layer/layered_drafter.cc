@@ -6,13 +6,13 @@
 namespace coppice::decoding {
 
 LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& state, int width,
-                               DrawLaw law, std::shared_ptr<ChoiceSource> choices)
+                               DrawSampling sampling, std::shared_ptr<ChoiceSource> choices)
     : stop_ids_(params.stop_ids),
       set_semantics_(params.set_semantics),
       width_(width),
-      law_(law),
+      sampling_(sampling),
       choices_(std::move(choices)),
-      joint_law_(params.warp) {
+      joint_distribution_(params.sampling) {
   forest_ = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
   forest_.layer_begin = {0};
   forest_.draws_begin = {0};
@@ -23,8 +23,8 @@ LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& s
   choices_->BeginRound(state.layers_committed);
 }
 
-std::vector<Entry> LayeredDrafter::DrawLayer(const LayerLaw& q) {
-  if (law_ == DrawLaw::kDistinct)
+std::vector<Entry> LayeredDrafter::DrawLayer(const LayerDistribution& q) {
+  if (sampling_ == DrawSampling::kDistinct)
     return choices_->ChooseDistinct(sampling::Domain::kDraft, 0, q, width_);
   std::vector<Entry> draws;
   draws.reserve(width_);
@@ -34,12 +34,13 @@ std::vector<Entry> LayeredDrafter::DrawLayer(const LayerLaw& q) {
 }
 
 void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
-  std::vector<LawBeam> law_beams;
-  law_beams.reserve(beams_.size());
+  std::vector<DistributionBeam> distribution_beams;
+  distribution_beams.reserve(beams_.size());
   for (int b = 0; b < beams_.size(); ++b) {
-    law_beams.push_back({beams_[b].hash, beams_[b].score, beams_[b].multiplicity, &rows[b]});
+    distribution_beams.push_back(
+        {beams_[b].hash, beams_[b].score, beams_[b].multiplicity, &rows[b]});
   }
-  const LayerLaw q = joint_law_.Make(law_beams);
+  const LayerDistribution q = joint_distribution_.Make(distribution_beams);
   for (int b = 0; b < beams_.size(); ++b) {
     if (q.rows[b].sparse != nullptr)
       forest_.proposals.push_back({frontier_[b], q.rows[b].log_weight, *q.rows[b].sparse});

@@ -1,25 +1,25 @@
 // Drafter of the methods that verify joint layers by rejection: each layer is W_S draws from
-// q_beam, the joint law of the draft beams (docs/algorithms.md 5.1, 5.5). The roots start with the
-// target's scores and multiplicities. Ships the draws in drawing order, the distinct nodes and the
-// proposals. The draft node owns one per round; thread-compatible.
+// q_beam, the joint distribution of the draft beams (docs/algorithms.md 5.1, 5.5). The roots start
+// with the target's scores and multiplicities. Ships the draws in drawing order, the distinct nodes
+// and the proposals. The draft node owns one per round; thread-compatible.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "decoding/drafter.h"
-#include "decoding/law/choice_source.h"
-#include "decoding/law/joint_law.h"
-#include "decoding/law/shipped_draws.h"
+#include "decoding/joint/choice_source.h"
+#include "decoding/joint/draft_proposals.h"
+#include "decoding/joint/joint_distribution.h"
 
 namespace coppice::decoding {
 
 class LayeredDrafter : public Drafter {
  public:
-  // width = W_S >= 1. law: kIndependent or kDistinct. `choices` makes the draws (SeededChoices in
-  // production).
-  LayeredDrafter(const DecodingParams& params, const DraftState& state, int width, DrawLaw law,
-                 std::shared_ptr<ChoiceSource> choices);
+  // width = W_S >= 1. distribution: kIndependent or kDistinct. `choices` makes the draws
+  // (SeededChoices in production).
+  LayeredDrafter(const DecodingParams& params, const DraftState& state, int width,
+                 DrawSampling sampling, std::shared_ptr<ChoiceSource> choices);
 
   absl::Span<const int32_t> frontier() const override { return frontier_; }
   void Grow(absl::Span<const sampling::Distribution> rows) override;
@@ -31,14 +31,14 @@ class LayeredDrafter : public Drafter {
     double score;      // dls, nats: the target's ls, then + log q
     int multiplicity;  // copies among the draws; set semantics: 1
   };
-  std::vector<Entry> DrawLayer(const LayerLaw& q);
+  std::vector<Entry> DrawLayer(const LayerDistribution& q);
 
   const std::vector<TokenId> stop_ids_;
   const bool set_semantics_;
   const int width_;
-  const DrawLaw law_;
+  const DrawSampling sampling_;
   const std::shared_ptr<ChoiceSource> choices_;
-  JointLaw joint_law_;
+  JointDistribution joint_distribution_;
   std::vector<int32_t> frontier_;
   std::vector<DraftBeam> beams_;  // [frontier]
   DraftForest forest_;

@@ -21,7 +21,7 @@ class BildDecoder : public PathDecoder {
   Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path,
             sampling::RowSource* rows) override;
 
-  sampling::WarpedRow row_;
+  sampling::ProcessedRow row_;
 };
 
 PathDecoder::Kept BildDecoder::Keep(const DraftForest&, absl::Span<const TokenId> path,
@@ -60,12 +60,12 @@ void BildDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
     const sampling::Distribution& q = rows[0];
     size_t at = std::max_element(q.log_probs.begin(), q.log_probs.end()) - q.log_probs.begin();
     if (q.log_probs[at] >= sampling::Log(params().fallback_threshold)) {
-      if (params().warp.temperature > 0) {
-        LawBeam beam;
+      if (params().sampling.temperature > 0) {
+        DistributionBeam beam;
         beam.hash = level()[0].hash;
         beam.sparse = &q;
         const Draw draw =
-            choices_->Choose(sampling::Domain::kDraft, /*slot=*/0, MakeLayerLaw({beam}));
+            choices_->Choose(sampling::Domain::kDraft, /*slot=*/0, MakeLayerDistribution({beam}));
         at = FindToken(q, draw.entry.token);
       }
       next.push_back({/*cost=*/0, /*node=*/0, q.tokens[at], level()[0].score + q.log_probs[at], 0});

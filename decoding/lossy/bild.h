@@ -7,7 +7,7 @@
 
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
-#include "decoding/law/choice_source.h"
+#include "decoding/joint/choice_source.h"
 
 namespace coppice::decoding {
 

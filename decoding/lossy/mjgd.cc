@@ -5,7 +5,7 @@
 
 #include "decoding/lossy/path_decoder.h"
 #include "decoding/sequence/sequence_decoder.h"
-#include "sampling/warped_row.h"
+#include "sampling/processed_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -35,7 +35,7 @@ class MjgdDecoder : public SequenceDecoder {
     return {RowUse::Kind::kRanks, static_cast<int>(reach()), /*likelihood=*/true};
   }
   size_t reach() const { return params().draft_beams + params().stop_ids.size(); }
-  void ListEntries(PathId path, std::vector<sampling::WarpedRow::Candidate>* entries) const;
+  void ListEntries(PathId path, std::vector<sampling::ProcessedRow::Candidate>* entries) const;
   std::vector<Candidate> ListCandidates(sampling::RowSource* rows);
   void Step(sampling::RowSource* rows, RoundLedger* ledger);
   bool WindowCloses() const;
@@ -43,7 +43,7 @@ class MjgdDecoder : public SequenceDecoder {
   // True if `a` comes before `b` in the choice of the window.
   bool Better(const Path& a, const Path& b) const;
 
-  sampling::WarpedRow row_;
+  sampling::ProcessedRow row_;
   std::vector<Path> live_;   // beams of the open window, best first
   std::vector<Path> ended_;  // its paths that have ended
   int steps_ = 0;            // tokens of the open window
@@ -69,12 +69,12 @@ bool MjgdDecoder::Better(const Path& a, const Path& b) const {
 
 // The entries of the row after `path` that the walk can reach: M that do not end, and all better.
 void MjgdDecoder::ListEntries(PathId path,
-                              std::vector<sampling::WarpedRow::Candidate>* entries) const {
+                              std::vector<sampling::ProcessedRow::Candidate>* entries) const {
   for (size_t count = reach();; count *= 4) {
     row_.TopCandidates(count, entries);
     if (!state().has_stop_strings() || count >= static_cast<size_t>(row_.entries())) return;
     const auto live = std::count_if(entries->begin(), entries->end(),
-                                    [&](const sampling::WarpedRow::Candidate& entry) {
+                                    [&](const sampling::ProcessedRow::Candidate& entry) {
                                       return !state().Ends(path, entry.token);
                                     });
     if (live >= params().draft_beams) return;
@@ -84,11 +84,11 @@ void MjgdDecoder::ListEntries(PathId path,
 // The continuations of the live beams that the walk can reach, best first, ties in canonical order.
 std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(sampling::RowSource* rows) {
   std::vector<Candidate> candidates;
-  std::vector<sampling::WarpedRow::Candidate> entries;
+  std::vector<sampling::ProcessedRow::Candidate> entries;
   for (size_t b = 0; b < live_.size(); ++b) {
     row_.Read(rows, live_[b].beam.row, state().RowPathOf(live_[b].beam.path));
     ListEntries(live_[b].beam.path, &entries);
-    for (const sampling::WarpedRow::Candidate& entry : entries) {
+    for (const sampling::ProcessedRow::Candidate& entry : entries) {
       candidates.push_back({live_[b].likelihood + entry.log_prob, b, entry.token,
                             live_[b].beam.log_score + entry.score_log_prob});
     }

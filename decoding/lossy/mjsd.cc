@@ -36,9 +36,9 @@ class MjsdDecoder : public PathDecoder {
   Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path,
             sampling::RowSource* rows) override;
 
-  double log_threshold_;           // log tau, -inf for tau = 0
-  sampling::WarpedRow kept_row_;   // the row after the longest prefix that has passed
-  sampling::WarpedRow later_row_;  // the row after the drafts beyond it
+  double log_threshold_;              // log tau, -inf for tau = 0
+  sampling::ProcessedRow kept_row_;   // the row after the longest prefix that has passed
+  sampling::ProcessedRow later_row_;  // the row after the drafts beyond it
 };
 
 // eta = the longest prefix with min(0, lp - lq) > log tau, even if a shorter one fails.
@@ -49,7 +49,7 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
   kept.next = &kept_row_;
   kept_row_.Read(rows, 0, PathAfter({}));
   std::vector<double> scores;
-  const sampling::WarpedRow* row = &kept_row_;
+  const sampling::ProcessedRow* row = &kept_row_;
   double lp = 0, lq = 0;
   for (int i = 0; i < static_cast<int>(path.size()); ++i) {
     const double log_prob = row->LogProb(path[i]);
@@ -61,7 +61,7 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
     if (passes) kept.scores = scores;
     const bool last = i + 1 == static_cast<int>(path.size());
     if (last && (!passes || Ends(path.subspan(0, i + 1)))) break;
-    sampling::WarpedRow& next = passes ? kept_row_ : later_row_;
+    sampling::ProcessedRow& next = passes ? kept_row_ : later_row_;
     next.Read(rows, i + 1, PathAfter(path.subspan(0, i + 1)));
     row = &next;
   }

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
-#include "decoding/law/choice_source.h"
+#include "decoding/joint/choice_source.h"
 
 namespace coppice::decoding {
 
@@ -17,8 +17,8 @@ namespace coppice::decoding {
 // the round is plain.
 absl::Status CheckMjsdForest(const DraftForest& forest);
 
-// tau = params.mjsd_threshold. Both likelihoods are under the request's warp; at temperature 0
-// under the plain rows, and the token after the path is the argmax.
+// tau = params.mjsd_threshold. Both likelihoods are under the request's sampling parameters; at
+// temperature 0 under the plain rows, and the token after the path is the argmax.
 std::unique_ptr<BeamDecoder> MakeMjsdDecoder(const DecodingParams& params,
                                              std::shared_ptr<ChoiceSource> choices);
 std::unique_ptr<BeamDecoder> MakeMjsdDecoder(const DecodingParams& params);

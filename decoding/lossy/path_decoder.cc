@@ -8,7 +8,7 @@ namespace coppice::decoding {
 
 DecodingParams LikelihoodParams(const DecodingParams& params) {
   DecodingParams out = params;
-  if (params.warp.temperature <= 0) out.warp = sampling::Uncut(params.warp);
+  if (params.sampling.temperature <= 0) out.sampling = sampling::Uncut(params.sampling);
   return out;
 }
 
@@ -25,14 +25,14 @@ std::vector<TokenId> PathDecoder::DraftedPath(const DraftForest& forest) const {
   return path;
 }
 
-TokenId PathDecoder::DrawFrom(const sampling::WarpedRow& row, RoundLedger* ledger) {
-  if (params().warp.temperature <= 0) {
+TokenId PathDecoder::DrawFrom(const sampling::ProcessedRow& row, RoundLedger* ledger) {
+  if (params().sampling.temperature <= 0) {
     if (row.whole()) return row.log_sum().argmax;
     const std::vector<double>& log_probs = row.sparse().log_probs;  // of the few allowed tokens
     return row.sparse()
         .tokens[std::max_element(log_probs.begin(), log_probs.end()) - log_probs.begin()];
   }
-  const LayerLaw p = RowLaw(row, state().paths().hash(beam().path));
+  const LayerDistribution p = RowDistribution(row, state().paths().hash(beam().path));
   const Draw draw = choices()->Choose(sampling::Domain::kDirect, /*slot=*/0, p);
   ledger->AddMargin(draw.margin);
   return draw.entry.token;

@@ -11,8 +11,8 @@
 
 namespace coppice::decoding {
 
-// The parameters for reading likelihoods: the request's warp, or at temperature 0 the plain row,
-// because the warped row is one-hot there. DraftRow does the same for q.
+// The parameters for reading likelihoods: the request's sampling parameters, or at temperature 0
+// the plain row, because the processed row is one-hot there. DraftRow does the same for q.
 DecodingParams LikelihoodParams(const DecodingParams& params);
 
 class PathDecoder : public SingleSequenceDecoder {
@@ -21,13 +21,15 @@ class PathDecoder : public SingleSequenceDecoder {
 
   struct Kept {
     std::vector<double> scores;  // of the drafts that stay, in order: what ls accumulates, nats
-    const sampling::WarpedRow* next = nullptr;  // the row after them, read with LikelihoodParams
+    const sampling::ProcessedRow* next = nullptr;  // the row after them, read with LikelihoodParams
   };
   // Decides how much of the path stays. Row i of the round is the row after i drafts. Each may be
   // read once.
   virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path,
                     sampling::RowSource* rows) = 0;
-  RowUse row_use() const override { return {RowUse::Kind::kLaw, /*reach=*/1, /*likelihood=*/true}; }
+  RowUse row_use() const override {
+    return {RowUse::Kind::kDistribution, /*reach=*/1, /*likelihood=*/true};
+  }
   // True if these drafts, which are not empty, end the sequence.
   bool Ends(absl::Span<const TokenId> drafts) const { return state().Ends(beam().path, drafts); }
   // The path of the row after these drafts.
@@ -39,7 +41,7 @@ class PathDecoder : public SingleSequenceDecoder {
   void DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
                     RoundLedger* ledger) override;
   std::vector<TokenId> DraftedPath(const DraftForest& forest) const;
-  TokenId DrawFrom(const sampling::WarpedRow& row, RoundLedger* ledger);
+  TokenId DrawFrom(const sampling::ProcessedRow& row, RoundLedger* ledger);
 };
 
 }  // namespace coppice::decoding

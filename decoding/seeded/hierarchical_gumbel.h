@@ -1,5 +1,5 @@
-// The keys of HG-WOR (docs/algorithms.md 5.8): Gumbel noise of a beam's children, conditioned on
-// their maximum being the beam's own key. Used by verifier and drafter. Pure functions.
+// The keys of Gumbel top-k (docs/algorithms.md 5.8): Gumbel noise of a beam's children, conditioned
+// on their maximum being the beam's own key. Used by verifier and drafter. Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
-// Base of the parent-first decoders PF-Gumbel and PF-RRS (docs/algorithms.md 5.7). Each slot of a
-// layer first picks its parent among the distinct paths of the previous slots, with noise that
-// draft and target share, and then a token. Only picked parents need a row, and they are known
-// before any model pass. The derived decoder draws the tokens. Thread-compatible.
+// Base of the parent-first decoders Gumbel coupling and Beam recursive rejection
+// (docs/algorithms.md 5.7). Each slot of a layer first picks its parent among the distinct paths of
+// the previous slots, with noise that draft and target share, and then a token. Only picked parents
+// need a row, and they are known before any model pass. The derived decoder draws the tokens.
+// Thread-compatible.
 #pragma once
 
 #include <vector>

@@ -1,7 +1,7 @@
 // Deterministic beam search, plain and certified speculative (docs/algorithms.md 3.5, 5.9), and,
-// with noise on, HG-WOR beam sampling without replacement (3.4, 5.8). The output is a function of
-// seed and target alone. Called through MakeBeamDecoder and MakeDrafter; the kind of the parameters
-// says which. Thread-compatible.
+// with noise on, Gumbel top-k beam sampling without replacement (3.4, 5.8). The output is a
+// function of seed and target alone. Called through MakeBeamDecoder and MakeDrafter; the kind of
+// the parameters says which. Thread-compatible.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@
 #include "decoding/seeded/hierarchical_gumbel.h"
 #include "decoding/seeded/search.h"
 #include "decoding/sequence/sequence_decoder.h"
-#include "sampling/warped_row.h"
+#include "sampling/processed_row.h"
 
 namespace coppice::decoding {
 namespace {
@@ -55,8 +55,8 @@ class SearchDecoder : public SequenceDecoder {
   // A row that is being read, and the children that it lists.
   struct Reading {
     explicit Reading(const DecodingParams& params) : row(params, /*for_draws=*/false) {}
-    sampling::WarpedRow row;
-    std::vector<sampling::WarpedRow::Candidate> entries;
+    sampling::ProcessedRow row;
+    std::vector<sampling::ProcessedRow::Candidate> entries;
     std::vector<Candidate> candidates;
   };
   void ListCandidates(int beam, double bound, size_t reach, Reading* reading) const;
@@ -90,12 +90,12 @@ class SearchDecoder : public SequenceDecoder {
 // Lists the best `reach` children of the row.
 void SearchDecoder::ListCandidates(int b, double bound, size_t reach, Reading* reading) const {
   const Beam& beam = beams_[b];
-  const sampling::WarpedRow& read = reading->row;
+  const sampling::ProcessedRow& read = reading->row;
   std::vector<Candidate>& candidates = reading->candidates;
   candidates.clear();
   if (!noisy_) {
     read.TopCandidates(reach, &reading->entries);
-    for (const sampling::WarpedRow::Candidate& entry : reading->entries) {
+    for (const sampling::ProcessedRow::Candidate& entry : reading->entries) {
       candidates.push_back(
           {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
     }
@@ -118,7 +118,8 @@ void SearchDecoder::ListCandidates(int b, double bound, size_t reach, Reading* r
   }
 }
 
-// Until the children that the walk can reach are listed: W that do not end, and all that are better.
+// Until the children that the walk can reach are listed: W that do not end, and all that are
+// better.
 void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
   for (size_t reach = this->reach();; ListCandidates(b, bound, reach, reading)) {
     const size_t live =
@@ -130,8 +131,8 @@ void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
   }
 }
 
-// Of these beams. Their rows are read in parallel, but for those that an earlier round has read. Which
-// texts end is asked on one thread.
+// Of these beams. Their rows are read in parallel, but for those that an earlier round has read.
+// Which texts end is asked on one thread.
 void SearchDecoder::AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
                                   sampling::RowSource* rows) {
   while (readings_.size() < beams.size()) readings_.push_back(std::make_unique<Reading>(params()));
@@ -203,9 +204,9 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
   }
 }
 
-// Returns false if the known rows do not decide the layer. Beams are read by decreasing bound, some at
-// a time. With the certificate, a beam whose bound is below the W-th candidate needs no row. Any other
-// beam without a row stops the layer.
+// Returns false if the known rows do not decide the layer. Beams are read by decreasing bound, some
+// at a time. With the certificate, a beam whose bound is below the W-th candidate needs no row. Any
+// other beam without a row stops the layer.
 bool SearchDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) {
   std::vector<double> bound(beams_.size());
   std::vector<int> order(beams_.size());

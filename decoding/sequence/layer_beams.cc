@@ -4,7 +4,8 @@
 
 namespace coppice::decoding {
 
-LayerBeams::LayerBeams(const DecodingParams& params) : params_(params), law_(params.warp) {
+LayerBeams::LayerBeams(const DecodingParams& params)
+    : params_(params), distribution_(params.sampling) {
   // In the first layer, every slot is drawn from the root. Its multiplicity cancels out.
   const bool slots = params.kind == sampling::DecodingKind::kBeamSampling;
   Set(std::vector<Beam>(slots ? params.beam_width : 1));
@@ -36,17 +37,17 @@ bool LayerBeams::RowsKnown() const {
   return std::all_of(beams_.begin(), beams_.end(), [](const Beam& beam) { return beam.row >= 0; });
 }
 
-LayerLaw LayerBeams::Read(sampling::RowSource* rows, const PathTree& paths) {
-  std::vector<LawBeam> law;
+LayerDistribution LayerBeams::Read(sampling::RowSource* rows, const PathTree& paths) {
+  std::vector<DistributionBeam> distribution;
   for (size_t b = 0; b < beams_.size(); ++b) {
-    if (b == rows_.size()) rows_.push_back(std::make_unique<sampling::WarpedRow>(params_));
-    law.push_back({paths.hash(beams_[b].path), beams_[b].log_score, multiplicity_[b], nullptr,
-                   rows_[b].get()});
+    if (b == rows_.size()) rows_.push_back(std::make_unique<sampling::ProcessedRow>(params_));
+    distribution.push_back({paths.hash(beams_[b].path), beams_[b].log_score, multiplicity_[b],
+                            nullptr, rows_[b].get()});
   }
   rows->threads()->RunJobs(static_cast<int>(beams_.size()), [&](int b) {
     rows_[b]->Read(rows, beams_[b].row, MakeRowPath(params_, paths, beams_[b].path));
   });
-  return law_.Make(law);
+  return distribution_.Make(distribution);
 }
 
 double LayerBeams::ScoreLogProb(Entry entry) const {

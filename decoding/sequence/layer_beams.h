@@ -1,6 +1,6 @@
-// The current beams of one sequence, for the joint law of a layer: the distinct paths of the live
-// outputs in order of first output, how often each counts, and P over their target rows in any warp
-// mode. Owned by a decoder; thread-compatible.
+// The current beams of one sequence, for the joint distribution of a layer: the distinct paths of
+// the live outputs in order of first output, how often each counts, and P over their target rows in
+// any sampling scope. Owned by a decoder; thread-compatible.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 #include "absl/types/span.h"
 #include "decoding/beam_decoder.h"
-#include "decoding/law/joint_law.h"
-#include "decoding/law/layer_law.h"
+#include "decoding/joint/joint_distribution.h"
+#include "decoding/joint/layer_distribution.h"
 #include "decoding/path_tree.h"
 #include "decoding/sequence/sequence_state.h"
-#include "sampling/warped_row.h"
+#include "sampling/processed_row.h"
 
 namespace coppice::decoding {
 
@@ -34,20 +34,20 @@ class LayerBeams {
   bool RowsKnown() const;
   // P of the next layer. Every row must be known. Valid until the next Read or the
   // end of the round.
-  LayerLaw Read(sampling::RowSource* rows, const PathTree& paths);
-  // What ls accumulates for an entry of the law returned last by Read, nats.
+  LayerDistribution Read(sampling::RowSource* rows, const PathTree& paths);
+  // What ls accumulates for an entry of the distribution returned last by Read, nats.
   double ScoreLogProb(Entry entry) const;
   // slot_root: the beam that each live output holds.
   DraftState State(const PathTree& paths, int layers) const;
 
  private:
   const DecodingParams params_;
-  JointLaw law_;
+  JointDistribution distribution_;
   std::vector<Beam> beams_;
   std::vector<PathId> paths_;
   std::vector<int> multiplicity_;   // [beams]
   std::vector<int32_t> slot_root_;  // [live outputs] index into beams_
-  std::vector<std::unique_ptr<sampling::WarpedRow>>
+  std::vector<std::unique_ptr<sampling::ProcessedRow>>
       rows_;  // [beams at most] of the round; buffers are kept
 };
 

@@ -1,11 +1,12 @@
 // Which tokens end the beams of a layer: stop ids, and tokens that complete a stop string. For the
-// walks that remove them from a law (docs/algorithms.md 8). What it refers to must outlive it.
+// walks that remove them from a distribution (docs/algorithms.md 8). What it refers to must outlive
+// it.
 #pragma once
 
 #include <vector>
 
 #include "absl/types/span.h"
-#include "decoding/law/layer_law.h"
+#include "decoding/joint/layer_distribution.h"
 #include "decoding/sequence/sequence_state.h"
 
 namespace coppice::decoding {
@@ -30,9 +31,9 @@ class LayerEnds {
     if (state_ != nullptr) return state_->EndTokens(beams_[beam]);
     return {stop_ids_.begin(), stop_ids_.end()};
   }
-  void RemoveFrom(LayerLaw* law) const {
-    for (int beam = 0; beam < static_cast<int>(law->rows.size()); ++beam)
-      RemoveTokens(beam, Tokens(beam), law);
+  void RemoveFrom(LayerDistribution* distribution) const {
+    for (int beam = 0; beam < static_cast<int>(distribution->rows.size()); ++beam)
+      RemoveTokens(beam, Tokens(beam), distribution);
   }
 
  private:

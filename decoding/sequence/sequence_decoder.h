@@ -44,7 +44,8 @@ class SequenceDecoder : public BeamDecoder {
   SequenceState* mutable_state() { return &state_; }
   const DecodingParams& params() const { return state_.params(); }
   // Call before the first round, if LiveBeams() returns the paths of `slots`, each of `layers`
-  // tokens. The sequence then continues them instead of the prompt (exact laws, golden files).
+  // tokens. The sequence then continues them instead of the prompt (exact distributions, golden
+  // files).
   void ContinueFrom(std::vector<LayerOutput> slots, int layers);
 
  private:

@@ -33,7 +33,7 @@ class SequenceState {
  public:
   explicit SequenceState(const DecodingParams& params);
   // Starts from `slots`, paths of this state's tree of `layers` tokens each, instead of the prompt
-  // (exact laws, golden files).
+  // (exact distributions, golden files).
   void StartFrom(std::vector<LayerOutput> slots, int layers);
 
   // Ends a layer: fills the pool and applies the stop rules in the order of docs/algorithms.md 8.

@@ -24,19 +24,20 @@ void SingleSequenceDecoder::Decide(const DraftForest& forest, sampling::RowSourc
   DecideTokens(forest, rows, ledger);
 }
 
-LayerLaw SingleSequenceDecoder::RowLaw(const sampling::WarpedRow& row, uint64_t hash) {
-  LayerLaw law;
-  law.rows.resize(1);
-  law.rows[0].hash = hash;
+LayerDistribution SingleSequenceDecoder::RowDistribution(const sampling::ProcessedRow& row,
+                                                         uint64_t hash) {
+  LayerDistribution distribution;
+  distribution.rows.resize(1);
+  distribution.rows[0].hash = hash;
   if (row.whole()) {
-    law.rows[0].whole = &row;
+    distribution.rows[0].whole = &row;
   } else {
-    law.rows[0].sparse = &row.sparse();
+    distribution.rows[0].sparse = &row.sparse();
   }
-  return law;
+  return distribution;
 }
 
-bool SingleSequenceDecoder::Emit(const sampling::WarpedRow& row, TokenId token,
+bool SingleSequenceDecoder::Emit(const sampling::ProcessedRow& row, TokenId token,
                                  RoundLedger* ledger) {
   return Emit(token, row.Find(token).score_log_prob, ledger);
 }
@@ -48,7 +49,7 @@ bool SingleSequenceDecoder::Emit(TokenId token, double score, RoundLedger* ledge
   return mutable_state()->EndLayer({{beam_.path, beam_.log_score, ends}});
 }
 
-double RowOverlap(const LayerLaw& p, const sampling::Distribution& q) {
+double RowOverlap(const LayerDistribution& p, const sampling::Distribution& q) {
   double sum = 0;
   for (int i = 0; i < q.size(); ++i) {
     sum += std::min(sampling::Exp(LogMass(p, {0, q.tokens[i]})), sampling::Exp(q.log_probs[i]));

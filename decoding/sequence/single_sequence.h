@@ -1,5 +1,5 @@
-// The common part of the rejection verifiers for one sequence: its beam, the current row as a law,
-// and how a decided token becomes a layer. Base of decoding/tree/tree_decoder.h and
+// The common part of the rejection verifiers for one sequence: its beam, the current row as a
+// distribution, and how a decided token becomes a layer. Base of decoding/tree/tree_decoder.h and
 // block_verification.h. Thread-compatible.
 #pragma once
 
@@ -8,10 +8,10 @@
 
 #include "absl/types/span.h"
 #include "decoding/beam_decoder.h"
-#include "decoding/law/choice_source.h"
-#include "decoding/law/layer_law.h"
+#include "decoding/joint/choice_source.h"
+#include "decoding/joint/layer_distribution.h"
 #include "decoding/sequence/sequence_decoder.h"
-#include "sampling/warped_row.h"
+#include "sampling/processed_row.h"
 
 namespace coppice::decoding {
 
@@ -30,10 +30,10 @@ class SingleSequenceDecoder : public SequenceDecoder {
 
   ChoiceSource* choices() { return choices_.get(); }
   const Beam& beam() const { return beam_; }  // the sequence so far; row -1: not drafted
-  // The law of `row` after the path of hash `hash`. `row` must outlive it.
-  static LayerLaw RowLaw(const sampling::WarpedRow& row, uint64_t hash);
+  // The distribution of `row` after the path of hash `hash`. `row` must outlive it.
+  static LayerDistribution RowDistribution(const sampling::ProcessedRow& row, uint64_t hash);
   // Emits one layer. False when the sequence has ended.
-  bool Emit(const sampling::WarpedRow& row, TokenId token, RoundLedger* ledger);
+  bool Emit(const sampling::ProcessedRow& row, TokenId token, RoundLedger* ledger);
   // For callers that no longer have the row. score: what ls accumulates, nats.
   bool Emit(TokenId token, double score, RoundLedger* ledger);
 
@@ -46,6 +46,6 @@ class SingleSequenceDecoder : public SequenceDecoder {
 };
 
 // sum of min(p, q) of a target row and its proposal.
-double RowOverlap(const LayerLaw& p, const sampling::Distribution& q);
+double RowOverlap(const LayerDistribution& p, const sampling::Distribution& q);
 
 }  // namespace coppice::decoding

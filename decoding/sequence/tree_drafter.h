@@ -1,5 +1,5 @@
 // The common part of the drafters that send only the tree: the current level, and how its best
-// children become the next layer of the forest. Base of the PF-Gumbel and search drafters.
+// children become the next layer of the forest. Base of the Gumbel coupling and search drafters.
 // Thread-compatible.
 #pragma once
 

@@ -3,36 +3,36 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "decoding/law/residual.h"
-#include "decoding/law/shipped_draws.h"
+#include "decoding/joint/draft_proposals.h"
+#include "decoding/joint/residual.h"
 #include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
 
-LayerLaw Scaled(const LayerLaw& row, double factor) {
-  LayerLaw law = row;
-  if (factor != 1) law.rows[0].log_weight += sampling::Log(factor);
-  return law;
+LayerDistribution Scaled(const LayerDistribution& row, double factor) {
+  LayerDistribution distribution = row;
+  if (factor != 1) distribution.rows[0].log_weight += sampling::Log(factor);
+  return distribution;
 }
 
-LayerLaw ProposalLaw(const sampling::Distribution& proposal) {
-  LayerLaw law;
-  law.rows.resize(1);
-  law.rows[0].sparse = &proposal;
-  return law;
+LayerDistribution ProposalDistribution(const sampling::Distribution& proposal) {
+  LayerDistribution distribution;
+  distribution.rows.resize(1);
+  distribution.rows[0].sparse = &proposal;
+  return distribution;
 }
 
 // sum of max(0, kept p - q).
-double Excess(const LayerLaw& row, const sampling::Distribution& proposal, double kept) {
-  const LayerLaw p = Scaled(row, kept);
-  const LayerLaw q = ProposalLaw(proposal);
+double Excess(const LayerDistribution& row, const sampling::Distribution& proposal, double kept) {
+  const LayerDistribution p = Scaled(row, kept);
+  const LayerDistribution q = ProposalDistribution(proposal);
   return Residual(p, q).Excess();
 }
 
 }  // namespace
 
-BlockChances FindBlockChances(absl::Span<const LayerLaw> rows,
+BlockChances FindBlockChances(absl::Span<const LayerDistribution> rows,
                               absl::Span<const sampling::Distribution* const> proposals,
                               absl::Span<const TokenId> draft) {
   const int gamma = static_cast<int>(draft.size());
@@ -53,17 +53,18 @@ BlockChances FindBlockChances(absl::Span<const LayerLaw> rows,
   return chances;
 }
 
-LayerLaw BlockResidual(const LayerLaw& row, const sampling::Distribution& proposal, double kept) {
+LayerDistribution BlockResidual(const LayerDistribution& row,
+                                const sampling::Distribution& proposal, double kept) {
   if (kept <= 0) return row;
-  const LayerLaw p = Scaled(row, kept);
-  const LayerLaw q = ProposalLaw(proposal);
+  const LayerDistribution p = Scaled(row, kept);
+  const LayerDistribution q = ProposalDistribution(proposal);
   Residual a(p, q);
   a.Reject();
-  return a.Law();
+  return a.Normalised();
 }
 
 absl::Status CheckPathForest(const DraftForest& forest) {
-  if (absl::Status status = CheckShippedDraws(forest, DrawLaw::kIndependentChildren);
+  if (absl::Status status = CheckShippedDraws(forest, DrawSampling::kIndependentChildren);
       !status.ok()) {
     return status;
   }
@@ -94,16 +95,16 @@ void BlockDecoder::DecideTokens(const DraftForest& forest, sampling::RowSource* 
   }
   const int gamma = static_cast<int>(draft.size());
 
-  std::vector<std::unique_ptr<sampling::WarpedRow>> path_rows;
-  std::vector<LayerLaw> laws;
+  std::vector<std::unique_ptr<sampling::ProcessedRow>> path_rows;
+  std::vector<LayerDistribution> distributions;
   for (int i = 0; i < gamma + (ended ? 0 : 1); ++i) {
-    path_rows.push_back(std::make_unique<sampling::WarpedRow>(params()));
+    path_rows.push_back(std::make_unique<sampling::ProcessedRow>(params()));
     path_rows[i]->Read(rows, i,
                        state().RowPathOf(beam().path, absl::MakeConstSpan(draft).subspan(0, i)));
-    laws.push_back(RowLaw(*path_rows[i], hashes[i]));
+    distributions.push_back(RowDistribution(*path_rows[i], hashes[i]));
   }
 
-  const BlockChances chances = FindBlockChances(laws, proposals, draft);
+  const BlockChances chances = FindBlockChances(distributions, proposals, draft);
   int tau = 0;
   for (int i = 1; i <= gamma; ++i) {
     const Coin coin = choices()->Accept(hashes[i - 1], /*slot=*/0, chances.passes[i - 1], 1.0);
@@ -111,15 +112,15 @@ void BlockDecoder::DecideTokens(const DraftForest& forest, sampling::RowSource* 
     if (coin.accepted) tau = i;
   }
   for (int i = 0; i <= std::min(tau, gamma - 1); ++i)
-    ledger->AddOverlap(RowOverlap(laws[i], *proposals[i]));
+    ledger->AddOverlap(RowOverlap(distributions[i], *proposals[i]));
   for (int i = 0; i < tau; ++i) {
     if (!Emit(*path_rows[i], draft[i], ledger)) return;
   }
   const Draw extra =
-      tau == gamma
-          ? choices()->Choose(sampling::Domain::kDirect, /*slot=*/0, laws[tau])
-          : choices()->Choose(sampling::Domain::kResidual, /*slot=*/0,
-                              BlockResidual(laws[tau], *proposals[tau], chances.kept[tau]));
+      tau == gamma ? choices()->Choose(sampling::Domain::kDirect, /*slot=*/0, distributions[tau])
+                   : choices()->Choose(
+                         sampling::Domain::kResidual, /*slot=*/0,
+                         BlockResidual(distributions[tau], *proposals[tau], chances.kept[tau]));
   ledger->AddMargin(extra.margin);
   Emit(*path_rows[tau], extra.entry.token, ledger);
 }

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "sampling/warp.h"
+#include "sampling/logits_processing.h"
 
 namespace coppice::decoding {
 

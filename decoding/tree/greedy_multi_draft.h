@@ -1,7 +1,7 @@
 // Greedy multi-draft and SpecHub: the n - 1 most likely tokens of q and one drawn from the rest,
-// docs/algorithms.md 4.4 and 4.5 (errata E24). Law: the target's row; acceptance is optimal for
-// this law of drafts. Called by decoding/tree/tree_decoder.h and decoding/tree/child_law.h. Pure
-// except for the ChoiceSource.
+// docs/algorithms.md 4.4 and 4.5 (errata E24). Distribution: the target's row; acceptance is
+// optimal for this distribution of drafts. Called by decoding/tree/tree_decoder.h and
+// decoding/tree/child_sampling.h. Pure except for the ChoiceSource.
 #pragma once
 
 #include <vector>

@@ -38,7 +38,7 @@ KSeqAcceptance AcceptanceKSeq(absl::Span<const double> p, absl::Span<const doubl
   return {high, beta, AtLeastOnce(beta, n)};
 }
 
-double KSeqRho(const LayerLaw& p, const sampling::Distribution& q, int n) {
+double KSeqRho(const LayerDistribution& p, const sampling::Distribution& q, int n) {
   std::vector<double> p_mass, q_mass;  // on the support of q; outside, min(p / rho, q) is 0
   for (int i = 0; i < q.size(); ++i) {
     p_mass.push_back(sampling::Exp(LogMass(p, {0, q.tokens[i]})));

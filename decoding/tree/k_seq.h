@@ -1,5 +1,5 @@
 // K-SEQ (SpecTr): tests the n iid drafts of a node independently against p / rho,
-// docs/algorithms.md 4.3 with erratum E21 (the residual). Law: the target's row. Called by
+// docs/algorithms.md 4.3 with erratum E21 (the residual). Distribution: the target's row. Called by
 // decoding/tree/tree_decoder.h; the methods k_seq (a tree of iid children) and spectr (iid
 // sequences) use it. Pure except for the ChoiceSource.
 #pragma once
@@ -19,7 +19,7 @@ struct KSeqAcceptance {
 KSeqAcceptance AcceptanceKSeq(absl::Span<const double> p, absl::Span<const double> q, int n);
 
 // rho in [1, n] of 4.3 for n drafts from q: the upper end of the bracket around the root.
-double KSeqRho(const LayerLaw& p, const sampling::Distribution& q, int n);
+double KSeqRho(const LayerDistribution& p, const sampling::Distribution& q, int n);
 
 NodeVerdict VerifyKSeq(const NodeInput& input, ChoiceSource* choices);
 

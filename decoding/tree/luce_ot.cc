@@ -24,7 +24,8 @@ void Normalise(std::vector<double>* weights) {
 }
 
 // n = 2: s(x) = q(x) sum_y q(y) 2 w(x) / (w(x) + w(y)).
-std::vector<double> PairSelectionLaw(absl::Span<const double> q, absl::Span<const double> w) {
+std::vector<double> PairSelectionDistribution(absl::Span<const double> q,
+                                              absl::Span<const double> w) {
   std::vector<double> s(q.size());
   for (size_t x = 0; x < q.size(); ++x) {
     double sum = 0;
@@ -48,10 +49,10 @@ double SumOfMinima(absl::Span<const double> p, absl::Span<const double> s) {
 
 }  // namespace
 
-std::vector<double> LuceSelectionLaw(absl::Span<const double> q, absl::Span<const double> weights,
-                                     int n) {
+std::vector<double> LuceSelectionDistribution(absl::Span<const double> q,
+                                              absl::Span<const double> weights, int n) {
   if (n == 1) return {q.begin(), q.end()};
-  if (n == 2) return PairSelectionLaw(q, weights);
+  if (n == 2) return PairSelectionDistribution(q, weights);
   // n q(x) w(x) Int exp(-t w(x)) M(t)^(n-1) dt with dt = t d(log t).
   const double smallest = *std::min_element(weights.begin(), weights.end());
   const double end = sampling::Log(kLongestDecay / smallest);
@@ -80,7 +81,7 @@ LuceWeights FindLuceWeights(absl::Span<const double> p, absl::Span<const double>
   Normalise(&w);
   LuceWeights best;
   for (int round = 0; round < rounds; ++round) {
-    std::vector<double> s = LuceSelectionLaw(q, w, n);
+    std::vector<double> s = LuceSelectionDistribution(q, w, n);
     const double acceptance = SumOfMinima(p, s);
     std::vector<double> next(w.size());
     for (size_t x = 0; x < w.size(); ++x) next[x] = w[x] * (p[x] + kTiny) / (s[x] + kTiny);

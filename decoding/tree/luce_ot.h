@@ -1,7 +1,7 @@
 // Luce-OT verification of n iid drafts (LOT), docs/algorithms.md 4.8: selects one draft by weights
-// and tests it against the law of the selected draft. Law: the target's row, for any weights.
-// Acceptance is close to the optimum. Called by decoding/tree/tree_decoder.h. Pure except for the
-// ChoiceSource.
+// and tests it against the distribution of the selected draft. Distribution: the target's row, for
+// any weights. Acceptance is close to the optimum. Called by decoding/tree/tree_decoder.h. Pure
+// except for the ChoiceSource.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ namespace coppice::decoding {
 
 inline constexpr int kLuceRounds = 10;
 
-// s of 4.8: the law of the draft selected in proportion to its weight among n iid drafts from q. q,
-// weights > 0 over the same tokens. The result sums to the mass of q to 1e-14.
-std::vector<double> LuceSelectionLaw(absl::Span<const double> q, absl::Span<const double> weights,
-                                     int n);
+// s of 4.8: the distribution of the draft selected in proportion to its weight among n iid drafts
+// from q. q, weights > 0 over the same tokens. The result sums to the mass of q to 1e-14.
+std::vector<double> LuceSelectionDistribution(absl::Span<const double> q,
+                                              absl::Span<const double> weights, int n);
 
 struct LuceWeights {
   std::vector<double> weights;    // the best of the evaluated ones, largest 1

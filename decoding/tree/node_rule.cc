@@ -9,17 +9,18 @@ namespace coppice::decoding {
 namespace {
 
 // Drafts without replacement are read while at least this mass of the proposal is left. Below it,
-// entries underflow in f64. The law allows this, because stopping depends only on the drafts
-// already read.
+// entries underflow in f64. The distribution allows this, because stopping depends only on the
+// drafts already read.
 constexpr double kLeastProposal = 1e-200;
 
-LayerLaw ProposalLaw(const LayerLaw& p, const sampling::Distribution& proposal, double scale) {
-  LayerLaw law;
-  law.rows.resize(1);
-  law.rows[0].hash = p.rows[0].hash;
-  law.rows[0].log_weight = scale == 1 ? 0.0 : sampling::Log(scale);
-  law.rows[0].sparse = &proposal;
-  return law;
+LayerDistribution ProposalDistribution(const LayerDistribution& p,
+                                       const sampling::Distribution& proposal, double scale) {
+  LayerDistribution distribution;
+  distribution.rows.resize(1);
+  distribution.rows[0].hash = p.rows[0].hash;
+  distribution.rows[0].log_weight = scale == 1 ? 0.0 : sampling::Log(scale);
+  distribution.rows[0].sparse = &proposal;
+  return distribution;
 }
 
 }  // namespace
@@ -32,7 +33,7 @@ int FindDraft(absl::Span<const TokenId> drafts, TokenId token) {
 NodeTrial::NodeTrial(const NodeInput& input, const sampling::Distribution& proposal,
                      ChoiceSource* choices, double scale)
     : input_(input),
-      proposal_(ProposalLaw(*input.p, proposal, scale)),
+      proposal_(ProposalDistribution(*input.p, proposal, scale)),
       a_(*input.p, proposal_),
       choices_(choices) {
   verdict_.min_margin = std::numeric_limits<double>::infinity();
@@ -73,7 +74,7 @@ NodeVerdict NodeTrial::Accepted(int j) const {
 }
 
 NodeVerdict NodeTrial::DrawRest() {
-  const Draw draw = choices_->Choose(sampling::Domain::kResidual, /*slot=*/0, a_.Law());
+  const Draw draw = choices_->Choose(sampling::Domain::kResidual, /*slot=*/0, a_.Normalised());
   CountMargin(draw.margin);
   NodeVerdict verdict = verdict_;
   verdict.token = draw.entry.token;

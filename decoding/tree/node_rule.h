@@ -1,20 +1,20 @@
 // Verification of one node of a draft tree: the children drafted there against the target's row,
-// docs/algorithms.md 4.1-4.5 and 4.8. Law of every rule: the token follows the target's row
-// exactly, provided that the drafts were drawn by the rule's own law (decoding/tree/child_law.h)
-// and are listed as drawn. Called by decoding/tree/tree_decoder.h. Pure except for the
-// ChoiceSource.
+// docs/algorithms.md 4.1-4.5 and 4.8. Distribution of every rule: the token follows the target's
+// row exactly, provided that the drafts were drawn by the rule's own distribution
+// (decoding/tree/child_sampling.h) and are listed as drawn. Called by decoding/tree/tree_decoder.h.
+// Pure except for the ChoiceSource.
 #pragma once
 
 #include "absl/types/span.h"
-#include "decoding/law/choice_source.h"
-#include "decoding/law/layer_law.h"
-#include "decoding/law/residual.h"
+#include "decoding/joint/choice_source.h"
+#include "decoding/joint/layer_distribution.h"
+#include "decoding/joint/residual.h"
 #include "sampling/distribution.h"
 
 namespace coppice::decoding {
 
 struct NodeInput {
-  const LayerLaw* p = nullptr;                // the target's row: one beam of weight 1
+  const LayerDistribution* p = nullptr;       // the target's row: one beam of weight 1
   const sampling::Distribution* q = nullptr;  // the draft row that the children were drawn from
   absl::Span<const TokenId> drafts;  // not empty; drawing order, copies listed, tokens of q
 };
@@ -57,7 +57,7 @@ class NodeTrial {
 
  private:
   const NodeInput& input_;
-  LayerLaw proposal_;
+  LayerDistribution proposal_;
   Residual a_;
   ChoiceSource* choices_;
   NodeVerdict verdict_;

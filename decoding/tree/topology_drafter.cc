@@ -10,11 +10,11 @@
 namespace coppice::decoding {
 
 TopologyDrafter::TopologyDrafter(const DecodingParams& params, const DraftState& state,
-                                 Topology topology, ChildLaw law,
+                                 Topology topology, ChildSampling sampling,
                                  std::shared_ptr<ChoiceSource> choices)
     : topology_(std::move(topology)),
-      law_(law),
-      drawing_(params.warp.temperature == 0 ? ChildLaw::kMostLikely : law),
+      sampling_(sampling),
+      drawing_(params.sampling.temperature == 0 ? ChildSampling::kMostLikely : sampling),
       stop_ids_(params.stop_ids),
       choices_(std::move(choices)),
       frontier_{-1},
@@ -22,7 +22,7 @@ TopologyDrafter::TopologyDrafter(const DecodingParams& params, const DraftState&
       forest_(DraftForest::Empty(1)) {
   COPPICE_CHECK(state.root_hash.size() == 1);
   forest_.layer_begin = {0};
-  if (law_ != ChildLaw::kMostLikely) forest_.draws_begin = {0};
+  if (sampling_ != ChildSampling::kMostLikely) forest_.draws_begin = {0};
   choices_->BeginRound(state.layers_committed);
 }
 
@@ -39,7 +39,7 @@ std::vector<int> TopologyDrafter::PlacesBelow(const Node& node) const {
 
 void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level_.size());
-  const bool ships_draws = law_ != ChildLaw::kMostLikely;
+  const bool ships_draws = sampling_ != ChildSampling::kMostLikely;
   const int begin = forest_.size();
   std::vector<Node> nodes;  // of the new layer
   for (size_t i = 0; i < level_.size(); ++i) {
@@ -76,40 +76,41 @@ void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
 namespace {
 
 std::unique_ptr<Drafter> SeededDrafter(const DecodingParams& params, const DraftState& state,
-                                       absl::string_view tree, int width, ChildLaw law) {
-  const int most = law == ChildLaw::kSpecHub ? 2 : kMaxTopologyNodes;
+                                       absl::string_view tree, int width, ChildSampling sampling) {
+  const int most = sampling == ChildSampling::kSpecHub ? 2 : kMaxTopologyNodes;
   return std::make_unique<TopologyDrafter>(params, state,
-                                           ParseTopology(tree, std::min(width, most)).value(), law,
-                                           std::make_shared<SeededChoices>(params.seed));
+                                           ParseTopology(tree, std::min(width, most)).value(),
+                                           sampling, std::make_shared<SeededChoices>(params.seed));
 }
 
 }  // namespace
 
-template <ChildLaw law>
+template <ChildSampling sampling>
 std::unique_ptr<Drafter> MakeTreeDrafter(const DecodingParams& params, const DraftState& state,
                                          int width) {
-  return SeededDrafter(params, state, params.draft_tree, width, law);
+  return SeededDrafter(params, state, params.draft_tree, width, sampling);
 }
 
-template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kIid>(const DecodingParams&,
-                                                                  const DraftState&, int);
-template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kWithoutReplacement>(
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildSampling::kIid>(const DecodingParams&,
+                                                                       const DraftState&, int);
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildSampling::kWithoutReplacement>(
     const DecodingParams&, const DraftState&, int);
-template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kMostLikely>(const DecodingParams&,
-                                                                         const DraftState&, int);
-template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kGreedy>(const DecodingParams&,
-                                                                     const DraftState&, int);
-template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kSpecHub>(const DecodingParams&,
-                                                                      const DraftState&, int);
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildSampling::kMostLikely>(const DecodingParams&,
+                                                                              const DraftState&,
+                                                                              int);
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildSampling::kGreedy>(const DecodingParams&,
+                                                                          const DraftState&, int);
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildSampling::kSpecHub>(const DecodingParams&,
+                                                                           const DraftState&, int);
 
 std::unique_ptr<Drafter> MakePathDrafter(const DecodingParams& params, const DraftState& state,
                                          int /*width*/) {
-  return SeededDrafter(params, state, "chain", /*width=*/1, ChildLaw::kIid);
+  return SeededDrafter(params, state, "chain", /*width=*/1, ChildSampling::kIid);
 }
 
 std::unique_ptr<Drafter> MakeSequencesDrafter(const DecodingParams& params, const DraftState& state,
                                               int width) {
-  return SeededDrafter(params, state, /*tree=*/"", width, ChildLaw::kIid);
+  return SeededDrafter(params, state, /*tree=*/"", width, ChildSampling::kIid);
 }
 
 }  // namespace coppice::decoding

@@ -1,15 +1,15 @@
 // The drafter of static trees (docs/algorithms.md 4.6): each node gets as many children as the
-// topology gives its place, drawn by one law. A token that is drawn twice becomes one node that
-// stands for both places. The draft node owns one per round. Thread-compatible.
+// topology gives its place, drawn by one distribution. A token that is drawn twice becomes one node
+// that stands for both places. The draft node owns one per round. Thread-compatible.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "decoding/drafter.h"
-#include "decoding/law/choice_source.h"
+#include "decoding/joint/choice_source.h"
 #include "decoding/topology.h"
-#include "decoding/tree/child_law.h"
+#include "decoding/tree/child_sampling.h"
 
 namespace coppice::decoding {
 
@@ -18,7 +18,7 @@ class TopologyDrafter : public Drafter {
   // For one root. `choices` makes the draws (SeededChoices in production). At temperature 0 the
   // children are the most likely tokens: every rule then emits the target's argmax, for any drafts.
   TopologyDrafter(const DecodingParams& params, const DraftState& state, Topology topology,
-                  ChildLaw law, std::shared_ptr<ChoiceSource> choices);
+                  ChildSampling sampling, std::shared_ptr<ChoiceSource> choices);
 
   absl::Span<const int32_t> frontier() const override { return frontier_; }
   void Grow(absl::Span<const sampling::Distribution> rows) override;
@@ -32,8 +32,8 @@ class TopologyDrafter : public Drafter {
   std::vector<int> PlacesBelow(const Node& node) const;
 
   const Topology topology_;
-  const ChildLaw law_;      // what the verifier relies on
-  const ChildLaw drawing_;  // how children are drawn
+  const ChildSampling sampling_;  // what the verifier relies on
+  const ChildSampling drawing_;   // how children are drawn
   const std::vector<TokenId> stop_ids_;
   std::shared_ptr<ChoiceSource> choices_;
   std::vector<int32_t> frontier_;
@@ -43,7 +43,7 @@ class TopologyDrafter : public Drafter {
 
 // A seeded drafter for the tree of params.draft_tree, which must be valid; without one, for a tree
 // with `width` children below the root. kSpecHub: at most two.
-template <ChildLaw law>
+template <ChildSampling sampling>
 std::unique_ptr<Drafter> MakeTreeDrafter(const DecodingParams& params, const DraftState& state,
                                          int width);
 // Drafts one path, for any width.

@@ -2,19 +2,19 @@
 
 #include <vector>
 
-#include "decoding/law/shipped_draws.h"
+#include "decoding/joint/draft_proposals.h"
 
 namespace coppice::decoding {
 
 void TreeDecoder::DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
                                RoundLedger* ledger) {
-  const bool fits = CheckChildren(law_, forest).ok();
+  const bool fits = CheckChildren(distribution_, forest).ok();
   const ProposalIndex proposals(forest);
   bool go_on = true;
   for (int layer = 0; go_on; ++layer) {
     const int row = beam().row;
     row_.Read(rows, row, state().RowPathOf(beam().path));
-    const LayerLaw p = RowLaw(row_, state().paths().hash(beam().path));
+    const LayerDistribution p = RowDistribution(row_, state().paths().hash(beam().path));
     std::vector<TokenId> drafts;
     if (fits) drafts = DraftsBelow(forest, row, layer);
     NodeVerdict verdict;

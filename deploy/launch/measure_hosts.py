@@ -126,7 +126,7 @@ class HostsCluster:
             replicas=self.replicas, rate_mbit=link.rate_mbit, delay_ms=link.delay_ms,
             requests_per_s=result["request_throughput"], tokens_per_s=result["output_throughput"],
             rounds_per_s=passes / result["duration"] / self.replicas, accepted_per_round=accepted / max(1, passes),
-            bytes_per_accepted=(link_after - link_before) / max(1, accepted), late=gain.get("draft_fallbacks_total:late", 0))
+            bytes_per_accepted=(link_after - link_before) / max(1, accepted), late=gain.get("rounds_without_draft_total:late", 0))
 
 
 def run(args):

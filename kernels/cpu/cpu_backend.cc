@@ -13,7 +13,7 @@
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/cpu/kv_pool.h"
 #include "kernels/cpu/packed_matrix.h"
-#include "kernels/cpu/spread.h"
+#include "kernels/cpu/scatter_logits.h"
 #include "kernels/cpu/weight_arena.h"
 #include "kernels/host_step_rows.h"
 #include "kernels/rope_table.h"
@@ -48,9 +48,9 @@ class CpuBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) override {
     return std::make_unique<CpuGain>(std::move(gain));
   }
-  absl::StatusOr<std::unique_ptr<Weight>> PackSpread(std::vector<int32_t> ids,
-                                                     int64_t places) override {
-    return std::make_unique<CpuSpread>(std::move(ids), places);
+  absl::StatusOr<std::unique_ptr<Weight>> PackScatter(std::vector<int32_t> ids,
+                                                      int64_t places) override {
+    return std::make_unique<CpuScatter>(std::move(ids), places);
   }
   absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) override {
     return MakeCpuKvPool(shape);

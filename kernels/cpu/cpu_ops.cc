@@ -13,7 +13,7 @@
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/parallel_rows.h"
 #include "kernels/cpu/rope.h"
-#include "kernels/cpu/spread.h"
+#include "kernels/cpu/scatter_logits.h"
 #include "kernels/rope_table.h"
 
 namespace coppice::kernels::cpu {
@@ -163,9 +163,9 @@ void CpuOps::AllReduce(Tensor x) {
   status_ = communicator_->AllReduceSum({Rows(x, x.columns), count});
 }
 
-void CpuOps::Spread(const Weight& w, Tensor kept, Tensor wide) {
+void CpuOps::Scatter(const Weight& w, Tensor kept, Tensor wide) {
   if (!status_.ok()) return;
-  const auto& spread = static_cast<const CpuSpread&>(w);
+  const auto& spread = static_cast<const CpuScatter&>(w);
   const float* input = Rows(kept, w.columns);
   float* output = Rows(wide, w.rows);
   ForRows(rows_, w.rows + w.columns, team_, [&](int64_t begin, int64_t end) {

@@ -40,7 +40,7 @@ class CpuOps final : public Ops {
   void SwiGlu(Tensor gate_up, Tensor out) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;
-  void Spread(const Weight& w, Tensor kept, Tensor wide) override;
+  void Scatter(const Weight& w, Tensor kept, Tensor wide) override;
   void Select(Tensor logits, int64_t first_token, int64_t vocab) override;
 
  private:

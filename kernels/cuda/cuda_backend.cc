@@ -27,7 +27,7 @@
 #include "kernels/cuda/steps/rank_rows.h"
 #include "kernels/cuda/steps/step_queue.h"
 #include "kernels/cuda/steps/step_upload.h"
-#include "kernels/cuda/steps/step_watch.h"
+#include "kernels/cuda/steps/step_watchdog.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -84,9 +84,9 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) override {
     return loader_.PackGain(gain);
   }
-  absl::StatusOr<std::unique_ptr<Weight>> PackSpread(std::vector<int32_t> ids,
-                                                     int64_t places) override {
-    return loader_.PackSpread(ids, places);
+  absl::StatusOr<std::unique_ptr<Weight>> PackScatter(std::vector<int32_t> ids,
+                                                      int64_t places) override {
+    return loader_.PackScatter(ids, places);
   }
   absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) override {
     return loader_.MakeKvPool(shape);
@@ -135,7 +135,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<MatrixProducts> products_;
   const std::unique_ptr<DeviceRows> step_rows_;
   std::unique_ptr<DeviceCollectives> ranks_;  // of several ranks; goes after the queue's graphs
-  std::unique_ptr<StepWatch> watch_;
+  std::unique_ptr<StepWatchdog> watch_;
   std::vector<RowCost> row_costs_;
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<StepQueue> queue_;
@@ -158,7 +158,7 @@ absl::Status CudaBackend::Init(const BackendOptions& options) {
   if (communicator_->size() > 1) {
     COPPICE_ASSIGN_OR_RETURN(ranks_, MakeDeviceCollectives(options, parts_.facts, &parts_.stream));
     const CollectiveOptions& wanted = options.collectives;
-    watch_ = std::make_unique<StepWatch>(ranks_.get(), wanted.step_deadline_s, wanted.on_hang);
+    watch_ = std::make_unique<StepWatchdog>(ranks_.get(), wanted.step_deadline_s, wanted.on_hang);
   }
   ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get(), exact_, options.wide_attention);
   queue_ =
@@ -280,7 +280,8 @@ absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<Device
   head_step.rows = 0;  // the head knows of needs alone
   const OpList head_ops{head_step, {}, upload_.lists(), std::move(head)};
   COPPICE_RETURN_IF_ERROR(queue_->AddOps(head_ops, head_step.needs, "the head of a step"));
-  // Copies of rows and lists stay outside of the graph: their memory on the host is that of this step.
+  // Copies of rows and lists stay outside of the graph: their memory on the host is that of this
+  // step.
   if (ops_->selection() != nullptr) {
     COPPICE_RETURN_IF_ERROR(step_rows_->Download(&parts_.stream));
   }

@@ -190,12 +190,12 @@ void CudaOps::AllReduce(Tensor x) {
   recorded_.push_back(AllReduceOp{collectives_, values, rows_ * x.columns});
 }
 
-void CudaOps::Spread(const Weight& w, Tensor kept, Tensor wide) {
+void CudaOps::Scatter(const Weight& w, Tensor kept, Tensor wide) {
   if (rows_ == 0) return;
   const DeviceBuffer& place = static_cast<const CudaWeight&>(w).values;
-  recorded_.push_back(SpreadArgs{reinterpret_cast<const int32_t*>(place.data()),
-                                 Floats(kept, w.columns), Floats(wide, w.rows), rows_, w.columns,
-                                 w.rows});
+  recorded_.push_back(ScatterArgs{reinterpret_cast<const int32_t*>(place.data()),
+                                  Floats(kept, w.columns), Floats(wide, w.rows), rows_, w.columns,
+                                  w.rows});
 }
 
 void CudaOps::Select(Tensor logits, int64_t first_token, int64_t vocab) {

@@ -1,6 +1,6 @@
 // The ops of a step as the device gets them: each is checked and recorded here, and launched later
-// (device_op.h). Tensors, weights and pools must be those of the backend; kernels trust what they are
-// given. Owned by CudaBackend. Thread-compatible.
+// (device_op.h). Tensors, weights and pools must be those of the backend; kernels trust what they
+// are given. Owned by CudaBackend. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/collectives/device_collectives.h"
+#include "kernels/cuda/ops/candidate_lists.h"
 #include "kernels/cuda/ops/launch.h"
 #include "kernels/cuda/ops/row_bucket.h"
-#include "kernels/cuda/ops/shortlists.h"
 #include "kernels/cuda/products/pass_products.h"
 #include "kernels/cuda/runtime/device_check.h"
 #include "kernels/cuda/steps/device_op.h"
@@ -50,7 +50,7 @@ class CudaOps final : public Ops {
   void SwiGlu(Tensor gate_up, Tensor out) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;
-  void Spread(const Weight& w, Tensor kept, Tensor wide) override;
+  void Scatter(const Weight& w, Tensor kept, Tensor wide) override;
   void Select(Tensor logits, int64_t first_token, int64_t vocab) override;
 
  private:

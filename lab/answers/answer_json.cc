@@ -31,15 +31,15 @@ void VisitFields(Request* request, Visit visit) {
   visit("refill", &params.refill);
   visit("set_semantics", &params.set_semantics);
   visit("stop_ids", &params.stop_ids);
-  visit("temperature", &params.warp.temperature);
-  visit("top_k", &params.warp.top_k);
-  visit("top_p", &params.warp.top_p);
-  visit("min_p", &params.warp.min_p);
-  visit("logit_bias", &params.warp.logit_bias);
-  visit("warp_mode", &params.warp.mode);
+  visit("temperature", &params.sampling.temperature);
+  visit("top_k", &params.sampling.top_k);
+  visit("top_p", &params.sampling.top_p);
+  visit("min_p", &params.sampling.min_p);
+  visit("logit_bias", &params.sampling.logit_bias);
+  visit("sampling_scope", &params.sampling.mode);
   visit("draft_width", &params.draft_width);
   visit("draft_depth", &params.draft_depth);
-  visit("draft_support", &params.draft_support);
+  visit("draft_top_k", &params.draft_top_k);
   visit("width_threshold", &params.width_threshold);
   visit("min_width", &params.min_width);
   visit("draft_tree", &params.draft_tree);
@@ -60,7 +60,9 @@ Json ValueToJson(const T& value) {
 Json ValueToJson(sampling::DecodingKind kind) {
   return std::string(sampling::DecodingKindName(kind));
 }
-Json ValueToJson(sampling::WarpMode mode) { return std::string(sampling::WarpModeName(mode)); }
+Json ValueToJson(sampling::SamplingScope mode) {
+  return std::string(sampling::SamplingScopeName(mode));
+}
 // [[token, nats]]. null bans the token, because JSON has no infinity.
 Json ValueToJson(const std::vector<std::pair<TokenId, double>>& bias) {
   Json json = Json::array();
@@ -78,8 +80,8 @@ absl::Status ValueFromJson(const Json& json, sampling::DecodingKind* kind) {
   COPPICE_ASSIGN_OR_RETURN(*kind, sampling::ParseDecodingKind(json.get<std::string>()));
   return absl::OkStatus();
 }
-absl::Status ValueFromJson(const Json& json, sampling::WarpMode* mode) {
-  COPPICE_ASSIGN_OR_RETURN(*mode, sampling::ParseWarpMode(json.get<std::string>()));
+absl::Status ValueFromJson(const Json& json, sampling::SamplingScope* mode) {
+  COPPICE_ASSIGN_OR_RETURN(*mode, sampling::ParseSamplingScope(json.get<std::string>()));
   return absl::OkStatus();
 }
 absl::Status ValueFromJson(const Json& json, std::vector<std::pair<TokenId, double>>* bias) {

@@ -33,8 +33,8 @@ ABSL_FLAG(std::string, compare, "", "recording whose requests are run again and 
 ABSL_FLAG(int, only, -1, "comparing: the number of the one request to run; prints both answers");
 ABSL_FLAG(double, score_tolerance, 0,
           "comparing: by how much scores may differ, nats; 0 = every bit counts");
-ABSL_FLAG(bool, shortlists, false,
-          "read target and draft rows as shortlists where the method can, as the ranks of a "
+ABSL_FLAG(bool, candidate_lists, false,
+          "read target and draft rows as candidate lists where the method can, as the ranks of a "
           "tensor-parallel target send them");
 ABSL_FLAG(int, threads, 1, "compute threads");
 ABSL_FLAG(std::string, kernels, "best",
@@ -55,7 +55,7 @@ constexpr char kUsage[] =
 
 absl::StatusOr<std::unique_ptr<lab::LocalReplica>> LoadReplica() {
   lab::LocalReplicaOptions options;
-  options.always_list = absl::GetFlag(FLAGS_shortlists);
+  options.always_list = absl::GetFlag(FLAGS_candidate_lists);
   options.target_dir = absl::GetFlag(FLAGS_target);
   options.draft_dir = absl::GetFlag(FLAGS_draft);
   options.kv_bytes = int64_t{64} << 20;
@@ -197,7 +197,7 @@ int AnswersMain(int argc, char** argv) {
       kUsage,
       {{"Recording", {"out", "requests", "seed", "prompts"}},
        {"Comparing", {"compare", "only", "score_tolerance"}},
-       {"Models", {"target", "draft", "shortlists", "threads", "kernels"}}}};
+       {"Models", {"target", "draft", "candidate_lists", "threads", "kernels"}}}};
   ParseProgramFlags(kProgram, usage, argc, argv);
   const absl::StatusOr<int> differing = RunProgram();
   if (differing.ok()) return *differing > 0 ? 1 : 0;

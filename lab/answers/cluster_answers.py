@@ -32,7 +32,7 @@ def prompts():
         return [json.loads(line)["prompt"] for line in file]
 
 
-def add_warp(body, row, draw):
+def add_sampling(body, row, draw):
     if body["decoding"] == "beam_search":
         return
     if row["greedy_only"]:
@@ -46,7 +46,7 @@ def add_warp(body, row, draw):
         body["top_p"] = draw.choice((0.5, 0.8, 0.95))
     if draw.random() < 0.3:
         body["min_p"] = draw.choice((0.02, 0.1, 0.3))
-    body["warp_mode"] = draw.choice(row["warp_modes"])
+    body["sampling_scope"] = draw.choice(row["sampling_scopes"])
 
 
 def add_ends(body, draw):
@@ -89,7 +89,7 @@ def speculative(body, row, drafted, draw):
 
 def make_body(row, decoding, drafted, draw):
     body = dict(prompt=draw.choice(prompts()), decoding=decoding, seed=draw.randrange(2**53), return_token_ids=True)
-    add_warp(body, row, draw)
+    add_sampling(body, row, draw)
     add_ends(body, draw)
     add_beams(body, row, draw)
     body["speculative"] = False if drafted and draw.random() < 0.2 else speculative(body, row, drafted, draw)

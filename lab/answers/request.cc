@@ -83,30 +83,31 @@ TokenId DrawToken(const RequestSource& source, const std::vector<TokenId>& promp
                          : prompt[draws->Below(static_cast<int>(prompt.size()))];
 }
 
-void DrawWarp(const RequestSource& source, const AnswerRequest& request, bool joint, Draws* draws,
-              decoding::DecodingParams* params) {
-  sampling::WarpParams& warp = params->warp;
+void DrawSampling(const RequestSource& source, const AnswerRequest& request, bool joint,
+                  Draws* draws, decoding::DecodingParams* params) {
+  sampling::SamplingParams& sampling = params->sampling;
   for (int i = draws->OneIn(3) ? draws->Between(1, 4) : 0; i > 0; --i) {
     const double bias =
         draws->Of({-std::numeric_limits<double>::infinity(), -2.0, -0.5, 0.75, 4.0});
-    warp.logit_bias.emplace_back(DrawToken(source, request.prompt, draws), bias);
+    sampling.logit_bias.emplace_back(DrawToken(source, request.prompt, draws), bias);
   }
   const bool search = params->kind == sampling::DecodingKind::kBeamSearch;
   if (search && !draws->OneIn(16)) {
-    warp.temperature = draws->Of({1.0, 1.0, 0.0});
+    sampling.temperature = draws->Of({1.0, 1.0, 0.0});
     return;
   }
   // Beam sampling has no temperature 0. A few requests use it and are refused.
   const bool zero =
       params->kind == sampling::DecodingKind::kMultinomial ? draws->OneIn(4) : draws->OneIn(40);
-  warp.temperature = zero ? 0 : draws->Of({0.6, 1.0, 1.3});
-  warp.top_k = draws->Of({0, 0, 0, 1, 2, 10, 40});
-  warp.top_p = draws->Of({1.0, 1.0, 1.0, 0.0, 0.5, 0.8, 0.95});
-  warp.min_p = draws->Of({0.0, 0.0, 0.0, 0.02, 0.1, 0.3});
-  warp.mode = joint || draws->OneIn(24)
-                  ? draws->Of({sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw,
-                               sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut})
-                  : draws->Of({sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw});
+  sampling.temperature = zero ? 0 : draws->Of({0.6, 1.0, 1.3});
+  sampling.top_k = draws->Of({0, 0, 0, 1, 2, 10, 40});
+  sampling.top_p = draws->Of({1.0, 1.0, 1.0, 0.0, 0.5, 0.8, 0.95});
+  sampling.min_p = draws->Of({0.0, 0.0, 0.0, 0.02, 0.1, 0.3});
+  sampling.mode =
+      joint || draws->OneIn(24)
+          ? draws->Of({sampling::SamplingScope::kRow, sampling::SamplingScope::kRowRaw,
+                       sampling::SamplingScope::kJoint, sampling::SamplingScope::kRowCut})
+          : draws->Of({sampling::SamplingScope::kRow, sampling::SamplingScope::kRowRaw});
 }
 
 void DrawEnds(const RequestSource& source, const AnswerRequest& request, Draws* draws,
@@ -125,7 +126,7 @@ void DrawEnds(const RequestSource& source, const AnswerRequest& request, Draws* 
 void DrawOptions(Draws* draws, decoding::DecodingParams* params) {
   params->draft_width = draws->OneIn(3) ? draws->Between(1, 8) : 0;
   params->draft_depth = draws->OneIn(6) ? draws->Between(1, 5) : 0;
-  params->draft_support = draws->Of({1, 2, 8, 64, 64, 64, 2048});
+  params->draft_top_k = draws->Of({1, 2, 8, 64, 64, 64, 2048});
   params->width_threshold = draws->Of({0.0, 0.0, 0.3, 0.7, 0.9, 1.0});
   params->min_width = draws->Between(1, params->beam_width);
   params->draft_beams = draws->Between(1, 6);
@@ -189,9 +190,10 @@ AnswerRequest MakeRequest(const RequestSource& source, int number) {
   params.seed = uint64_t{draws.Bits()} << 32 | draws.Bits();
   const bool any_method = row == nullptr && params.kind != sampling::DecodingKind::kMultinomial &&
                           params.kind != sampling::DecodingKind::kBeamSearch;
-  DrawWarp(source, request, any_method || (row != nullptr && row->joint_warps), &draws, &params);
+  DrawSampling(source, request, any_method || (row != nullptr && row->joint_sampling), &draws,
+               &params);
   if (row != nullptr && row->greedy_only && params.kind == sampling::DecodingKind::kMultinomial) {
-    params.warp.temperature = 0;
+    params.sampling.temperature = 0;
   }
   DrawEnds(source, request, &draws, &params);
   params.set_semantics = params.kind == sampling::DecodingKind::kBeamSampling && draws.OneIn(4);

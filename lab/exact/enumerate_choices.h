@@ -1,10 +1,10 @@
 // Runs code once for every sequence of choices that it can make through ChoiceSource
-// (docs/algorithms.md 11.1). This gives exact output laws instead of samples. Used by
+// (docs/algorithms.md 11.1). This gives exact output distributions instead of samples. Used by
 // tests/decoding and tools/golden. Thread-compatible.
 //
 //   EnumerateChoices([&](ScriptedChoices* choices) {
 //     run(choices);
-//     law[outcome] += choices->probability();
+//     distribution[outcome] += choices->probability();
 //   });
 #pragma once
 
@@ -14,7 +14,7 @@
 #include <limits>
 #include <vector>
 
-#include "decoding/law/choice_source.h"
+#include "decoding/joint/choice_source.h"
 #include "sampling/deterministic_math.h"
 
 namespace coppice::test {
@@ -24,8 +24,9 @@ namespace coppice::test {
 class ScriptedChoices : public decoding::ChoiceSource {
  public:
   void BeginRound(uint64_t) override {}
-  decoding::Draw Choose(sampling::Domain, uint32_t, const decoding::LayerLaw& law) override {
-    const std::vector<decoding::EntryMass> entries = decoding::ListEntries(law);
+  decoding::Draw Choose(sampling::Domain, uint32_t,
+                        const decoding::LayerDistribution& distribution) override {
+    const std::vector<decoding::EntryMass> entries = decoding::ListEntries(distribution);
     // Relative to the largest mass, so that tiny masses still count.
     double most = -std::numeric_limits<double>::infinity();
     for (const decoding::EntryMass& entry : entries) most = std::max(most, entry.log_mass);

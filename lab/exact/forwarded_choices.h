@@ -1,8 +1,8 @@
 // A ChoiceSource that forwards every call. It is the base class of recorders and of deliberately
-// wrong variants, which law tests must reject. Used by tests/decoding and tools/golden.
+// wrong variants, which distribution tests must reject. Used by tests/decoding and tools/golden.
 #pragma once
 
-#include "decoding/law/choice_source.h"
+#include "decoding/joint/choice_source.h"
 
 namespace coppice::test {
 
@@ -12,8 +12,8 @@ class ForwardedChoices : public decoding::ChoiceSource {
   explicit ForwardedChoices(decoding::ChoiceSource* choices) : choices_(choices) {}
   void BeginRound(uint64_t epoch) override { choices_->BeginRound(epoch); }
   decoding::Draw Choose(sampling::Domain domain, uint32_t slot,
-                        const decoding::LayerLaw& law) override {
-    return choices_->Choose(domain, slot, law);
+                        const decoding::LayerDistribution& distribution) override {
+    return choices_->Choose(domain, slot, distribution);
   }
   decoding::Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
     return choices_->Accept(layer_hash, slot, a, b);

@@ -14,7 +14,7 @@
 
 namespace coppice::test {
 
-// A model as a function of the path hash: unwarped log-probabilities [V].
+// A model as a function of the path hash: raw log-probabilities [V].
 using LogProbsOf = std::function<std::vector<double>(uint64_t hash)>;
 
 class FunctionRows : public sampling::RowSource {

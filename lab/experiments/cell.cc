@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "decoding/method.h"
 #include "lab/experiments/node_rows.h"
-#include "lab/experiments/warp_text.h"
+#include "lab/experiments/sampling_text.h"
 #include "proto/convert.h"
 #include "sampling/rng.h"
 
@@ -132,7 +132,7 @@ class CellRun {
 
   CellResult Result() const {
     CellResult result;
-    result.layers_per_pass = sums_.layers.Get();
+    result.block_efficiency = sums_.layers.Get();
     for (const RatioSample& layer : sums_.acceptance) result.acceptance.push_back(layer.Get());
     result.accepted_width = sums_.accepted_width.Get();
     result.width = sums_.width.Get();
@@ -163,7 +163,7 @@ std::string CellName(const Cell& cell) {
   if (cell.draft_width > 0) {
     absl::StrAppend(&name, " W_S=", cell.draft_width, " depth=", cell.draft_depth);
   }
-  absl::StrAppend(&name, " ", WarpText(cell.params.warp));
+  absl::StrAppend(&name, " ", SamplingText(cell.params.sampling));
   if (!cell.options.empty()) absl::StrAppend(&name, " ", cell.options);
   return name;
 }

@@ -31,7 +31,7 @@ struct RunOptions {
 
 // The first round of every sequence (the end of its prefill) has no draft and is not counted.
 struct CellResult {
-  Estimate layers_per_pass;
+  Estimate block_efficiency;
   // acceptance[l], of drafted layer l (0-based): of the passes that reached the layer, the share in
   // which the drafts covered it, so that the next layer could be decided too. At width 1 this means
   // that the drafted token was emitted.
@@ -39,8 +39,8 @@ struct CellResult {
   Estimate accepted_width;  // distinct drafted nodes that became beams, per drafted layer reached
   Estimate width;           // outputs of a layer, copies counted
   Estimate distinct_beams;  // distinct paths among these
-  Estimate log_likelihood;  // of the chosen hypothesis: unwarped target, nats per token
-  Estimate score;           // the same by the method's own score, warped
+  Estimate log_likelihood;  // of the chosen hypothesis: raw target, nats per token
+  Estimate score;           // the same by the method's own score, processed
   Estimate tokens;          // of the chosen hypothesis
   Estimate nodes_per_pass;  // rows of the target: roots and drafted nodes
   Estimate bytes_per_accepted;  // serialised forest over distinct drafted nodes that became beams

@@ -7,8 +7,8 @@ namespace coppice::lab {
 namespace {
 
 // top-k 20, top-p 0.9: Appendix D of mjsd; top-k 10, top-p 0.8: Appendix B of dsbd.
-constexpr char kMjsdWarp[] = "T=1/top_k=20/top_p=0.9";
-constexpr char kDsbdWarp[] = "T=1/top_k=10/top_p=0.8";
+constexpr char kMjsdSampling[] = "T=1/top_k=20/top_p=0.9";
+constexpr char kDsbdSampling[] = "T=1/top_k=10/top_p=0.8";
 
 std::vector<std::string> Variants(absl::string_view method, absl::string_view option,
                                   std::vector<absl::string_view> values) {
@@ -43,7 +43,7 @@ std::vector<Grid> DsbdGrids(std::vector<int> draft_widths,
   dynamic.widths = {4};
   dynamic.draft_widths = std::move(draft_widths);
   plain.decodings = dynamic.decodings = {sampling::DecodingKind::kBeamSampling};
-  plain.warps = dynamic.warps = {kDsbdWarp};
+  plain.samplings = dynamic.samplings = {kDsbdSampling};
   return {plain, dynamic};
 }
 
@@ -62,13 +62,13 @@ std::vector<Experiment> MakeExperiments() {
       {"methods", "every row of the table at W = 1 or 4, gamma = 4: docs/decoding.md", {methods}});
   Grid pareto = methods;
   pareto.widths = {1, 2, 4};
-  out.push_back({"pareto", "every row at W = 1, 2, 4: quality against layers per pass", {pareto}});
+  out.push_back({"pareto", "every row at W = 1, 2, 4: quality against block efficiency", {pareto}});
   Grid depth;
-  depth.methods = {"rejection", "block", "recursive_rejection_wor", "greedy_multi_draft",
-                   "pf_gumbel"};
+  depth.methods = {"rejection", "block_verification", "recursive_rejection_wor",
+                   "greedy_multi_draft", "gumbel_coupling"};
   depth.decodings = {sampling::DecodingKind::kMultinomial};
   depth.depths = {1, 2, 3, 4, 6, 8};
-  out.push_back({"depth", "layers per pass against the depth of the draft", {depth}});
+  out.push_back({"depth", "block efficiency against the depth of the draft", {depth}});
 
   out.push_back(
       {"optimal_table1",
@@ -95,7 +95,7 @@ std::vector<Experiment> MakeExperiments() {
       Join({Variants("recursive_rejection_wor", "draft_tree", {"2-2-2-2", "4-4-4", "eagle"}),
             Variants("greedy_multi_draft", "draft_tree", {"2-2-2-2", "4-4-4", "eagle"}),
             Variants("spechub", "draft_tree", {"2-2-2-2"})});
-  trees.warps = {"T=0.1", "T=0.6", "T=1"};
+  trees.samplings = {"T=0.1", "T=0.6", "T=1"};
   out.push_back({"optimal_table2",
                  "optimal_multi_draft Tables 2 and 3: draft trees, acceptance and length",
                  {trees}});
@@ -103,7 +103,7 @@ std::vector<Experiment> MakeExperiments() {
   Grid accepted;
   accepted.methods = {"rejection", "mjsd:draft_beams=8:mjsd_threshold=0.1"};
   accepted.decodings = {sampling::DecodingKind::kMultinomial};
-  accepted.warps = {kMjsdWarp};
+  accepted.samplings = {kMjsdSampling};
   out.push_back({"mjsd_figure3",
                  "mjsd Figure 3: accepted tokens, rejection and MJSD, gamma = 4",
                  {accepted}});
@@ -116,7 +116,7 @@ std::vector<Experiment> MakeExperiments() {
                                      {"0", "0.1", "0.3", "0.5", "0.7", "0.9", "1"})});
   out.push_back({"mjsd_figure4", "mjsd Figure 4: the acceptance threshold", {threshold}});
 
-  out.push_back({"dsbd_figure7", "dsbd Figure 7: average width, quality and layers per pass",
+  out.push_back({"dsbd_figure7", "dsbd Figure 7: average width, quality and block efficiency",
                  DsbdGrids({2, 4, 6}, {"0.7", "0.9"}, {"1", "2", "3"})});
   out.push_back({"dsbd_figure8", "dsbd Figure 8: the threshold t",
                  DsbdGrids({6}, {"0.5", "0.7", "0.8", "0.9", "0.95"}, {"1"})});

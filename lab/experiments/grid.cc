@@ -15,7 +15,7 @@
 #include "decoding/method.h"
 #include "decoding/parameter.h"
 #include "decoding/topology.h"
-#include "lab/experiments/warp_text.h"
+#include "lab/experiments/sampling_text.h"
 
 namespace coppice::lab {
 namespace {
@@ -122,11 +122,11 @@ absl::StatusOr<std::vector<MethodSpec>> ParseMethods(const std::vector<std::stri
 
 // One combination. The method's form may change the draft's shape.
 Cell MakeCell(const MethodSpec& spec, sampling::DecodingKind kind, int width, int draft_width,
-              int depth, const sampling::WarpParams& warp) {
+              int depth, const sampling::SamplingParams& sampling) {
   Cell cell;
   cell.params = spec.params;
   cell.params.kind = kind;
-  cell.params.warp = warp;
+  cell.params.sampling = sampling;
   cell.params.beam_width = kind == sampling::DecodingKind::kMultinomial ? 1 : width;
   cell.options = spec.options;
   cell.params.draft_width = draft_width;
@@ -169,10 +169,10 @@ absl::StatusOr<GridCells> MakeCells(const Grid& grid, const decoding::DecodingPa
       out.skipped.push_back({name, std::string(status.message())});
     }
   };
-  for (const std::string& text : grid.warps) {
-    absl::StatusOr<sampling::WarpParams> warp = ParseWarpText(text);
-    if (!warp.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--warps: ", warp.status().message()));
+  for (const std::string& text : grid.samplings) {
+    absl::StatusOr<sampling::SamplingParams> sampling = ParseSamplingText(text);
+    if (!sampling.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--samplings: ", sampling.status().message()));
     }
     for (const MethodSpec& spec : specs) {
       for (sampling::DecodingKind kind : spec.serves) {
@@ -182,7 +182,7 @@ absl::StatusOr<GridCells> MakeCells(const Grid& grid, const decoding::DecodingPa
         for (int width : grid.widths) {
           for (int draft_width : grid.draft_widths) {
             for (int depth : grid.depths) {
-              add(MakeCell(spec, kind, width, draft_width, depth, *warp));
+              add(MakeCell(spec, kind, width, draft_width, depth, *sampling));
             }
           }
         }

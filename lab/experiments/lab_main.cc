@@ -29,14 +29,14 @@ ABSL_FLAG(Words, decodings, {}, "multinomial, beam_sampling, ...; default: all a
 ABSL_FLAG(Words, widths, {}, "beam widths W");
 ABSL_FLAG(Words, draft_widths, {}, "draft nodes of a layer W_S; 0 = 4 at W = 1, else 2 W");
 ABSL_FLAG(Words, depths, {}, "draft depths gamma");
-ABSL_FLAG(Words, warps, {}, "T=0.7/top_k=20/top_p=0.9/min_p=0.1/mode=row_raw, any part");
+ABSL_FLAG(Words, samplings, {}, "T=0.7/top_k=20/top_p=0.9/min_p=0.1/mode=row_raw, any part");
 ABSL_FLAG(Words, drafts, {}, "single nodes: numbers of drafts n");
 ABSL_FLAG(int, nodes, 256, "single nodes: how many");
 ABSL_FLAG(int, repeats, 16, "single nodes: seeds of every method at every node");
 ABSL_FLAG(int, optimum_nodes, 200, "nodes of a cell at which the optimum is computed; 0 = none");
 ABSL_FLAG(int, sequences, 64, "sequences of every cell");
 ABSL_FLAG(int, tokens, 48, "longest sequence");
-ABSL_FLAG(int, draft_support, 64, "entries of a draft row");
+ABSL_FLAG(int, draft_top_k, 64, "entries of a draft row");
 ABSL_FLAG(uint64_t, seed, 1, "of everything drawn");
 ABSL_FLAG(std::string, json, "", "file that receives the report as JSON");
 ABSL_FLAG(std::string, source, "pair", "random or zipf (tables), hashlm, or pair (two models)");
@@ -64,14 +64,14 @@ constexpr char kUsage[] =
     "  coppice-lab --list\n"
     "  coppice-lab --experiment=methods --json=methods.json\n"
     "  coppice-lab --experiment=optimal_table1 --target=DIR --draft=DIR --prompts=FILE.jsonl\n"
-    "  coppice-lab --source=zipf --methods=pf_gumbel,dsbd,none --widths=2,4 --depths=2,4\n\n"
+    "  coppice-lab --source=zipf --methods=gumbel_coupling,dsbd,none --widths=2,4 --depths=2,4\n\n"
     "lab/plot_lab.py draws what --json wrote.";
 
 ProgramUsage FlagUsage() {
   return {kUsage,
           {{"Experiment", {"list", "experiment", "seed", "json"}},
            {"Cells",
-            {"methods", "decodings", "widths", "draft_widths", "depths", "warps", "draft_support",
+            {"methods", "decodings", "widths", "draft_widths", "depths", "samplings", "draft_top_k",
              "sequences", "tokens", "optimum_nodes"}},
            {"Single nodes", {"drafts", "nodes", "repeats"}},
            {"Source", {"source"}},
@@ -105,7 +105,7 @@ absl::Status CheckFlags() {
   COPPICE_RETURN_IF_ERROR(CheckAtLeast("nodes", absl::GetFlag(FLAGS_nodes), 1));
   COPPICE_RETURN_IF_ERROR(CheckAtLeast("repeats", absl::GetFlag(FLAGS_repeats), 1));
   COPPICE_RETURN_IF_ERROR(CheckAtLeast("optimum_nodes", absl::GetFlag(FLAGS_optimum_nodes), 0));
-  COPPICE_RETURN_IF_ERROR(CheckAtLeast("draft_support", absl::GetFlag(FLAGS_draft_support), 1));
+  COPPICE_RETURN_IF_ERROR(CheckAtLeast("draft_top_k", absl::GetFlag(FLAGS_draft_top_k), 1));
   COPPICE_RETURN_IF_ERROR(CheckAtLeast("vocabulary", absl::GetFlag(FLAGS_vocabulary), 2));
   return CheckAtLeast("power", absl::GetFlag(FLAGS_power), 1);
 }
@@ -161,14 +161,14 @@ absl::StatusOr<Experiment> ReadExperiment() {
   };
   for (Grid& grid : experiment.grids) {
     replace(absl::GetFlag(FLAGS_methods), &grid.methods);
-    replace(absl::GetFlag(FLAGS_warps), &grid.warps);
+    replace(absl::GetFlag(FLAGS_samplings), &grid.samplings);
     replace(decodings, &grid.decodings);
     replace(widths, &grid.widths);
     replace(draft_widths, &grid.draft_widths);
     replace(depths, &grid.depths);
   }
   replace(absl::GetFlag(FLAGS_methods), &experiment.methods);
-  replace(absl::GetFlag(FLAGS_warps), &experiment.warps);
+  replace(absl::GetFlag(FLAGS_samplings), &experiment.samplings);
   replace(drafts, &experiment.drafts);
   return experiment;
 }
@@ -194,7 +194,7 @@ absl::Status RunGrids(const Experiment& experiment, const decoding::DecodingPara
 absl::Status RunNodes(const Experiment& experiment, const decoding::DecodingParams& base,
                       ModelPair* pair, LabReport* report) {
   NodeStudyOptions options;
-  options.warps = experiment.warps;
+  options.samplings = experiment.samplings;
   options.drafts = experiment.drafts;
   options.methods = experiment.methods;
   options.sequences = absl::GetFlag(FLAGS_sequences);
@@ -215,7 +215,7 @@ void PrintLists() {
   absl::PrintF("\nmethods (--methods)\n");
   for (const decoding::MethodRow& row : decoding::Methods()) {
     absl::PrintF("%-24s %-22s %s%s\n", row.name, row.source, row.lossless ? "" : "(not lossless) ",
-                 row.law);
+                 row.distribution);
   }
 }
 
@@ -231,7 +231,7 @@ absl::Status Run() {
   COPPICE_ASSIGN_OR_RETURN(const auto pair, MakePair());
   decoding::DecodingParams base;
   base.max_tokens = absl::GetFlag(FLAGS_tokens);
-  base.draft_support = absl::GetFlag(FLAGS_draft_support);
+  base.draft_top_k = absl::GetFlag(FLAGS_draft_top_k);
   base.stop_ids = pair->stop_ids();
   LabReport report;
   report.experiment = std::string(experiment.name);

@@ -32,7 +32,8 @@ struct LocalReplicaOptions {
   std::string backend = "cpu";  // BackendOptions::kind
   bool exact = false;           // BackendOptions
   bool device_forests = true;   // ModelRunnerOptions
-  bool always_list = false;  // give rows as shortlists, like the ranks of a tensor-parallel target
+  // give rows as candidate lists, like the ranks of a tensor-parallel target
+  bool always_list = false;
 };
 
 class LocalReplica {

@@ -5,8 +5,8 @@
 #include "decoding/drafter.h"
 #include "lab/theory/optimal_acceptance.h"
 #include "sampling/deterministic_math.h"
+#include "sampling/logits_processing.h"
 #include "sampling/target_row.h"
-#include "sampling/warp.h"
 
 namespace coppice::lab {
 namespace {
@@ -21,7 +21,7 @@ double Probability(const sampling::Distribution& row, TokenId token) {
 
 NodeRows NodeRowsAt(const PathRows& rows, int position, const decoding::DecodingParams& params) {
   const sampling::Distribution p =
-      sampling::WarpRow(rows.TargetRow(position), sampling::WarpAt(params, position));
+      sampling::ProcessRow(rows.TargetRow(position), sampling::SamplingAt(params, position));
   const sampling::Distribution q = decoding::DraftRow(rows.DraftRow(position), params, position);
   std::vector<TokenId> tokens = p.tokens;
   tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());

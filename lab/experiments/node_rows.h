@@ -14,7 +14,7 @@ namespace coppice::lab {
 struct NodeRows {
   std::vector<double> p, q;
 };
-// Warped as the decoders and drafters do; q cut to params.draft_support.
+// Processed as the decoders and drafters do; q cut to params.draft_top_k.
 NodeRows NodeRowsAt(const PathRows& rows, int position, const decoding::DecodingParams& params);
 
 struct NodeOptimum {
@@ -23,7 +23,7 @@ struct NodeOptimum {
 };
 NodeOptimum OptimumAt(const NodeRows& node, int drafts);
 
-// Sum of the target's unwarped log-probabilities of the tokens, nats.
+// Sum of the target's raw log-probabilities of the tokens, nats.
 double PathLogLikelihood(const PathRows& rows, absl::Span<const TokenId> tokens);
 
 }  // namespace coppice::lab

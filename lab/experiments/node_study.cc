@@ -10,7 +10,7 @@
 #include "decoding/tree/k_seq.h"
 #include "lab/experiments/node_rows.h"
 #include "lab/experiments/row_model.h"
-#include "lab/experiments/warp_text.h"
+#include "lab/experiments/sampling_text.h"
 #include "lab/theory/acceptance.h"
 #include "sampling/rng.h"
 
@@ -21,19 +21,19 @@ constexpr char kIid[] = "alpha*_iid";
 constexpr char kWithoutReplacement[] = "alpha*_wor";
 constexpr char kGreedy[] = "alpha_greedy";
 
-// The column that bounds a method: the optimum for the law of its children.
+// The column that bounds a method: the optimum for the distribution of its children.
 std::string OptimumOf(absl::string_view method) {
   const decoding::MethodRow* row = decoding::FindMethod(method);
   if (row == nullptr || row->node_rule == nullptr) return "";
-  switch (row->child_law) {
-    case decoding::ChildLaw::kIid:
+  switch (row->child_sampling) {
+    case decoding::ChildSampling::kIid:
       return kIid;
-    case decoding::ChildLaw::kWithoutReplacement:
+    case decoding::ChildSampling::kWithoutReplacement:
       return kWithoutReplacement;
-    case decoding::ChildLaw::kGreedy:
-    case decoding::ChildLaw::kSpecHub:
+    case decoding::ChildSampling::kGreedy:
+    case decoding::ChildSampling::kSpecHub:
       return kGreedy;
-    case decoding::ChildLaw::kMostLikely:
+    case decoding::ChildSampling::kMostLikely:
       break;  // deterministic drafts have no such optimum
   }
   return "";
@@ -59,7 +59,7 @@ constexpr ClosedForm kClosedForms[] = {
      }},
 };
 
-// Nodes of one warp: recorded rows, and the prompt that each comes from.
+// Nodes of one setting: recorded rows, and the prompt that each comes from.
 struct Nodes {
   PathRows rows;
   std::vector<int> group;
@@ -72,15 +72,16 @@ class NodeStudy {
  public:
   NodeStudy(const NodeStudyOptions& options, ModelPair* pair) : options_(options), pair_(pair) {}
 
-  // Samples paths from the target under the warp and keeps rows evenly spaced along them.
-  absl::StatusOr<Nodes> Collect(const sampling::WarpParams& warp) {
+  // Samples paths from the target under the sampling parameters and keeps rows evenly spaced along
+  // them.
+  absl::StatusOr<Nodes> Collect(const sampling::SamplingParams& sampling) {
     Nodes nodes;
     nodes.rows.vocab_size = pair_->vocab_size();
     nodes.groups = std::min(options_.sequences, pair_->num_prompts());
     for (int i = 0; i < options_.sequences; ++i) {
       decoding::DecodingParams params = options_.base;
       params.plain = true;
-      params.warp = warp;
+      params.sampling = sampling;
       params.seed = sampling::Finalize(options_.seed + sampling::kRootHash * (i + 1));
       const int prompt = i % nodes.groups;
       COPPICE_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, Sample(prompt, params));
@@ -99,10 +100,10 @@ class NodeStudy {
     return nodes;
   }
 
-  Values Calculate(const ClosedForm& form, const Nodes& nodes, const sampling::WarpParams& warp,
-                   int n) {
+  Values Calculate(const ClosedForm& form, const Nodes& nodes,
+                   const sampling::SamplingParams& sampling, int n) {
     decoding::DecodingParams params = options_.base;
-    params.warp = warp;
+    params.sampling = sampling;
     Values values;
     for (int i = 0; i < nodes.rows.positions(); ++i) {
       values.push_back(form.value(NodeRowsAt(nodes.rows, i, params), n));
@@ -113,10 +114,10 @@ class NodeStudy {
   // How often the method's verifier emits a draft at each node. Runs a sequence that has the node's
   // rows everywhere, with one drafted layer in its second round.
   absl::StatusOr<Values> Measure(const std::string& method, const Nodes& nodes,
-                                 const sampling::WarpParams& warp, int n) {
+                                 const sampling::SamplingParams& sampling, int n) {
     decoding::DecodingParams params = options_.base;
     params.method = decoding::FindMethod(method);
-    params.warp = warp;
+    params.sampling = sampling;
     params.stop_ids.clear();
     params.max_tokens = 3;
     params.draft_width = n;
@@ -159,7 +160,7 @@ Estimate Mean(const Nodes& nodes, const Values& values) {
   return sample.Get();
 }
 
-// The columns for one warp and one n.
+// The columns for one setting and one n.
 class Columns {
  public:
   Columns(const Nodes& nodes, NodeResult* result) : nodes_(nodes), result_(result) {}
@@ -213,24 +214,24 @@ absl::StatusOr<std::vector<NodeResult>> RunNodeStudy(
     const std::function<void(const std::string&)>& progress) {
   NodeStudy study(options, pair);
   std::vector<NodeResult> results;
-  for (const std::string& text : options.warps) {
-    COPPICE_ASSIGN_OR_RETURN(const sampling::WarpParams warp, ParseWarpText(text));
-    if (warp.temperature == 0) {
-      return absl::InvalidArgumentError("--warps: T=0 leaves nothing to accept by chance");
+  for (const std::string& text : options.samplings) {
+    COPPICE_ASSIGN_OR_RETURN(const sampling::SamplingParams sampling, ParseSamplingText(text));
+    if (sampling.temperature == 0) {
+      return absl::InvalidArgumentError("--samplings: T=0 leaves nothing to accept by chance");
     }
     progress(absl::StrCat(text, ": sampling paths"));
-    COPPICE_ASSIGN_OR_RETURN(const Nodes nodes, study.Collect(warp));
+    COPPICE_ASSIGN_OR_RETURN(const Nodes nodes, study.Collect(sampling));
     for (int n : options.drafts) {
       if (n < 1) return absl::InvalidArgumentError("--drafts: expected numbers from 1 on");
       progress(absl::StrCat(text, ": ", n, " drafts at ", nodes.rows.positions(), " nodes"));
       NodeResult result{text, n, nodes.rows.positions(), {}};
       Columns columns(nodes, &result);
       for (const ClosedForm& form : kClosedForms) {
-        columns.Add(form.name, form.optimum, true, study.Calculate(form, nodes, warp, n));
+        columns.Add(form.name, form.optimum, true, study.Calculate(form, nodes, sampling, n));
       }
       COPPICE_ASSIGN_OR_RETURN(const auto methods, MeasuredMethods(options, n));
       for (const std::string& method : methods) {
-        COPPICE_ASSIGN_OR_RETURN(Values values, study.Measure(method, nodes, warp, n));
+        COPPICE_ASSIGN_OR_RETURN(Values values, study.Measure(method, nodes, sampling, n));
         columns.Add(method, OptimumOf(method), false, std::move(values));
       }
       results.push_back(std::move(result));

@@ -16,14 +16,14 @@
 namespace coppice::lab {
 
 struct NodeStudyOptions {
-  std::vector<std::string> warps = {"T=0.7"};
+  std::vector<std::string> samplings = {"T=0.7"};
   std::vector<int> drafts = {3};     // n
   std::vector<std::string> methods;  // measured; empty: every method that serves multinomial
   int sequences = 64;                // sampled paths, one after another from the prompts
   int nodes = 256;                   // in total, evenly spaced along the paths
   int repeats = 16;                  // seeds of every method at every node
   uint64_t seed = 1;
-  decoding::DecodingParams base;  // max_tokens, stop_ids, draft_support
+  decoding::DecodingParams base;  // max_tokens, stop_ids, draft_top_k
 };
 
 struct NodeColumn {
@@ -35,7 +35,7 @@ struct NodeColumn {
 };
 
 struct NodeResult {
-  std::string warp;
+  std::string sampling;
   int drafts = 0;  // n
   int nodes = 0;
   std::vector<NodeColumn> columns;

@@ -5,7 +5,7 @@
 #include "decoding/method.h"
 #include "decoding/parameter.h"
 #include "lab/experiments/report.h"
-#include "lab/experiments/warp_text.h"
+#include "lab/experiments/sampling_text.h"
 
 namespace coppice::lab {
 namespace {
@@ -23,15 +23,15 @@ OrderedJson ToJson(const Estimate& estimate) {
           {"count", estimate.count}};
 }
 
-OrderedJson WarpJson(const sampling::WarpParams& warp) {
-  OrderedJson json = {{"text", WarpText(warp)}};
+OrderedJson SamplingJson(const sampling::SamplingParams& sampling) {
+  OrderedJson json = {{"text", SamplingText(sampling)}};
   decoding::DecodingParams params;
-  params.warp = warp;
+  params.sampling = sampling;
   for (const decoding::ParameterRow& row : decoding::Parameters()) {
-    if (row.group != decoding::ParameterGroup::kWarp || !row.scalar()) continue;
+    if (row.group != decoding::ParameterGroup::kSampling || !row.scalar()) continue;
     std::visit([&](auto value) { json[row.name] = value; }, row.member.get(params));
   }
-  json["mode"] = std::string(sampling::WarpModeName(warp.mode));
+  json["mode"] = std::string(sampling::SamplingScopeName(sampling.mode));
   return json;
 }
 
@@ -44,17 +44,17 @@ OrderedJson CellJson(const MeasuredCell& measured) {
                       {"width", cell.params.beam_width},
                       {"draft_width", cell.draft_width},
                       {"draft_depth", cell.draft_depth},
-                      {"warp", WarpJson(cell.params.warp)}};
+                      {"sampling", SamplingJson(cell.params.sampling)}};
   const decoding::MethodRow* row = cell.params.method;
   if (!cell.params.plain && row != nullptr) {
-    json["law"] = std::string(row->law);
+    json["distribution"] = std::string(row->distribution);
     json["lossless"] = row->lossless;
     json["source"] = std::string(row->source);
-    json["joint_warps"] = row->joint_warps;
+    json["joint_sampling"] = row->joint_sampling;
     json["reproducible"] = row->reproducible;
     json["ships"] = std::string(row->ships);
   }
-  json["layers_per_pass"] = ToJson(result.layers_per_pass);
+  json["block_efficiency"] = ToJson(result.block_efficiency);
   json["acceptance_by_layer"] = OrderedJson::array();
   for (const Estimate& layer : result.acceptance) {
     json["acceptance_by_layer"].push_back(ToJson(layer));
@@ -74,8 +74,10 @@ OrderedJson CellJson(const MeasuredCell& measured) {
 }
 
 OrderedJson NodeJson(const NodeResult& result) {
-  OrderedJson json = {{"warp", result.warp}, {"drafts", result.drafts}, {"nodes", result.nodes}};
-  if (const auto warp = ParseWarpText(result.warp); warp.ok()) json["warp"] = WarpJson(*warp);
+  OrderedJson json = {
+      {"sampling", result.sampling}, {"drafts", result.drafts}, {"nodes", result.nodes}};
+  if (const auto sampling = ParseSamplingText(result.sampling); sampling.ok())
+    json["sampling"] = SamplingJson(*sampling);
   json["columns"] = OrderedJson::array();
   for (const NodeColumn& column : result.columns) {
     json["columns"].push_back({{"name", column.name},

@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "decoding/method.h"
 #include "lab/experiments/report.h"
-#include "lab/experiments/warp_text.h"
+#include "lab/experiments/sampling_text.h"
 
 namespace coppice::lab {
 namespace {
@@ -59,8 +59,8 @@ Row CellRow(const MeasuredCell& measured) {
           std::string(sampling::DecodingKindName(cell.params.kind)),
           absl::StrCat(cell.params.beam_width),
           shape,
-          WarpText(cell.params.warp),
-          Show(r.layers_per_pass, 2),
+          SamplingText(cell.params.sampling),
+          Show(r.block_efficiency, 2),
           acceptance.empty() ? "-" : acceptance,
           std::isnan(r.optimum_iid.value) ? "-" : optimum,
           Show(r.accepted_width, 2),
@@ -80,7 +80,7 @@ std::string NodesTable(const std::vector<NodeResult>& nodes) {
       rows.push_back({column.name, Show(column.acceptance, 4), Show(column.gap, 4),
                       column.closed_form ? "closed form" : "measured"});
     }
-    absl::StrAppend(&out, "\n", result.warp, ", ", result.drafts, " drafts, ", result.nodes,
+    absl::StrAppend(&out, "\n", result.sampling, ", ", result.drafts, " drafts, ", result.nodes,
                     " nodes\n", Align(rows));
   }
   return out;
@@ -94,7 +94,7 @@ std::string ReportTable(const LabReport& report) {
   for (const auto& [name, value] : report.source) absl::StrAppend(&out, ", ", name, " ", value);
   absl::StrAppend(&out, "\n");
   if (!report.cells.empty()) {
-    std::vector<Row> rows = {{"method", "decoding", "W", "draft", "warp", "layers/pass",
+    std::vector<Row> rows = {{"method", "decoding", "W", "draft", "sampling", "layers/pass",
                               "acceptance by layer", "optimum iid/wor", "accepted", "width",
                               "distinct", "loglik/token", "score/token", "nodes/pass",
                               "bytes/accepted"}};

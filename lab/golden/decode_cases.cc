@@ -1,5 +1,5 @@
-// Whole decodes that depend only on seed and target: PF-Gumbel, HG-WOR, beam search, plain and
-// speculative, with and without an end of sequence. docs/algorithms.md 3.5, 5.7-5.9, 8.
+// Whole decodes that depend only on seed and target: Gumbel coupling, Gumbel top-k, beam search,
+// plain and speculative, with and without an end of sequence. docs/algorithms.md 3.5, 5.7-5.9, 8.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -28,7 +28,7 @@ decoding::DecodingParams ReadParams(const Json& inputs, sampling::DecodingKind k
     params.stop_when_full = inputs.at("policy") == "FIRST";
     params.refill = inputs.value("refill", true);
   }
-  params.warp = ReadWarp(inputs);
+  params.sampling = ReadSampling(inputs);
   return params;
 }
 
@@ -87,7 +87,7 @@ std::unique_ptr<decoding::BeamDecoder> Make(const decoding::DecodingParams& para
   return decoder.ok() ? *std::move(decoder) : nullptr;
 }
 
-// pf_gumbel, hg_wor: the layers shown.
+// gumbel_coupling, gumbel_top_k: the layers shown.
 void RunShownLayers(const Json& inputs, const Json& expected, sampling::DecodingKind kind,
                     CaseCheck* check) {
   const test::HashLm lm = ReadHashLm(inputs);
@@ -105,7 +105,7 @@ void RunShownLayers(const Json& inputs, const Json& expected, sampling::Decoding
   check->Equal("layers shown", next, shown.size());
 }
 
-// spec_beam_search, hg_wor_spec: the same beams plain, speculative and certified, and L.
+// spec_beam_search, gumbel_top_k_spec: the same beams plain, speculative and certified, and L.
 void RunSpeculative(const Json& inputs, const Json& expected, sampling::DecodingKind kind,
                     CaseCheck* check) {
   const test::HashLm lm = ReadHashLm(inputs);
@@ -121,7 +121,8 @@ void RunSpeculative(const Json& inputs, const Json& expected, sampling::Decoding
   });
   const int width = inputs.at("W_S").get<int>();
   const int depth = inputs.at("gamma").get<int>();
-  for (const auto& [name, certified] : {std::pair("plain", false), std::pair("certified", true)}) {
+  for (const auto& [name, certified] :
+       {std::pair("plain", false), std::pair("speculative_beam_search", true)}) {
     const Decode decode =
         Run(lm, params, decoding::MakeSearchDecoder(params, certified), width, depth, nullptr);
     CheckBeams(absl::StrCat(name, " final"), decode.decoder->paths(), decode.decoder->last_layer(),
@@ -160,11 +161,11 @@ sampling::DecodingKind ReadKind(const Json& inputs) {
 
 }  // namespace
 
-void RunPfGumbel(const Json& inputs, const Json& expected, CaseCheck* check) {
+void RunGumbelCoupling(const Json& inputs, const Json& expected, CaseCheck* check) {
   RunShownLayers(inputs, expected, sampling::DecodingKind::kBeamSampling, check);
 }
 
-void RunHgWor(const Json& inputs, const Json& expected, CaseCheck* check) {
+void RunGumbelTopK(const Json& inputs, const Json& expected, CaseCheck* check) {
   RunShownLayers(inputs, expected, sampling::DecodingKind::kBeamSamplingWithoutReplacement, check);
 }
 
@@ -172,7 +173,7 @@ void RunSpecSearch(const Json& inputs, const Json& expected, CaseCheck* check) {
   RunSpeculative(inputs, expected, sampling::DecodingKind::kBeamSearch, check);
 }
 
-void RunHgWorSpec(const Json& inputs, const Json& expected, CaseCheck* check) {
+void RunGumbelTopKSpec(const Json& inputs, const Json& expected, CaseCheck* check) {
   RunSpeculative(inputs, expected, sampling::DecodingKind::kBeamSamplingWithoutReplacement, check);
 }
 
@@ -187,7 +188,8 @@ void RunEosDecode(const Json& inputs, const Json& expected, CaseCheck* check) {
 void RunEosCertificate(const Json& inputs, const Json& expected, CaseCheck* check) {
   const decoding::DecodingParams params = ReadParams(inputs, ReadKind(inputs));
   if (Make(params, check) == nullptr) return;
-  for (const auto& [name, certified] : {std::pair("plain", false), std::pair("certified", true)}) {
+  for (const auto& [name, certified] :
+       {std::pair("plain", false), std::pair("speculative_beam_search", true)}) {
     const Decode decode =
         Run(ReadHashLm(inputs), params, decoding::MakeSearchDecoder(params, certified),
             inputs.at("W_S").get<int>(), inputs.at("gamma").get<int>(), nullptr);

@@ -1,10 +1,10 @@
-// One DSBD layer compared with exact laws: docs/algorithms.md 5.1-5.3. All choices of production
-// code are enumerated.
+// One DSBD layer compared with exact distributions: docs/algorithms.md 5.1-5.3. All choices of
+// production code are enumerated.
 #include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "decoding/law/residual.h"
+#include "decoding/joint/residual.h"
 #include "decoding/layer/dsbd_layer.h"
 #include "decoding/layer/dsbd_width.h"
 #include "lab/exact/enumerate_choices.h"
@@ -17,7 +17,7 @@ namespace {
 // The entries of the golden layer are the tokens of one beam.
 struct GoldenLayer {
   sampling::Distribution p_row, q_row;
-  decoding::LayerLaw p, q;
+  decoding::LayerDistribution p, q;
 
   GoldenLayer(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
       : p_row(RowOf(p_mass)), q_row(RowOf(q_mass)) {
@@ -29,14 +29,15 @@ struct GoldenLayer {
   GoldenLayer(const GoldenLayer&) = delete;
 };
 
-struct Laws {
-  test::ExactLaw outputs;
-  test::ExactLaw accepted;
+struct LayerDistributions {
+  test::ExactDistribution outputs;
+  test::ExactDistribution accepted;
 };
 
-Laws EnumerateLayer(const GoldenLayer& layer, const std::vector<decoding::Entry>& drafts,
-                    decoding::RemovedParents rule, int width) {
-  Laws laws;
+LayerDistributions EnumerateLayer(const GoldenLayer& layer,
+                                  const std::vector<decoding::Entry>& drafts,
+                                  decoding::RemovedParents rule, int width) {
+  LayerDistributions distributions;
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
     const decoding::LayerResult result = decoding::VerifyDsbdLayer(
         {&layer.p, &layer.q, drafts, width}, rule, decoding::WidthRule(), choices);
@@ -46,10 +47,10 @@ Laws EnumerateLayer(const GoldenLayer& layer, const std::vector<decoding::Entry>
       outcome.push_back(output.entry.token);
       accepted += output.draft >= 0;
     }
-    laws.outputs[outcome] += choices->probability();
-    laws.accepted[{accepted}] += choices->probability();
+    distributions.outputs[outcome] += choices->probability();
+    distributions.accepted[{accepted}] += choices->probability();
   });
-  return laws;
+  return distributions;
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ void RunDsbdLayer(const Json& inputs, const Json& expected, CaseCheck* check) {
   const std::vector<double> alpha = decoding::AcceptanceByDraft(&a, inputs.at("m").get<int>());
   const std::vector<double> tail = decoding::AcceptedTail(alpha);
   check->NearAll("alpha_j", alpha, expected.at("alpha_j"));
-  check->NearAll("P_m_k_row", decoding::AcceptedCountLaw(alpha), expected.at("P_m_k_row"));
+  check->NearAll("P_m_k_row", decoding::AcceptedCountDistribution(alpha), expected.at("P_m_k_row"));
   check->NearAll("tail_P_at_least_K", tail, expected.at("tail_P_at_least_K"));
   for (const auto& [t, width] : expected.at("W_tilde_by_t").items()) {
     check->Equal(absl::StrCat("W_tilde at ", t), decoding::WidthForThreshold(tail, Fraction(t)),
@@ -68,11 +69,12 @@ void RunDsbdLayer(const Json& inputs, const Json& expected, CaseCheck* check) {
   }
   std::vector<decoding::Entry> drafts;
   for (const Json& d : inputs.at("drafts_in_sampling_order")) drafts.push_back({0, d.get<int>()});
-  const Laws laws =
+  const LayerDistributions distributions =
       EnumerateLayer(layer, drafts, decoding::RemovedParents::kReject, inputs.at("W").get<int>());
-  check->Law("law_of_outputs", laws.outputs, expected.at("law_of_outputs_given_drafts"));
-  check->Law("law_of_number_accepted", laws.accepted,
-             expected.at("law_of_number_accepted_given_drafts_capped_at_W"));
+  check->SameDistribution("distribution_of_outputs", distributions.outputs,
+                          expected.at("distribution_of_outputs_given_drafts"));
+  check->SameDistribution("distribution_of_number_accepted", distributions.accepted,
+                          expected.at("distribution_of_number_accepted_given_drafts_capped_at_W"));
 }
 
 void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check) {
@@ -92,11 +94,13 @@ void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check
   }
   for (const auto& [name, rule] : {std::pair("mode_N", decoding::RemovedParents::kRenormalise),
                                    std::pair("mode_E", decoding::RemovedParents::kReject)}) {
-    const Laws laws = EnumerateLayer(layer, drafts, rule, inputs.at("W").get<int>());
+    const LayerDistributions distributions =
+        EnumerateLayer(layer, drafts, rule, inputs.at("W").get<int>());
     const Json& want = expected.at(name);
-    check->Law(absl::StrCat(name, " outputs"), laws.outputs,
-               want.at("law_of_outputs_given_drafts"));
-    check->Law(absl::StrCat(name, " accepted"), laws.accepted, want.at("law_of_number_accepted"));
+    check->SameDistribution(absl::StrCat(name, " outputs"), distributions.outputs,
+                            want.at("distribution_of_outputs_given_drafts"));
+    check->SameDistribution(absl::StrCat(name, " accepted"), distributions.accepted,
+                            want.at("distribution_of_number_accepted"));
   }
 }
 

@@ -37,9 +37,10 @@ void CaseCheck::NearAll(absl::string_view what, absl::Span<const double> got, co
   for (size_t i = 0; i < want.size(); ++i) Near(absl::StrCat(what, "[", i, "]"), got[i], want[i]);
 }
 
-void CaseCheck::Law(absl::string_view what, const test::ExactLaw& got, const Json& law) {
-  test::ExactLaw want;
-  for (const Json& entry : law) {
+void CaseCheck::SameDistribution(absl::string_view what, const test::ExactDistribution& got,
+                                 const Json& distribution) {
+  test::ExactDistribution want;
+  for (const Json& entry : distribution) {
     const Json& out = entry.at("out");
     std::vector<uint64_t> outcome;
     if (out.is_array()) {
@@ -49,8 +50,8 @@ void CaseCheck::Law(absl::string_view what, const test::ExactLaw& got, const Jso
     }
     want[outcome] += entry.at("f64").get<double>();
   }
-  Near(absl::StrCat(what, ": largest difference of the laws"), test::LargestDifference(got, want),
-       0.0);
+  Near(absl::StrCat(what, ": largest difference of the distributions"),
+       test::LargestDifference(got, want), 0.0);
 }
 
 std::vector<double> Vec(const Json& vec) {
@@ -76,20 +77,20 @@ test::HashLm ReadHashLm(const Json& inputs) {
   return lm;
 }
 
-sampling::WarpParams ReadWarp(const Json& inputs) {
-  sampling::WarpParams warp;
-  warp.temperature = inputs.value("temperature", 1.0);
-  warp.top_k = inputs.value("top_k", 0);
-  warp.top_p = inputs.value("top_p", 0.0);
-  warp.min_p = inputs.value("min_p", 0.0);
+sampling::SamplingParams ReadSampling(const Json& inputs) {
+  sampling::SamplingParams sampling;
+  sampling.temperature = inputs.value("temperature", 1.0);
+  sampling.top_k = inputs.value("top_k", 0);
+  sampling.top_p = inputs.value("top_p", 0.0);
+  sampling.min_p = inputs.value("min_p", 0.0);
   if (inputs.contains("logit_bias")) {
     for (const Json& bias : inputs.at("logit_bias")) {
-      warp.logit_bias.emplace_back(bias.at(0).get<TokenId>(), bias.at(1).get<double>());
+      sampling.logit_bias.emplace_back(bias.at(0).get<TokenId>(), bias.at(1).get<double>());
     }
   }
-  warp.mode = inputs.value("mode", "ROW") == "ROW_RAW" ? sampling::WarpMode::kRowRaw
-                                                       : sampling::WarpMode::kRow;
-  return warp;
+  sampling.mode = inputs.value("mode", "ROW") == "ROW_RAW" ? sampling::SamplingScope::kRowRaw
+                                                           : sampling::SamplingScope::kRow;
+  return sampling;
 }
 
 sampling::Distribution RowOf(absl::Span<const double> probabilities) {

@@ -11,7 +11,7 @@
 #include "base/types.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/params.h"
-#include "lab/exact/beam_law.h"
+#include "lab/exact/beam_distribution.h"
 #include "lab/exact/hash_lm.h"
 #include "nlohmann/json.hpp"
 
@@ -28,8 +28,9 @@ class CaseCheck {
   void True(absl::string_view what, bool holds);
   // `vec` of 12.1.
   void NearAll(absl::string_view what, absl::Span<const double> got, const Json& vec);
-  // `law` of 12.1 whose outcomes are numbers or lists of numbers.
-  void Law(absl::string_view what, const test::ExactLaw& got, const Json& law);
+  // `distribution` of 12.1 whose outcomes are numbers or lists of numbers.
+  void SameDistribution(absl::string_view what, const test::ExactDistribution& got,
+                        const Json& distribution);
 
   const std::string& failure() const { return failure_; }  // empty: everything agreed
 
@@ -46,7 +47,7 @@ double Fraction(const std::string& text);  // "a/b" or "a"
 uint64_t Hex(const std::string& text);
 std::vector<TokenId> Path(const Json& path);
 test::HashLm ReadHashLm(const Json& inputs);
-sampling::WarpParams ReadWarp(const Json& inputs);
+sampling::SamplingParams ReadSampling(const Json& inputs);
 // Positive entries of a list of probabilities as a row.
 sampling::Distribution RowOf(absl::Span<const double> probabilities);
 // `beamlist` of 12.1 against a layer's outputs.

@@ -1,18 +1,18 @@
-// Warps of one row and of a layer, Gumbel slots on the joint space: docs/algorithms.md 1 and
-// 5.6, through the law that the decoders read.
+// sampling parameters of one row and of a layer, Joint Gumbel coupling: docs/algorithms.md 1 and
+// 5.6, through the distribution that the decoders read.
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "decoding/law/joint_law.h"
+#include "decoding/joint/joint_distribution.h"
 #include "decoding/path_tree.h"
-#include "decoding/seeded/gumbel_slots.h"
+#include "decoding/seeded/joint_gumbel_coupling.h"
 #include "decoding/sequence/layer_beams.h"
 #include "lab/golden/runners.h"
 #include "sampling/deterministic_math.h"
-#include "sampling/warped_row.h"
+#include "sampling/processed_row.h"
 
 namespace coppice::golden {
 namespace {
@@ -27,16 +27,16 @@ class GivenRows : public sampling::RowSource {
   std::vector<std::vector<double>> rows_;
 };
 
-sampling::WarpParams ReadJointWarp(const Json& inputs) {
-  sampling::WarpParams warp = ReadWarp(inputs);
-  warp.mode = inputs.value("mode", "JOINT") == "ROWCUT" ? sampling::WarpMode::kRowCut
-                                                        : sampling::WarpMode::kJoint;
-  return warp;
+sampling::SamplingParams ReadJointSampling(const Json& inputs) {
+  sampling::SamplingParams sampling = ReadSampling(inputs);
+  sampling.mode = inputs.value("mode", "JOINT") == "ROWCUT" ? sampling::SamplingScope::kRowCut
+                                                            : sampling::SamplingScope::kJoint;
+  return sampling;
 }
 
-void CheckJointWarp(const Json& inputs, const Json& expected, CaseCheck* check) {
+void CheckJointSampling(const Json& inputs, const Json& expected, CaseCheck* check) {
   decoding::DecodingParams params;
-  params.warp = ReadJointWarp(inputs);
+  params.sampling = ReadJointSampling(inputs);
   const std::vector<double> scores = inputs.at("beam_logscore").get<std::vector<double>>();
   const std::vector<int> multiplicity =
       inputs.value("multiplicity", std::vector<int>(scores.size(), 1));
@@ -47,15 +47,16 @@ void CheckJointWarp(const Json& inputs, const Json& expected, CaseCheck* check) 
   }
   const int vocab = static_cast<int>(log_probs[0].size());
   GivenRows source(std::move(log_probs));
-  std::vector<std::unique_ptr<sampling::WarpedRow>> rows;
-  std::vector<decoding::LawBeam> beams;
+  std::vector<std::unique_ptr<sampling::ProcessedRow>> rows;
+  std::vector<decoding::DistributionBeam> beams;
   for (size_t b = 0; b < scores.size(); ++b) {
-    rows.push_back(std::make_unique<sampling::WarpedRow>(params));
+    rows.push_back(std::make_unique<sampling::ProcessedRow>(params));
     rows.back()->Read(&source, static_cast<int>(b), /*path=*/0);
     beams.push_back({b, scores[b], multiplicity[b], nullptr, rows.back().get()});
   }
-  decoding::JointLaw law(params.warp);
-  check->NearAll("p_beam_flat", test::FlatMass(law.Make(beams), vocab), expected.at("p_beam_flat"));
+  decoding::JointDistribution distribution(params.sampling);
+  check->NearAll("p_beam_flat", test::FlatMass(distribution.Make(beams), vocab),
+                 expected.at("p_beam_flat"));
 }
 
 Json Pairs(const std::vector<decoding::Entry>& entries) {
@@ -66,23 +67,23 @@ Json Pairs(const std::vector<decoding::Entry>& entries) {
 
 }  // namespace
 
-void RunWarp(const Json& inputs, const Json& expected, CaseCheck* check) {
-  if (!inputs.contains("logits")) return CheckJointWarp(inputs, expected, check);
+void RunSampling(const Json& inputs, const Json& expected, CaseCheck* check) {
+  if (!inputs.contains("logits")) return CheckJointSampling(inputs, expected, check);
   const std::vector<double> logits = inputs.at("logits").get<std::vector<double>>();
-  const sampling::Distribution row = sampling::WarpRow(logits, ReadWarp(inputs));
+  const sampling::Distribution row = sampling::ProcessRow(logits, ReadSampling(inputs));
   std::vector<double> probabilities(logits.size(), 0.0);
   for (size_t i = 0; i < row.size(); ++i)
     probabilities[row.tokens[i]] = sampling::Exp(row.log_probs[i]);
   check->NearAll("prob", probabilities, expected.at("prob"));
 }
 
-void RunGumbelSlots(const Json& inputs, const Json& expected, CaseCheck* check) {
+void RunJointGumbelCoupling(const Json& inputs, const Json& expected, CaseCheck* check) {
   const test::HashLm lm = ReadHashLm(inputs);
   decoding::DecodingParams params;
   params.kind = sampling::DecodingKind::kBeamSampling;
   params.beam_width = inputs.at("W").get<int>();
   params.seed = Hex(inputs.at("seed_hex").get<std::string>());
-  params.warp = ReadJointWarp(inputs);
+  params.sampling = ReadJointSampling(inputs);
   decoding::PathTree paths;
   std::vector<decoding::Beam> slots;
   std::vector<double> scores;
@@ -103,7 +104,7 @@ void RunGumbelSlots(const Json& inputs, const Json& expected, CaseCheck* check) 
   beams.Set(slots);
   beams.BeginRound();
   test::HashLmRows rows(lm, hashes, decoding::DraftForest::Empty(static_cast<int>(hashes.size())));
-  const decoding::LayerLaw p = beams.Read(&rows, paths);
+  const decoding::LayerDistribution p = beams.Read(&rows, paths);
   check->NearAll("p_beam", test::FlatMass(p, lm.vocab_size), expected.at("p_beam"));
   check->Equal("iid_slots", Pairs(decoding::DrawSlots(p, params, params.beam_width).entries),
                expected.at("iid_slots"));

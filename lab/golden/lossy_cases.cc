@@ -53,7 +53,7 @@ void CheckMjsd(const Json& inputs, const Json& expected, CaseCheck* check) {
   const std::vector<double> next = Vec(expected.at("next_token_distribution"));
   const size_t eta = expected.at("eta").get<size_t>();
 
-  test::ExactLaw law;
+  test::ExactDistribution distribution;
   test::EnumerateChoices([&](test::ScriptedChoices* script) {
     const auto decoder =
         decoding::MakeMjsdDecoder(params, std::make_shared<test::ForwardedChoices>(script));
@@ -74,10 +74,10 @@ void CheckMjsd(const Json& inputs, const Json& expected, CaseCheck* check) {
     const TokenId token = decoder->paths().token(output.path);
     check->Near("p of what is kept", sampling::Exp(output.log_score),
                 (eta > 0 ? p_joint[eta - 1] : 1) * next[token]);
-    law[{static_cast<uint64_t>(token)}] += script->probability();
+    distribution[{static_cast<uint64_t>(token)}] += script->probability();
   });
   std::vector<double> masses(next.size(), 0.0);
-  for (const auto& [outcome, mass] : law) masses[outcome[0]] = mass;
+  for (const auto& [outcome, mass] : distribution) masses[outcome[0]] = mass;
   check->NearAll("next_token_distribution", masses, expected.at("next_token_distribution"));
 }
 
@@ -115,7 +115,7 @@ void RunBild(const Json& inputs, const Json& expected, CaseCheck* check) {
   const int gamma = inputs.at("max_draft").get<int>();
   const int min_tokens = inputs.at("min_tokens").get<int>();
   decoding::DecodingParams params;
-  params.warp.temperature = 0;
+  params.sampling.temperature = 0;
   params.max_tokens = min_tokens + gamma + 1;  // never reached
   params.fallback_threshold = inputs.at("tau1_fallback").get<double>();
   params.rollback_threshold = inputs.at("tau2_rollback_nats").get<double>();

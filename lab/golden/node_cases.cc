@@ -1,11 +1,11 @@
-// Verification of one node: docs/algorithms.md 4.2-4.5 and 4.8. Laws come from enumerating every
-// choice of the production rules. To see what a rule does after rejections, the test rejects.
+// Verification of one node: docs/algorithms.md 4.2-4.5 and 4.8. Distributions come from enumerating
+// every choice of the production rules. To see what a rule does after rejections, the test rejects.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "decoding/tree/child_law.h"
+#include "decoding/tree/child_sampling.h"
 #include "decoding/tree/greedy_multi_draft.h"
 #include "decoding/tree/k_seq.h"
 #include "decoding/tree/luce_ot.h"
@@ -19,7 +19,7 @@ namespace {
 
 struct GoldenNode {
   sampling::Distribution p_row, q_row;
-  decoding::LayerLaw p;
+  decoding::LayerDistribution p;
   int vocab;
 
   GoldenNode(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
@@ -30,9 +30,9 @@ struct GoldenNode {
   GoldenNode(const GoldenNode&) = delete;
 };
 
-std::vector<double> Dense(const decoding::LayerLaw& law, int vocab) {
+std::vector<double> Dense(const decoding::LayerDistribution& distribution, int vocab) {
   std::vector<double> dense(vocab, 0.0);
-  for (const decoding::EntryMass& entry : decoding::ListEntries(law))
+  for (const decoding::EntryMass& entry : decoding::ListEntries(distribution))
     dense[entry.entry.token] = sampling::Exp(entry.log_mass);
   return dense;
 }
@@ -47,9 +47,9 @@ class Rejecting : public test::ScriptedChoices {
     return {false, std::numeric_limits<double>::infinity()};
   }
   decoding::Draw Choose(sampling::Domain domain, uint32_t slot,
-                        const decoding::LayerLaw& law) override {
-    rest = Dense(law, vocab_);
-    return test::ScriptedChoices::Choose(domain, slot, law);
+                        const decoding::LayerDistribution& distribution) override {
+    rest = Dense(distribution, vocab_);
+    return test::ScriptedChoices::Choose(domain, slot, distribution);
   }
   std::vector<double> accept_prob, proposal, rest;
 
@@ -64,30 +64,32 @@ Rejecting RejectAll(decoding::NodeRule rule, const GoldenNode& node,
   return choices;
 }
 
-test::ExactLaw LawGivenDrafts(decoding::NodeRule rule, const GoldenNode& node,
-                              const std::vector<TokenId>& drafts) {
-  test::ExactLaw law;
+test::ExactDistribution DistributionGivenDrafts(decoding::NodeRule rule, const GoldenNode& node,
+                                                const std::vector<TokenId>& drafts) {
+  test::ExactDistribution distribution;
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
     const decoding::NodeVerdict verdict = rule({&node.p, &node.q_row, drafts}, choices);
-    law[{static_cast<uint64_t>(verdict.token)}] += choices->probability();
+    distribution[{static_cast<uint64_t>(verdict.token)}] += choices->probability();
   });
-  return law;
+  return distribution;
 }
 
-// With random drafts: P(the output is one of them), and the law of the output, which must be p.
-double AcceptanceOverDrafts(decoding::NodeRule rule, decoding::ChildLaw law, const GoldenNode& node,
-                            int n, CaseCheck* check) {
+// With random drafts: P(the output is one of them), and the distribution of the output, which must
+// be p.
+double AcceptanceOverDrafts(decoding::NodeRule rule, decoding::ChildSampling distribution,
+                            const GoldenNode& node, int n, CaseCheck* check) {
   double accepted = 0;
   std::vector<double> output(node.vocab, 0.0);
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
     const std::vector<TokenId> drafts =
-        decoding::DrawChildren(law, node.q_row, /*hash=*/0, n, choices);
+        decoding::DrawChildren(distribution, node.q_row, /*hash=*/0, n, choices);
     const decoding::NodeVerdict verdict = rule({&node.p, &node.q_row, drafts}, choices);
     output[verdict.token] += choices->probability();
     if (verdict.draft >= 0) accepted += choices->probability();
   });
   const std::vector<double> p = Dense(node.p, node.vocab);
-  for (int v = 0; v < node.vocab; ++v) check->Near("law over random drafts", output[v], p[v]);
+  for (int v = 0; v < node.vocab; ++v)
+    check->Near("distribution over random drafts", output[v], p[v]);
   return accepted;
 }
 
@@ -98,7 +100,7 @@ void NearEach(absl::string_view what, const std::vector<double>& got,
     check->Near(absl::StrCat(what, "[", i, "]"), got[i], want[i], tolerance);
 }
 
-void RunRrs(decoding::NodeRule rule, decoding::ChildLaw law, const Json& inputs,
+void RunRrs(decoding::NodeRule rule, decoding::ChildSampling distribution, const Json& inputs,
             const Json& expected, CaseCheck* check) {
   const GoldenNode node(Vec(inputs.at("p")), Vec(inputs.at("q")));
   const std::vector<TokenId> drafts = Path(inputs.at("drafts"));
@@ -113,22 +115,22 @@ void RunRrs(decoding::NodeRule rule, decoding::ChildLaw law, const Json& inputs,
     if (!want.at("target_after_reject").is_null())
       check->NearAll(name + ".target_after_reject", rejected.rest, want.at("target_after_reject"));
   }
-  check->Law("law_of_output", LawGivenDrafts(rule, node, drafts),
-             expected.at("law_of_output_given_drafts"));
+  check->SameDistribution("distribution_of_output", DistributionGivenDrafts(rule, node, drafts),
+                          expected.at("distribution_of_output_given_drafts"));
   const int n = inputs.value("n", static_cast<int>(drafts.size()));
-  check->Near("acceptance_rate", AcceptanceOverDrafts(rule, law, node, n, check),
+  check->Near("acceptance_rate", AcceptanceOverDrafts(rule, distribution, node, n, check),
               expected.at("acceptance_rate_over_random_drafts").at("f64").get<double>());
 }
 
 }  // namespace
 
 void RunRrsIid(const Json& inputs, const Json& expected, CaseCheck* check) {
-  RunRrs(decoding::VerifyRrsIid, decoding::ChildLaw::kIid, inputs, expected, check);
+  RunRrs(decoding::VerifyRrsIid, decoding::ChildSampling::kIid, inputs, expected, check);
 }
 
 void RunRrsWithoutReplacement(const Json& inputs, const Json& expected, CaseCheck* check) {
-  RunRrs(decoding::VerifyRrsWithoutReplacement, decoding::ChildLaw::kWithoutReplacement, inputs,
-         expected, check);
+  RunRrs(decoding::VerifyRrsWithoutReplacement, decoding::ChildSampling::kWithoutReplacement,
+         inputs, expected, check);
 }
 
 void RunKSeq(const Json& inputs, const Json& expected, CaseCheck* check) {
@@ -138,40 +140,44 @@ void RunKSeq(const Json& inputs, const Json& expected, CaseCheck* check) {
   const int n = inputs.at("n").get<int>();
   const decoding::KSeqAcceptance k_seq =
       decoding::AcceptanceKSeq(Vec(inputs.at("p")), Vec(inputs.at("q")), n);
-  check->Near("acceptance",
-              AcceptanceOverDrafts(decoding::VerifyKSeq, decoding::ChildLaw::kIid, node, n, check),
-              k_seq.acceptance, kSeqTolerance);
+  check->Near(
+      "acceptance",
+      AcceptanceOverDrafts(decoding::VerifyKSeq, decoding::ChildSampling::kIid, node, n, check),
+      k_seq.acceptance, kSeqTolerance);
   check->Near("acceptance", k_seq.acceptance, expected.at("acceptance").get<double>(),
               kSeqTolerance);
-  // When almost no mass is left, rho is ill-conditioned; then only the laws above are compared.
+  // When almost no mass is left, rho is ill-conditioned; then only the distributions above are
+  // compared.
   if (1 - k_seq.acceptance < kSeqTolerance) return;
   check->Near("rho", decoding::KSeqRho(node.p, node.q_row, n), expected.at("rho").get<double>(),
               kSeqTolerance);
   check->Near("beta", k_seq.beta, expected.at("beta").get<double>(), kSeqTolerance);
   NearEach("residual", RejectAll(decoding::VerifyKSeq, node, drafts).rest,
            Vec(expected.at("residual")), kSeqTolerance, check);
-  std::vector<double> law(node.vocab, 0.0), want(node.vocab, 0.0);
-  for (const auto& [token, mass] : LawGivenDrafts(decoding::VerifyKSeq, node, drafts))
-    law[token[0]] = mass;
-  for (const Json& entry : expected.at("law_of_output_given_drafts"))
+  std::vector<double> distribution(node.vocab, 0.0), want(node.vocab, 0.0);
+  for (const auto& [token, mass] : DistributionGivenDrafts(decoding::VerifyKSeq, node, drafts))
+    distribution[token[0]] = mass;
+  for (const Json& entry : expected.at("distribution_of_output_given_drafts"))
     want[entry.at("out").get<int>()] = entry.at("f64").get<double>();
-  NearEach("law_of_output", law, want, kSeqTolerance, check);
+  NearEach("distribution_of_output", distribution, want, kSeqTolerance, check);
 }
 
 void RunLuceOt(const Json& inputs, const Json& expected, CaseCheck* check) {
-  constexpr double kLawTolerance = 1e-10, kAcceptanceTolerance = 1e-8;
+  constexpr double kDistributionTolerance = 1e-10, kAcceptanceTolerance = 1e-8;
   std::vector<double> p, q;
   for (const Json& mass : inputs.at("p")) p.push_back(Fraction(mass.get<std::string>()));
   for (const Json& mass : inputs.at("q")) q.push_back(Fraction(mass.get<std::string>()));
   const int n = inputs.at("n").get<int>();
-  const std::vector<double> s = decoding::LuceSelectionLaw(q, Vec(inputs.at("weights")), n);
-  NearEach("selection_law", s, Vec(expected.at("selection_law_for_weights")), kLawTolerance, check);
+  const std::vector<double> s =
+      decoding::LuceSelectionDistribution(q, Vec(inputs.at("weights")), n);
+  NearEach("selection_distribution", s, Vec(expected.at("selection_distribution_for_weights")),
+           kDistributionTolerance, check);
   check->Near("acceptance_for_weights", lab::Overlap(p, s),
-              expected.at("acceptance_for_weights").get<double>(), kLawTolerance);
+              expected.at("acceptance_for_weights").get<double>(), kDistributionTolerance);
   const GoldenNode selected(p, s);
   NearEach("residual_for_weights",
            RejectAll(decoding::VerifyRrsIid, selected, {selected.q_row.tokens[0]}).rest,
-           Vec(expected.at("residual_for_weights")), kLawTolerance, check);
+           Vec(expected.at("residual_for_weights")), kDistributionTolerance, check);
 
   const GoldenNode node(p, q);
   std::vector<double> p_shared, q_shared;
@@ -187,7 +193,7 @@ void RunLuceOt(const Json& inputs, const Json& expected, CaseCheck* check) {
               expected.at("acceptance_after_iterations").get<double>(), kAcceptanceTolerance);
   // A residual hit on another draft is accepted too.
   const double matched =
-      AcceptanceOverDrafts(decoding::VerifyLuceOt, decoding::ChildLaw::kIid, node, n, check);
+      AcceptanceOverDrafts(decoding::VerifyLuceOt, decoding::ChildSampling::kIid, node, n, check);
   check->True("drafts are emitted at least as often", matched >= acceptance - kTolerance);
   check->True("not above the optimum",
               matched <= expected.at("alpha_star_iid").get<double>() + kTolerance);
@@ -199,12 +205,13 @@ void RunGreedySpecHub(const Json& inputs, const Json& expected, CaseCheck* check
   const int n = inputs.at("n").get<int>();
   const decoding::GreedyProposal proposal = decoding::SplitProposal(node.q_row, n);
   check->Equal("top", proposal.top, expected.at("top"));
-  check->Law("law_of_output", LawGivenDrafts(decoding::VerifyGreedy, node, drafts),
-             expected.at("law_of_output_given_drafts"));
-  check->Near(
-      "alpha",
-      AcceptanceOverDrafts(decoding::VerifyGreedy, decoding::ChildLaw::kGreedy, node, n, check),
-      expected.at("alpha").at("f64").get<double>());
+  check->SameDistribution("distribution_of_output",
+                          DistributionGivenDrafts(decoding::VerifyGreedy, node, drafts),
+                          expected.at("distribution_of_output_given_drafts"));
+  check->Near("alpha",
+              AcceptanceOverDrafts(decoding::VerifyGreedy, decoding::ChildSampling::kGreedy, node,
+                                   n, check),
+              expected.at("alpha").at("f64").get<double>());
   check->Equal("q_without_top is empty", proposal.rest.size() == 0,
                expected.at("q_without_top").is_null());
   if (proposal.rest.size() > 0) {
@@ -220,17 +227,18 @@ void RunGreedySpecHub(const Json& inputs, const Json& expected, CaseCheck* check
     }
   }
   if (!expected.contains("alpha_spechub")) return;
-  check->Near(
-      "alpha_spechub",
-      AcceptanceOverDrafts(decoding::VerifyGreedy, decoding::ChildLaw::kSpecHub, node, n, check),
-      expected.at("alpha_spechub").at("f64").get<double>());
-  test::ExactLaw pairs;
+  check->Near("alpha_spechub",
+              AcceptanceOverDrafts(decoding::VerifyGreedy, decoding::ChildSampling::kSpecHub, node,
+                                   n, check),
+              expected.at("alpha_spechub").at("f64").get<double>());
+  test::ExactDistribution pairs;
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
-    const auto drawn =
-        decoding::DrawChildren(decoding::ChildLaw::kSpecHub, node.q_row, /*hash=*/0, n, choices);
+    const auto drawn = decoding::DrawChildren(decoding::ChildSampling::kSpecHub, node.q_row,
+                                              /*hash=*/0, n, choices);
     pairs[{drawn.begin(), drawn.end()}] += choices->probability();
   });
-  check->Law("spechub_draft_law", pairs, expected.at("spechub_draft_law"));
+  check->SameDistribution("spechub_draft_distribution", pairs,
+                          expected.at("spechub_draft_distribution"));
 }
 
 }  // namespace coppice::golden

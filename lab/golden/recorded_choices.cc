@@ -22,7 +22,7 @@ void CheckDraw(const std::string& name, const Seeding& seeding, const RecordedDr
   check->Equal(name + ": entries of positive mass", draw.entries.size(), u.size());
   for (size_t i = 0; i < draw.entries.size() && i < u.size(); ++i) {
     const decoding::Entry entry = draw.entries[i].entry;
-    const uint64_t hash = draw.law.rows[entry.beam].hash;
+    const uint64_t hash = draw.distribution.rows[entry.beam].hash;
     check->True(
         absl::StrCat(name, ".u[", i, "].path"),
         sampling::ExtendHash(hash, entry.token) == sampling::HashPath(Path(u[i].at("path"))));
@@ -38,7 +38,7 @@ void CheckDraw(const std::string& name, const Seeding& seeding, const RecordedDr
   for (size_t i = 0; i < draw.winners.size() && i < winners.size(); ++i) {
     const decoding::Entry winner = draw.winners[i];
     check->True(absl::StrCat(name, ".winners[", i, "]"),
-                sampling::ExtendHash(draw.law.rows[winner.beam].hash, winner.token) ==
+                sampling::ExtendHash(draw.distribution.rows[winner.beam].hash, winner.token) ==
                     sampling::HashPath(Path(winners[i])));
   }
 }

@@ -13,7 +13,8 @@ namespace coppice::golden {
 struct RecordedDraw {
   sampling::Domain domain;
   uint32_t slot;
-  decoding::LayerLaw law;  // hashes and what remains of the rows; rows outlive the round
+  // hashes and what remains of the rows; rows outlive the round
+  decoding::LayerDistribution distribution;
   std::vector<decoding::EntryMass> entries;
   std::vector<decoding::Entry> winners;  // in drawing order; one, unless drawn without replacement
 };
@@ -29,15 +30,18 @@ class RecordedChoices : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
   decoding::Draw Choose(sampling::Domain domain, uint32_t slot,
-                        const decoding::LayerLaw& law) override {
-    const decoding::Draw draw = test::ForwardedChoices::Choose(domain, slot, law);
-    draws.push_back({domain, slot, law, decoding::ListEntries(law), {draw.entry}});
+                        const decoding::LayerDistribution& distribution) override {
+    const decoding::Draw draw = test::ForwardedChoices::Choose(domain, slot, distribution);
+    draws.push_back(
+        {domain, slot, distribution, decoding::ListEntries(distribution), {draw.entry}});
     return draw;
   }
   std::vector<decoding::Entry> ChooseDistinct(sampling::Domain domain, uint32_t slot,
-                                              const decoding::LayerLaw& law, int count) override {
-    const std::vector<decoding::Entry> winners = choices_->ChooseDistinct(domain, slot, law, count);
-    draws.push_back({domain, slot, law, decoding::ListEntries(law), winners});
+                                              const decoding::LayerDistribution& distribution,
+                                              int count) override {
+    const std::vector<decoding::Entry> winners =
+        choices_->ChooseDistinct(domain, slot, distribution, count);
+    draws.push_back({domain, slot, distribution, decoding::ListEntries(distribution), winners});
     return winners;
   }
   decoding::Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {

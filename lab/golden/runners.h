@@ -17,17 +17,17 @@ void RunAlphaStarLarge(const Json& inputs, const Json& expected, CaseCheck* chec
 void RunMjsdMjgd(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunBild(const Json& inputs, const Json& expected, CaseCheck* check);
 // joint_cases.cc
-void RunWarp(const Json& inputs, const Json& expected, CaseCheck* check);
-void RunGumbelSlots(const Json& inputs, const Json& expected, CaseCheck* check);
-// law_cases.cc
+void RunSampling(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunJointGumbelCoupling(const Json& inputs, const Json& expected, CaseCheck* check);
+// distribution_cases.cc
 void RunBeamSampling(const Json& inputs, const Json& expected, CaseCheck* check);
-void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunBeamDistributionTwoLayers(const Json& inputs, const Json& expected, CaseCheck* check);
 // dsbd_cases.cc
 void RunDsbdLayer(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunDsbdWidth(const Json& inputs, const Json& expected, CaseCheck* check);
-// wor_reuse_cases.cc
-void RunWorReuseLayer(const Json& inputs, const Json& expected, CaseCheck* check);
+// dsbd_wor_cases.cc
+void RunDsbdWorLayer(const Json& inputs, const Json& expected, CaseCheck* check);
 // node_cases.cc
 void RunRrsIid(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunRrsWithoutReplacement(const Json& inputs, const Json& expected, CaseCheck* check);
@@ -43,10 +43,10 @@ void RunSeededSequence(const Json& inputs, const Json& expected, CaseCheck* chec
 // seeded_cases.cc
 void RunSeededRejection(const Json& inputs, const Json& expected, CaseCheck* check);
 // decode_cases.cc
-void RunPfGumbel(const Json& inputs, const Json& expected, CaseCheck* check);
-void RunHgWor(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunGumbelCoupling(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunGumbelTopK(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunSpecSearch(const Json& inputs, const Json& expected, CaseCheck* check);
-void RunHgWorSpec(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunGumbelTopKSpec(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunEosDecode(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunEosCertificate(const Json& inputs, const Json& expected, CaseCheck* check);
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "decoding/layer/wor_reuse.h"
-#include "lab/exact/layered_law.h"
+#include "decoding/layer/dsbd_wor.h"
+#include "lab/exact/layered_distribution.h"
 #include "lab/golden/recorded_choices.h"
 #include "lab/golden/runners.h"
 
@@ -94,9 +94,9 @@ test::LayeredSetting ReadSetting(const Json& inputs, const Seeding& seeding) {
   setting.draft_width = inputs.at("W_S").get<int>();
   setting.removed = inputs.at("rule") == "E" ? decoding::RemovedParents::kReject
                                              : decoding::RemovedParents::kRenormalise;
-  if (inputs.at("kind") == "wor_reuse") {
-    setting.rule = decoding::MakeWorReuseRule;
-    setting.drafts = decoding::DrawLaw::kDistinct;
+  if (inputs.at("kind") == "dsbd_wor") {
+    setting.rule = decoding::MakeDsbdWorRule;
+    setting.drafts = decoding::DrawSampling::kDistinct;
     if (inputs.at("target") == "wor")
       setting.params.kind = sampling::DecodingKind::kBeamSamplingWithoutReplacement;
   }
@@ -153,7 +153,7 @@ void RunLayeredRound(const Json& inputs, const Json& expected, CaseCheck* check)
 
 void RunSeededRejection(const Json& inputs, const Json& expected, CaseCheck* check) {
   const std::string kind = inputs.at("kind").get<std::string>();
-  if (kind == "dsbd" || kind == "wor_reuse") {
+  if (kind == "dsbd" || kind == "dsbd_wor") {
     RunLayeredRound(inputs, expected, check);
   } else {
     RunSeededSequence(inputs, expected, check);

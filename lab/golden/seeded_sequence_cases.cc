@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "lab/exact/tree_law.h"
+#include "lab/exact/tree_distribution.h"
 #include "lab/golden/recorded_choices.h"
 #include "lab/golden/runners.h"
 #include "sampling/deterministic_math.h"
@@ -48,8 +48,8 @@ void RunSeededSequence(const Json& inputs, const Json& expected, CaseCheck* chec
   setting.draft_depth = wor ? 1 : inputs.at("gamma").get<int>();
   setting.params.draft_tree = wor ? absl::StrCat(inputs.at("n").get<int>()) : "chain";
   setting.params.max_tokens = static_cast<int>(prefix.size()) + setting.draft_depth + 2;
-  setting.law = setting.relied_on =
-      wor ? decoding::ChildLaw::kWithoutReplacement : decoding::ChildLaw::kIid;
+  setting.distribution = setting.relied_on =
+      wor ? decoding::ChildSampling::kWithoutReplacement : decoding::ChildSampling::kIid;
   setting.rule = block ? nullptr
                  : wor ? decoding::VerifyRrsWithoutReplacement
                        : decoding::VerifyRrsIid;

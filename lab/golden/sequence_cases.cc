@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "lab/exact/tree_law.h"
+#include "lab/exact/tree_distribution.h"
 #include "lab/golden/runners.h"
 #include "sampling/deterministic_math.h"
 
@@ -48,12 +48,12 @@ struct DraftedPath {
   }
 };
 
-std::vector<double> Dense(const decoding::LayerLaw& law, size_t vocab) {
+std::vector<double> Dense(const decoding::LayerDistribution& distribution, size_t vocab) {
   std::vector<double> dense(vocab, 0.0);
   double sum = 0;
-  for (const decoding::EntryMass& entry : decoding::ListEntries(law))
+  for (const decoding::EntryMass& entry : decoding::ListEntries(distribution))
     sum += sampling::Exp(entry.log_mass);
-  for (const decoding::EntryMass& entry : decoding::ListEntries(law))
+  for (const decoding::EntryMass& entry : decoding::ListEntries(distribution))
     dense[entry.entry.token] = sampling::Exp(entry.log_mass) / sum;
   return dense;
 }
@@ -65,7 +65,7 @@ void RunSpecDecode(const Json& inputs, const Json& expected, CaseCheck* check) {
   const int gamma = static_cast<int>(path.draft.size());
   for (int i = 0; i < gamma; ++i) {
     const sampling::Distribution p_row = RowOf(path.p.at(path.hash[i]));
-    decoding::LayerLaw p, q;
+    decoding::LayerDistribution p, q;
     p.rows.resize(1);
     q.rows.resize(1);
     p.rows[0].sparse = &p_row;
@@ -77,23 +77,25 @@ void RunSpecDecode(const Json& inputs, const Json& expected, CaseCheck* check) {
     check->Near(absl::StrCat("alpha[", i, "]"), a.Overlap(),
                 inputs.at("rows").at(i).at("alpha").at("f64").get<double>());
     a.Reject();
-    check->NearAll(absl::StrCat("residual[", i, "]"), Dense(a.Law(), path.p.begin()->second.size()),
+    check->NearAll(absl::StrCat("residual[", i, "]"),
+                   Dense(a.Normalised(), path.p.begin()->second.size()),
                    expected.at("residual").at(i));
   }
   decoding::DecodingParams params;
   params.max_tokens = gamma + 1;
   const decoding::DraftForest forest = path.Forest();
-  test::ExactLaw law;
+  test::ExactDistribution distribution;
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
-    decoding::TreeDecoder decoder(params, decoding::VerifyRrsIid, decoding::ChildLaw::kIid,
+    decoding::TreeDecoder decoder(params, decoding::VerifyRrsIid, decoding::ChildSampling::kIid,
                                   std::make_shared<test::ForwardedChoices>(choices));
     test::FunctionRows rows([&](uint64_t hash) { return LogsOf(path.p.at(hash)); },
                             {sampling::kRootHash}, forest);
     decoder.Advance(forest, &rows);
     const std::vector<TokenId> out = decoder.paths().Tokens(decoder.last_layer()[0].path);
-    law[{out.begin(), out.end()}] += choices->probability();
+    distribution[{out.begin(), out.end()}] += choices->probability();
   });
-  check->Law("law_of_emitted", law, expected.at("law_of_emitted_given_draft"));
+  check->SameDistribution("distribution_of_emitted", distribution,
+                          expected.at("distribution_of_emitted_given_draft"));
 }
 
 void RunTreeBlockLengths(const Json& inputs, const Json& expected, CaseCheck* check) {
@@ -113,40 +115,41 @@ void RunTreeBlockLengths(const Json& inputs, const Json& expected, CaseCheck* ch
   setting.target = [&](uint64_t hash) { return p.at(hash); };
   setting.draft = [&](uint64_t hash) { return q.at(hash); };
   setting.rule = decoding::VerifyRrsWithoutReplacement;
-  setting.law = setting.relied_on = decoding::ChildLaw::kWithoutReplacement;
-  check->Law("tree", test::RoundLengthLaw(setting),
-             expected.at("law_of_emitted_length_tree_rrs_wor"));
+  setting.distribution = setting.relied_on = decoding::ChildSampling::kWithoutReplacement;
+  check->SameDistribution("tree", test::RoundLengthDistribution(setting),
+                          expected.at("distribution_of_emitted_length_tree_rrs_wor"));
   setting.params.draft_tree = "chain";
-  setting.law = setting.relied_on = decoding::ChildLaw::kIid;
+  setting.distribution = setting.relied_on = decoding::ChildSampling::kIid;
   setting.rule = decoding::VerifyRrsIid;
-  check->Law("tokens", test::RoundLengthLaw(setting),
-             expected.at("law_of_emitted_length_token_verification"));
+  check->SameDistribution("tokens", test::RoundLengthDistribution(setting),
+                          expected.at("distribution_of_emitted_length_token_verification"));
   setting.rule = nullptr;
-  check->Law("block", test::RoundLengthLaw(setting),
-             expected.at("law_of_emitted_length_block_verification"));
+  check->SameDistribution("block_verification", test::RoundLengthDistribution(setting),
+                          expected.at("distribution_of_emitted_length_block_verification"));
 }
 
 void RunBlockVerify(const Json& inputs, const Json& expected, CaseCheck* check) {
   const DraftedPath path(inputs);
   std::vector<sampling::Distribution> rows;
   rows.reserve(path.hash.size());
-  std::vector<decoding::LayerLaw> laws;
+  std::vector<decoding::LayerDistribution> distributions;
   std::vector<const sampling::Distribution*> proposals;
   for (uint64_t hash : path.hash) {
     rows.push_back(RowOf(path.p.at(hash)));
-    laws.emplace_back();
-    laws.back().rows.resize(1);
-    laws.back().rows[0].sparse = &rows.back();
+    distributions.emplace_back();
+    distributions.back().rows.resize(1);
+    distributions.back().rows[0].sparse = &rows.back();
   }
   for (const sampling::Distribution& q : path.q) proposals.push_back(&q);
-  const decoding::BlockChances chances = decoding::FindBlockChances(laws, proposals, path.draft);
+  const decoding::BlockChances chances =
+      decoding::FindBlockChances(distributions, proposals, path.draft);
   check->NearAll("p_i", chances.kept, expected.at("p_i"));
   check->NearAll("h_i", chances.passes, expected.at("h_i"));
   for (size_t i = 0; i < path.draft.size(); ++i) {
     const Json& want = expected.at("residual_at_tau").at(i);
     if (want.is_null()) continue;  // that tau has probability 0
     check->NearAll(absl::StrCat("residual_at_tau[", i, "]"),
-                   Dense(decoding::BlockResidual(laws[i], path.q[i], chances.kept[i]),
+                   Dense(decoding::BlockResidual(distributions[i], path.q[i], chances.kept[i]),
                          path.p.begin()->second.size()),
                    want);
   }

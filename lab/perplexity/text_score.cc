@@ -9,8 +9,8 @@
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
-#include "model/decoder.h"
-#include "model/load_decoder.h"
+#include "model/load_transformer.h"
+#include "model/transformer.h"
 #include "plan/step_plan.h"
 #include "sampling/deterministic_math.h"
 
@@ -64,8 +64,8 @@ absl::StatusOr<TextScore> ScoreTexts(const ModelChoice& choice,
   const bool quantised = choice.type == "int8" || choice.type == "int4";
   (quantised ? load.weight_dtype : load.dtype) = choice.type;
   load.max_rows = static_cast<int>(longest);
-  COPPICE_ASSIGN_OR_RETURN(model::DecoderParts parts,
-                           LoadDecoder(load, backend.get(), communicator.get()));
+  COPPICE_ASSIGN_OR_RETURN(model::TransformerParts parts,
+                           LoadTransformer(load, backend.get(), communicator.get()));
   TextScore score;
   score.weight_bytes = parts.weights.bytes;
   score.backend = backend->description();

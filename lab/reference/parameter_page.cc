@@ -38,8 +38,8 @@ std::string Title(decoding::ParameterGroup group) {
       return "Decoding and beams";
     case decoding::ParameterGroup::kLength:
       return "Length and end";
-    case decoding::ParameterGroup::kWarp:
-      return "Warp";
+    case decoding::ParameterGroup::kSampling:
+      return "Sampling";
     case decoding::ParameterGroup::kDraft:
       break;
   }
@@ -97,7 +97,7 @@ std::string Readers(const decoding::ParameterRow& row) {
     case decoding::ReadBy::kSampling:
       return "every decoding but `beam_search`, which takes only neutral values";
     case decoding::ReadBy::kRows:
-      return "every decoding, with `warp_mode` `row` or `row_raw`";
+      return "every decoding, with `sampling_scope` `row` or `row_raw`";
     case decoding::ReadBy::kBeams:
       return "the beam decodings";
     case decoding::ReadBy::kDrafting:
@@ -144,7 +144,7 @@ std::string ParameterPage() {
   const Json rows = coordinator::ParametersJson(coordinator::ApiLimits());
   for (const decoding::ParameterGroup group :
        {decoding::ParameterGroup::kDecoding, decoding::ParameterGroup::kLength,
-        decoding::ParameterGroup::kWarp, decoding::ParameterGroup::kDraft}) {
+        decoding::ParameterGroup::kSampling, decoding::ParameterGroup::kDraft}) {
     absl::StrAppend(&page, "\n## ", Title(group), "\n\n");
     for (size_t i = 0; i < rows.size(); ++i) {
       const decoding::ParameterRow& row = decoding::Parameters()[i];

@@ -16,8 +16,8 @@ double Overlap(absl::Span<const double> p, absl::Span<const double> q);
 // 4.2 with replacement: 1 - prod (1 - alpha_j), alpha_j = sum min(p_j, q), p_{j+1} = res(p_j, q).
 double AcceptanceRrsIid(absl::Span<const double> p, absl::Span<const double> q, int n);
 
-// 4.4, which is optimal for its draft law, and 4.5 (SpecHub) at n = 2: the n - 1 most likely tokens
-// of q and one drawn from the rest.
+// 4.4, which is optimal for its draft distribution, and 4.5 (SpecHub) at n = 2: the n - 1 most
+// likely tokens of q and one drawn from the rest.
 double AcceptanceGreedy(absl::Span<const double> p, absl::Span<const double> q, int n);
 
 // 4.8, n drafts iid: sum of min(p, s) at the weights that the verifier uses.

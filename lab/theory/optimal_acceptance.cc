@@ -23,8 +23,8 @@ double RingProbability(double x) {
   return x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6)))));
 }
 
-// The quadrature of PrefixLawWithoutReplacement. Its nodes are times. Each holds the probabilities
-// that exactly 0..n-1 of the tokens added so far have rung.
+// The quadrature of PrefixDistributionWithoutReplacement. Its nodes are times. Each holds the
+// probabilities that exactly 0..n-1 of the tokens added so far have rung.
 class Clocks {
  public:
   // smallest: the smallest positive r for which Probability will be called.
@@ -75,12 +75,12 @@ class Clocks {
 };
 
 OptimalAcceptance Scan(absl::Span<const double> p, absl::Span<const TokenId> order,
-                       absl::Span<const double> prefix_law) {
+                       absl::Span<const double> prefix_distribution) {
   OptimalAcceptance best;
   double mass = 0, least = 0;
   for (size_t k = 0; k < order.size(); ++k) {
     mass += p[order[k]];
-    const double value = mass - prefix_law[k + 1];
+    const double value = mass - prefix_distribution[k + 1];
     if (value < least) {
       least = value;
       best = {1 + value, static_cast<int>(k) + 1};
@@ -103,22 +103,22 @@ std::vector<TokenId> RatioOrder(absl::Span<const double> p, absl::Span<const dou
   return order;
 }
 
-std::vector<double> PrefixLawIid(absl::Span<const double> q, absl::Span<const TokenId> order,
-                                 int n) {
+std::vector<double> PrefixDistributionIid(absl::Span<const double> q,
+                                          absl::Span<const TokenId> order, int n) {
   COPPICE_CHECK(n >= 1);
-  std::vector<double> law = {0.0};
+  std::vector<double> distribution = {0.0};
   double mass = 0;
   for (TokenId token : order) {
     mass += q[token];
     double power = 1;
     for (int i = 0; i < n; ++i) power *= mass;
-    law.push_back(power);
+    distribution.push_back(power);
   }
-  return law;
+  return distribution;
 }
 
-std::vector<double> PrefixLawWithoutReplacement(absl::Span<const double> q,
-                                                absl::Span<const TokenId> order, int n) {
+std::vector<double> PrefixDistributionWithoutReplacement(absl::Span<const double> q,
+                                                         absl::Span<const TokenId> order, int n) {
   COPPICE_CHECK(n >= 1);
   std::vector<double> outside(order.size() + 1, 0.0);  // r after k tokens, summed from the end
   double smallest = 1;
@@ -130,31 +130,33 @@ std::vector<double> PrefixLawWithoutReplacement(absl::Span<const double> q,
   }
   n = std::min(n, support);
   Clocks clocks(n, smallest);
-  std::vector<double> law = {0.0};
+  std::vector<double> distribution = {0.0};
   int inside = 0;  // tokens of H with q > 0
   for (size_t k = 1; k <= order.size(); ++k) {
     const double rate = q[order[k - 1]];
     if (rate == 0) {
-      law.push_back(law.back());
+      distribution.push_back(distribution.back());
       continue;
     }
     ++inside;
     if (outside[k] > 0) clocks.Add(rate);
-    law.push_back(inside < n ? 0.0 : outside[k] > 0 ? clocks.Probability(outside[k]) : 1.0);
+    distribution.push_back(inside < n       ? 0.0
+                           : outside[k] > 0 ? clocks.Probability(outside[k])
+                                            : 1.0);
   }
-  return law;
+  return distribution;
 }
 
 OptimalAcceptance OptimalAcceptanceIid(absl::Span<const double> p, absl::Span<const double> q,
                                        int n) {
   const std::vector<TokenId> order = RatioOrder(p, q);
-  return Scan(p, order, PrefixLawIid(q, order, n));
+  return Scan(p, order, PrefixDistributionIid(q, order, n));
 }
 
 OptimalAcceptance OptimalAcceptanceWithoutReplacement(absl::Span<const double> p,
                                                       absl::Span<const double> q, int n) {
   const std::vector<TokenId> order = RatioOrder(p, q);
-  return Scan(p, order, PrefixLawWithoutReplacement(q, order, n));
+  return Scan(p, order, PrefixDistributionWithoutReplacement(q, order, n));
 }
 
 }  // namespace coppice::lab

@@ -262,9 +262,9 @@ void BlockManager::Impl::Relink(SequenceHandle handle) {
   }
 }
 
-void BlockManager::Replant(SequenceHandle handle, absl::Span<const Planted> nodes) {
+void BlockManager::Relabel(SequenceHandle handle, absl::Span<const Relabelled> nodes) {
   KvSequence& sequence = impl_->Get(handle);
-  for (const Planted& planted : nodes) {
+  for (const Relabelled& planted : nodes) {
     impl_->LiveNode(sequence, planted.node);
     const int32_t above = planted.parent == kPrefixEnd
                               ? sequence.prefix_length - 1

@@ -55,14 +55,14 @@ class BlockManager {
 
   // At most prompt.size() - 1 tokens come from the cache: the last one must be computed.
   SequenceHandle Open(absl::Span<const TokenId> prompt, int* cached_tokens);
-  // For a sequence whose prefix is a part of `prompt` and that has no nodes: adopts blocks that have
-  // come to the cache since. Returns how many tokens; 0 in the middle of a block.
+  // For a sequence whose prefix is a part of `prompt` and that has no nodes: adopts blocks that
+  // have come to the cache since. Returns how many tokens; 0 in the middle of a block.
   int Adopt(SequenceHandle sequence, absl::Span<const TokenId> prompt);
   // After Adopt: if a cached block begins with the tokens that come next, and goes on with others,
   // what they share is copied to a block of the sequence. *copies has all copies that the next pass
-  // will do; these are appended. Returns how many tokens; 0 if there is no such block, for fewer than
-  // kLeastCopied tokens, without room, and where these copies and the others could meet.
-  // The copies may wait for several rounds: only passes write KV, and a pass does all copies first.
+  // will do; these are appended. Returns how many tokens; 0 if there is no such block, for fewer
+  // than kLeastCopied tokens, without room, and where these copies and the others could meet. The
+  // copies may wait for several rounds: only passes write KV, and a pass does all copies first.
   static constexpr int kLeastCopied = 4;  // a pass with so few rows more takes hardly longer
   int AdoptBeginning(SequenceHandle sequence, absl::Span<const TokenId> prompt,
                      std::vector<KvCopy>* copies);
@@ -85,14 +85,15 @@ class BlockManager {
   void AppendChain(SequenceHandle sequence, KvNode node, std::vector<int32_t>* slots) const;
   int chain_length(SequenceHandle sequence, KvNode node) const;
 
-  // Nodes whose tokens were chosen after they were added: gives each another parent, as far from the
-  // prefix end as the one before, and another token. No parent may get two children of one token.
-  struct Planted {
+  // Nodes whose tokens were chosen after they were added: gives each another parent, as far from
+  // the prefix end as the one before, and another token. No parent may get two children of one
+  // token.
+  struct Relabelled {
     KvNode node = 0;
     KvNode parent = kPrefixEnd;
     TokenId token = 0;
   };
-  void Replant(SequenceHandle sequence, absl::Span<const Planted> nodes);
+  void Relabel(SequenceHandle sequence, absl::Span<const Relabelled> nodes);
 
   void Retain(SequenceHandle sequence, absl::Span<const KvNode> leaves);
   // Moves the tokens on which all leaves agree to the prefix and returns how many there were. A

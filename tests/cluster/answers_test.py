@@ -118,12 +118,12 @@ class Answers(unittest.TestCase):
     def test_statistics_add_up(self):
         body = dict(BEAMS, decoding="beam_search", speculative=dict(draft_width=8, draft_depth=4))
         spec = self.api.complete(body)["usage"]["speculation"]
-        self.assertEqual(spec["method"], "certified")
+        self.assertEqual(spec["method"], "speculative_beam_search")
         self.assertTrue(spec["lossless"])
         self.assertEqual(sum(spec["accepted_by_layer"]), spec["accepted_nodes"])
         self.assertLessEqual(spec["accepted_nodes"], spec["drafted_nodes"])
-        self.assertAlmostEqual(spec["layers_per_pass"], spec["layers"] / spec["target_passes"], places=6)
-        self.assertGreater(spec["layers_per_pass"], 1)
+        self.assertAlmostEqual(spec["block_efficiency"], spec["layers"] / spec["target_passes"], places=6)
+        self.assertGreater(spec["block_efficiency"], 1)
 
     def test_dsbd_serves_and_reports(self):
         body = dict(BEAMS, decoding="beam_sampling", seed=3)
@@ -138,10 +138,10 @@ class Answers(unittest.TestCase):
         narrow = self.api.complete(dict(body, speculative=dict(method="dsbd", width_threshold=0.7, min_width=1, allow_lossy=True)))
         self.assertFalse(narrow["usage"]["speculation"]["lossless"])
 
-    def test_pf_gumbel_is_what_auto_takes_for_sampling(self):
+    def test_gumbel_coupling_is_what_auto_takes_for_sampling(self):
         body = dict(BEAMS, decoding="beam_sampling", seed=5)
-        auto, named = self.api.complete(body), self.api.complete(dict(body, speculative=dict(method="pf_gumbel")))
-        self.assertEqual(auto["usage"]["speculation"]["method"], "pf_gumbel")
+        auto, named = self.api.complete(body), self.api.complete(dict(body, speculative=dict(method="gumbel_coupling")))
+        self.assertEqual(auto["usage"]["speculation"]["method"], "gumbel_coupling")
         self.assertEqual(outcome(auto), outcome(named))
 
     def test_metrics_grow_by_what_usage_says(self):

@@ -47,11 +47,11 @@ FIELDS = [
     (dict(logit_bias={"x": 1}), "logit_bias", "invalid_value"),
     (dict(logit_bias={"2048": 1}), "logit_bias", "invalid_value"),
     (dict(decoding="beams"), "decoding", "invalid_value"),
-    (dict(warp_mode="column"), "warp_mode", "invalid_value"),
+    (dict(sampling_scope="column"), "sampling_scope", "invalid_value"),
     (dict(early_stopping="always", decoding="beam_search"), "early_stopping", "invalid_value"),
     (dict(speculative=dict(draft_width=65)), "speculative.draft_width", "invalid_value"),
     (dict(speculative=dict(draft_depth=0)), "speculative.draft_depth", "invalid_value"),
-    (dict(speculative=dict(draft_support=1025)), "speculative.draft_support", "invalid_value"),
+    (dict(speculative=dict(draft_top_k=1025)), "speculative.draft_top_k", "invalid_value"),
     (dict(speculative=dict(method="magic")), "speculative.method", "invalid_value"),
     (dict(speculative=dict(draft_tree="2-x")), "speculative.draft_tree", "invalid_value"),
     (dict(speculative=dict(draft_tree="64-2")), "speculative.draft_tree", "invalid_value"),
@@ -91,7 +91,7 @@ FIELDS = [
     (dict(presence_penalty=2.5), "presence_penalty", "invalid_value"),
     (dict(frequency_penalty=-2.5), "frequency_penalty", "invalid_value"),
     (dict(repetition_penalty=0), "repetition_penalty", "invalid_value"),
-    (dict(decoding="beam_sampling", warp_mode="joint", presence_penalty=1), "presence_penalty", "unsupported_combination"),
+    (dict(decoding="beam_sampling", sampling_scope="joint", presence_penalty=1), "presence_penalty", "unsupported_combination"),
     (dict(decoding="beam_sampling", beam_width=4, temperature=0), "temperature", "unsupported_combination"),
     (dict(decoding="multinomial", beam_width=2), "beam_width", "unsupported_combination"),
     (dict(decoding="multinomial", use_beam_search=True), "use_beam_search", "unsupported_combination"),
@@ -99,11 +99,11 @@ FIELDS = [
     (dict(early_stopping=False), "early_stopping", "unsupported_combination"),
     (dict(n=1, best_of=2, stream=True), "best_of", "unsupported_combination"),
     (dict(stream_options=dict(include_usage=True)), "stream_options", "unsupported_combination"),
-    (dict(BEAM_SEARCH, speculative=dict(method="pf_gumbel")), "speculative.method", "unsupported_combination"),
-    (dict(decoding="multinomial", speculative=dict(method="certified")), "speculative.method", "unsupported_combination"),
+    (dict(BEAM_SEARCH, speculative=dict(method="gumbel_coupling")), "speculative.method", "unsupported_combination"),
+    (dict(decoding="multinomial", speculative=dict(method="speculative_beam_search")), "speculative.method", "unsupported_combination"),
     (dict(decoding="beam_sampling", beam_width=4, speculative=dict(method="dsbd", width_threshold=0.7)),
      "speculative.width_threshold", "unsupported_combination"),
-    (dict(decoding="beam_sampling", beam_width=4, speculative=dict(method="pf_gumbel", width_threshold=0.7, allow_lossy=True)),
+    (dict(decoding="beam_sampling", beam_width=4, speculative=dict(method="gumbel_coupling", width_threshold=0.7, allow_lossy=True)),
      "speculative.width_threshold", "unsupported_combination"),
     (dict(speculative=dict(draft_tree="4-2")), "speculative.draft_tree", "unsupported_combination"),
     (dict(speculative=dict(draft_beams=3)), "speculative.draft_beams", "unsupported_combination"),
@@ -112,7 +112,7 @@ FIELDS = [
     (dict(speculative=dict(rollback_threshold=3)), "speculative.rollback_threshold", "unsupported_combination"),
     (dict(speculative=dict(joint_tokens=2)), "speculative.joint_tokens", "unsupported_combination"),
     (dict(BEAM_SEARCH, beam_duplicates="once"), "beam_duplicates", "unsupported_combination"),
-    (dict(BEAM_SEARCH, warp_mode="joint"), "warp_mode", "unsupported_combination"),
+    (dict(BEAM_SEARCH, sampling_scope="joint"), "sampling_scope", "unsupported_combination"),
 ]
 
 PROMPTS = [
@@ -231,7 +231,7 @@ class BrokenModels(unittest.TestCase):
             self.assertEqual(outcome(answer), outcome(cluster.api.complete(dict(body, speculative=False))))
             self.assertEqual(answer["usage"]["speculation"]["drafted_nodes"], 0)
             self.assertTrue(wait_until(lambda: "draft logits after node -1: token 7 is" in cluster.process("replica-0").output()))
-            counted = re.compile(r'draft_fallbacks_total{reason="refused"[^}]*} [1-9]')  # comes with the heartbeats
+            counted = re.compile(r'rounds_without_draft_total{reason="refused"[^}]*} [1-9]')  # comes with the heartbeats
             self.assertTrue(wait_until(lambda: counted.search(cluster.api.get("/metrics")[1])))
 
 

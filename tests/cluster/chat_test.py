@@ -24,7 +24,7 @@ TEMPLATE = """{{- bos_token }}
     {{- 'sql:' }}
 {%- endif %}
 """
-LAWS = {
+DISTRIBUTIONS = {
     "greedy": dict(temperature=0, seed=4),
     "one sample": dict(decoding="multinomial", seed=4),
     "three samples": dict(decoding="multinomial", seed=4, n=3),
@@ -59,7 +59,7 @@ class Chat(unittest.TestCase):
         return answer["error"]
 
     def test_answers_are_those_of_the_prompt(self):
-        for name, fields in LAWS.items():
+        for name, fields in DISTRIBUTIONS.items():
             for speculative in (True, False):
                 with self.subTest(name, speculative=speculative):
                     fields = dict(fields, speculative=speculative, return_token_ids=True)
@@ -72,7 +72,7 @@ class Chat(unittest.TestCase):
                     self.assertEqual(chat["usage"]["total_tokens"], plain["usage"]["total_tokens"])
 
     def test_streams_are_those_of_the_answer(self):
-        for name, fields in LAWS.items():
+        for name, fields in DISTRIBUTIONS.items():
             if "best_of" in fields:
                 continue
             with self.subTest(name):

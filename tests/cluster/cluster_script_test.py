@@ -162,7 +162,7 @@ coordinator = ["--tls_cert_file={cert}", "--tls_key_file={key}", "--admin_keys_f
     def test_up_without_draft(self):
         self.assertEqual(self.up()[1], 0)
         spec = ApiClient(self.port).complete(dict(LONG, max_tokens=8))["usage"]["speculation"]
-        self.assertEqual((spec["drafted_nodes"], spec["layers_per_pass"]), (0, 1))
+        self.assertEqual((spec["drafted_nodes"], spec["block_efficiency"]), (0, 1))
 
     def test_no_proxy_is_asked(self):
         class Answers(http.server.BaseHTTPRequestHandler):

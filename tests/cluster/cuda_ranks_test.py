@@ -13,7 +13,7 @@ from stopwatch import Stopwatch, at_most
 MODEL = ROOT / "tests/models/stories260k"
 STORIES = ["Once upon a time, there was a little girl", "The big dog"]
 QUESTIONS = ["columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:"]
-LAWS = {
+DISTRIBUTIONS = {
     "greedy": dict(decoding="multinomial", temperature=0),
     "beam search": dict(decoding="beam_search", beam_width=3, n=3),
     "beam sampling": dict(decoding="beam_sampling", beam_width=3, n=3, seed=12),
@@ -54,12 +54,12 @@ class CudaRanks(unittest.TestCase):
             self.assertEqual("sums through the host" in output, tp > 1 and communicator == "host", output)
             self.assertEqual({int(n) for n in re.findall(r"device (\d) of 4", output)}, set(range(tp)))
             found = {}
-            for law, fields in LAWS.items():
+            for distribution, fields in DISTRIBUTIONS.items():
                 for i, prompt in enumerate(prompts):
                     body = dict(fields, prompt=prompt, max_tokens=12, return_token_ids=True)
                     plain = tokens(cluster.api.complete(dict(body, speculative=False)))
-                    self.assertEqual(tokens(cluster.api.complete(dict(body, **DRAFTED))), plain, law)
-                    found[law, i] = plain
+                    self.assertEqual(tokens(cluster.api.complete(dict(body, **DRAFTED))), plain, distribution)
+                    found[distribution, i] = plain
             return found
 
     def test_ranks_choose_the_tokens_of_one_rank(self):
@@ -86,7 +86,7 @@ class CudaRanks(unittest.TestCase):
 
     def test_ranks_that_share_a_device_where_nccl_takes_them_for_hosts(self):
         """NCCL_HOSTID is what it tells hosts apart by. Without it: test_what_cannot_be_is_refused."""
-        body = dict(LAWS["greedy"], prompt=STORIES[0], max_tokens=12, return_token_ids=True)
+        body = dict(DISTRIBUTIONS["greedy"], prompt=STORIES[0], max_tokens=12, return_token_ids=True)
         with self.cluster(1, "auto") as cluster:
             one = tokens(cluster.api.complete(body))
         with ApartByNccl(target=MODEL, drafts=0, tp=2, worker_flags=(*CUDA, "--communicator=nccl"),

@@ -13,7 +13,7 @@ from cluster import BIN, ROOT, Cluster, StartFailure, free_port, run_launcher
 
 MODEL = ROOT / "tests/models/stories260k"
 PROMPTS = ["Once upon a time, there was a little girl", "The big dog"]
-LAWS = {
+DISTRIBUTIONS = {
     "multinomial": dict(decoding="multinomial", seed=11, temperature=0.9),
     "greedy": dict(decoding="multinomial", temperature=0),
     "beam sampling": dict(decoding="beam_sampling", beam_width=3, n=3, seed=12),
@@ -26,8 +26,8 @@ EXACT = (*CUDA, "--exact")
 
 
 def requests():
-    return [(f"{law}, prompt {i}", dict(fields, prompt=prompt, max_tokens=12, return_token_ids=True))
-            for law, fields in LAWS.items() for i, prompt in enumerate(PROMPTS)]
+    return [(f"{distribution}, prompt {i}", dict(fields, prompt=prompt, max_tokens=12, return_token_ids=True))
+            for distribution, fields in DISTRIBUTIONS.items() for i, prompt in enumerate(PROMPTS)]
 
 
 class Cuda(unittest.TestCase):
@@ -44,10 +44,10 @@ class Cuda(unittest.TestCase):
                     self.assertGreater(answer["usage"]["speculation"]["drafted_nodes"], 0)
                     accepted += answer["usage"]["speculation"]["accepted_nodes"]
             self.assertGreater(accepted, 0)
-            with self.subTest("gumbel_slots, whatever is drafted"):
-                body = dict(LAWS["beam sampling"], prompt=PROMPTS[0], max_tokens=12, return_token_ids=True)
+            with self.subTest("joint_gumbel_coupling, whatever is drafted"):
+                body = dict(DISTRIBUTIONS["beam sampling"], prompt=PROMPTS[0], max_tokens=12, return_token_ids=True)
                 shapes = [dict(draft_width=1, draft_depth=1), dict(draft_width=3, draft_depth=2)]
-                answers = [cluster.api.complete(dict(body, speculative=dict(shape, method="gumbel_slots"))) for shape in shapes]
+                answers = [cluster.api.complete(dict(body, speculative=dict(shape, method="joint_gumbel_coupling"))) for shape in shapes]
                 self.assertEqual(outcome(answers[0]), outcome(answers[1]))
             together = cluster.api.complete_all([dict(body, **DRAFTED) for _, body in requests()])
             for (name, _), answer in zip(requests(), together):
@@ -56,7 +56,7 @@ class Cuda(unittest.TestCase):
 
     def test_drafts_of_the_other_kind(self):
         """A draft node on the CPU for a target on the GPU, and the reverse: the target's tokens either way."""
-        body = dict(LAWS["multinomial"], prompt=PROMPTS[0], max_tokens=12, return_token_ids=True)
+        body = dict(DISTRIBUTIONS["multinomial"], prompt=PROMPTS[0], max_tokens=12, return_token_ids=True)
         for where, target, draft in (("the target", EXACT, ()), ("the draft", (), CUDA)):
             with self.subTest(where + " on the GPU"), Cluster(target=MODEL, draft=MODEL, worker_flags=target, draft_flags=draft) as cluster:
                 kinds = [cluster.process(name).output().count("cuda simulated device") for name in ("replica-0", "draft-0")]
@@ -68,7 +68,7 @@ class Cuda(unittest.TestCase):
 
     def test_a_device_that_is_lost(self):
         """Its replica ends with a message. What ran there goes on elsewhere, with the same tokens."""
-        body = dict(LAWS["multinomial"], prompt=PROMPTS[0], max_tokens=40, return_token_ids=True)
+        body = dict(DISTRIBUTIONS["multinomial"], prompt=PROMPTS[0], max_tokens=40, return_token_ids=True)
         with Cluster(target=MODEL, draft=MODEL, drafts=0, replicas=2, worker_flags=EXACT,
                      environments={"replica-0": {"DEV_FAIL_WORK": "2000"}}) as cluster:
             lost = cluster.process("replica-0")
@@ -113,7 +113,7 @@ class Cuda(unittest.TestCase):
                     logs = [cluster.process(name).output() for name in ("replica-0", "draft-0")]
                     self.assertEqual([log for log in logs if "tuned in" in log], [log for log in logs if tuned and tuned in log])
                     self.assertEqual(sum("25 matrix products as tuned before" in log for log in logs), 1 if tuned else 2)
-                    answer = cluster.api.complete(dict(LAWS["greedy"], prompt=PROMPTS[0], max_tokens=12))
+                    answer = cluster.api.complete(dict(DISTRIBUTIONS["greedy"], prompt=PROMPTS[0], max_tokens=12))
                     texts.append(answer["choices"][0]["text"])
             self.assertEqual(texts[0], texts[1])
             self.assertEqual(len([name for name in os.listdir(folder + "/cache") if name.endswith(".txt")]), 1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""In a whole cluster, PF-Gumbel and beam search give the same token ids and scores with and without drafts: alone, among 8 other
+"""In a whole cluster, Gumbel coupling and beam search give the same token ids and scores with and without drafts: alone, among 8 other
 requests, with a good draft model, with a random one, and when the draft node is killed halfway.
 
   exactness_test.py TP      number of ranks of the replica
@@ -21,7 +21,7 @@ PROMPTS = [
     "columns: game, date, opponent, score\nquestion: What was the score against Chicago?\nsql:",
     "columns: year, film, director, studio\nquestion: How many films came from Paramount after 1984?\nsql:",
 ]
-LAWS = {
+DISTRIBUTIONS = {
     "multinomial": dict(decoding="multinomial", seed=11, temperature=0.9),
     "greedy": dict(decoding="multinomial", temperature=0),
     "beam sampling": dict(decoding="beam_sampling", beam_width=4, n=4, seed=12),
@@ -35,15 +35,15 @@ TP = 1
 
 
 def requests():
-    """[(name, body)]: every law with every prompt."""
-    return [(f"{law}, prompt {i}", dict(fields, prompt=prompt, max_tokens=40, return_token_ids=True))
-            for law, fields in LAWS.items() for i, prompt in enumerate(PROMPTS)]
+    """[(name, body)]: every distribution with every prompt."""
+    return [(f"{distribution}, prompt {i}", dict(fields, prompt=prompt, max_tokens=40, return_token_ids=True))
+            for distribution, fields in DISTRIBUTIONS.items() for i, prompt in enumerate(PROMPTS)]
 
 
 def others():
     """8 requests of all kinds that keep a replica busy."""
-    laws = list(LAWS.values())
-    return [dict(laws[i % len(laws)], **LONG, **DRAFTED, prompt=PROMPTS[i % len(PROMPTS)]) for i in range(8)]
+    distributions = list(DISTRIBUTIONS.values())
+    return [dict(distributions[i % len(distributions)], **LONG, **DRAFTED, prompt=PROMPTS[i % len(PROMPTS)]) for i in range(8)]
 
 
 def speculation(answer):
@@ -126,7 +126,7 @@ class Exactness(unittest.TestCase):
 
     def test_3_draft_node_killed_half_way(self):
         with Cluster(tp=TP, draft=DRAFT, wait_for_drafts=False) as cluster:
-            bodies = [dict(fields, **LONG, **DRAFTED, prompt=PROMPTS[i % len(PROMPTS)]) for i, fields in enumerate(LAWS.values())]
+            bodies = [dict(fields, **LONG, **DRAFTED, prompt=PROMPTS[i % len(PROMPTS)]) for i, fields in enumerate(DISTRIBUTIONS.values())]
             plain = [outcome(cluster.api.complete(dict(body, speculative=False))) for body in bodies]
             draft = cluster.process("draft-0").process
             results = []

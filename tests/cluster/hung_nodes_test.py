@@ -181,7 +181,7 @@ class HungNodes(unittest.TestCase):
             self.assertEqual(self.metric(cluster, "coppice_failovers_total"), 0)
             node = self.node(cluster, "replica-0")
             self.assertEqual((node["state"], node["reason"]), ("ready", None))
-            self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["longest_still_s"] > 1))
+            self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["longest_stall_s"] > 1))
 
     def test_leader_stopped_whole_is_taken_back_clean(self):
         with self.cluster(tp=2, replicas=2, drafts=0) as cluster:
@@ -206,7 +206,7 @@ class HungNodes(unittest.TestCase):
                 stream.join(at_most(60))
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["running"] == 0))
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["kv"]["blocks_used"] == 0))
-            self.assertEqual(self.metric(cluster, "coppice_bad_updates_total"), 0)
+            self.assertEqual(self.metric(cluster, "coppice_invalid_updates_total"), 0)
             steps = self.node(cluster, "replica-0")["step"]
             self.assertEqual([a["choices"][0]["token_ids"] for a in cluster.api.complete_all(bodies)], wanted)
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["step"] > steps))

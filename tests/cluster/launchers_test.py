@@ -102,7 +102,7 @@ class Launchers(unittest.TestCase):
         _, status, output, errors = run_launcher(
             [ROOT / "deploy/demo.sh", "--once", "--tour", "--no-build", "--port", free_port()])
         self.assertEqual(status, 0, output + errors)
-        for method in ("pf_gumbel", "hg_wor", "certified", "dsbd", "luce_ot", "mjgd"):
+        for method in ("gumbel_coupling", "gumbel_top_k", "speculative_beam_search", "dsbd", "luce_ot", "mjgd"):
             self.assertRegex(output, rf"(?m)^{method} .*SELECT")
 
     def test_demo_serves_until_interrupted(self):

@@ -77,7 +77,7 @@ class Loadgen(unittest.TestCase):
         self.assertEqual(result["input_lens"], [5] * 6)
         self.assertEqual(result["total_output_tokens"], 48)
         self.assertEqual(result["token_count_source"], "usage")
-        self.assertGreaterEqual(result["layers_per_pass"], 1)
+        self.assertGreaterEqual(result["block_efficiency"], 1)
         self.assertEqual(result["spec_decode_source"], "usage")
         self.assertEqual((result["good_share"], result["place"]), (1, "here"))
         self.assertTrue(result["server_version"])

@@ -12,7 +12,7 @@ PROMPTS = [
     "columns: year, title, role\nquestion: What role was played in 1999?\nsql:",
 ]
 LONG = "columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql: " * 3
-WARPS = [{}, dict(temperature=0.6, logit_bias={"300": 4, "17": -3}), dict(top_k=20, top_p=0.9), dict(min_p=0.05, min_tokens=6)]
+SAMPLINGS = [{}, dict(temperature=0.6, logit_bias={"300": 4, "17": -3}), dict(top_k=20, top_p=0.9), dict(min_p=0.05, min_tokens=6)]
 NEAR = 1e-5
 
 
@@ -47,7 +47,7 @@ class Logprobs(unittest.TestCase):
 
     def bodies(self, row):
         for decoding in row["decodings"]:
-            for i, warp in enumerate(WARPS):
+            for i, sampling in enumerate(SAMPLINGS):
                 body = dict(prompt=PROMPTS[i % 2], seed=40 + i, max_tokens=12, decoding=decoding, logprobs=4, return_token_ids=True,
                             speculative=dict(method=row["name"], **({} if row["lossless"] else dict(allow_lossy=True))))
                 if decoding != "multinomial":
@@ -55,8 +55,8 @@ class Logprobs(unittest.TestCase):
                 elif row["greedy_only"]:
                     body.update(temperature=0)
                 if decoding == "beam_search" or row["greedy_only"]:
-                    warp = {k: v for k, v in warp.items() if k in ("logit_bias", "min_tokens")}
-                yield dict(body, **warp)
+                    sampling = {k: v for k, v in sampling.items() if k in ("logit_bias", "min_tokens")}
+                yield dict(body, **sampling)
 
     def test_every_method_and_decoding_reports_what_scoring_gives(self):
         for row in self.rows:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Requests every method that GET /v1/models lists, by name, from a whole cluster: with each decoding that it serves, with many
-shapes, warps and stop conditions, alone and concurrently, streamed, and with the draft node killed on the way."""
+shapes, sampling parameters and stop conditions, alone and concurrently, streamed, and with the draft node killed on the way."""
 import itertools
 import json
 import os
@@ -18,8 +18,8 @@ PROMPTS = [
 EOS = 2
 TOGETHER = 8
 BEAMS = dict(beam_width=3)
-# Fields for any method that takes a warp. Beam search takes none.
-WARPS = [dict(temperature=0.7), dict(top_k=20, top_p=0.9), dict(min_p=0.05, temperature=1.3)]
+# Fields for any method that takes sampling parameters. Beam search takes none.
+SAMPLINGS = [dict(temperature=0.7), dict(top_k=20, top_p=0.9), dict(min_p=0.05, temperature=1.3)]
 ENDS = [dict(max_tokens=3), dict(max_tokens=1), dict(stop_token_ids=[EOS], ignore_eos=True), dict(min_tokens=6, max_tokens=9)]
 OPTIONS = {}  # fields that only some methods read, with values that are not the default, from GET /v1/models
 
@@ -47,7 +47,7 @@ def shapes(row):
 
 def requests(row, decoding):
     """Request bodies without prompt and seed, as (fields, fields of `speculative`)."""
-    warped = decoding != "beam_search" and not row["greedy_only"]
+    processed = decoding != "beam_search" and not row["greedy_only"]
     yield {}, {}
     for shape in shapes(row):
         yield {}, shape
@@ -56,10 +56,10 @@ def requests(row, decoding):
             yield {}, {name: value, "allow_lossy": True}
     if "beam_duplicates" in row["options"] and decoding == "beam_sampling":
         yield dict(beam_duplicates="once"), {}
-    for warp in WARPS if warped else ():
-        yield warp, {}
-    for mode in row["warp_modes"] if warped else ():
-        yield dict(warp_mode=mode, top_k=30), {}
+    for sampling in SAMPLINGS if processed else ():
+        yield sampling, {}
+    for mode in row["sampling_scopes"] if processed else ():
+        yield dict(sampling_scope=mode, top_k=30), {}
     for end in ENDS:
         yield end, {}
     yield dict(n=2), {}
@@ -108,9 +108,9 @@ class Methods(unittest.TestCase):
         return answers
 
     def is_plain(self, row, body):
-        """True if this is the method that decodes without drafts: the first in the list that serves the decoding and the warp."""
-        mode, once = body.get("warp_mode", "row"), body.get("beam_duplicates") == "once"
-        return row is next(r for r in self.rows if body["decoding"] in r["decodings"] and mode in r["warp_modes"]
+        """True if this is the method that decodes without drafts: the first in the list that serves the decoding and the sampling parameters."""
+        mode, once = body.get("sampling_scope", "row"), body.get("beam_duplicates") == "once"
+        return row is next(r for r in self.rows if body["decoding"] in r["decodings"] and mode in r["sampling_scopes"]
                            and ("beam_duplicates" in r["options"] or not once))
 
     def references(self, row, bodies):
@@ -169,7 +169,7 @@ class Methods(unittest.TestCase):
         for row in self.rows:
             refused = [self.body(row, decoding) for decoding in decodings - set(row["decodings"])]
             served = row["decodings"][0]
-            refused += [self.body(row, served, dict(warp_mode=mode)) for mode in {"joint", "rowcut"} - set(row["warp_modes"])
+            refused += [self.body(row, served, dict(sampling_scope=mode)) for mode in {"joint", "rowcut"} - set(row["sampling_scopes"])
                         if served != "beam_search"]
             if not row["lossless"]:
                 refused.append(self.body(dict(row, lossless=True), served))
@@ -186,7 +186,7 @@ class Methods(unittest.TestCase):
                 with self.subTest(body):
                     status, answer = self.api.post(body)
                     self.assertEqual((status, answer["error"]["code"]), (400, "unsupported_combination"), answer)
-                    if answer["error"]["param"] != "warp_mode":  # which no method serves with this decoding
+                    if answer["error"]["param"] != "sampling_scope":  # which no method serves with this decoding
                         self.assertIn(row["name"], answer["error"]["message"])
 
     def test_4_the_draft_node_dies_half_way(self):

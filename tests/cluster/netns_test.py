@@ -26,9 +26,9 @@ from network import Link, Network  # noqa: E402
 QUESTION = "columns: year, film, director\nquestion: {}\nsql:"
 PROMPTS = [QUESTION.format(text) for text in ("How many films came out after 1984?", "Which director made Dune?", "Who made most?")]
 DRAFTED = dict(speculative=dict(draft_width=8, draft_depth=4))
-LAWS = [dict(decoding="multinomial", temperature=0), dict(decoding="multinomial", seed=11, temperature=0.9),
+DISTRIBUTIONS = [dict(decoding="multinomial", temperature=0), dict(decoding="multinomial", seed=11, temperature=0.9),
         dict(decoding="beam_search", beam_width=4, n=4), dict(decoding="beam_sampling", beam_width=4, n=4, seed=12)]
-BODIES = [dict(law, prompt=prompt, max_tokens=40, return_token_ids=True, **DRAFTED) for law in LAWS for prompt in PROMPTS]
+BODIES = [dict(distribution, prompt=prompt, max_tokens=40, return_token_ids=True, **DRAFTED) for distribution in DISTRIBUTIONS for prompt in PROMPTS]
 LONG = [dict(body, max_tokens=100, ignore_eos=True) for body in BODIES[::2]]
 # Three hosts. replica-0 has a rank on each of two; replica-1 and a draft node are on the one that is cut off.
 # GPUs are named only to see that each process gets its own; the programs compute on the CPU.
@@ -198,7 +198,7 @@ class Hosts(unittest.TestCase):
             answer = cluster.api.complete(BODIES[0])
             spec = answer["usage"]["speculation"]
             self.assertGreater(spec["accepted_nodes"], 0)
-            self.assertGreater(spec["layers_per_pass"], 1)
+            self.assertGreater(spec["block_efficiency"], 1)
             self.assertGreater(answer["timings"]["draft_wait_ms"] / spec["rounds"], 20)  # it was the link's delay that rounds waited for
 
     def test_replica_over_two_hosts_ends_when_one_is_lost(self):

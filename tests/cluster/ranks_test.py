@@ -12,9 +12,9 @@ from cluster import BIN, ROOT, Cluster, StartFailure
 
 MODEL = ROOT / "tests/models/stories260k"
 PROMPTS = ["Once upon a time, there was a", "Tom and Lily went to the park. They"]
-LAWS = [dict(temperature=0), dict(decoding="beam_search", beam_width=4, n=4),
+DISTRIBUTIONS = [dict(temperature=0), dict(decoding="beam_search", beam_width=4, n=4),
         dict(decoding="beam_sampling", beam_width=4, n=4, seed=5)]
-BODIES = [dict(law, prompt=prompt, max_tokens=40, return_token_ids=True) for law in LAWS for prompt in PROMPTS]
+BODIES = [dict(distribution, prompt=prompt, max_tokens=40, return_token_ids=True) for distribution in DISTRIBUTIONS for prompt in PROMPTS]
 
 
 def tokens(answer):

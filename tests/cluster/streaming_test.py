@@ -5,7 +5,7 @@ import unittest
 from cluster import Cluster
 
 PROMPT = "columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:"
-LAWS = {
+DISTRIBUTIONS = {
     "one sample": dict(decoding="multinomial", seed=4, n=1),
     "three samples": dict(decoding="multinomial", seed=4, n=3),
     "hot samples": dict(decoding="multinomial", seed=9, n=2, temperature=2.0),
@@ -40,7 +40,7 @@ class Streaming(unittest.TestCase):
         cls.cluster.__exit__(None)
 
     def test_deltas_concatenate_to_the_plain_answer(self):
-        for name, fields in LAWS.items():
+        for name, fields in DISTRIBUTIONS.items():
             for speculative in (True, False):
                 body = dict(fields, prompt=PROMPT, max_tokens=40, return_token_ids=True, speculative=speculative)
                 with self.subTest(name, speculative=speculative):
@@ -53,13 +53,13 @@ class Streaming(unittest.TestCase):
                     self.assertEqual(concatenated(events[:-1]), wanted)
 
     def test_beams_stream_before_they_end(self):
-        body = dict(LAWS["beam search"], prompt=PROMPT, max_tokens=40, early_stopping="never")
+        body = dict(DISTRIBUTIONS["beam search"], prompt=PROMPT, max_tokens=40, early_stopping="never")
         events = self.api.stream(body)[:-1]
         self.assertGreater(len(events), 1, "the whole text came in one event")
         self.assertTrue(all(c["index"] == 0 for e in events[:-1] for c in e["choices"]))
 
     def test_last_event_of_beams_holds_all_choices(self):
-        events = self.api.stream(dict(LAWS["beam search, best 3"], prompt=PROMPT, max_tokens=40))[:-1]
+        events = self.api.stream(dict(DISTRIBUTIONS["beam search, best 3"], prompt=PROMPT, max_tokens=40))[:-1]
         last = [e for e in events if e["choices"]][-1]
         self.assertEqual(sorted(c["index"] for c in last["choices"]), [0, 1, 2])
         for choice in last["choices"]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Weights of target and draft node as int4 and int8: the answers of each law are those of the same cluster without drafts, tokens and
+"""Weights of target and draft node as int4 and int8: the answers of each distribution are those of the same cluster without drafts, tokens and
 scores, and each program says which weights it has."""
 import unittest
 

@@ -139,7 +139,7 @@ TEST(NodeAgentTest, RegistersBeatsAndSaysGoodbye) {
 // The owner's thread does nothing. The heartbeats say for how long.
 TEST(NodeAgentTest, BeatsTellThatTheOwnerStandsStill) {
   FakeCoordinator coordinator;
-  StepClock steps;
+  ProgressWatchdog steps;
   NodeAgentOptions options = OptionsFor(coordinator.endpoint());
   options.steps = &steps;
   auto agent = StartAccepted(coordinator, options);
@@ -159,8 +159,8 @@ TEST(NodeAgentTest, BeatsTellThatTheOwnerStandsStill) {
   for (int i = 0; i < 1000; ++i) {
     auto message = coordinator.Next(/*beats=*/true);
     ASSERT_TRUE(message.has_value() && message->has_heartbeat());
-    if (message->heartbeat().status().longest_still_s() == 0) continue;
-    EXPECT_GE(message->heartbeat().status().longest_still_s(), 0.06);
+    if (message->heartbeat().status().longest_stall_s() == 0) continue;
+    EXPECT_GE(message->heartbeat().status().longest_stall_s(), 0.06);
     break;
   }
 }

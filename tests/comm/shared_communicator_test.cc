@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "base/check.h"
 #include "comm/communicator_shared.h"
-#include "comm/rank_post.h"
+#include "comm/shared_barrier.h"
 #include "comm/shared_memory.h"
 
 namespace coppice::comm {
@@ -92,8 +92,8 @@ TEST(SharedMemoryTest, CannotBeOpenedOnceItIsClosedOrWithAnotherSize) {
   memory.data()[1] = 1;  // still mapped
 }
 
-// Every rank passes many collectives of mixed kinds and sizes, so that ranks run ahead of each other
-// and buffers are used again.
+// Every rank passes many collectives of mixed kinds and sizes, so that ranks run ahead of each
+// other and buffers are used again.
 TEST(SharedCommunicatorTest, MixedCollectivesKeepTheirValuesApart) {
   RunRanks(3, [](Communicator* ranks) {
     for (int round = 0; round < 300; ++round) {
@@ -192,7 +192,7 @@ TEST(SharedCommunicatorTest, AStoppedRankIsWaitedForUntilItGoesOn) {
   ASSERT_TRUE(WIFSTOPPED(state));
   std::atomic<bool> passed = false;
   std::thread waiter([&] { passed = ranks->Barrier().ok(); });
-  auto* posts = reinterpret_cast<RankPost*>(memory.data());
+  auto* posts = reinterpret_cast<BarrierSlot*>(memory.data());
   while (posts[1].sleepers == 0) std::this_thread::yield();  // it sleeps and does not spin
   EXPECT_FALSE(passed);
   kill(child.pid(), SIGCONT);

@@ -64,7 +64,7 @@ inline proto::Hypothesis MakeHypothesis(const std::vector<TokenId>& tokens, doub
 
 inline proto::SequenceStats MakeStats() {
   DecodingStats stats;
-  stats.method = "pf_gumbel";
+  stats.method = "gumbel_coupling";
   stats.rounds = stats.target_passes = 4;
   stats.plain_rounds = 1;
   stats.layers = 8;

@@ -42,7 +42,7 @@ std::vector<proto::SequenceUpdate> Short(const proto::StartSequence& start) {
   proto::SequenceUpdate& update = updates[0];
   update.set_finished(true);
   DecodingStats stats;  // of no rounds, which suits every max_tokens
-  stats.method = "pf_gumbel";
+  stats.method = "gumbel_coupling";
   *update.mutable_stats() = proto::StatsToMessage(stats);
   const int top = start.logprobs();
   for (int i = 1; start.score_prompt() && i < start.prompt_size(); ++i)

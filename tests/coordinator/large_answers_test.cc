@@ -1,6 +1,6 @@
-// Large answers are made beside the event loop: what else is served meanwhile, in which order the parts
-// of a stream come, and what happens when the client or the server ends first. Through a whole
-// coordinator, whose tokenizer waits until it is told to go on.
+// Large answers are made beside the event loop: what else is served meanwhile, in which order the
+// parts of a stream come, and what happens when the client or the server ends first. Through a
+// whole coordinator, whose tokenizer waits until it is told to go on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,14 +38,14 @@ void Score(TokenId first, proto::TokenScore* score) {
   }
 }
 
-// Many tokens at once, with the scores asked for. The first alternative of the last is the slow one if
-// the prompt is "slow".
+// Many tokens at once, with the scores asked for. The first alternative of the last is the slow one
+// if the prompt is "slow".
 std::vector<proto::SequenceUpdate> Much(const proto::StartSequence& start) {
   std::vector<proto::SequenceUpdate> updates(1);
   proto::SequenceUpdate& update = updates[0];
   update.set_finished(true);
   DecodingStats stats;
-  stats.method = "pf_gumbel";
+  stats.method = "gumbel_coupling";
   *update.mutable_stats() = proto::StatsToMessage(stats);
   const std::vector<TokenId> tokens =
       start.has_logprobs() ? Bytes(std::string(kTokens - 1, 'x'), /*eos=*/true) : Bytes("y", true);

@@ -57,7 +57,7 @@ std::vector<proto::SequenceUpdate> ScoredUpdates(const proto::StartSequence& sta
   *updates.back().mutable_stats() = MakeStats();
   if (start.score_only()) {
     DecodingStats stats;
-    stats.method = "pf_gumbel";
+    stats.method = "gumbel_coupling";
     *updates.back().mutable_stats() = proto::StatsToMessage(stats);
     *updates.back().add_hypotheses() = proto::HypothesisToMessage(decoding::Hypothesis());
     return updates;

@@ -112,8 +112,8 @@ TEST_F(ServingTest, AnswersACompletion) {
   EXPECT_EQ(usage["prompt_tokens"], 3);
   EXPECT_EQ(usage["completion_tokens"], 15);
   EXPECT_EQ(usage["total_tokens"], 18);
-  EXPECT_EQ(usage["speculation"]["method"], "pf_gumbel");
-  EXPECT_EQ(usage["speculation"]["layers_per_pass"], 2.0);
+  EXPECT_EQ(usage["speculation"]["method"], "gumbel_coupling");
+  EXPECT_EQ(usage["speculation"]["block_efficiency"], 2.0);
   EXPECT_TRUE(usage["speculation"]["overlap"].is_null());
   EXPECT_EQ(Metric("coppice_generation_tokens_total{model_name=\"demo\"}"), 15);
   EXPECT_EQ(Metric("coppice_request_success_total{finished_reason=\"stop\",model_name=\"demo\"}"),
@@ -383,12 +383,12 @@ TEST_F(ServingTest, ModelsListWhatIsServed) {
     const json& method = can["methods"][i];
     EXPECT_EQ(method["name"], can["speculative_methods"][i + 1]);
     EXPECT_FALSE(method["decodings"].empty()) << method;
-    EXPECT_THAT(method["warp_modes"].dump(), HasSubstr(R"("row","row_raw")"));
-    for (const json& mode : method["warp_modes"]) {
-      EXPECT_THAT(can["warp_modes"].dump(), HasSubstr(mode.dump())) << method;
+    EXPECT_THAT(method["sampling_scopes"].dump(), HasSubstr(R"("row","row_raw")"));
+    for (const json& mode : method["sampling_scopes"]) {
+      EXPECT_THAT(can["sampling_scopes"].dump(), HasSubstr(mode.dump())) << method;
     }
     EXPECT_TRUE(method["lossless"].is_boolean() && method["reproducible"].is_boolean()) << method;
-    for (const char* text : {"law", "draft_form", "ships", "source"}) {
+    for (const char* text : {"distribution", "draft_form", "ships", "source"}) {
       EXPECT_FALSE(method[text].get<std::string>().empty()) << method;
     }
     EXPECT_TRUE(method["options"].is_array()) << method;

@@ -29,9 +29,9 @@ TEST(DecisionCost, EveryMethodOverTheJointLayerHasALimitAndNoOther) {
       SCOPED_TRACE(testing::Message() << row.name << " " << sampling::DecodingKindName(kind));
       const std::string method(row.name);
       EXPECT_TRUE(CheckDecisionCost(Wide(method, kind, 64), kVocab).ok());
-      const bool one_slot = method == "gumbel_slots" &&
+      const bool one_slot = method == "joint_gumbel_coupling" &&
                             kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement;
-      const bool limited = row.joint_warps && !one_slot;
+      const bool limited = row.joint_sampling && !one_slot;
       EXPECT_EQ(CheckDecisionCost(Wide(method, kind, 65), kVocab).ok(), !limited);
       EXPECT_EQ(CheckDecisionCost(Wide(method, kind, 1024), kVocab).ok(), !limited);
     }
@@ -43,9 +43,9 @@ TEST(DecisionCost, PlainDecodingCostsWhatTheMethodOfAutoDoes) {
     DecodingParams params = Wide("", sampling::DecodingKind::kBeamSampling, 65);
     params.plain = plain;
     EXPECT_EQ(LayerNoise(params, kVocab), 0);
-    params.warp.mode = sampling::WarpMode::kJoint;
+    params.sampling.mode = sampling::SamplingScope::kJoint;
     EXPECT_EQ(LayerNoise(params, kVocab), int64_t{65} * 65 * kVocab);
-    params.warp.mode = sampling::WarpMode::kRowCut;
+    params.sampling.mode = sampling::SamplingScope::kRowCut;
     EXPECT_EQ(LayerNoise(params, kVocab), int64_t{65} * 65 * kVocab);
   }
 }
@@ -53,15 +53,15 @@ TEST(DecisionCost, PlainDecodingCostsWhatTheMethodOfAutoDoes) {
 // top_k limits a row, or the layer in mode JOINT. top_p and min_p may keep every entry.
 TEST(DecisionCost, TopKAloneBoundsTheEntries) {
   DecodingParams params = Wide("dsbd", sampling::DecodingKind::kBeamSampling, 1024);
-  params.warp.top_p = 0.5;
-  params.warp.min_p = 0.5;
+  params.sampling.top_p = 0.5;
+  params.sampling.min_p = 0.5;
   EXPECT_FALSE(CheckDecisionCost(params, kVocab).ok());
-  params.warp.top_k = 50;
+  params.sampling.top_k = 50;
   EXPECT_EQ(LayerNoise(params, kVocab), int64_t{1024} * 1024 * 50);
   EXPECT_TRUE(CheckDecisionCost(params, kVocab).ok());
-  params.warp.top_k = 513;
+  params.sampling.top_k = 513;
   EXPECT_FALSE(CheckDecisionCost(params, kVocab).ok());
-  params.warp.mode = sampling::WarpMode::kJoint;
+  params.sampling.mode = sampling::SamplingScope::kJoint;
   EXPECT_EQ(LayerNoise(params, kVocab), int64_t{1024} * 513);
 }
 
@@ -76,11 +76,11 @@ TEST(DecisionCost, TheErrorNamesTheFieldTheLimitAndWhatHelps) {
   EXPECT_THAT(std::string(CheckDecisionCost(params, kVocab).message()),
               testing::AllOf(testing::StartsWith("beam_width: "), testing::HasSubstr("dsbd"),
                              testing::HasSubstr("536870912"), testing::HasSubstr("top_k"),
-                             testing::HasSubstr("pf_gumbel")));
-  params = Wide("wor_reuse", sampling::DecodingKind::kBeamSamplingWithoutReplacement, 65);
-  params.warp.mode = sampling::WarpMode::kJoint;
+                             testing::HasSubstr("gumbel_coupling")));
+  params = Wide("dsbd_wor", sampling::DecodingKind::kBeamSamplingWithoutReplacement, 65);
+  params.sampling.mode = sampling::SamplingScope::kJoint;
   EXPECT_THAT(std::string(CheckDecisionCost(params, kVocab).message()),
-              testing::HasSubstr("warp_mode row with method hg_wor"));
+              testing::HasSubstr("sampling_scope row with method gumbel_top_k"));
 }
 
 }  // namespace

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "sampling/deterministic_math.h"
+#include "sampling/logits_processing.h"
 #include "sampling/target_row.h"
-#include "sampling/warp.h"
 #include "tests/testing/named_decode.h"
 
 namespace coppice::decoding {
@@ -98,17 +98,17 @@ TEST(DecodeInvariants, WholeAndListedRowsDecideAlike) {
     if (whole.params.kind == sampling::DecodingKind::kBeamSearch) return;  // takes no top-k
     whole.params.stop_ids = {4};
     test::NamedSetting listed = whole;
-    listed.params.warp.top_k = 40;
+    listed.params.sampling.top_k = 40;
     ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
   });
   ForEveryService(/*vocab=*/12, /*seeds=*/8, [](const MethodRow& row, test::NamedSetting whole) {
-    if (!row.joint_warps) return;
-    whole.params.warp.mode = sampling::WarpMode::kJoint;
-    whole.params.warp.temperature = 0.9;
+    if (!row.joint_sampling) return;
+    whole.params.sampling.mode = sampling::SamplingScope::kJoint;
+    whole.params.sampling.temperature = 0.9;
     test::NamedSetting listed = whole;
-    listed.params.warp.top_k = 12 * 8;  // enough for all live and ended beams
+    listed.params.sampling.top_k = 12 * 8;  // enough for all live and ended beams
     ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
-    whole.params.warp.mode = listed.params.warp.mode = sampling::WarpMode::kRowCut;
+    whole.params.sampling.mode = listed.params.sampling.mode = sampling::SamplingScope::kRowCut;
     ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
   });
 }
@@ -116,20 +116,20 @@ TEST(DecodeInvariants, WholeAndListedRowsDecideAlike) {
 // This list of methods is kept by hand. A new method must be added, and a lost one is noticed.
 // True: a draft equal to the target is always kept whole. False: the method drafts by score but
 // draws its outputs, or it drafts fewer nodes than a layer's outputs need, or none.
-const std::map<std::string, bool> kKeepsEqualDrafts = {{"pf_gumbel", true},
-                                                       {"hg_wor", false},
-                                                       {"certified", true},
-                                                       {"gumbel_slots", true},
+const std::map<std::string, bool> kKeepsEqualDrafts = {{"gumbel_coupling", true},
+                                                       {"gumbel_top_k", false},
+                                                       {"speculative_beam_search", true},
+                                                       {"joint_gumbel_coupling", true},
                                                        {"dsbd", true},
                                                        {"dsbd_renormalise", true},
-                                                       {"single_kv", true},
-                                                       {"wor_reuse", true},
-                                                       {"pf_rrs", true},
+                                                       {"dsbd_single_kv", true},
+                                                       {"dsbd_wor", true},
+                                                       {"beam_recursive_rejection", true},
                                                        {"mjsd", true},
                                                        {"bild", true},
                                                        {"mjgd", false},
                                                        {"rejection", true},
-                                                       {"block", true},
+                                                       {"block_verification", true},
                                                        {"recursive_rejection", true},
                                                        {"recursive_rejection_wor", true},
                                                        {"sample_and_check", false},
@@ -149,7 +149,7 @@ TEST(DecodeInvariants, TheTableHasTheMethodsOfTheListAndNoOther) {
 }
 
 // W = 1 for the methods that use distinct drafts for independent outputs: the second output of a
-// parent has another law than the second draft.
+// parent has another distribution than the second draft.
 TEST(DecodeInvariants, EqualDraftsAreKeptWhole) {
   std::set<std::string> seen;
   ForEveryService(/*vocab=*/7, /*seeds=*/12, [&](const MethodRow& row, test::NamedSetting setting) {
@@ -157,7 +157,7 @@ TEST(DecodeInvariants, EqualDraftsAreKeptWhole) {
     if (!kKeepsEqualDrafts.at(name)) return;
     seen.insert(name);
     if (setting.params.kind == sampling::DecodingKind::kBeamSampling &&
-        (name == "wor_reuse" || name == "pf_rrs")) {
+        (name == "dsbd_wor" || name == "beam_recursive_rejection")) {
       setting.params.beam_width = setting.params.num_hypotheses = 1;
     }
     setting.params.fallback_threshold = 0;
@@ -178,9 +178,9 @@ TEST(DecodeInvariants, DisjointDraftsDecideOneLayerAPass) {
     const test::LogProbsOf target = setting.target;
     const auto split = [target](uint64_t hash, bool likely) {
       std::vector<double> row = target(hash);
-      sampling::WarpParams two;
+      sampling::SamplingParams two;
       two.top_k = 2;
-      const sampling::Distribution top = sampling::WarpRow(absl::Span<const double>(row), two);
+      const sampling::Distribution top = sampling::ProcessRow(absl::Span<const double>(row), two);
       double mass = 0;
       for (int v = 0; v < row.size(); ++v) {
         if ((FindToken(top, v) >= 0) != likely) row[v] = kNothing;
@@ -214,14 +214,15 @@ std::vector<double> Holed(std::vector<double> row, uint64_t hash) {
 
 TEST(DecodeInvariants, TokensWithoutMassAreNeverEmitted) {
   int rows_of_nothing = 0;
-  const sampling::WarpMode modes[] = {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw,
-                                      sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut};
+  const sampling::SamplingScope modes[] = {
+      sampling::SamplingScope::kRow, sampling::SamplingScope::kRowRaw,
+      sampling::SamplingScope::kJoint, sampling::SamplingScope::kRowCut};
   ForEveryService(/*vocab=*/9, /*seeds=*/16, [&](const MethodRow& row, test::NamedSetting setting) {
     const test::LogProbsOf target = setting.target;
     setting.target = [target](uint64_t hash) { return Holed(target(hash), hash); };
     setting.logits_in_f32 = setting.params.seed % 2 == 0;
     if (setting.params.kind != sampling::DecodingKind::kBeamSearch)
-      setting.params.warp.mode = modes[setting.params.seed / 2 % (row.joint_warps ? 4 : 2)];
+      setting.params.sampling.mode = modes[setting.params.seed / 2 % (row.joint_sampling ? 4 : 2)];
     for (const Hypothesis& hypothesis : test::RunNamed(setting).result) {
       ASSERT_TRUE(std::isfinite(hypothesis.joint_log_probability));
       ASSERT_LE(hypothesis.joint_log_probability, 0);
@@ -245,10 +246,11 @@ TEST(DecodeInvariants, ScoresAreSumsInPathOrder) {
     setting.params.stop_ids = {2};
     setting.params.length_penalty = 1;
     if (setting.params.kind != sampling::DecodingKind::kBeamSearch) {
-      setting.params.warp.mode =
-          setting.params.seed % 2 == 0 ? sampling::WarpMode::kRow : sampling::WarpMode::kRowRaw;
-      setting.params.warp.temperature = 0.8;
-      setting.params.warp.top_k = setting.params.seed % 3 == 0 ? 5 : 0;
+      setting.params.sampling.mode = setting.params.seed % 2 == 0
+                                         ? sampling::SamplingScope::kRow
+                                         : sampling::SamplingScope::kRowRaw;
+      setting.params.sampling.temperature = 0.8;
+      setting.params.sampling.top_k = setting.params.seed % 3 == 0 ? 5 : 0;
     }
     for (const Hypothesis& hypothesis : test::RunNamed(setting).result) {
       double sum = 0, likelihood = 1;

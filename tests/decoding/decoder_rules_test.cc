@@ -138,25 +138,26 @@ TEST(DraftForestTest, EveryBrokenRuleIsNamed) {
 
 TEST(MethodTest, AutoServesEveryDecodingAndWrongPairsAreRefused) {
   DecodingParams params;
-  EXPECT_EQ(ResolveMethod(params).value()->name, "pf_gumbel");
+  EXPECT_EQ(ResolveMethod(params).value()->name, "gumbel_coupling");
   params.kind = sampling::DecodingKind::kBeamSampling;
-  EXPECT_EQ(ResolveMethod(params).value()->name, "pf_gumbel");
+  EXPECT_EQ(ResolveMethod(params).value()->name, "gumbel_coupling");
   params.method = FindMethod("dsbd");
   EXPECT_EQ(ResolveMethod(params).value(), params.method);
-  params.method = FindMethod("certified");
-  EXPECT_EQ(ResolveMethod(params).status().message(),
-            "speculative.method: 'certified' does not serve decoding 'beam_sampling'");
+  params.method = FindMethod("speculative_beam_search");
+  EXPECT_EQ(
+      ResolveMethod(params).status().message(),
+      "speculative.method: 'speculative_beam_search' does not serve decoding 'beam_sampling'");
   params.method = nullptr;
   params.kind = sampling::DecodingKind::kBeamSearch;
-  EXPECT_EQ(ResolveMethod(params).value()->name, "certified");
+  EXPECT_EQ(ResolveMethod(params).value()->name, "speculative_beam_search");
   params.kind = sampling::DecodingKind::kBeamSamplingWithoutReplacement;
-  EXPECT_EQ(ResolveMethod(params).value()->name, "hg_wor");
+  EXPECT_EQ(ResolveMethod(params).value()->name, "gumbel_top_k");
   params.kind = sampling::DecodingKind::kMultinomial;
-  params.method = FindMethod("certified");
+  params.method = FindMethod("speculative_beam_search");
   EXPECT_FALSE(ResolveMethod(params).ok());
-  params.warp.temperature = 0;
+  params.sampling.temperature = 0;
   EXPECT_EQ(ResolveMethod(params).value(), params.method);
-  params.warp.mode = sampling::WarpMode::kJoint;
+  params.sampling.mode = sampling::SamplingScope::kJoint;
   EXPECT_THAT(std::string(ResolveMethod(params).status().message()), HasSubstr("'joint'"));
   EXPECT_EQ(FindMethod("magic"), nullptr);
 }
@@ -200,19 +201,19 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
   EXPECT_THAT(message([](DecodingParams* p) { p->beam_width = 2; }), HasSubstr("beam_width"));
   EXPECT_THAT(message([](DecodingParams* p) { p->num_hypotheses = 2; }), HasSubstr("n:"));
   EXPECT_THAT(message([](DecodingParams* p) { p->max_tokens = 0; }), HasSubstr("max_tokens"));
-  EXPECT_THAT(message([](DecodingParams* p) { p->warp.top_p = 1.5; }), HasSubstr("top_p"));
-  EXPECT_THAT(message([](DecodingParams* p) { p->warp.temperature = -1; }),
+  EXPECT_THAT(message([](DecodingParams* p) { p->sampling.top_p = 1.5; }), HasSubstr("top_p"));
+  EXPECT_THAT(message([](DecodingParams* p) { p->sampling.temperature = -1; }),
               HasSubstr("temperature"));
-  EXPECT_THAT(message([](DecodingParams* p) { p->warp.temperature = 1e-308; }),
+  EXPECT_THAT(message([](DecodingParams* p) { p->sampling.temperature = 1e-308; }),
               HasSubstr("temperature"));
   EXPECT_THAT(message([](DecodingParams* p) {
                 p->kind = sampling::DecodingKind::kBeamSampling;
-                p->warp.temperature = 0;
+                p->sampling.temperature = 0;
               }),
               HasSubstr("temperature"));
   EXPECT_THAT(message([](DecodingParams* p) {
                 p->kind = sampling::DecodingKind::kBeamSearch;
-                p->warp.top_k = 4;
+                p->sampling.top_k = 4;
               }),
               HasSubstr("beam_search"));
   const auto formatted = [&](const std::function<void(DecodingParams*)>& breaks) {
@@ -229,12 +230,13 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
               HasSubstr("format_spec: cannot be combined with min_tokens"));
   EXPECT_THAT(formatted([](DecodingParams* p) { p->stop_ids.clear(); }),
               HasSubstr("format_spec: needs a token that ends a text"));
-  for (const sampling::WarpMode mode : {sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
+  for (const sampling::SamplingScope mode :
+       {sampling::SamplingScope::kJoint, sampling::SamplingScope::kRowCut}) {
     EXPECT_THAT(formatted([mode](DecodingParams* p) {
                   p->kind = sampling::DecodingKind::kBeamSampling;
-                  p->warp.mode = mode;
+                  p->sampling.mode = mode;
                 }),
-                HasSubstr("format_spec: cannot be combined with warp_mode"));
+                HasSubstr("format_spec: cannot be combined with sampling_scope"));
   }
   DraftState state;
   EXPECT_FALSE(MakeDrafter(DecodingParams(), state, 4).ok());

@@ -1,7 +1,7 @@
 // Whole decodes with formats by every method. The seeded ones equal a second implementation on the
 // model that has the format in its rows, bit by bit with any draft. Lossless sampling methods
-// follow the law of that model (G-tests). And whatever the method and the draft, the output has the
-// format.
+// follow the distribution of that model (G-tests). And whatever the method and the draft, the
+// output has the format.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "decoding/method.h"
-#include "lab/exact/tree_law.h"
+#include "lab/exact/tree_distribution.h"
 #include "tests/decoding/format_setting.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/decoding/reference_decoder.h"
@@ -66,8 +66,8 @@ RandomDecode Random(const MethodRow& row, sampling::DecodingKind kind, uint64_t 
   if (s.params.stop_text != nullptr)  // of another vocabulary
     test::SetToyStops(s.params.stop_strings, s.lm.vocab_size, &s.params);
   if (row.greedy_only && kind == sampling::DecodingKind::kMultinomial) {
-    s.params.warp = sampling::WarpParams();
-    s.params.warp.temperature = 0;
+    s.params.sampling = sampling::SamplingParams();
+    s.params.sampling.temperature = 0;
   }
   random.format = std::make_shared<const test::ToyFormat>(test::RandomExpression(seed, 1 + pick(3)),
                                                           s.lm.vocab_size, s.params.stop_ids);
@@ -106,7 +106,7 @@ void ExpectSameBits(const test::NamedRun& one, const test::NamedRun& other) {
   }
 }
 
-// Each seed is another format, model, warp, width, depth and draft.
+// Each seed is another format, model, sampling parameters, width, depth and draft.
 TEST(FormatEquality, ReproducibleMethodsEqualTheReferenceWithAnyDraft) {
   int compared = 0, methods = 0;
   double largest = 0;
@@ -226,7 +226,7 @@ TEST(FormatOutput, EveryMethodKeepsTheFormatWithAnyDraft) {
         if (row.form == DraftForm::kNone) random.s.depth = 0;
         // Lossy methods serve temperature 0, too.
         if (!row.lossless && kind == sampling::DecodingKind::kMultinomial && seed % 2 == 0)
-          random.named.params.warp.temperature = 0;
+          random.named.params.sampling.temperature = 0;
         random.named.params.set_semantics = random.named.params.set_semantics && row.lossless;
         if (!MakeBeamDecoder(random.named.params).ok()) continue;
         for (const Drafts drafts : {Drafts::kKnowing, Drafts::kUnknowing}) {
@@ -258,8 +258,8 @@ TEST(FormatOutput, GreedyIsTheLikeliestAllowedToken) {
       SCOPED_TRACE(testing::Message() << row.name << " " << seed);
       RandomDecode random = Random(row, sampling::DecodingKind::kMultinomial, 9000 + seed);
       DecodingParams& params = random.named.params;
-      params.warp = sampling::WarpParams();
-      params.warp.temperature = 0;
+      params.sampling = sampling::SamplingParams();
+      params.sampling.temperature = 0;
       params.joint_tokens = 1;  // mjgd: of its greedy choice
       params.draft_beams = 1;
       if (!MakeBeamDecoder(params).ok()) continue;
@@ -282,11 +282,11 @@ TEST(FormatOutput, GreedyIsTheLikeliestAllowedToken) {
   EXPECT_GT(tokens, 1000);
 }
 
-// ---- laws of sampled sequences ----
+// ---- distributions of sampled sequences ----
 
 using Outcome = std::vector<uint64_t>;
 
-TEST(FormatLaw, SequencesOfEveryLosslessMethod) {
+TEST(FormatDistribution, SequencesOfEveryLosslessMethod) {
   int methods = 0;
   const std::vector<NamedLanguage> languages = Languages();
   for (const MethodRow* row : test::MethodsThatServe(sampling::DecodingKind::kMultinomial)) {
@@ -298,7 +298,7 @@ TEST(FormatLaw, SequencesOfEveryLosslessMethod) {
       test::TreeSetting closed;
       closed.params = test::WithoutFormat(setting.params);
       closed.target = ClosedRows(language.whole);
-      const test::ExactLaw law = test::MultinomialLaw(closed);
+      const test::ExactDistribution distribution = test::MultinomialDistribution(closed);
       const test::Sampler<Outcome> sample = [&](uint64_t seed, Outcome* outcome) {
         test::NamedSetting seeded = setting;
         seeded.params.seed = seed;
@@ -307,7 +307,8 @@ TEST(FormatLaw, SequencesOfEveryLosslessMethod) {
         outcome->assign(tokens.begin(), tokens.end());
         return true;
       };
-      EXPECT_TRUE(test::FitsOnceOfTwice(law, sample, test::SamplesToSee(kBias, law.size())))
+      EXPECT_TRUE(test::FitsOnceOfTwice(distribution, sample,
+                                        test::SamplesToSee(kBias, distribution.size())))
           << row->name << " " << language.name << (draft_knows ? " known" : "");
     }
     ++methods;

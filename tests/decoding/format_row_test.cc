@@ -1,6 +1,6 @@
 // Rows with a format (docs/algorithms.md 1): tokens that are not allowed have probability 0, the
 // rest is renormalised. A few allowed tokens are listed and read alone; more are read from the
-// whole row. Both must give the law of a row whose other logits are -inf already.
+// whole row. Both must give the distribution of a row whose other logits are -inf already.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "decoding/level_rule.h"
+#include "decoding/device_drafting.h"
 #include "decoding/method.h"
 #include "decoding/row_need.h"
+#include "sampling/logits_processing.h"
+#include "sampling/processed_row.h"
 #include "sampling/rng.h"
 #include "sampling/target_row.h"
-#include "sampling/warp.h"
-#include "sampling/warped_row.h"
 #include "tests/testing/formatted_model.h"
 
 namespace coppice::decoding {
@@ -54,40 +54,41 @@ class FixedFormat : public OutputFormat {
   std::shared_ptr<const AllowedTokens> allowed_;
 };
 
-// Gives the row as logits, as log-probabilities or as a shortlist.
+// Gives the row as logits, as log-probabilities or as a candidate list.
 struct OneRow : sampling::RowSource {
   absl::Span<const float> Logits(int) override { return logits; }
   absl::Span<const double> LogProbs(int) override { return exact; }
-  const ListedRow* Listed(int) override { return listed; }
+  const CandidateRow* Listed(int) override { return listed; }
   std::vector<float> logits;
   std::vector<double> exact;
-  const ListedRow* listed = nullptr;
+  const CandidateRow* listed = nullptr;
 };
 
 struct RowCase {
   std::string name;
-  sampling::WarpParams warp;
+  sampling::SamplingParams sampling;
 };
-std::vector<RowCase> Warps() {
+std::vector<RowCase> Samplings() {
   std::vector<RowCase> cases;
   const auto add = [&](const char* name, auto change) {
     RowCase row{name, {}};
-    change(&row.warp);
+    change(&row.sampling);
     cases.push_back(row);
     row.name += " with biases";
-    row.warp.logit_bias = {{3, 2.5}, {7, -1.0}, {64, 4.0}, {130, kNothing}};
+    row.sampling.logit_bias = {{3, 2.5}, {7, -1.0}, {64, 4.0}, {130, kNothing}};
     cases.push_back(row);
   };
-  add("as it is", [](sampling::WarpParams*) {});
-  add("temperature 0", [](sampling::WarpParams* warp) { warp->temperature = 0; });
-  add("temperature 0.7", [](sampling::WarpParams* warp) { warp->temperature = 0.7; });
-  add("top-k", [](sampling::WarpParams* warp) { warp->top_k = 3; });
-  add("top-p", [](sampling::WarpParams* warp) { warp->top_p = 0.6; });
-  add("min-p", [](sampling::WarpParams* warp) { warp->min_p = 0.2; });
-  add("all", [](sampling::WarpParams* warp) {
-    warp->temperature = 1.3, warp->top_k = 20, warp->top_p = 0.9, warp->min_p = 0.05;
+  add("as it is", [](sampling::SamplingParams*) {});
+  add("temperature 0", [](sampling::SamplingParams* sampling) { sampling->temperature = 0; });
+  add("temperature 0.7", [](sampling::SamplingParams* sampling) { sampling->temperature = 0.7; });
+  add("top-k", [](sampling::SamplingParams* sampling) { sampling->top_k = 3; });
+  add("top-p", [](sampling::SamplingParams* sampling) { sampling->top_p = 0.6; });
+  add("min-p", [](sampling::SamplingParams* sampling) { sampling->min_p = 0.2; });
+  add("all", [](sampling::SamplingParams* sampling) {
+    sampling->temperature = 1.3, sampling->top_k = 20, sampling->top_p = 0.9,
+    sampling->min_p = 0.05;
   });
-  add("repetition", [](sampling::WarpParams* warp) { warp->repetition_penalty = 1.4; });
+  add("repetition", [](sampling::SamplingParams* sampling) { sampling->repetition_penalty = 1.4; });
   return cases;
 }
 
@@ -114,7 +115,7 @@ void ExpectSameRow(const sampling::Distribution& row, const sampling::Distributi
     EXPECT_NEAR(row.log_probs[i], wanted.log_probs[i], kExact);
 }
 
-// Calls check(allowed as a list, allowed as bits, params of each warp, logits, masked logits).
+// Calls check(allowed as a list, allowed as bits, params of each setting, logits, masked logits).
 template <typename Check>
 void ForEveryRow(const Check& check) {
   for (const int vocab : {130, 131, 900}) {
@@ -122,10 +123,10 @@ void ForEveryRow(const Check& check) {
       AllowedTokens few = Tokens(vocab, EveryNth(vocab, apart));
       AllowedTokens many = few;
       many.listed.clear();
-      for (const RowCase& row : Warps()) {
+      for (const RowCase& row : Samplings()) {
         SCOPED_TRACE(testing::Message() << row.name << ", 1 of " << apart << " of " << vocab);
         DecodingParams params;
-        params.warp = row.warp;
+        params.sampling = row.sampling;
         SetPrompt(std::vector<TokenId>{3, 5}, &params);
         const std::vector<float> logits = RandomLogits(vocab, vocab + apart);
         std::vector<float> masked = logits;
@@ -138,33 +139,35 @@ void ForEveryRow(const Check& check) {
   }
 }
 
-TEST(FormatRow, ListedAndOtherTokensGiveTheLawOfTheMaskedRow) {
+TEST(FormatRow, ListedAndOtherTokensGiveTheDistributionOfTheMaskedRow) {
   ForEveryRow([](const AllowedTokens& few, const AllowedTokens& many, DecodingParams params,
                  const std::vector<float>& logits, const std::vector<float>& masked) {
     const sampling::RowPath path = std::vector<TokenId>{3, 3, 14};
-    const sampling::Distribution wanted = sampling::WarpRow(masked, sampling::WarpAt(params, path));
+    const sampling::Distribution wanted =
+        sampling::ProcessRow(masked, sampling::SamplingAt(params, path));
     const std::vector<double> wide(logits.begin(), logits.end());
     for (const AllowedTokens& allowed : {few, many}) {
       params.format = std::make_shared<FixedFormat>(allowed);
-      const sampling::WarpParams warp = sampling::WarpAt(params, path);
-      EXPECT_EQ(sampling::FewAllowed(warp), !allowed.listed.empty());
-      ExpectSameRow(sampling::WarpRow(logits, warp), wanted);
-      ExpectSameRow(sampling::WarpRow(wide, warp), wanted);
+      const sampling::SamplingParams sampling = sampling::SamplingAt(params, path);
+      EXPECT_EQ(sampling::FewAllowed(sampling), !allowed.listed.empty());
+      ExpectSameRow(sampling::ProcessRow(logits, sampling), wanted);
+      ExpectSameRow(sampling::ProcessRow(wide, sampling), wanted);
     }
   });
 }
 
 // Every way in which a row comes, every way in which it is stored, and what is drawn from it.
-TEST(FormatRow, WarpedRowsInEveryForm) {
+TEST(FormatRow, ProcessedRowsInEveryForm) {
   ForEveryRow([](const AllowedTokens& few, const AllowedTokens& many, DecodingParams params,
                  const std::vector<float>& logits, const std::vector<float>& masked) {
     const sampling::RowPath path = std::vector<TokenId>{3, 3, 14};
-    for (const sampling::WarpMode mode : {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw}) {
-      params.warp.mode = mode;
+    for (const sampling::SamplingScope mode :
+         {sampling::SamplingScope::kRow, sampling::SamplingScope::kRowRaw}) {
+      params.sampling.mode = mode;
       params.format = nullptr;
       OneRow source;
       source.logits = masked;
-      sampling::WarpedRow closed(params);
+      sampling::ProcessedRow closed(params);
       closed.Read(&source, 0, path);
       const sampling::TargetRow wanted = closed.Materialise();
       for (const AllowedTokens& allowed : {few, many}) {
@@ -173,7 +176,7 @@ TEST(FormatRow, WarpedRowsInEveryForm) {
           source.logits = logits;
           source.exact.clear();
           if (exact) source.exact.assign(logits.begin(), logits.end());
-          sampling::WarpedRow row(params);
+          sampling::ProcessedRow row(params);
           row.Read(&source, 0, path);
           const sampling::TargetRow read = row.Materialise();
           ExpectSameRow(read.row, wanted.row);
@@ -184,15 +187,15 @@ TEST(FormatRow, WarpedRowsInEveryForm) {
             ASSERT_TRUE(allowed.Has(token));
             EXPECT_NEAR(row.LogProb(token), read.row.log_probs[i], kExact);
             // The score of mode ROW_RAW is the model's own.
-            EXPECT_NEAR(
-                read.score_log_probs[i],
-                mode == sampling::WarpMode::kRow ? read.row.log_probs[i] : raw[token] - log_sum,
-                kExact);
+            EXPECT_NEAR(read.score_log_probs[i],
+                        mode == sampling::SamplingScope::kRow ? read.row.log_probs[i]
+                                                              : raw[token] - log_sum,
+                        kExact);
           }
           for (TokenId token = 0; token < static_cast<TokenId>(logits.size()); ++token) {
             ASSERT_TRUE(allowed.Has(token) || row.LogProb(token) == kNothing);
           }
-          std::vector<sampling::WarpedRow::Candidate> top;
+          std::vector<sampling::ProcessedRow::Candidate> top;
           row.TopCandidates(logits.size(), &top);
           EXPECT_EQ(top.size(), wanted.row.size());
           for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -205,16 +208,16 @@ TEST(FormatRow, WarpedRowsInEveryForm) {
   });
 }
 
-// A shortlist may hold tokens that are not allowed. They are cut.
+// A candidate list may hold tokens that are not allowed. They are cut.
 TEST(FormatRow, ListsKeepWhatIsAllowed) {
   const TokenList list{{2, 5, 64, 70}, {1.f, 2.f, 3.f, 4.f}};
-  sampling::WarpParams warp;
-  warp.allowed = std::make_shared<const AllowedTokens>(Tokens(100, {5, 64, 99}));
-  EXPECT_THAT(sampling::TemperList(list, warp), ElementsAre(kNothing, 2, 3, kNothing));
-  warp.logit_bias = {{2, 9.0}, {5, 0.5}};
-  EXPECT_THAT(sampling::TemperList(list, warp), ElementsAre(kNothing, 2.5, 3, kNothing));
-  warp.top_k = 3;
-  const sampling::Distribution row = sampling::WarpList(list, {}, warp);
+  sampling::SamplingParams sampling;
+  sampling.allowed = std::make_shared<const AllowedTokens>(Tokens(100, {5, 64, 99}));
+  EXPECT_THAT(sampling::TemperList(list, sampling), ElementsAre(kNothing, 2, 3, kNothing));
+  sampling.logit_bias = {{2, 9.0}, {5, 0.5}};
+  EXPECT_THAT(sampling::TemperList(list, sampling), ElementsAre(kNothing, 2.5, 3, kNothing));
+  sampling.top_k = 3;
+  const sampling::Distribution row = sampling::ProcessList(list, {}, sampling);
   EXPECT_THAT(row.tokens, ElementsAre(5, 64));
 }
 
@@ -222,7 +225,7 @@ TEST(FormatRow, DraftRowsKeepWhatIsAllowed) {
   ForEveryRow([](const AllowedTokens& few, const AllowedTokens& many, DecodingParams params,
                  const std::vector<float>& logits, const std::vector<float>& masked) {
     const sampling::RowPath path = std::vector<TokenId>{3, 3, 14};
-    params.draft_support = 9;
+    params.draft_top_k = 9;
     params.format = nullptr;
     const sampling::Distribution wanted = DraftRow(masked, params, path);
     for (const AllowedTokens& allowed : {few, many}) {
@@ -239,32 +242,33 @@ TEST(FormatRow, DraftRowsKeepWhatIsAllowed) {
 // that the row lacks are not there.
 TEST(FormatRow, VocabulariesOfDifferentSizes) {
   for (const bool listed : {true, false}) {
-    sampling::WarpParams warp;
+    sampling::SamplingParams sampling;
     AllowedTokens allowed = Tokens(70, {1, 64, 69});
     if (!listed) allowed.listed.clear();
-    warp.allowed = std::make_shared<const AllowedTokens>(allowed);
-    EXPECT_THAT(sampling::WarpRow(RandomLogits(300, 4), warp).tokens, ElementsAre(1, 64, 69));
-    EXPECT_THAT(sampling::WarpRow(RandomLogits(65, 4), warp).tokens, ElementsAre(1, 64));
+    sampling.allowed = std::make_shared<const AllowedTokens>(allowed);
+    EXPECT_THAT(sampling::ProcessRow(RandomLogits(300, 4), sampling).tokens,
+                ElementsAre(1, 64, 69));
+    EXPECT_THAT(sampling::ProcessRow(RandomLogits(65, 4), sampling).tokens, ElementsAre(1, 64));
   }
 }
 
 // As every row in which nothing is left.
 TEST(FormatRow, NothingAllowedIsTokenZero) {
-  sampling::WarpParams warp;
-  warp.allowed = std::make_shared<const AllowedTokens>(Tokens(70, {}));
-  EXPECT_THAT(sampling::WarpRow(RandomLogits(70, 4), warp).tokens, ElementsAre(0));
-  warp.allowed = std::make_shared<const AllowedTokens>(Tokens(70, {5}));
-  warp.logit_bias = {{5, kNothing}};
-  EXPECT_THAT(sampling::WarpRow(RandomLogits(70, 4), warp).tokens, ElementsAre(0));
+  sampling::SamplingParams sampling;
+  sampling.allowed = std::make_shared<const AllowedTokens>(Tokens(70, {}));
+  EXPECT_THAT(sampling::ProcessRow(RandomLogits(70, 4), sampling).tokens, ElementsAre(0));
+  sampling.allowed = std::make_shared<const AllowedTokens>(Tokens(70, {5}));
+  sampling.logit_bias = {{5, kNothing}};
+  EXPECT_THAT(sampling::ProcessRow(RandomLogits(70, 4), sampling).tokens, ElementsAre(0));
 }
 
-// What a format allows is known to the decoder alone: no device makes a shortlist or a forest.
+// What a format allows is known to the decoder alone: no device makes a candidate list or a forest.
 TEST(FormatRow, RowsAreNeededWhole) {
   for (const int top_k : {0, 5}) {
     for (const double temperature : {1.0, 0.0}) {
       DecodingParams params;
-      params.warp.top_k = top_k;
-      params.warp.temperature = temperature;
+      params.sampling.top_k = top_k;
+      params.sampling.temperature = temperature;
       for (const RowUse::Kind kind :
            {RowUse::Kind::kDraws, RowUse::Kind::kRanks, RowUse::Kind::kNoisyRanks}) {
         params.format = nullptr;
@@ -277,7 +281,7 @@ TEST(FormatRow, RowsAreNeededWhole) {
   }
   DecodingParams params;
   params.kind = sampling::DecodingKind::kBeamSampling;
-  params.method = FindMethod("pf_gumbel");
+  params.method = FindMethod("gumbel_coupling");
   params.beam_width = 2;
   DraftState state;
   state.root_hash = {sampling::kRootHash};
@@ -300,7 +304,7 @@ TEST(FormatRow, ThePathOfARowHasItsState) {
   PathTree paths(params.format);
   const PathId a = paths.Extend(kRootPath, 0);
   const auto allowed = [&](PathId path, const std::vector<TokenId>& more) {
-    const auto after = sampling::WarpAt(params, MakeRowPath(params, paths, path, more)).allowed;
+    const auto after = sampling::SamplingAt(params, MakeRowPath(params, paths, path, more)).allowed;
     return after == nullptr ? std::vector<TokenId>{-1} : after->listed;
   };
   EXPECT_THAT(allowed(kRootPath, {}), ElementsAre(0, 2));
@@ -313,7 +317,7 @@ TEST(FormatRow, ThePathOfARowHasItsState) {
   EXPECT_EQ(paths.format_state(paths.Extend(a, 3)), OutputFormat::kBroken);
   EXPECT_EQ(paths.format_state(paths.Extend(kRootPath, 1)), OutputFormat::kBroken);
   // With penalties the path has its tokens, too.
-  params.warp.presence_penalty = 1;
+  params.sampling.presence_penalty = 1;
   EXPECT_THAT(MakeRowPath(params, paths, a, {0}).tokens, ElementsAre(0, 0));
   EXPECT_THAT(allowed(a, {0}), ElementsAre(1));
 }

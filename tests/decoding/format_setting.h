@@ -1,5 +1,5 @@
-// Decodes with formats of small hashed models, for the tests of their laws. The tokens are "a", "b"
-// and "ab", and one that ends a hypothesis.
+// Decodes with formats of small hashed models, for the tests of their distributions. The tokens are
+// "a", "b" and "ab", and one that ends a hypothesis.
 #pragma once
 
 #include <cstdint>

@@ -1,17 +1,17 @@
 // Formats (docs/algorithms.md 1): a token that the format does not allow after a path has
 // probability 0, the rest is renormalised. A decode with a format is a decode without it on another
-// model, whose rows have those tokens at -inf already. So every law of docs/algorithms.md 3 must
-// hold for those rows: with drafts whose node knows the format, and with drafts whose node does
-// not. All choices of the production drafter and decoder are enumerated.
+// model, whose rows have those tokens at -inf already. So every distribution of docs/algorithms.md
+// 3 must hold for those rows: with drafts whose node knows the format, and with drafts whose node
+// does not. All choices of the production drafter and decoder are enumerated.
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "decoding/layer/wor_reuse.h"
-#include "lab/exact/layered_law.h"
-#include "lab/exact/tree_law.h"
+#include "decoding/layer/dsbd_wor.h"
+#include "lab/exact/layered_distribution.h"
+#include "lab/exact/tree_distribution.h"
 #include "tests/decoding/format_setting.h"
 
 namespace coppice::decoding {
@@ -24,12 +24,12 @@ constexpr double kBiased = 1e-4;  // the least bias that a wrong variant must ha
 
 std::vector<test::TreeMethod> TreeAndPathMethods() {
   std::vector<test::TreeMethod> methods = test::TreeMethods();
-  methods.push_back({"rejection", VerifyRrsIid, ChildLaw::kIid});
-  methods.push_back({"block", nullptr, ChildLaw::kIid});
+  methods.push_back({"rejection", VerifyRrsIid, ChildSampling::kIid});
+  methods.push_back({"block_verification", nullptr, ChildSampling::kIid});
   return methods;
 }
 bool IsPath(const test::TreeMethod& method) {
-  return method.name == "rejection" || method.name == "block";
+  return method.name == "rejection" || method.name == "block_verification";
 }
 
 struct TreeCase {
@@ -38,15 +38,15 @@ struct TreeCase {
 };
 
 TreeCase Tree(const test::TreeMethod& method, const grammar::Part& whole, bool draft_knows,
-              const std::string& tree, const sampling::WarpParams& warp = {}) {
+              const std::string& tree, const sampling::SamplingParams& sampling = {}) {
   TreeCase out;
   test::TreeSetting& setting = out.setting;
-  setting.params.warp = warp;
+  setting.params.sampling = sampling;
   setting.params.draft_tree = tree;
   setting.params.max_tokens = 3;
   setting.params.stop_ids = {kStop};
   setting.rule = method.rule;
-  setting.law = setting.relied_on = method.law;
+  setting.distribution = setting.relied_on = method.distribution;
   out.models = FormattedModels(whole, 5, draft_knows, &setting.params);
   setting.target = out.models.target;
   setting.draft = out.models.draft;
@@ -65,8 +65,8 @@ TEST(FormatEnumeration, EveryRuleOnTreesAndPaths) {
         const TreeCase tree =
             Tree(method, language.whole, draft_knows, IsPath(method) ? "chain" : "2-1");
         int64_t runs = 0;
-        EXPECT_LE(test::TotalVariation(test::TreeLaw(tree.setting, nullptr, &runs),
-                                       test::MultinomialLaw(tree.closed)),
+        EXPECT_LE(test::TotalVariation(test::TreeDistribution(tree.setting, nullptr, &runs),
+                                       test::MultinomialDistribution(tree.closed)),
                   kExact);
         most = std::max(most, runs);
       }
@@ -77,31 +77,31 @@ TEST(FormatEnumeration, EveryRuleOnTreesAndPaths) {
 
 // Cut rows are lists.
 TEST(FormatEnumeration, EveryRuleWithACutAndABias) {
-  sampling::WarpParams warp;
-  warp.temperature = 0.7;
-  warp.top_k = 2;
-  warp.logit_bias = {{1, 0.8}};
+  sampling::SamplingParams sampling;
+  sampling.temperature = 0.7;
+  sampling.top_k = 2;
+  sampling.logit_bias = {{1, 0.8}};
   for (const test::TreeMethod& method : TreeAndPathMethods()) {
     for (const NamedLanguage& language : Languages()) {
       SCOPED_TRACE(method.name + " " + language.name);
       const TreeCase tree =
-          Tree(method, language.whole, true, IsPath(method) ? "chain" : "2-1", warp);
-      EXPECT_LE(
-          test::TotalVariation(test::TreeLaw(tree.setting), test::MultinomialLaw(tree.closed)),
-          kExact);
+          Tree(method, language.whole, true, IsPath(method) ? "chain" : "2-1", sampling);
+      EXPECT_LE(test::TotalVariation(test::TreeDistribution(tree.setting),
+                                     test::MultinomialDistribution(tree.closed)),
+                kExact);
     }
   }
 }
 
-// The format changes the law, so that these tests see it.
-TEST(FormatEnumeration, TheLawIsAnother) {
+// The format changes the distribution, so that these tests see it.
+TEST(FormatEnumeration, TheDistributionIsAnother) {
   for (const NamedLanguage& language : Languages()) {
     const TreeCase tree =
-        Tree({"rejection", VerifyRrsIid, ChildLaw::kIid}, language.whole, true, "chain");
+        Tree({"rejection", VerifyRrsIid, ChildSampling::kIid}, language.whole, true, "chain");
     test::TreeSetting free = tree.closed;
     free.target = tree.setting.target;
-    const double change =
-        test::TotalVariation(test::MultinomialLaw(free), test::MultinomialLaw(tree.closed));
+    const double change = test::TotalVariation(test::MultinomialDistribution(free),
+                                               test::MultinomialDistribution(tree.closed));
     EXPECT_GT(change, 0.02) << language.name;
   }
 }
@@ -132,9 +132,10 @@ void ExpectLayersExact(test::LayeredSetting setting, const std::vector<std::stri
       closed.target = models.closed;
       closed.params = test::WithoutFormat(setting.params);
       const bool with_replacement = setting.params.kind == sampling::DecodingKind::kBeamSampling;
-      EXPECT_LT(test::LargestDifference(test::LayeredLaw(setting),
-                                        test::ClosedFixedWidthLaw(closed, with_replacement)),
-                kExact);
+      EXPECT_LT(
+          test::LargestDifference(test::LayeredDistribution(setting),
+                                  test::ClosedFixedWidthDistribution(closed, with_replacement)),
+          kExact);
     }
   }
 }
@@ -157,9 +158,9 @@ TEST(FormatEnumeration, JointLayersWithReuse) {
   for (const sampling::DecodingKind kind :
        {sampling::DecodingKind::kBeamSampling,
         sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
-    test::LayeredSetting setting = Layered("wor_reuse", kind, 2, 2);
-    setting.rule = MakeWorReuseRule;
-    setting.drafts = DrawLaw::kDistinct;
+    test::LayeredSetting setting = Layered("dsbd_wor", kind, 2, 2);
+    setting.rule = MakeDsbdWorRule;
+    setting.drafts = DrawSampling::kDistinct;
     ExpectLayersExact(setting);
   }
 }
@@ -170,9 +171,9 @@ TEST(FormatEnumeration, FewerTokensThanBeams) {
   test::LayeredSetting dsbd = Layered("dsbd", sampling::DecodingKind::kBeamSampling, 3, 2);
   ExpectLayersExact(dsbd, few);
   test::LayeredSetting setting =
-      Layered("wor_reuse", sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, 2);
-  setting.rule = MakeWorReuseRule;
-  setting.drafts = DrawLaw::kDistinct;
+      Layered("dsbd_wor", sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, 2);
+  setting.rule = MakeDsbdWorRule;
+  setting.drafts = DrawSampling::kDistinct;
   ExpectLayersExact(setting, few);
 }
 
@@ -186,15 +187,15 @@ double LargestBias(const std::function<WrongRow(const Models&)>& wrong) {
   double largest = 0;
   for (const NamedLanguage& language : Languages()) {
     const TreeCase tree =
-        Tree({"rejection", VerifyRrsIid, ChildLaw::kIid}, language.whole, true, "chain");
+        Tree({"rejection", VerifyRrsIid, ChildSampling::kIid}, language.whole, true, "chain");
     test::TreeSetting setting = tree.setting;
     setting.params = test::WithoutFormat(tree.setting.params);
     setting.target = [target = tree.setting.target, book = tree.models.book,
                       row = wrong(tree.models)](uint64_t hash) {
       return row(target(hash), book->Tokens(hash));
     };
-    largest = std::max(
-        largest, test::TotalVariation(test::TreeLaw(setting), test::MultinomialLaw(tree.closed)));
+    largest = std::max(largest, test::TotalVariation(test::TreeDistribution(setting),
+                                                     test::MultinomialDistribution(tree.closed)));
   }
   return largest;
 }
@@ -251,7 +252,9 @@ TEST(FormatNegativeControl, StopIdsAreAlwaysAllowed) {
 TEST(FormatNegativeControl, ProposalsWithoutTheFormatOfTheirDrafts) {
   int seen = 0;
   for (const test::TreeMethod& method : test::TreeMethods()) {
-    if (method.law != ChildLaw::kIid && method.law != ChildLaw::kWithoutReplacement) continue;
+    if (method.distribution != ChildSampling::kIid &&
+        method.distribution != ChildSampling::kWithoutReplacement)
+      continue;
     double bias = 0;
     for (const NamedLanguage& language : Languages()) {
       TreeCase tree = Tree(method, language.whole, true, "2-1");
@@ -262,8 +265,8 @@ TEST(FormatNegativeControl, ProposalsWithoutTheFormatOfTheirDrafts) {
             proposal.row = test::DenseDistribution(lm.DraftLogProbs(sampling::kRootHash));
         }
       };
-      bias = std::max(bias, test::TotalVariation(test::TreeLaw(tree.setting),
-                                                 test::MultinomialLaw(tree.closed)));
+      bias = std::max(bias, test::TotalVariation(test::TreeDistribution(tree.setting),
+                                                 test::MultinomialDistribution(tree.closed)));
     }
     EXPECT_GT(bias, kBiased) << method.name;
     ++seen;

@@ -30,8 +30,10 @@ DecodeSetting RandomRequest(uint64_t seed, const Served& served) {
   DecodeSetting s = RandomSetting(seed, served.kind);
   s.params.method = served.row;
   s.params.set_semantics = s.params.set_semantics && served.row->reads("beam_duplicates");
-  if (!ResolveMethod(s.params).ok()) s.params.warp.temperature = 0;  // serves only greedy decoding
-  if (served.row->joint_warps && seed % 2 == 0) SetWarpMode(sampling::WarpMode::kJoint, &s.params);
+  // serves only greedy decoding
+  if (!ResolveMethod(s.params).ok()) s.params.sampling.temperature = 0;
+  if (served.row->joint_sampling && seed % 2 == 0)
+    SetSamplingScope(sampling::SamplingScope::kJoint, &s.params);
   if (served.row->form == DraftForm::kNone) s.quality = test::DraftQuality::kNone;
   return s;
 }

@@ -73,10 +73,10 @@ TEST(ParameterTest, NamesAndFieldsAreUniqueAndFound) {
                            "top_p",
                            "min_p",
                            "logit_bias",
-                           "warp_mode",
+                           "sampling_scope",
                            "draft_width",
                            "draft_depth",
-                           "draft_support",
+                           "draft_top_k",
                            "width_threshold",
                            "min_width",
                            "draft_tree",
@@ -94,7 +94,7 @@ TEST(ParameterTest, DefaultsAreInRange) {
   for (const ParameterRow& row : Parameters()) {
     if (!row.scalar()) continue;
     EXPECT_TRUE(IsDefault(row, DecodingParams())) << row.name;
-    if (row.group == ParameterGroup::kWarp) {
+    if (row.group == ParameterGroup::kSampling) {
       EXPECT_TRUE(IsNeutral(row, DecodingParams()));
     }
   }

@@ -1,4 +1,4 @@
-// Decodes with penalties of small hashed models, for the tests of their laws.
+// Decodes with penalties of small hashed models, for the tests of their distributions.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ inline const std::vector<TokenId> kPrompt = {1, 1};
 
 // All three, so large that a token of the path counts, and a bias on a token that can repeat.
 inline void Penalise(DecodingParams* params) {
-  params->warp.frequency_penalty = 0.9;
-  params->warp.presence_penalty = -0.4;
-  params->warp.repetition_penalty = 1.3;
-  params->warp.logit_bias = {{0, 0.5}};
+  params->sampling.frequency_penalty = 0.9;
+  params->sampling.presence_penalty = -0.4;
+  params->sampling.repetition_penalty = 1.3;
+  params->sampling.logit_bias = {{0, 0.5}};
   SetPrompt(kPrompt, params);
 }
 

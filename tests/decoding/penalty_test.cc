@@ -1,7 +1,8 @@
 // Penalties (docs/algorithms.md 1) depend on the path of a row. A decode with penalties is a decode
-// without them on another model, whose rows have them already. So every law of docs/algorithms.md 3
-// must hold for the penalised rows: exactly, where all choices of the production drafter and decoder
-// are enumerated, and by G-tests and by equality with a second implementation elsewhere.
+// without them on another model, whose rows have them already. So every distribution of
+// docs/algorithms.md 3 must hold for the penalised rows: exactly, where all choices of the
+// production drafter and decoder are enumerated, and by G-tests and by equality with a second
+// implementation elsewhere.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "decoding/layer/wor_reuse.h"
+#include "decoding/layer/dsbd_wor.h"
 #include "decoding/row_need.h"
-#include "lab/exact/layered_law.h"
-#include "lab/exact/tree_law.h"
+#include "lab/exact/layered_distribution.h"
+#include "lab/exact/tree_distribution.h"
 #include "sampling/deterministic_math.h"
-#include "sampling/warp.h"
+#include "sampling/logits_processing.h"
 #include "tests/decoding/penalty_setting.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/g_test.h"
@@ -37,18 +38,19 @@ constexpr double kBiased = 1e-4;  // the least bias that a wrong variant must ha
 
 DecodingParams sampling::RowParams(double frequency, double presence, double repetition) {
   DecodingParams params;
-  params.warp.frequency_penalty = frequency;
-  params.warp.presence_penalty = presence;
-  params.warp.repetition_penalty = repetition;
+  params.sampling.frequency_penalty = frequency;
+  params.sampling.presence_penalty = presence;
+  params.sampling.repetition_penalty = repetition;
   return params;
 }
 
 TEST(Penalty, FrequencyAndPresenceAreOneBiasForEachGeneratedToken) {
   DecodingParams params = sampling::RowParams(0.5, 0.25, 1);
-  params.warp.logit_bias = {{2, 1.0}, {7, 3.0}};
-  const sampling::WarpParams warp = sampling::WarpAt(params, std::vector<TokenId>{7, 4, 7, 7});
-  EXPECT_THAT(warp.logit_bias, ElementsAre(Pair(2, 1.0), Pair(4, -0.75), Pair(7, 3.0 - 1.75)));
-  EXPECT_TRUE(warp.repeated.empty());
+  params.sampling.logit_bias = {{2, 1.0}, {7, 3.0}};
+  const sampling::SamplingParams sampling =
+      sampling::SamplingAt(params, std::vector<TokenId>{7, 4, 7, 7});
+  EXPECT_THAT(sampling.logit_bias, ElementsAre(Pair(2, 1.0), Pair(4, -0.75), Pair(7, 3.0 - 1.75)));
+  EXPECT_TRUE(sampling.repeated.empty());
 }
 
 TEST(Penalty, RepetitionCountsThePromptAndTheOthersDoNot) {
@@ -57,7 +59,8 @@ TEST(Penalty, RepetitionCountsThePromptAndTheOthersDoNot) {
   const std::vector<double> logits = {1, 2, -2, 4, -6};
   // 4 was generated twice; 1 and 3 are in the prompt, 3 was generated too.
   std::vector<double> row = logits;
-  sampling::TemperRow(sampling::WarpAt(params, std::vector<TokenId>{4, 3, 4}), absl::MakeSpan(row));
+  sampling::TemperRow(sampling::SamplingAt(params, std::vector<TokenId>{4, 3, 4}),
+                      absl::MakeSpan(row));
   EXPECT_THAT(row, ElementsAre(1, 1, -2, 2 - 0.5, -12 - 1.0));
 }
 
@@ -67,7 +70,7 @@ TEST(Penalty, BannedTokensStayBanned) {
   params.min_tokens = 3;
   const std::vector<float> logits = {0.f, 1.f, 9.f};
   const sampling::Distribution row =
-      sampling::WarpRow(logits, sampling::WarpAt(params, std::vector<TokenId>{2, 2}));
+      sampling::ProcessRow(logits, sampling::SamplingAt(params, std::vector<TokenId>{2, 2}));
   EXPECT_THAT(row.tokens, ElementsAre(0, 1));
 }
 
@@ -84,15 +87,15 @@ TEST(Penalty, ShortCutsOfLongRowsGiveTheWholeRow) {
   for (double repetition : {1.0, 1.7, 0.5}) {
     for (int top_k : {1, 3, 10}) {
       DecodingParams params = sampling::RowParams(1.5, 0.5, repetition);
-      params.warp.top_k = top_k;
+      params.sampling.top_k = top_k;
       // The best tokens are pushed down, and some of the worst are pushed up.
-      params.warp.logit_bias = {{order[899], 20.0}, {order[898], 19.5}};
+      params.sampling.logit_bias = {{order[899], 20.0}, {order[898], 19.5}};
       SetPrompt(absl::MakeConstSpan(order).subspan(5, 3), &params);
       const std::vector<TokenId> path = {order[0], order[1], order[0], order[2], order[899]};
-      sampling::WarpParams warp = sampling::WarpAt(params, path);
-      const sampling::Distribution row = sampling::WarpRow(logits, warp);
+      sampling::SamplingParams sampling = sampling::SamplingAt(params, path);
+      const sampling::Distribution row = sampling::ProcessRow(logits, sampling);
       const std::vector<double> wide(logits.begin(), logits.end());
-      const sampling::Distribution whole = sampling::WarpRow(wide, warp);
+      const sampling::Distribution whole = sampling::ProcessRow(wide, sampling);
       EXPECT_EQ(row.tokens, whole.tokens) << repetition << " " << top_k;
       EXPECT_EQ(row.log_probs, whole.log_probs);
       const std::vector<double> defined =
@@ -117,10 +120,10 @@ TEST(Penalty, ShortCutsReachPastPenalisedTokens) {
   for (const double repetition : {1.0, 1.7}) {
     for (const int top_k : {1, 3, 10}) {
       DecodingParams params = sampling::RowParams(0, 20, repetition);
-      params.warp.top_k = top_k;
-      const sampling::WarpParams warp = sampling::WarpAt(params, path);
-      const sampling::Distribution row = sampling::WarpRow(logits, warp),
-                                   whole = sampling::WarpRow(wide, warp);
+      params.sampling.top_k = top_k;
+      const sampling::SamplingParams sampling = sampling::SamplingAt(params, path);
+      const sampling::Distribution row = sampling::ProcessRow(logits, sampling),
+                                   whole = sampling::ProcessRow(wide, sampling);
       EXPECT_EQ(row.tokens.front(), kPenalised * kApart);
       EXPECT_EQ(row.tokens.back(), (kPenalised + top_k - 1) * kApart);
       EXPECT_EQ(row.tokens, whole.tokens) << repetition << " " << top_k;
@@ -134,26 +137,26 @@ TEST(Penalty, RowsWithARepetitionPenaltyAreNeededWhole) {
     DecodingParams params = sampling::RowParams(1, 1, 1);
     EXPECT_NE(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
     EXPECT_NE(DraftNeed(params).form, RowNeed::Form::kWhole);
-    params.warp.repetition_penalty = 1.1;
+    params.sampling.repetition_penalty = 1.1;
     EXPECT_EQ(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
     EXPECT_EQ(DraftNeed(params).form, RowNeed::Form::kWhole);
-    params.warp.top_k = 5;
+    params.sampling.top_k = 5;
     EXPECT_EQ(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
   }
 }
 
-TEST(Penalty, JointWarpsAreRefusedByName) {
+TEST(Penalty, JointSamplingsAreRefusedByName) {
   DecodingParams params;
   params.kind = sampling::DecodingKind::kBeamSampling;
   params.beam_width = 2;
-  params.warp.mode = sampling::WarpMode::kJoint;
+  params.sampling.mode = sampling::SamplingScope::kJoint;
   EXPECT_TRUE(MakeBeamDecoder(params).ok());
-  params.warp.presence_penalty = 0.1;
+  params.sampling.presence_penalty = 0.1;
   EXPECT_THAT(MakeBeamDecoder(params).status().message(),
               testing::AllOf(testing::HasSubstr("presence_penalty"), testing::HasSubstr("joint")));
 }
 
-// ---- exact laws ----
+// ---- exact distributions ----
 
 test::TreeSetting Tree(const test::TreeMethod& method, const std::string& tree, int vocab) {
   test::TreeSetting setting;
@@ -162,28 +165,29 @@ test::TreeSetting Tree(const test::TreeMethod& method, const std::string& tree, 
   setting.params.max_tokens = 3;
   setting.params.stop_ids = {1};
   setting.rule = method.rule;
-  setting.law = setting.relied_on = method.law;
+  setting.distribution = setting.relied_on = method.distribution;
   const Models models = PenalisedModels(vocab, 5, setting.params);
   setting.target = models.target;
   setting.draft = models.draft;
   return setting;
 }
 
-test::ExactLaw ClosedLaw(test::TreeSetting setting) {
+test::ExactDistribution ClosedDistribution(test::TreeSetting setting) {
   setting.target = PenalisedModels(2, 5, setting.params).closed;
   setting.params = test::WithoutPenalties(setting.params);
-  return test::MultinomialLaw(setting);
+  return test::MultinomialDistribution(setting);
 }
 
 TEST(PenaltyEnumeration, EveryRuleOnTreesAndPaths) {
   std::vector<test::TreeMethod> methods = test::TreeMethods();
-  methods.push_back({"rejection", VerifyRrsIid, ChildLaw::kIid});
-  methods.push_back({"block", nullptr, ChildLaw::kIid});
+  methods.push_back({"rejection", VerifyRrsIid, ChildSampling::kIid});
+  methods.push_back({"block_verification", nullptr, ChildSampling::kIid});
   for (const test::TreeMethod& method : methods) {
-    const bool path = method.name == "rejection" || method.name == "block";
+    const bool path = method.name == "rejection" || method.name == "block_verification";
     SCOPED_TRACE(method.name);
     const test::TreeSetting setting = Tree(method, path ? "chain" : "2-2", 2);
-    EXPECT_LE(test::TotalVariation(test::TreeLaw(setting), ClosedLaw(setting)), kExact);
+    EXPECT_LE(test::TotalVariation(test::TreeDistribution(setting), ClosedDistribution(setting)),
+              kExact);
   }
 }
 
@@ -192,8 +196,10 @@ TEST(PenaltyEnumeration, EveryRuleOnTreesAndPaths) {
 TEST(PenaltyNegativeControl, ProposalsWithoutThePenaltiesOfTheirDrafts) {
   int seen = 0;
   for (const test::TreeMethod& method : test::TreeMethods()) {
-    // Needs proposals, and with two tokens the drafts of the greedy laws cover every row.
-    if (method.law != ChildLaw::kIid && method.law != ChildLaw::kWithoutReplacement) continue;
+    // Needs proposals, and with two tokens the drafts of the greedy distributions cover every row.
+    if (method.distribution != ChildSampling::kIid &&
+        method.distribution != ChildSampling::kWithoutReplacement)
+      continue;
     test::TreeSetting setting = Tree(method, "2-2", 2);
     const test::HashLm lm{2, 5, 3, 36};
     setting.tamper = [lm](DraftForest* forest) {
@@ -204,7 +210,8 @@ TEST(PenaltyNegativeControl, ProposalsWithoutThePenaltiesOfTheirDrafts) {
               sampling::ExtendHash(sampling::kRootHash, forest->token[proposal.node])));
       }
     };
-    EXPECT_GT(test::TotalVariation(test::TreeLaw(setting), ClosedLaw(setting)), kBiased)
+    EXPECT_GT(test::TotalVariation(test::TreeDistribution(setting), ClosedDistribution(setting)),
+              kBiased)
         << method.name;
     ++seen;
   }
@@ -213,22 +220,24 @@ TEST(PenaltyNegativeControl, ProposalsWithoutThePenaltiesOfTheirDrafts) {
 
 // The penalties of the root's path on all rows of the round: too few tokens are counted.
 TEST(PenaltyNegativeControl, RowsWithThePenaltiesOfTheRoot) {
-  const test::TreeSetting setting = Tree({"rejection", VerifyRrsIid, ChildLaw::kIid}, "chain", 2);
+  const test::TreeSetting setting =
+      Tree({"rejection", VerifyRrsIid, ChildSampling::kIid}, "chain", 2);
   test::TreeSetting wrong = setting;
   wrong.params = test::WithoutPenalties(setting.params);
   wrong.target = [target = setting.target, params = setting.params](uint64_t hash) {
     return test::PenalisedRow(target(hash), params, kPrompt, {});
   };
-  EXPECT_GT(test::TotalVariation(test::TreeLaw(wrong), ClosedLaw(setting)), kBiased);
+  EXPECT_GT(test::TotalVariation(test::TreeDistribution(wrong), ClosedDistribution(setting)),
+            kBiased);
 }
 
-test::LayeredSetting Layered(const char* method, int width, sampling::WarpMode mode) {
+test::LayeredSetting Layered(const char* method, int width, sampling::SamplingScope mode) {
   test::LayeredSetting setting;
   setting.params.kind = sampling::DecodingKind::kBeamSampling;
   setting.params.method = FindMethod(method);
   setting.params.beam_width = width;
   setting.params.max_tokens = 2;
-  setting.params.warp.mode = mode;
+  setting.params.sampling.mode = mode;
   Penalise(&setting.params);
   setting.draft_width = 2;
   setting.draft_depth = 1;
@@ -243,18 +252,18 @@ void ExpectLayersExact(const test::LayeredSetting& setting) {
   closed.target = PenalisedModels(2, 8, setting.params).closed;
   closed.params = test::WithoutPenalties(setting.params);
   const bool with_replacement = setting.params.kind == sampling::DecodingKind::kBeamSampling;
-  EXPECT_LT(test::LargestDifference(test::LayeredLaw(setting),
-                                    test::ClosedFixedWidthLaw(closed, with_replacement)),
+  EXPECT_LT(test::LargestDifference(test::LayeredDistribution(setting),
+                                    test::ClosedFixedWidthDistribution(closed, with_replacement)),
             kExact);
 }
 
 TEST(PenaltyEnumeration, JointLayersOfDsbd) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
-    test::LayeredSetting setting = Layered("dsbd", 2, sampling::WarpMode::kRow);
+    test::LayeredSetting setting = Layered("dsbd", 2, sampling::SamplingScope::kRow);
     setting.removed = rule;
     ExpectLayersExact(setting);
   }
-  test::LayeredSetting deep = Layered("dsbd", 1, sampling::WarpMode::kRow);
+  test::LayeredSetting deep = Layered("dsbd", 1, sampling::SamplingScope::kRow);
   deep.params.max_tokens = 3;
   deep.draft_depth = 2;
   ExpectLayersExact(deep);
@@ -263,10 +272,10 @@ TEST(PenaltyEnumeration, JointLayersOfDsbd) {
 TEST(PenaltyEnumeration, JointLayersWithReuse) {
   for (sampling::DecodingKind kind : {sampling::DecodingKind::kBeamSampling,
                                       sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
-    test::LayeredSetting setting = Layered("wor_reuse", 2, sampling::WarpMode::kRow);
+    test::LayeredSetting setting = Layered("dsbd_wor", 2, sampling::SamplingScope::kRow);
     setting.params.kind = kind;
-    setting.rule = MakeWorReuseRule;
-    setting.drafts = DrawLaw::kDistinct;
+    setting.rule = MakeDsbdWorRule;
+    setting.drafts = DrawSampling::kDistinct;
     ExpectLayersExact(setting);
   }
 }
@@ -275,7 +284,7 @@ TEST(PenaltyEnumeration, JointLayersWithReuse) {
 
 using Outcome = std::vector<uint64_t>;
 
-TEST(PenaltyLaw, SequencesOfEveryLosslessMethod) {
+TEST(PenaltyDistribution, SequencesOfEveryLosslessMethod) {
   int methods = 0;
   for (const MethodRow* row : test::MethodsThatServe(sampling::DecodingKind::kMultinomial)) {
     if (!row->lossless) continue;
@@ -283,7 +292,7 @@ TEST(PenaltyLaw, SequencesOfEveryLosslessMethod) {
     test::TreeSetting closed;
     closed.params = test::WithoutPenalties(setting.params);
     closed.target = PenalisedModels(2, 5, setting.params).closed;
-    const test::ExactLaw law = test::MultinomialLaw(closed);
+    const test::ExactDistribution distribution = test::MultinomialDistribution(closed);
     const test::Sampler<Outcome> sample = [&](uint64_t seed, Outcome* outcome) {
       test::NamedSetting seeded = setting;
       seeded.params.seed = seed;
@@ -291,7 +300,8 @@ TEST(PenaltyLaw, SequencesOfEveryLosslessMethod) {
       outcome->assign(tokens.begin(), tokens.end());
       return true;
     };
-    EXPECT_TRUE(test::FitsOnceOfTwice(law, sample, test::SamplesToSee(kBias, law.size())))
+    EXPECT_TRUE(
+        test::FitsOnceOfTwice(distribution, sample, test::SamplesToSee(kBias, distribution.size())))
         << row->name;
     ++methods;
   }
@@ -307,7 +317,7 @@ TEST(PenaltyEquality, ReproducibleMethodsEqualTheReferenceWithAndWithoutDrafts) 
     for (sampling::DecodingKind kind : row.serves) {
       test::NamedSetting setting = Named(row, kind, 3);
       if (row.greedy_only && kind == sampling::DecodingKind::kMultinomial)
-        setting.params.warp.temperature = 0;
+        setting.params.sampling.temperature = 0;
       setting.params.max_tokens = 4;
       setting.params.stop_ids = {2};
       setting.target = PenalisedModels(3, 5, setting.params).target;
@@ -345,10 +355,10 @@ TEST(PenaltyEquality, EveryMethodReadsThePenalties) {
         test::NamedSetting setting = Named(row, kind, 3);
         if (row.form == DraftForm::kNone) setting.draft_depth = 0;
         if (row.greedy_only && kind == sampling::DecodingKind::kMultinomial)
-          setting.params.warp.temperature = 0;
+          setting.params.sampling.temperature = 0;
         setting.params.max_tokens = 4;
         setting.params.seed = seed;
-        setting.params.warp.logit_bias.clear();
+        setting.params.sampling.logit_bias.clear();
         setting.target = test::Remembered(PenalisedModels(3, 5 + seed, setting.params).target);
         const test::NamedRun with = test::RunNamed(setting);
         setting.params = test::WithoutPenalties(setting.params);

@@ -1,5 +1,6 @@
 // Random points of the grid of docs/algorithms.md 11.2, for the equality tests: gamma 0..6 x W 1..8
-// x W_S W..4W x draft quality x warp x penalties x ends, stop strings among them, x policy x refill x semantics.
+// x W_S W..4W x draft quality x sampling parameters x penalties x ends, stop strings among them, x
+// policy x refill x semantics.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -57,13 +58,14 @@ inline DecodeSetting RandomSetting(uint64_t seed, sampling::DecodingKind kind) {
   for (int stop = pick(3); stop > 0; --stop) s.params.stop_ids.push_back(stop);
   s.params.min_tokens = pick(3) == 0 && s.lm.vocab_size > 4 ? pick(4) : 0;
   if (kind != sampling::DecodingKind::kBeamSearch) {
-    s.params.warp.temperature = std::vector<double>{1, 1, 0.7, 1.5}[pick(4)];
-    s.params.warp.top_k = pick(3) == 0 ? 1 + pick(8) : 0;
-    s.params.warp.top_p = pick(3) == 0 ? 0.8 : 1;
-    s.params.warp.min_p = pick(4) == 0 ? 0.05 : 0;
-    s.params.warp.mode = pick(3) == 0 ? sampling::WarpMode::kRowRaw : sampling::WarpMode::kRow;
+    s.params.sampling.temperature = std::vector<double>{1, 1, 0.7, 1.5}[pick(4)];
+    s.params.sampling.top_k = pick(3) == 0 ? 1 + pick(8) : 0;
+    s.params.sampling.top_p = pick(3) == 0 ? 0.8 : 1;
+    s.params.sampling.min_p = pick(4) == 0 ? 0.05 : 0;
+    s.params.sampling.mode =
+        pick(3) == 0 ? sampling::SamplingScope::kRowRaw : sampling::SamplingScope::kRow;
   }
-  if (pick(4) == 0) s.params.warp.logit_bias = {{0, 0.7}, {1, -0.4}};
+  if (pick(4) == 0) s.params.sampling.logit_bias = {{0, 0.7}, {1, -0.4}};
   s.draft_width = s.params.beam_width + pick(3 * s.params.beam_width + 1);
   s.depth = pick(7);
   s.quality = std::vector<test::DraftQuality>{
@@ -71,21 +73,21 @@ inline DecodeSetting RandomSetting(uint64_t seed, sampling::DecodingKind kind) {
       test::DraftQuality::kAdversarial, test::DraftQuality::kIdentical}[pick(5)];
   s.params.set_semantics = kind == sampling::DecodingKind::kBeamSampling && pick(4) == 0;
   if (pick(4) == 0) {
-    s.params.warp.frequency_penalty = std::vector<double>{0, 0.4, -0.3}[pick(3)];
-    s.params.warp.presence_penalty = std::vector<double>{0, 0.7, -0.5}[pick(3)];
-    s.params.warp.repetition_penalty = std::vector<double>{1, 1.2, 0.8}[pick(3)];
+    s.params.sampling.frequency_penalty = std::vector<double>{0, 0.4, -0.3}[pick(3)];
+    s.params.sampling.presence_penalty = std::vector<double>{0, 0.7, -0.5}[pick(3)];
+    s.params.sampling.repetition_penalty = std::vector<double>{1, 1.2, 0.8}[pick(3)];
     SetPrompt(std::vector<TokenId>{1, 0, 1}, &s.params);
   }
   if (pick(4) == 0) test::SetToyStops(test::ToyStops(pick(6)), s.lm.vocab_size, &s.params);
   return s;
 }
 
-// A joint warp serves no penalties.
-inline void SetWarpMode(sampling::WarpMode mode, DecodingParams* params) {
-  params->warp.mode = mode;
+// A joint scope serves no penalties.
+inline void SetSamplingScope(sampling::SamplingScope mode, DecodingParams* params) {
+  params->sampling.mode = mode;
   if (!sampling::IsJoint(mode)) return;
-  params->warp.frequency_penalty = params->warp.presence_penalty = 0;
-  params->warp.repetition_penalty = 1;
+  params->sampling.frequency_penalty = params->sampling.presence_penalty = 0;
+  params->sampling.repetition_penalty = 1;
 }
 
 // Only max_tokens ends a hypothesis.

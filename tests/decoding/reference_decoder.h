@@ -12,11 +12,11 @@
 
 #include "decoding/method.h"
 #include "decoding/params.h"
-#include "lab/exact/flat_warp.h"
+#include "lab/exact/flat_sampling.h"
 #include "lab/exact/function_rows.h"
 #include "lab/exact/hash_lm.h"
+#include "sampling/logits_processing.h"
 #include "sampling/rng.h"
-#include "sampling/warp.h"
 #include "tests/testing/toy_text.h"
 
 namespace coppice::decoding {
@@ -35,7 +35,8 @@ class ReferenceDecoder {
   ReferenceDecoder(const DecodingParams& params, test::LogProbsOf target, int vocab_size)
       : params_(params), target_(std::move(target)), vocab_size_(vocab_size) {}
 
-  // Beam search with a format: what is left out of a row after the warp, which is not renormalised.
+  // Beam search with a format: what is left out of a row after logits processing, which is not
+  // renormalised.
   using LeftOut = std::function<bool(absl::Span<const TokenId> path, TokenId token)>;
   void LeaveOut(LeftOut left_out) { left_out_ = std::move(left_out); }
 
@@ -90,8 +91,8 @@ class ReferenceDecoder {
   };
 
   sampling::Distribution Row(const ReferenceBeam& beam) const {
-    sampling::Distribution row = sampling::WarpRow(
-        absl::Span<const double>(target_(sampling::HashPath(beam.path))), Warp(beam));
+    sampling::Distribution row = sampling::ProcessRow(
+        absl::Span<const double>(target_(sampling::HashPath(beam.path))), Sampling(beam));
     if (left_out_ == nullptr) return row;
     sampling::Distribution kept;
     for (size_t i = 0; i < row.size(); ++i) {
@@ -105,7 +106,7 @@ class ReferenceDecoder {
   ReferenceBeam Child(const ReferenceBeam& beam, TokenId token, double log_prob) const {
     ReferenceBeam child = beam;
     child.path.push_back(token);
-    child.log_score += params_.warp.mode == sampling::WarpMode::kRow
+    child.log_score += params_.sampling.mode == sampling::SamplingScope::kRow
                            ? log_prob
                            : target_(sampling::HashPath(beam.path))[token];
     child.finished = std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
@@ -121,7 +122,8 @@ class ReferenceDecoder {
   }
 
   std::vector<ReferenceBeam> Layer(const std::vector<ReferenceBeam>& active) const {
-    if (params_.method == FindMethod("gumbel_slots") || sampling::IsJoint(params_.warp.mode))
+    if (params_.method == FindMethod("joint_gumbel_coupling") ||
+        sampling::IsJoint(params_.sampling.mode))
       return JointLayer(active);
     if (params_.kind == sampling::DecodingKind::kMultinomial ||
         params_.kind == sampling::DecodingKind::kBeamSampling) {
@@ -172,11 +174,11 @@ class ReferenceDecoder {
     return out;
   }
 
-  sampling::WarpParams Warp(const ReferenceBeam& beam) const {
-    sampling::WarpParams warp = params_.warp;
+  sampling::SamplingParams Sampling(const ReferenceBeam& beam) const {
+    sampling::SamplingParams sampling = params_.sampling;
     if (static_cast<int>(beam.path.size()) < params_.min_tokens) {
       for (TokenId stop : params_.stop_ids) {
-        warp.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
+        sampling.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
       }
     }
     for (TokenId token = 0; token < vocab_size_; ++token) {
@@ -184,47 +186,47 @@ class ReferenceDecoder {
       const bool in_prompt =
           params_.prompt_ids != nullptr &&
           std::count(params_.prompt_ids->begin(), params_.prompt_ids->end(), token);
-      const double nats = -(warp.frequency_penalty * static_cast<double>(times) +
-                            (times > 0 ? warp.presence_penalty : 0));
-      if (warp.repetition_penalty == 1) {
-        if (times > 0) warp.logit_bias.emplace_back(token, nats);
+      const double nats = -(sampling.frequency_penalty * static_cast<double>(times) +
+                            (times > 0 ? sampling.presence_penalty : 0));
+      if (sampling.repetition_penalty == 1) {
+        if (times > 0) sampling.logit_bias.emplace_back(token, nats);
       } else if (times > 0 || in_prompt) {
-        warp.repeated.push_back({token, nats});
+        sampling.repeated.push_back({token, nats});
       }
     }
-    return warp;
+    return sampling;
   }
 
   // p_beam over beam * vocab + token.
-  std::vector<double> JointLaw(const std::vector<ReferenceBeam>& beams,
-                               const std::vector<int>& multiplicity) const {
-    if (sampling::IsJoint(params_.warp.mode)) {
+  std::vector<double> JointDistribution(const std::vector<ReferenceBeam>& beams,
+                                        const std::vector<int>& multiplicity) const {
+    if (sampling::IsJoint(params_.sampling.mode)) {
       test::FlatLayer layer{{}, multiplicity, {}};
       for (const ReferenceBeam& beam : beams) {
         layer.log_score.push_back(beam.log_score);
         layer.log_probs.push_back(target_(sampling::HashPath(beam.path)));
       }
-      return test::FlatWarp(layer, Warp(beams[0]));
+      return test::FlatSampling(layer, Sampling(beams[0]));
     }
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
     for (const ReferenceBeam& beam : beams) largest = std::max(largest, beam.log_score);
-    std::vector<double> law(beams.size() * vocab_size_, 0.0);
+    std::vector<double> distribution(beams.size() * vocab_size_, 0.0);
     for (size_t b = 0; b < beams.size(); ++b) {
       const sampling::Distribution row = Row(beams[b]);
       const double weight = multiplicity[b] * std::exp(beams[b].log_score - largest);
       for (size_t i = 0; i < row.size(); ++i)
-        law[b * vocab_size_ + row.tokens[i]] = weight * std::exp(row.log_probs[i]);
+        distribution[b * vocab_size_ + row.tokens[i]] = weight * std::exp(row.log_probs[i]);
       total += weight;
     }
-    for (double& mass : law) mass /= total;
-    return law;
+    for (double& mass : distribution) mass /= total;
+    return distribution;
   }
 
   std::vector<ReferenceBeam> JointLayer(const std::vector<ReferenceBeam>& active) const {
     std::vector<int> multiplicity;
     const std::vector<ReferenceBeam> beams = Merge(active, &multiplicity);
-    const std::vector<double> law = JointLaw(beams, multiplicity);
-    std::vector<ReferenceBeam> children;  // [law.size()]
+    const std::vector<double> distribution = JointDistribution(beams, multiplicity);
+    std::vector<ReferenceBeam> children;  // [distribution.size()]
     for (const ReferenceBeam& beam : beams) {
       std::vector<double> log_probs(vocab_size_, 0.0);  // log pt: what ls accumulates in ROW
       const sampling::Distribution row = Row(beam);
@@ -234,13 +236,13 @@ class ReferenceDecoder {
     }
     const auto key = [&](size_t i, int slot) {
       const TokenId token = children[i].path.back();
-      return std::log(law[i]) +
+      return std::log(distribution[i]) +
              Noise(sampling::Domain::kToken, beams[i / vocab_size_].path, slot, token);
     };
     if (params_.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement) {
       std::vector<Entry> entries;
-      for (size_t i = 0; i < law.size(); ++i) {
-        if (law[i] > 0) entries.push_back({key(i, 0), children[i]});
+      for (size_t i = 0; i < distribution.size(); ++i) {
+        if (distribution[i] > 0) entries.push_back({key(i, 0), children[i]});
       }
       return Walk(std::move(entries));
     }
@@ -249,8 +251,8 @@ class ReferenceDecoder {
     for (int w = 0; w < slots; ++w) {
       size_t best = 0;
       double best_key = -std::numeric_limits<double>::infinity();
-      for (size_t i = 0; i < law.size(); ++i) {
-        if (law[i] > 0 && key(i, w) > best_key) best = i, best_key = key(i, w);
+      for (size_t i = 0; i < distribution.size(); ++i) {
+        if (distribution[i] > 0 && key(i, w) > best_key) best = i, best_key = key(i, w);
       }
       out.push_back(children[best]);
     }

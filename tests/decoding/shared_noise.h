@@ -1,4 +1,4 @@
-// Choice sources that wrongly share noise: mutants that seeded_law_test must detect.
+// Choice sources that wrongly share noise: mutants that seeded_distribution_test must detect.
 #pragma once
 
 #include "lab/exact/forwarded_choices.h"
@@ -9,9 +9,11 @@ namespace coppice::decoding {
 class ResidualOfDraftNoise : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+  Draw Choose(sampling::Domain domain, uint32_t slot,
+              const LayerDistribution& distribution) override {
     return choices_->Choose(
-        domain == sampling::Domain::kResidual ? sampling::Domain::kDraft : domain, slot, law);
+        domain == sampling::Domain::kResidual ? sampling::Domain::kDraft : domain, slot,
+        distribution);
   }
 };
 
@@ -19,9 +21,10 @@ class ResidualOfDraftNoise : public test::ForwardedChoices {
 class DirectOfDraftNoise : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+  Draw Choose(sampling::Domain domain, uint32_t slot,
+              const LayerDistribution& distribution) override {
     return choices_->Choose(domain == sampling::Domain::kDirect ? sampling::Domain::kDraft : domain,
-                            slot, law);
+                            slot, distribution);
   }
 };
 
@@ -29,11 +32,12 @@ class DirectOfDraftNoise : public test::ForwardedChoices {
 class DirectOfResidualNoise : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+  Draw Choose(sampling::Domain domain, uint32_t slot,
+              const LayerDistribution& distribution) override {
     if (domain == sampling::Domain::kResidual) residual_slot_ = slot;
     return domain == sampling::Domain::kDirect
-               ? choices_->Choose(sampling::Domain::kResidual, residual_slot_, law)
-               : choices_->Choose(domain, slot, law);
+               ? choices_->Choose(sampling::Domain::kResidual, residual_slot_, distribution)
+               : choices_->Choose(domain, slot, distribution);
   }
 
  private:
@@ -53,8 +57,9 @@ class OneCoin : public test::ForwardedChoices {
 class OneNoiseForAllPaths : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
-    LayerLaw keyless = law;
+  Draw Choose(sampling::Domain domain, uint32_t slot,
+              const LayerDistribution& distribution) override {
+    LayerDistribution keyless = distribution;
     for (WeightedRow& row : keyless.rows) row.hash = 7;
     return choices_->Choose(domain, slot, keyless);
   }

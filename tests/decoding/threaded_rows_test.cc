@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "decoding/method.h"
-#include "sampling/warp.h"
+#include "sampling/logits_processing.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/testing/shuffled_threads.h"
 
@@ -149,9 +149,9 @@ void DecodeTwice(const DecodeSetting& s, int threads, bool in_f32, Together* tog
     EXPECT_EQ(rows.TakeRowsRead(), rows_read);
     if (testing::Test::HasFailure()) return;
     if (!rows.read_elsewhere()) continue;
-    ++(sampling::KeepsWholeRow(s.params.warp) ? together->whole : together->sparse);
+    ++(sampling::KeepsWholeRow(s.params.sampling) ? together->whole : together->sparse);
     together->in_f32 += in_f32 ? 1 : 0;
-    together->joint += sampling::IsJoint(s.params.warp.mode) ? 1 : 0;
+    together->joint += sampling::IsJoint(s.params.sampling.mode) ? 1 : 0;
   }
 }
 
@@ -160,9 +160,9 @@ struct Case {
   sampling::DecodingKind kind;
 
   // Methods that decide over the joint layer, or parent first, read the rows of a layer
-  // concurrently. single_kv, which is lossy, mostly has one row.
+  // concurrently. dsbd_single_kv, which is lossy, mostly has one row.
   bool reads_together() const {
-    return (method->joint_warps && method->lossless) || method->name == "pf_gumbel";
+    return (method->joint_sampling && method->lossless) || method->name == "gumbel_coupling";
   }
 };
 
@@ -185,7 +185,8 @@ class ThreadedRowsTest : public testing::TestWithParam<Case> {
     const MethodRow& row = *GetParam().method;
     s.params.method = &row;
     s.params.set_semantics = s.params.set_semantics && row.reads("beam_duplicates");
-    if (row.joint_warps && seed % 3 == 0) SetWarpMode(sampling::WarpMode::kJoint, &s.params);
+    if (row.joint_sampling && seed % 3 == 0)
+      SetSamplingScope(sampling::SamplingScope::kJoint, &s.params);
     s.params.beam_width = s.params.num_hypotheses = std::max(2, s.params.beam_width);
     s.draft_width = std::max(s.draft_width, s.params.beam_width);
     s.params.max_tokens += 4;
@@ -211,7 +212,7 @@ TEST_P(ThreadedRowsTest, DecideAsOnOneThread) {
   EXPECT_GT(together.whole, 20);
   EXPECT_GT(together.sparse, 20);
   EXPECT_GT(together.in_f32, 20);
-  if (GetParam().method->joint_warps) {
+  if (GetParam().method->joint_sampling) {
     EXPECT_GT(together.joint, 10);
   }
 }
@@ -227,11 +228,13 @@ TEST_P(ThreadedRowsTest, DecideLargeRowsAsOnOneThread) {
     s.params.beam_width = s.params.num_hypotheses = 3 + static_cast<int>(seed % 6);
     s.draft_width = s.params.beam_width + 2;
     s.depth = std::min(s.depth, 3);
-    if (s.params.kind != sampling::DecodingKind::kBeamSearch) {  // beam search takes no warp
-      s.params.warp.mode = seed % 2 == 0 ? sampling::WarpMode::kRow : sampling::WarpMode::kRowRaw;
-      s.params.warp.top_k = seed % 4 == 3 ? 40 : 0;
-      s.params.warp.top_p = seed % 4 == 1 || seed % 4 == 3 ? 0.7 : 1;
-      s.params.warp.min_p = seed % 4 == 2 ? 0.05 : 0;
+    // beam search takes no sampling parameters
+    if (s.params.kind != sampling::DecodingKind::kBeamSearch) {
+      s.params.sampling.mode =
+          seed % 2 == 0 ? sampling::SamplingScope::kRow : sampling::SamplingScope::kRowRaw;
+      s.params.sampling.top_k = seed % 4 == 3 ? 40 : 0;
+      s.params.sampling.top_p = seed % 4 == 1 || seed % 4 == 3 ? 0.7 : 1;
+      s.params.sampling.min_p = seed % 4 == 2 ? 0.05 : 0;
     }
     DecodeTwice(s, /*threads=*/3, seed % 3 == 0, &together);
     if (HasFailure()) return;

@@ -1,12 +1,12 @@
 // At low temperature, most entries of a row have masses that underflow in f64 (exp(-745) and
-// below). The laws must still hold.
+// below). The distributions must still hold.
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "decoding/layer/wor_reuse_layer.h"
+#include "decoding/layer/dsbd_wor_layer.h"
 #include "decoding/tree/luce_ot.h"
-#include "lab/exact/tree_law.h"
+#include "lab/exact/tree_distribution.h"
 #include "tests/testing/joint_layer.h"
 
 namespace coppice::decoding {
@@ -21,20 +21,21 @@ TEST(UnderflowTest, EveryRuleOfATreeIsExactBelowADraftThatIsSure) {
       {0, -800, -900, -800}, {0, -800, kNothing, kNothing}, {0, -710, -740, -744}};
   for (const test::TreeMethod& method : test::TreeMethods()) {
     for (const char* tree : {"2", "3-1"}) {
-      if (method.law == ChildLaw::kSpecHub && tree[0] == '3') continue;
+      if (method.distribution == ChildSampling::kSpecHub && tree[0] == '3') continue;
       for (const std::vector<double>& draft : drafts) {
         SCOPED_TRACE(testing::Message() << method.name << " " << tree << " " << draft[1]);
         test::TreeSetting setting;
         setting.params.draft_tree = tree;
         setting.params.max_tokens = 2;
         setting.rule = method.rule;
-        setting.law = setting.relied_on = method.law;
+        setting.distribution = setting.relied_on = method.distribution;
         setting.target = [](uint64_t) {
           return std::vector<double>{sampling::Log(0.5), sampling::Log(0.25), sampling::Log(0.125),
                                      sampling::Log(0.125)};
         };
         setting.draft = [draft](uint64_t) { return draft; };
-        EXPECT_LE(test::TotalVariation(test::TreeLaw(setting), test::MultinomialLaw(setting)),
+        EXPECT_LE(test::TotalVariation(test::TreeDistribution(setting),
+                                       test::MultinomialDistribution(setting)),
                   1e-12);
       }
     }
@@ -57,15 +58,16 @@ TEST(UnderflowTest, DistinctOutputsOfALayerWhoseRestIsTooSmall) {
     SCOPED_TRACE(rest);
     layer.target_rows[0].log_probs = {0, rest, rest + sampling::Log(2)};
     for (const int drafted : {1, 3}) {
-      const test::ExactLaw law = test::joint_layer::EnumeratedLaw([&](ChoiceSource* choices) {
-        std::vector<Entry> drafts =
-            choices->ChooseDistinct(sampling::Domain::kDraft, 0, layer.q, drafted);
-        const LayerInput input{&layer.p, &layer.q, drafts, /*width=*/3};
-        return test::joint_layer::Entries(
-            VerifyDistinctWithReuse(input, RemovedParents::kReject, {}, choices));
-      });
-      const test::ExactLaw wanted = {{{0, 1, 2}, 1.0 / 3}, {{0, 2, 1}, 2.0 / 3}};
-      EXPECT_LE(test::TotalVariation(law, wanted), 1e-12) << drafted << " drafts";
+      const test::ExactDistribution distribution =
+          test::joint_layer::EnumeratedDistribution([&](ChoiceSource* choices) {
+            std::vector<Entry> drafts =
+                choices->ChooseDistinct(sampling::Domain::kDraft, 0, layer.q, drafted);
+            const LayerInput input{&layer.p, &layer.q, drafts, /*width=*/3};
+            return test::joint_layer::Entries(
+                VerifyDistinctWithReuse(input, RemovedParents::kReject, {}, choices));
+          });
+      const test::ExactDistribution wanted = {{{0, 1, 2}, 1.0 / 3}, {{0, 2, 1}, 2.0 / 3}};
+      EXPECT_LE(test::TotalVariation(distribution, wanted), 1e-12) << drafted << " drafts";
     }
   }
 }

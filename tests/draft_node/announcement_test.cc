@@ -89,7 +89,7 @@ TEST_P(AnnouncementTest, ALeaderIsToldOnceWhereverTheTurnsBegin) {
       std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
   decoding::DecodingParams params;
   params.kind = sampling::DecodingKind::kBeamSampling;
-  params.method = decoding::FindMethod("pf_gumbel");
+  params.method = decoding::FindMethod("gumbel_coupling");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, uint32_t round, int roots) {
     proto::DraftCommand command = Request(id, round, {}, 0, 0);
@@ -203,7 +203,7 @@ TEST_P(ThreadedAnnouncementTest, EveryForestComesBehindOneAnnouncement) {
     open.mutable_open()->set_session_id(1);
     open.mutable_open()->add_prompt(3);
     decoding::DecodingParams params;
-    params.method = decoding::FindMethod("block");
+    params.method = decoding::FindMethod("block_verification");
     *open.mutable_open()->mutable_decoding() = proto::DecodingToMessage(params);
     ASSERT_TRUE(second->Send(open).ok());
     proto::DraftCommand ask = Request(1, 1, {}, 0, 5);

@@ -83,7 +83,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
   void Open(uint64_t id, int prompt_length) {
     decoding::DecodingParams params;
     params.kind = sampling::DecodingKind::kBeamSampling;
-    params.method = decoding::FindMethod("pf_gumbel");
+    params.method = decoding::FindMethod("gumbel_coupling");
     params.beam_width = 2;
     Open(id, prompt_length, params);
   }
@@ -122,8 +122,8 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     command.mutable_announce();
     return command;
   }
-  // The next forest or failure. announced() counts the announcements that came before it, prefilled()
-  // the prompts that were said to be read; with takes_prefilled_ these are replies too.
+  // The next forest or failure. announced() counts the announcements that came before it,
+  // prefilled() the prompts that were said to be read; with takes_prefilled_ these are replies too.
   std::optional<proto::DraftReply> Reply() { return ReplyTo(leader_.get()); }
   std::optional<proto::DraftReply> ReplyTo(comm::ClientChannel* leader) {
     proto::DraftReply reply;

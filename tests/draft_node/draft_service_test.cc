@@ -93,9 +93,9 @@ TEST_P(DraftServiceTest, EveryStepMovesTheClockOn) {
   Open(1, 50);
   Send(Request(1, 1, {}, 0, 5));
   ASSERT_TRUE(Reply().has_value());
-  const StepReport report = runner_->step_clock()->Look(/*longest_gap_s=*/3600);
+  const ProgressReport report = runner_->progress_watchdog()->Look(/*longest_gap_s=*/3600);
   EXPECT_GE(report.steps, 3);  // prefill and two levels
-  EXPECT_GT(report.longest_still_s, 0);
+  EXPECT_GT(report.longest_stall_s, 0);
 }
 
 TEST_P(DraftServiceTest, TheSameQuestionHasTheSameAnswerWhateverTheSessionSawBefore) {
@@ -237,7 +237,8 @@ TEST_P(DraftServiceTest, WhatIsBeyondTheDraftModelsContextIsRefusedAndTheNodeLiv
 TEST_P(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
   decoding::DecodingParams params;
   uint64_t id = 0;
-  for (const char* method : {"recursive_rejection", "block", "mjsd", "bild", "pf_gumbel"}) {
+  for (const char* method :
+       {"recursive_rejection", "block_verification", "mjsd", "bild", "gumbel_coupling"}) {
     params.method = decoding::FindMethod(method);
     Open(++id, 4, params);
     proto::DraftCommand command = Request(id, 1, {}, 0, 5);
@@ -313,7 +314,7 @@ TEST_P(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
 TEST_P(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
   decoding::DecodingParams params;
   params.kind = sampling::DecodingKind::kBeamSampling;
-  params.method = decoding::FindMethod("pf_gumbel");
+  params.method = decoding::FindMethod("gumbel_coupling");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, int depth) {
     proto::DraftCommand command = Request(id, 1, {}, 0, 0);
@@ -348,8 +349,9 @@ TEST_P(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
   }
 }
 
-// Eight forests have levels of four nodes, which fill the passes of 32 rows. Of the prompt's 49 rows the
-// pass of their roots leaves room for a chunk of 16, and the seven passes after it for none.
+// Eight forests have levels of four nodes, which fill the passes of 32 rows. Of the prompt's 49
+// rows the pass of their roots leaves room for a chunk of 16, and the seven passes after it for
+// none.
 TEST_P(DraftServiceTest, PromptsAreReadWhileForestsFillThePasses) {
   constexpr uint64_t kForests = 8, kPrompt = 9;
   DraftServiceOptions options;

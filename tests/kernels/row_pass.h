@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "sampling/shortlist.h"
+#include "sampling/candidate_list.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -62,7 +62,8 @@ inline absl::StatusOr<const StepRows*> RunStep(Backend* backend, const StepPlan&
 }
 
 // Expects the list to hold the `count` largest logits of the row, and correct logits throughout.
-inline void ExpectListsTop(const ListedRow& listed, const std::vector<float>& row, size_t count) {
+inline void ExpectListsTop(const CandidateRow& listed, const std::vector<float>& row,
+                           size_t count) {
   ASSERT_EQ(listed.lists.size(), 1u);
   const TokenList& list = listed.lists[0];
   EXPECT_TRUE(std::is_sorted(list.tokens.begin(), list.tokens.end()));

@@ -78,7 +78,7 @@ TEST_P(TensorParallelStep, GathersWholeRows) {
 }
 
 // The sums have the same bits as on one rank, and the lists are as long.
-TEST_P(TensorParallelStep, JoinsShortlistsBesideWholeRows) {
+TEST_P(TensorParallelStep, JoinsCandidateListsBesideWholeRows) {
   std::vector<float> logits = RandomFloats(4 * kOddVocab, 2);
   StepPlan plan = TopPlan(4, 6);
   plan.needs[2].form = RowNeed::Form::kWhole;
@@ -100,7 +100,7 @@ TEST_P(TensorParallelStep, JoinsShortlistsBesideWholeRows) {
     for (const int need : {0, 1, 3}) {
       EXPECT_TRUE(rows->Whole(need).empty());
       ASSERT_NE(rows->Listed(need), nullptr);
-      const ListedRow &row = *rows->Listed(need), &other = *expected->Listed(need);
+      const CandidateRow &row = *rows->Listed(need), &other = *expected->Listed(need);
       EXPECT_EQ(std::memcmp(&row.sums, &other.sums, sizeof row.sums), 0);
       for (const TokenId token : other.lists[0].tokens)
         EXPECT_THAT(row.lists[0].tokens, testing::Contains(token));

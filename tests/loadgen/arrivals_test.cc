@@ -27,7 +27,7 @@ GapMoments Gaps(const std::vector<double>& times) {
 // Gamma gaps of shape B and mean 1/R have variance 1/(B R^2). With 100,000 gaps, the standard error
 // of the mean is 1/(R sqrt(1e5 B)). The relative standard error of the variance is
 // sqrt((2 + 6/B) / 1e5). The test allows five of them. Seeds are fixed.
-TEST(Arrivals, GapsHaveTheMomentsOfTheGammaLaw) {
+TEST(Arrivals, GapsHaveTheMomentsOfTheGammaDistribution) {
   constexpr int kCount = 100000;
   constexpr double kRate = 5;
   for (const double shape : {0.25, 1.0, 4.0}) {
@@ -38,8 +38,8 @@ TEST(Arrivals, GapsHaveTheMomentsOfTheGammaLaw) {
   }
 }
 
-// The Kolmogorov-Smirnov distance to the exponential law stays below the 1e-6 critical value 2.69 /
-// sqrt(n).
+// The Kolmogorov-Smirnov distance to the exponential distribution stays below the 1e-6 critical
+// value 2.69 / sqrt(n).
 TEST(Arrivals, ShapeOneIsPoisson) {
   constexpr int kCount = 20000;
   const std::vector<double> times = ArrivalTimes(kCount, {.rate = 2}, 7);
@@ -48,18 +48,18 @@ TEST(Arrivals, ShapeOneIsPoisson) {
   std::sort(gaps.begin(), gaps.end());
   double distance = 0;
   for (int i = 0; i < kCount; ++i) {
-    const double law = 1 - std::exp(-2 * gaps[i]);
-    distance = std::max(
-        {distance, std::abs(law - double(i) / kCount), std::abs(law - double(i + 1) / kCount)});
+    const double distribution = 1 - std::exp(-2 * gaps[i]);
+    distance = std::max({distance, std::abs(distribution - double(i) / kCount),
+                         std::abs(distribution - double(i + 1) / kCount)});
   }
   EXPECT_LT(distance, 2.69 / std::sqrt(kCount));
 }
 
 TEST(Arrivals, AreFixedByTheSeed) {
-  const ArrivalLaw law = {.rate = 3, .burstiness = 0.5};
-  EXPECT_EQ(ArrivalTimes(100, law, 1), ArrivalTimes(100, law, 1));
-  EXPECT_NE(ArrivalTimes(100, law, 1), ArrivalTimes(100, law, 2));
-  const std::vector<double> times = ArrivalTimes(1000, law, 1);
+  const ArrivalProcess distribution = {.rate = 3, .burstiness = 0.5};
+  EXPECT_EQ(ArrivalTimes(100, distribution, 1), ArrivalTimes(100, distribution, 1));
+  EXPECT_NE(ArrivalTimes(100, distribution, 1), ArrivalTimes(100, distribution, 2));
+  const std::vector<double> times = ArrivalTimes(1000, distribution, 1);
   EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
 }
 
@@ -70,17 +70,18 @@ TEST(Arrivals, InfiniteRateIsAtOnce) {
 // With a shape of 1e8 a gap is its mean to about 1e-4.
 TEST(Arrivals, RampsGoFromStartToEndOverTheRequests) {
   constexpr int kCount = 101;
-  ArrivalLaw law = {.burstiness = 1e8, .ramp = Ramp::kLinear, .ramp_start = 10, .ramp_end = 40};
+  ArrivalProcess distribution = {
+      .burstiness = 1e8, .ramp = Ramp::kLinear, .ramp_start = 10, .ramp_end = 40};
   const auto rate = [&](const std::vector<double>& times, int k) {
     return 1 / (times[k] - (k > 0 ? times[k - 1] : 0));
   };
-  std::vector<double> times = ArrivalTimes(kCount, law, 3);
+  std::vector<double> times = ArrivalTimes(kCount, distribution, 3);
   ASSERT_EQ(times.size(), kCount);
   EXPECT_NEAR(rate(times, 0), 10, 0.02);
   EXPECT_NEAR(rate(times, 50), 25, 0.05);
   EXPECT_NEAR(rate(times, 100), 40, 0.08);
-  law.ramp = Ramp::kExponential;
-  times = ArrivalTimes(kCount, law, 3);
+  distribution.ramp = Ramp::kExponential;
+  times = ArrivalTimes(kCount, distribution, 3);
   EXPECT_NEAR(rate(times, 0), 10, 0.02);
   EXPECT_NEAR(rate(times, 50), 20, 0.04);  // the geometric mean
   EXPECT_NEAR(rate(times, 100), 40, 0.08);
@@ -96,9 +97,9 @@ TEST(Arrivals, ADurationHoldsAsManyAsItCan) {
 
 TEST(Arrivals, ARampReachesItsEndWhenTheDurationIsOver) {
   for (const Ramp ramp : {Ramp::kLinear, Ramp::kExponential}) {
-    const ArrivalLaw law = {
+    const ArrivalProcess distribution = {
         .burstiness = 1e8, .ramp = ramp, .ramp_start = 5, .ramp_end = 80, .duration_s = 30};
-    const std::vector<double> times = ArrivalTimes(0, law, 5);
+    const std::vector<double> times = ArrivalTimes(0, distribution, 5);
     EXPECT_GT(times.back(), 29.8);
     EXPECT_NEAR(1 / (times.back() - times[times.size() - 2]), 80, 4);
   }

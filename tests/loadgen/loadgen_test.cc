@@ -52,7 +52,7 @@ TEST_F(WholeProgram, WritesTheResult) {
   EXPECT_EQ(result["completed"], 10);  // warm-ups are not counted
   EXPECT_EQ(server_.bodies().size(), 13u);
   EXPECT_EQ(result["total_output_tokens"], 30);
-  EXPECT_EQ(result["layers_per_pass"], 2.5);
+  EXPECT_EQ(result["block_efficiency"], 2.5);
   EXPECT_EQ(result["status_counts"]["200"], 10);
   EXPECT_EQ(result["valid"], true);
   const json body = json::parse(server_.bodies().back());

@@ -132,7 +132,7 @@ TEST(Report, SpeculationIsSummedOverRequests) {
   const std::vector<RequestRecord> records = {a, b, GoodRecord()};
   const RunReport report = MakeReport(records, settings);
   const nlohmann::json json = ResultJson(report, settings, records, Detail::kArrays);
-  EXPECT_DOUBLE_EQ(json["layers_per_pass"], 12.0 / 5);
+  EXPECT_DOUBLE_EQ(json["block_efficiency"], 12.0 / 5);
   EXPECT_DOUBLE_EQ(json["accepted_width"], 1.5);
   EXPECT_DOUBLE_EQ(json["spec_decode_acceptance_rate"], 100 * 12.0 / 32);
   EXPECT_DOUBLE_EQ(json["spec_decode_acceptance_length"], 1 + 12.0 / 4);
@@ -176,7 +176,7 @@ TEST(Report, WhatWasNotMeasuredIsNull) {
   const nlohmann::json json = ResultJson(MakeReport({FailedRecord()}, settings), settings,
                                          {FailedRecord()}, Detail::kSummary);
   EXPECT_TRUE(json["mean_ttft_ms"].is_null());
-  EXPECT_TRUE(json["layers_per_pass"].is_null());
+  EXPECT_TRUE(json["block_efficiency"].is_null());
   EXPECT_TRUE(json["send_lag_ms"].is_null());
   EXPECT_EQ(json["request_rate"], "inf");
   EXPECT_EQ(json["host"], "a=b");
@@ -297,7 +297,7 @@ TEST(Report, ResultHasEveryKeyOfTheReference) {
                           "cancelled",
                           "timed_out",
                           "status_counts",
-                          "layers_per_pass",
+                          "block_efficiency",
                           "accepted_width",
                           "energy_joules",
                           "joules_per_token",

@@ -1,5 +1,5 @@
-// Folders that cannot be served. LoadDecoder fails with one line that names the file, the tensor
-// and what was expected.
+// Folders that cannot be served. LoadTransformer fails with one line that names the file, the
+// tensor and what was expected.
 #include "model/checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST_P(BadCheckpoint, NamesFileTensorAndExpectation) {
 }
 
 // A head of three rows whose ids are told by these distances.
-std::function<void(test::TinyLlama*)> WithHeadIds(std::vector<float> distances) {
+std::function<void(test::TinyLlama*)> WithDraftVocabulary(std::vector<float> distances) {
   return [distances](test::TinyLlama* model) {
     test::ReduceHead(model, {2, 5, 9});
     model->tensors["d2t"] = {"I64", {static_cast<int64_t>(distances.size())}, distances};
@@ -177,33 +177,33 @@ INSTANTIATE_TEST_SUITE_P(
                   [](test::TinyLlama* model) { model->tensors["model.norm.weight"].dtype = "I8"; },
                   nullptr,
                   "model.safetensors: model.norm.weight: dtype I8, expected F32, F16 or BF16"},
-        BadFolder{"MissingHeadIds",
+        BadFolder{"MissingDraftVocabulary",
                   [](test::TinyLlama* model) {
                     test::ReduceHead(model, {2, 5, 9});
                     model->tensors.erase("d2t");
                   },
                   nullptr, "model.safetensors: d2t: missing, expected a tensor of shape [3]"},
-        BadFolder{"TooFewHeadIds", WithHeadIds({2, 4}), nullptr,
+        BadFolder{"TooFewDraftVocabulary", WithDraftVocabulary({2, 4}), nullptr,
                   "model.safetensors: d2t: shape [2], expected [3] by config.json"},
-        BadFolder{"FloatHeadIds",
+        BadFolder{"FloatDraftVocabulary",
                   [](test::TinyLlama* model) {
                     test::ReduceHead(model, {2, 5, 9});
                     model->tensors["d2t"].dtype = "F32";
                   },
                   nullptr, "model.safetensors: d2t: dtype F32, expected I64"},
-        BadFolder{"HeadIdBelowTheVocabulary", WithHeadIds({2, -2, 7}), nullptr,
+        BadFolder{"HeadIdBelowTheVocabulary", WithDraftVocabulary({2, -2, 7}), nullptr,
                   "model.safetensors: d2t: row 1 has -2, expected -1 to 94, which are the ids of "
                   "the vocabulary"},
-        BadFolder{"HeadIdBehindTheVocabulary", WithHeadIds({2, 4, 94}), nullptr,
+        BadFolder{"HeadIdBehindTheVocabulary", WithDraftVocabulary({2, 4, 94}), nullptr,
                   "model.safetensors: d2t: row 2 has 94, expected -2 to 93, which are the ids of "
                   "the vocabulary"},
-        BadFolder{"HeadIdTwice", WithHeadIds({2, 4, 3}), nullptr,
+        BadFolder{"HeadIdTwice", WithDraftVocabulary({2, 4, 3}), nullptr,
                   "model.safetensors: d2t: row 2 is id 5, expected more than 5, the id of the row "
                   "before"},
-        BadFolder{"HeadIdsOutOfOrder", WithHeadIds({5, 1, 7}), nullptr,
+        BadFolder{"DraftVocabularyOutOfOrder", WithDraftVocabulary({5, 1, 7}), nullptr,
                   "model.safetensors: d2t: row 1 is id 2, expected more than 5, the id of the row "
                   "before"},
-        BadFolder{"ReducedHeadOfAnotherSize",
+        BadFolder{"DraftVocabularyOfAnotherSize",
                   [](test::TinyLlama* model) {
                     const test::TinyTensor whole = model->tensors["lm_head.weight"];
                     test::ReduceHead(model, {2, 5, 9});

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "model/load_decoder.h"
+#include "model/load_transformer.h"
 #include "model/model_runner.h"
 #include "tests/testing/captured_log.h"
 #include "tests/testing/temp_dir.h"
@@ -41,9 +41,9 @@ class WithoutIntegers : public kernels::Backend {
   absl::StatusOr<std::unique_ptr<kernels::Weight>> PackGain(std::vector<float> gain) override {
     return cpu_->PackGain(std::move(gain));
   }
-  absl::StatusOr<std::unique_ptr<kernels::Weight>> PackSpread(std::vector<int32_t> ids,
-                                                              int64_t places) override {
-    return cpu_->PackSpread(std::move(ids), places);
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> PackScatter(std::vector<int32_t> ids,
+                                                               int64_t places) override {
+    return cpu_->PackScatter(std::move(ids), places);
   }
   absl::StatusOr<std::unique_ptr<kernels::KvPool>> MakeKvPool(
       const kernels::KvPoolShape& shape) override {
@@ -69,9 +69,9 @@ class WithoutIntegers : public kernels::Backend {
   std::unique_ptr<kernels::Backend> cpu_;
 };
 
-class FallbackTest : public testing::Test {
+class NoDraftReasonTest : public testing::Test {
  protected:
-  FallbackTest() { test::WriteTinyLlama(test::MakeTinyLlama({.dtype = "BF16"}), dir_.path()); }
+  NoDraftReasonTest() { test::WriteTinyLlama(test::MakeTinyLlama({.dtype = "BF16"}), dir_.path()); }
   ModelRunnerOptions WithThreads(int threads) const {
     ModelRunnerOptions options;
     options.dir = dir_.path();
@@ -85,14 +85,14 @@ class FallbackTest : public testing::Test {
   const std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
 };
 
-TEST_F(FallbackTest, WeightsThatTheBackendLacksKeepTheTypeOfTheModel) {
+TEST_F(NoDraftReasonTest, WeightsThatTheBackendLacksKeepTheTypeOfTheModel) {
   for (const std::string asked : {"int8", "int4"}) {
     const test::CapturedLog log;
     test::RunRanks(2, [&](comm::Communicator* communicator) {
       WithoutIntegers backend(communicator);
       const auto load = [&](const std::string& weight_dtype) {
-        return LoadDecoder({.dir = dir_.path(), .weight_dtype = weight_dtype, .max_rows = 8},
-                           &backend, communicator);
+        return LoadTransformer({.dir = dir_.path(), .weight_dtype = weight_dtype, .max_rows = 8},
+                               &backend, communicator);
       };
       const auto parts = load(asked), plain = load("auto");
       ASSERT_TRUE(parts.ok()) << parts.status();
@@ -107,7 +107,7 @@ TEST_F(FallbackTest, WeightsThatTheBackendLacksKeepTheTypeOfTheModel) {
   }
 }
 
-TEST_F(FallbackTest, MoreThreadsThanCoresAreUsedWithAWarning) {
+TEST_F(NoDraftReasonTest, MoreThreadsThanCoresAreUsedWithAWarning) {
   const int cores = AvailableCores();
   const test::CapturedLog log;
   auto runner = ModelRunner::Load(WithThreads(cores + 1), single_.get());
@@ -117,7 +117,7 @@ TEST_F(FallbackTest, MoreThreadsThanCoresAreUsedWithAWarning) {
                                                  ", but this process may use ", cores, " core")));
 }
 
-TEST_F(FallbackTest, AsManyThreadsAsCoresAreUsedInSilence) {
+TEST_F(NoDraftReasonTest, AsManyThreadsAsCoresAreUsedInSilence) {
   for (const int threads : {0, AvailableCores()}) {
     const test::CapturedLog log;
     ASSERT_TRUE(ModelRunner::Load(WithThreads(threads), single_.get()).ok());
@@ -125,7 +125,7 @@ TEST_F(FallbackTest, AsManyThreadsAsCoresAreUsedInSilence) {
   }
 }
 
-TEST_F(FallbackTest, RefusesThreadsWithoutNumber) {
+TEST_F(NoDraftReasonTest, RefusesThreadsWithoutNumber) {
   for (const int threads : {-1, 1 << 20}) {
     const auto runner = ModelRunner::Load(WithThreads(threads), single_.get());
     EXPECT_EQ(runner.status().code(), absl::StatusCode::kInvalidArgument);

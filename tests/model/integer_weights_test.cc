@@ -17,7 +17,7 @@ struct Case {
   int ranks = 1;
   const char* dtype = "f32";
   const char* weight_dtype = "auto";
-  bool reduced_head = false;
+  bool draft_vocab_size = false;
 };
 
 // What the integers stand for, in f32.
@@ -45,7 +45,7 @@ class IntegerWeights : public testing::TestWithParam<Case> {
 
 TEST_P(IntegerWeights, ComputeWhatTheyStandFor) {
   test::TinyLlama integers = test::MakeTinyLlama(GetParam().options);
-  if (GetParam().reduced_head) test::ReduceHead(&integers, {2, 5, 9, 60, 61, 80});
+  if (GetParam().draft_vocab_size) test::ReduceHead(&integers, {2, 5, 9, 60, 61, 80});
   const std::vector<float> exact = Logits(integers, "f32");
   test::StoreIntegers(&integers);
   const std::string dtype = GetParam().dtype;
@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, IntegerWeights,
                          testing::Values(Case{"F32"}, Case{"ServedAsBf16ByDefault", {}, 1, "auto"},
                                          Case{"TwoRanks", {.attention_bias = true}, 2},
                                          Case{"Shards", {.tied = true, .shards = 3}},
-                                         Case{"ReducedHead", {}, 2, "f32", "auto", true},
+                                         Case{"DraftVocabulary", {}, 2, "f32", "auto", true},
                                          Case{"ServedAsInt8", {.hidden = 128}, 1, "bf16", "int8"},
                                          Case{"OfUnalignedColumns", {.intermediate = 47}}),
                          [](const auto& info) { return info.param.name; });

@@ -79,10 +79,10 @@ TEST(ModelConfig, JoinsEndTokensOfBothFiles) {
 }
 
 TEST(ModelConfig, AHeadOfFewerIdsIsReduced) {
-  EXPECT_EQ(Read("{}").reduced_head, 0);
-  EXPECT_EQ(Read(R"({"draft_vocab_size": 96})").reduced_head, 0);
-  EXPECT_EQ(Read(R"({"draft_vocab_size": 95})").reduced_head, 95);
-  EXPECT_EQ(Read(R"({"draft_vocab_size": null, "tie_word_embeddings": true})").reduced_head, 0);
+  EXPECT_EQ(Read("{}").draft_vocab_size, 0);
+  EXPECT_EQ(Read(R"({"draft_vocab_size": 96})").draft_vocab_size, 0);
+  EXPECT_EQ(Read(R"({"draft_vocab_size": 95})").draft_vocab_size, 95);
+  EXPECT_EQ(Read(R"({"draft_vocab_size": null, "tie_word_embeddings": true})").draft_vocab_size, 0);
 }
 
 TEST(ModelConfig, ReadsRopeScaling) {
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "draft_vocab_size: 0, expected an integer from 1 to 96"},
         BadConfig{"HeadOfMoreThanTheVocabulary", R"({"draft_vocab_size": 97})",
                   "draft_vocab_size: 97, expected an integer from 1 to 96"},
-        BadConfig{"TiedReducedHead", R"({"draft_vocab_size": 40, "tie_word_embeddings": true})",
+        BadConfig{"TiedDraftVocabulary", R"({"draft_vocab_size": 40, "tie_word_embeddings": true})",
                   "tie_word_embeddings: true, expected false since draft_vocab_size (40) is less "
                   "than vocab_size (96)"},
         BadConfig{"Epsilon", R"({"rms_norm_eps": null})",

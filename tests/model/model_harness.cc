@@ -32,12 +32,12 @@ absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options,
   backend.threads = loaded.threads.get();
   backend.communicator = communicator;
   COPPICE_ASSIGN_OR_RETURN(loaded.backend, kernels::MakeBackend(backend));
-  COPPICE_ASSIGN_OR_RETURN(DecoderParts parts,
-                           LoadDecoder(options, loaded.backend.get(), communicator));
+  COPPICE_ASSIGN_OR_RETURN(TransformerParts parts,
+                           LoadTransformer(options, loaded.backend.get(), communicator));
   COPPICE_ASSIGN_OR_RETURN(loaded.pool, loaded.backend->MakeKvPool(parts.kv_shape(kTestBlocks)));
   COPPICE_ASSIGN_OR_RETURN(
-      loaded.decoder, Decoder::Create(std::move(parts), loaded.backend.get(), loaded.pool.get(),
-                                      communicator->size()));
+      loaded.decoder, Transformer::Create(std::move(parts), loaded.backend.get(), loaded.pool.get(),
+                                          communicator->size()));
   return loaded;
 }
 

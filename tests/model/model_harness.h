@@ -11,8 +11,8 @@
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
-#include "model/decoder.h"
-#include "model/load_decoder.h"
+#include "model/load_transformer.h"
+#include "model/transformer.h"
 #include "plan/step_plan.h"
 
 namespace coppice::model {
@@ -22,9 +22,9 @@ struct LoadedModel {
   std::unique_ptr<ThreadTeam> threads;
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<kernels::KvPool> pool;
-  std::unique_ptr<Decoder> decoder;
+  std::unique_ptr<Transformer> decoder;
 
-  const DecoderParts& parts() const { return decoder->parts(); }
+  const TransformerParts& parts() const { return decoder->parts(); }
   // Returns a copy of the whole rows that the plan needs, concatenated; empty on ranks other than
   // 0.
   absl::StatusOr<std::vector<float>> Run(const StepPlan& plan);

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/load_decoder.h"
+#include "model/load_transformer.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_llama.h"
@@ -56,7 +56,7 @@ TEST(ModelMemory, OfWhatIsLoaded) {
       const auto backend = kernels::MakeBackend({"cpu", &team, communicator}).value();
       LoadOptions options;
       options.dir = dir.path();
-      const auto parts = LoadDecoder(options, backend.get(), communicator);
+      const auto parts = LoadTransformer(options, backend.get(), communicator);
       ASSERT_TRUE(parts.ok()) << parts.status();
       int64_t values = 0;
       const auto count = [&](const kernels::Weight& weight, int64_t biases) {

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "decoding/row_need.h"
 #include "proto/convert.h"
-#include "sampling/warped_row.h"
+#include "sampling/processed_row.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_llama.h"
@@ -129,7 +129,7 @@ class OneRow : public sampling::RowSource {
  public:
   OneRow(const kernels::StepRows* rows, int need) : rows_(rows), need_(need) {}
   absl::Span<const float> Logits(int) override { return rows_->Whole(need_); }
-  const ListedRow* Listed(int) override { return rows_->Listed(need_); }
+  const CandidateRow* Listed(int) override { return rows_->Listed(need_); }
 
  private:
   const kernels::StepRows* rows_;
@@ -145,13 +145,13 @@ const kernels::StepRows* RunStep(ModelRunner* runner, StepBuilder step) {
   return *rows;
 }
 
-TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) {
+TEST_P(ModelRunnerTest, DrawsFromCandidateListsAreThoseFromWholeRowsOnTheSameRanks) {
   const int ranks = GetParam();
   OnRanks(ranks, [&](ModelRunner* runner, QueuedPlans*) {
     Request request(runner);
     decoding::DecodingParams params;
     params.seed = kSeed;
-    std::vector<sampling::WarpedRow::Draw> draws[2];
+    std::vector<sampling::ProcessedRow::Draw> draws[2];
     for (const bool listed : {false, true}) {
       RowNeed need;
       if (listed) {
@@ -166,7 +166,7 @@ TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) 
         // A single rank always has the whole row.
         EXPECT_EQ(rows->Listed(i) != nullptr, listed && ranks > 1);
         OneRow source(rows, i);
-        sampling::WarpedRow row(params);
+        sampling::ProcessedRow row(params);
         row.Read(&source, 0, 1);
         for (uint32_t slot : {0, 1, 2}) {
           draws[listed].push_back(row.DrawToken({kSeed, sampling::Domain::kToken, 77, slot}));
@@ -182,7 +182,7 @@ TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) 
   });
 }
 
-// If a shortlist is too short, a follow-up plan fetches the whole row.
+// If a candidate list is too short, a follow-up plan fetches the whole row.
 TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
   const int ranks = GetParam();
   OnRanks(ranks, [&](ModelRunner* runner, QueuedPlans* plans) {
@@ -215,8 +215,8 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
   });
 }
 
-// Of a tiny model in F32, whatever the number of ranks: its parameters once, but of the embedding one row
-// for each token, and K and V of what is seen.
+// Of a tiny model in F32, whatever the number of ranks: its parameters once, but of the embedding
+// one row for each token, and K and V of what is seen.
 TEST_P(ModelRunnerTest, CountsWhatPassesMustRead) {
   const test::TinyLlamaOptions tiny = {};
   const uint64_t d = tiny.hidden, f = tiny.intermediate;
@@ -227,7 +227,7 @@ TEST_P(ModelRunnerTest, CountsWhatPassesMustRead) {
   OnRanks(GetParam(), [&](ModelRunner* runner, QueuedPlans*) {
     Request request(runner);
     for (int pass = 0; pass < 2; ++pass) {
-      const PassReads before = runner->reads();
+      const MemoryTraffic before = runner->reads();
       StepBuilder step = runner->NewStep();
       request.Fill(RowNeed(), &step);
       RunStep(runner, std::move(step));

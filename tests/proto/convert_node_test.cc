@@ -58,12 +58,12 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
   EXPECT_TRUE(CheckNodeStatus(good).ok()) << CheckNodeStatus(good);
   good.set_kv_blocks_total(10);
   good.set_kv_blocks_used(10);
-  (*good.mutable_counters()->mutable_draft_fallbacks())["late"] = 3;
+  (*good.mutable_counters()->mutable_rounds_without_draft())["late"] = 3;
   EXPECT_TRUE(CheckNodeStatus(good).ok()) << CheckNodeStatus(good);
   const std::pair<const char*, std::function<void(proto::NodeStatus*)>> cases[] = {
       {"still_s", [](auto* s) { s->set_still_s(NAN); }},
       {"still_s", [](auto* s) { s->set_still_s(-1); }},
-      {"longest_still_s", [](auto* s) { s->set_longest_still_s(INFINITY); }},
+      {"longest_stall_s", [](auto* s) { s->set_longest_stall_s(INFINITY); }},
       {"energy_joules", [](auto* s) { s->set_energy_joules(-1); }},
       {"energy_joules", [](auto* s) { s->set_energy_joules(NAN); }},
       {"energy_source", [](auto* s) { s->set_energy_source("rapl\n"); }},
@@ -73,11 +73,11 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
       {"kv_blocks_total", [](auto* s) { s->set_kv_blocks_total(-1); }},
       {"kv_blocks_used", [](auto* s) { s->set_kv_blocks_used(11); }},
       {"kv_blocks_cached", [](auto* s) { s->set_kv_blocks_cached(-1); }},
-      {"counters.draft_fallbacks",
-       [](auto* s) { (*s->mutable_counters()->mutable_draft_fallbacks())["late\n"] = 1; }},
-      {"counters.draft_fallbacks: length", [](auto* s) {
+      {"counters.rounds_without_draft",
+       [](auto* s) { (*s->mutable_counters()->mutable_rounds_without_draft())["late\n"] = 1; }},
+      {"counters.rounds_without_draft: length", [](auto* s) {
          for (int i = 0; i < 40; ++i)
-           (*s->mutable_counters()->mutable_draft_fallbacks())[std::to_string(i)] = 1;
+           (*s->mutable_counters()->mutable_rounds_without_draft())[std::to_string(i)] = 1;
        }}};
   for (const auto& [names, change] : cases) {
     proto::NodeStatus status = good;

@@ -35,7 +35,7 @@ proto::SequenceUpdate SampleUpdate() {
   *update.add_hypotheses() = HypothesisToMessage({{4, 5, 2}, -1.25, -0.5, true});
   *update.add_hypotheses() = HypothesisToMessage({{4, 5, 7, 1}, -2.5, -0.75, false});
   DecodingStats stats;
-  stats.method = "pf_gumbel";
+  stats.method = "gumbel_coupling";
   stats.rounds = 4;
   stats.plain_rounds = 1;
   stats.accepted_by_layer = {3};

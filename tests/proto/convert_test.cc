@@ -25,7 +25,7 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
   auto back = DecodingFromMessage(message);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(DecodingToMessage(*back).SerializeAsString(), message.SerializeAsString());
-  EXPECT_EQ(back->warp.logit_bias, params.warp.logit_bias);
+  EXPECT_EQ(back->sampling.logit_bias, params.sampling.logit_bias);
   EXPECT_EQ(back->stop_strings, params.stop_strings);
   EXPECT_TRUE(back->show_special_tokens);
   EXPECT_EQ(back->format_spec, params.format_spec);
@@ -35,7 +35,7 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
 
 TEST(ConvertTest, DefaultParamsAreValid) {
   decoding::DecodingParams params;
-  params.method = decoding::FindMethod("pf_gumbel");
+  params.method = decoding::FindMethod("gumbel_coupling");
   EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(params)).ok());
   params.method = nullptr;  // the sender must resolve it
   ExpectInvalid(DecodingFromMessage(DecodingToMessage(params)), "method");
@@ -74,13 +74,13 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
                 "format_text: has 262145 bytes");
   ExpectInvalid(with([](auto* m) { test::SetNumber("top_p", 1.5, m); }), "top_p");
   ExpectInvalid(with([](auto* m) { test::SetNumber("min_p", NAN, m); }), "min_p");
-  ExpectInvalid(with([](auto* m) { m->set_warp_mode("col"); }), "warp_mode");
+  ExpectInvalid(with([](auto* m) { m->set_sampling_scope("col"); }), "sampling_scope");
   ExpectInvalid(with([](auto* m) { m->add_stop_ids(-5); }), "stop_ids[2]");
   ExpectInvalid(with([](auto* m) { m->set_bias_tokens(1, -1); }), "bias_tokens[1]");
   ExpectInvalid(with([](auto* m) { m->add_bias_tokens(1); }), "bias_values");
   ExpectInvalid(with([](auto* m) { m->set_bias_values(0, INFINITY); }), "bias_values[0]");
   ExpectInvalid(with([](auto* m) { m->set_bias_values(0, NAN); }), "bias_values[0]");
-  ExpectInvalid(with([](auto* m) { test::SetInteger("draft_support", 0, m); }), "draft_support");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("draft_top_k", 0, m); }), "draft_top_k");
   ExpectInvalid(with([](auto* m) { test::SetInteger("draft_width", -1, m); }), "draft_width");
   ExpectInvalid(with([](auto* m) { test::SetInteger("draft_depth", 1 << 20, m); }), "draft_depth");
   ExpectInvalid(with([](auto* m) { test::SetNumber("width_threshold", -1e-9, m); }),

@@ -74,7 +74,7 @@ TEST(DecodingStatsTest, APartWithoutAMethodChangesNone) {
 
 TEST(DecodingStatsTest, MeansAreOfSums) {
   coppice::DecodingStats stats;
-  for (auto mean : {stats.layers_per_pass(), stats.accepted_width(), stats.draft_width(),
+  for (auto mean : {stats.block_efficiency(), stats.accepted_width(), stats.draft_width(),
                     stats.draft_depth(), stats.overlap()})
     EXPECT_FALSE(mean);
   coppice::DecodingStats plain, drafted;
@@ -87,7 +87,7 @@ TEST(DecodingStatsTest, MeansAreOfSums) {
   stats.Merge(plain);
   EXPECT_FALSE(stats.accepted_width());
   stats.Merge(drafted);
-  EXPECT_EQ(stats.layers_per_pass(), 2);
+  EXPECT_EQ(stats.block_efficiency(), 2);
   EXPECT_EQ(stats.draft_width(), 4);
   EXPECT_EQ(stats.draft_depth(), 2);
   EXPECT_EQ(stats.accepted_width(), 0);  // drafted, but no layer accepted anything

@@ -56,7 +56,7 @@ inline proto::SequenceUpdate SampleUpdate(bool scored) {
   *update.add_hypotheses() = HypothesisToMessage({{4, 5, 2}, -1.25, -0.5, true});
   *update.add_hypotheses() = HypothesisToMessage({{4, 5, 7, 1}, -2.5, -0.75, false});
   DecodingStats stats;
-  stats.method = "pf_gumbel";
+  stats.method = "gumbel_coupling";
   stats.lossless = true;
   stats.rounds = 4;
   stats.plain_rounds = 1;
@@ -116,10 +116,10 @@ inline proto::NodeStatus SampleStatus() {
   status.set_kv_blocks_used(3);
   status.set_kv_blocks_total(8);
   status.set_kv_blocks_cached(1);
-  (*status.mutable_counters()->mutable_draft_fallbacks())["late"] = 2;
+  (*status.mutable_counters()->mutable_rounds_without_draft())["late"] = 2;
   status.set_working(true);
   status.set_still_s(0.5);
-  status.set_longest_still_s(0.75);
+  status.set_longest_stall_s(0.75);
   status.set_energy_joules(20.5);
   status.set_energy_source("rapl");
   return status;

@@ -30,8 +30,8 @@ inline decoding::DecodingParams SampleParams() {
   params.stop_strings = {"\n\n", "\xe2\x82\xac", std::string("\0", 1)};
   params.show_special_tokens = true;
   params.format_spec = {FormatSpec::Kind::kJsonSchema, "{\"enum\": [\"\xe2\x82\xac\"]}"};
-  params.warp.logit_bias = {{3, -1.5}, {9, -INFINITY}};
-  params.warp.mode = sampling::WarpMode::kRowRaw;
+  params.sampling.logit_bias = {{3, -1.5}, {9, -INFINITY}};
+  params.sampling.mode = sampling::SamplingScope::kRowRaw;
   params.draft_tree = "3-2";
   params.seed = 0xfedcba9876543210ull;
   for (const decoding::ParameterRow& row : decoding::Parameters()) {

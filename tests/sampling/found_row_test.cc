@@ -1,5 +1,5 @@
-// Records made from the tokens that a device found against those made from the shard itself: the same
-// words, or an overflow when the bound on the other tokens proves too little.
+// Records made from the tokens that a device found against those made from the shard itself: the
+// same words, or an overflow when the bound on the other tokens proves too little.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include <numeric>
 #include <random>
 
+#include "sampling/candidate_list.h"
 #include "sampling/gumbel_kernels.h"
-#include "sampling/shortlist.h"
-#include "sampling/warp.h"
+#include "sampling/logits_processing.h"
 
 namespace coppice::kernels {
 namespace {
@@ -30,10 +30,10 @@ std::vector<double> AllKeys(const FoundCase& c, uint32_t slot) {
   all.tokens.resize(c.logits.size());
   std::iota(all.tokens.begin(), all.tokens.end(), static_cast<TokenId>(c.tokens.begin));
   all.logits = c.logits;
-  sampling::WarpParams warp;
-  warp.temperature = c.need.temperature;
-  warp.logit_bias = c.bias;
-  std::vector<double> keys = sampling::TemperList(all, warp);
+  sampling::SamplingParams sampling;
+  sampling.temperature = c.need.temperature;
+  sampling.logit_bias = c.bias;
+  std::vector<double> keys = sampling::TemperList(all, sampling);
   if (c.need.form == RowNeed::Form::kTop) return keys;
   std::vector<double> noise(keys.size());
   sampling::GumbelMany({c.need.seed, sampling::Domain::kToken, c.need.path_hash, slot}, all.tokens,

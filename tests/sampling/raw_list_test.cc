@@ -1,6 +1,6 @@
-// Lists of the largest logits, from which answers report raw log-probabilities: beside the shortlist
-// of a decision, and alone with the tokens asked for. On any number of ranks they give the same bits
-// as the whole row, and so does what a device has found.
+// Lists of the largest logits, from which answers report raw log-probabilities: beside the
+// candidate list of a decision, and alone with the tokens asked for. On any number of ranks they
+// give the same bits as the whole row, and so does what a device has found.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 #include <limits>
 #include <random>
 
+#include "sampling/candidate_list.h"
 #include "sampling/raw_scores.h"
-#include "sampling/shortlist.h"
 
 namespace coppice::kernels {
 namespace {
@@ -41,8 +41,8 @@ std::vector<std::vector<float>> RecordsOfRanks(const RowNeed& need, absl::Span<c
   return records;
 }
 
-ListedRow RawListOnRanks(const RowNeed& need, absl::Span<const float> logits, int ranks,
-                         const BiasList& bias) {
+CandidateRow RawListOnRanks(const RowNeed& need, absl::Span<const float> logits, int ranks,
+                            const BiasList& bias) {
   const auto records = RecordsOfRanks(need, logits, ranks, bias);
   std::vector<const float*> pointers;
   for (const auto& record : records) pointers.push_back(record.data());
@@ -73,7 +73,7 @@ TEST(RawListTest, GivesTheScoresOfTheWholeRow) {
         const sampling::RawScores whole(logits, top);
         ASSERT_EQ(whole.top().size(), static_cast<size_t>(top));
         for (const int ranks : {1, 2, 3, 7, 16}) {
-          const ListedRow row = RawListOnRanks(need, logits, ranks, bias);
+          const CandidateRow row = RawListOnRanks(need, logits, ranks, bias);
           ASSERT_TRUE(sampling::IsComplete(need, row, bias));
           const sampling::RawScores listed(row, top);
           EXPECT_EQ(listed.top(), whole.top());
@@ -96,7 +96,7 @@ TEST(RawListTest, ATokenThatIsAskedForIsListedWhereverItLies) {
         need.bias_end = 1;
         ASSERT_FALSE(sampling::IsWhole(need, 3001));
         for (const int ranks : {1, 2, 5, 16}) {
-          const ListedRow row = RawListOnRanks(need, logits, ranks, {{token, 0.0}});
+          const CandidateRow row = RawListOnRanks(need, logits, ranks, {{token, 0.0}});
           ASSERT_TRUE(sampling::IsComplete(need, row, {}));
           EXPECT_TRUE(row.lists.empty());
           EXPECT_TRUE(std::binary_search(row.raw.tokens.begin(), row.raw.tokens.end(), token));

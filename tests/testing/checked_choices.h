@@ -1,6 +1,6 @@
 // A ChoiceSource that forwards every call and checks the arguments (docs/algorithms.md 11.6): there
-// is no NaN, no law is empty, and probabilities are in [0, 1]. Records the laws of residual draws.
-// Used by tests/decoding.
+// is no NaN, no distribution is empty, and probabilities are in [0, 1]. Records the distributions
+// of residual draws. Used by tests/decoding.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,21 +17,21 @@ namespace coppice::test {
 
 class CheckedChoices : public ForwardedChoices {
  public:
-  using EntryLaw = std::map<std::pair<int, TokenId>, double>;  // (beam, token) -> mass
+  using EntryDistribution = std::map<std::pair<int, TokenId>, double>;  // (beam, token) -> mass
 
-  // No law may sum to more than 1 + tolerance.
+  // No distribution may sum to more than 1 + tolerance.
   explicit CheckedChoices(decoding::ChoiceSource* choices, double tolerance = 1e-12)
       : ForwardedChoices(choices), tolerance_(tolerance) {}
 
   decoding::Draw Choose(sampling::Domain domain, uint32_t slot,
-                        const decoding::LayerLaw& law) override {
-    CheckLaw(law);
+                        const decoding::LayerDistribution& distribution) override {
+    CheckDistribution(distribution);
     if (domain == sampling::Domain::kResidual) {
       residuals_.emplace_back();
-      for (const decoding::EntryMass& e : decoding::ListEntries(law))
+      for (const decoding::EntryMass& e : decoding::ListEntries(distribution))
         residuals_.back()[{e.entry.beam, e.entry.token}] = sampling::Exp(e.log_mass);
     }
-    return ForwardedChoices::Choose(domain, slot, law);
+    return ForwardedChoices::Choose(domain, slot, distribution);
   }
   decoding::Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
     EXPECT_TRUE(a >= 0 && std::isfinite(a)) << a;
@@ -43,25 +43,25 @@ class CheckedChoices : public ForwardedChoices {
     return ForwardedChoices::Select(layer_hash, log_weights);
   }
 
-  const std::vector<EntryLaw>& residuals() const { return residuals_; }
+  const std::vector<EntryDistribution>& residuals() const { return residuals_; }
 
  private:
-  void CheckLaw(const decoding::LayerLaw& law) const {
-    for (const decoding::WeightedRow& row : law.rows) {
+  void CheckDistribution(const decoding::LayerDistribution& distribution) const {
+    for (const decoding::WeightedRow& row : distribution.rows) {
       EXPECT_FALSE(std::isnan(row.log_weight));
       for (double log_mass : row.changed_log_mass) EXPECT_FALSE(std::isnan(log_mass));
       if (row.sparse == nullptr) continue;
       for (double log_prob : row.sparse->log_probs) EXPECT_FALSE(std::isnan(log_prob));
     }
     double sum = 0;
-    for (const decoding::EntryMass& entry : decoding::ListEntries(law))
+    for (const decoding::EntryMass& entry : decoding::ListEntries(distribution))
       sum += sampling::Exp(entry.log_mass);
     EXPECT_LE(sum, 1 + tolerance_);
-    EXPECT_TRUE(decoding::HasMass(law));
+    EXPECT_TRUE(decoding::HasMass(distribution));
   }
 
   const double tolerance_;
-  std::vector<EntryLaw> residuals_;
+  std::vector<EntryDistribution> residuals_;
 };
 
 }  // namespace coppice::test

@@ -1,5 +1,5 @@
-// Small joint layers with drafts, and the exact law of a verifier's output on such a layer. For the
-// exhaustive tests of layer rules. Used by tests/decoding.
+// Small joint layers with drafts, and the exact distribution of a verifier's output on such a
+// layer. For the exhaustive tests of layer rules. Used by tests/decoding.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "decoding/layer/layer_rule.h"
-#include "lab/exact/beam_law.h"
+#include "lab/exact/beam_distribution.h"
 #include "lab/exact/enumerate_choices.h"
 #include "sampling/deterministic_math.h"
 
@@ -31,8 +31,8 @@ inline sampling::Distribution Row(const std::vector<double>& weights) {
 struct Layer {
   std::vector<sampling::Distribution> target_rows;
   std::vector<sampling::Distribution> draft_rows;
-  decoding::LayerLaw p;
-  decoding::LayerLaw q;           // all draft beams, mass 1
+  decoding::LayerDistribution p;
+  decoding::LayerDistribution q;  // all draft beams, mass 1
   std::vector<int> draft_target;  // [draft beams] its target beam, or -1: its parent was removed
 };
 
@@ -47,18 +47,18 @@ inline Layer MakeLayer(const std::vector<LayerBeam>& target, const std::vector<L
   Layer layer;
   for (const LayerBeam& beam : target) layer.target_rows.push_back(Row(beam.row));
   for (const LayerBeam& beam : draft) layer.draft_rows.push_back(Row(beam.row));
-  std::vector<decoding::LawBeam> p, q;
+  std::vector<decoding::DistributionBeam> p, q;
   for (int b = 0; b < target.size(); ++b)
     p.push_back({b + 1u, sampling::Log(target[b].weight), target[b].multiplicity});
   for (int b = 0; b < draft.size(); ++b)
     q.push_back({b + 1u, sampling::Log(draft[b].weight), draft[b].multiplicity});
-  layer.p = decoding::MakeLayerLaw(p);
-  layer.q = decoding::MakeLayerLaw(q);
+  layer.p = decoding::MakeLayerDistribution(p);
+  layer.q = decoding::MakeLayerDistribution(q);
   layer.draft_target = draft_target;
   return layer;
 }
 
-// Makes the laws point to the layer's own rows. Call it when the layer is no longer moved.
+// Makes the distributions point to the layer's own rows. Call it when the layer is no longer moved.
 inline void Bind(Layer* layer) {
   for (int b = 0; b < layer->p.rows.size(); ++b) layer->p.rows[b].sparse = &layer->target_rows[b];
   for (int b = 0; b < layer->q.rows.size(); ++b) layer->q.rows[b].sparse = &layer->draft_rows[b];
@@ -72,8 +72,8 @@ inline std::vector<int> RowsOfDraftBeams(const Layer& layer) {
   return rows;
 }
 
-inline decoding::LayerLaw ArrangedProposal(const Layer& layer) {
-  decoding::LayerLaw q;
+inline decoding::LayerDistribution ArrangedProposal(const Layer& layer) {
+  decoding::LayerDistribution q;
   for (const decoding::WeightedRow& row : layer.p.rows) {
     q.rows.push_back({row.hash});
   }
@@ -100,14 +100,14 @@ inline uint64_t Key(decoding::Entry entry) { return entry.beam * 100 + entry.tok
 
 using Verify = std::function<std::vector<decoding::Entry>(decoding::ChoiceSource*)>;
 
-inline ExactLaw EnumeratedLaw(const Verify& verify) {
-  ExactLaw law;
+inline ExactDistribution EnumeratedDistribution(const Verify& verify) {
+  ExactDistribution distribution;
   EnumerateChoices([&](ScriptedChoices* choices) {
     std::vector<uint64_t> outcome;
     for (const decoding::Entry& entry : verify(choices)) outcome.push_back(Key(entry));
-    law[outcome] += choices->probability();
+    distribution[outcome] += choices->probability();
   });
-  return law;
+  return distribution;
 }
 
 inline std::vector<decoding::Entry> Entries(const decoding::LayerResult& result) {

@@ -1,12 +1,12 @@
 // The last layer of a decode of beams, whose paths hold all layers: as a sampler, and from an exact
-// law of all layers. Slots are sorted. Used by tests/decoding.
+// distribution of all layers. Slots are sorted. Used by tests/decoding.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "lab/exact/layered_law.h"
+#include "lab/exact/layered_distribution.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/named_decode.h"
 
@@ -22,10 +22,10 @@ inline Sampler<std::vector<uint64_t>> LastLayer(const NamedSetting& setting) {
   };
 }
 
-// In law, each layer is its width and then its outputs.
-inline ExactLaw OfLastLayer(const ExactLaw& law) {
-  ExactLaw last;
-  for (const auto& [outcome, mass] : law) {
+// In distribution, each layer is its width and then its outputs.
+inline ExactDistribution OfLastLayer(const ExactDistribution& distribution) {
+  ExactDistribution last;
+  for (const auto& [outcome, mass] : distribution) {
     size_t at = 0;
     while (at + 1 + outcome[at] < outcome.size()) at += 1 + outcome[at];
     std::vector<uint64_t> layer(outcome.begin() + at + 1, outcome.end());
@@ -36,17 +36,19 @@ inline ExactLaw OfLastLayer(const ExactLaw& law) {
 }
 
 // The last layer of beam sampling, by its definition, with the rows of `target`.
-inline ExactLaw LastLayerLaw(const decoding::DecodingParams& params, const LogProbsOf& target) {
+inline ExactDistribution LastLayerDistribution(const decoding::DecodingParams& params,
+                                               const LogProbsOf& target) {
   LayeredSetting closed;
   closed.params = params;
   closed.target = target;
   return OfLastLayer(
-      ClosedFixedWidthLaw(closed, params.kind == sampling::DecodingKind::kBeamSampling));
+      ClosedFixedWidthDistribution(closed, params.kind == sampling::DecodingKind::kBeamSampling));
 }
 
-// Whether samples of the last layer follow the law, at the level of FitsOnceOfTwice.
-inline bool LastLayerFits(const NamedSetting& setting, const ExactLaw& law, double bias) {
-  return FitsOnceOfTwice(law, LastLayer(setting), SamplesToSee(bias, law.size()));
+// Whether samples of the last layer follow the distribution, at the level of FitsOnceOfTwice.
+inline bool LastLayerFits(const NamedSetting& setting, const ExactDistribution& distribution,
+                          double bias) {
+  return FitsOnceOfTwice(distribution, LastLayer(setting), SamplesToSee(bias, distribution.size()));
 }
 
 }  // namespace coppice::test

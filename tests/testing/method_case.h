@@ -16,8 +16,8 @@ struct MethodCase {
   const decoding::MethodRow* method;
   sampling::DecodingKind kind;
 
-  // Three beams where there are several. The warp is the default one, or greedy where the method
-  // serves nothing else.
+  // Three beams where there are several. The sampling parameters are the default ones, or greedy
+  // where the method serves nothing else.
   decoding::DecodingParams Params(int max_tokens, TokenId eos, uint64_t seed) const {
     decoding::DecodingParams params;
     params.kind = kind;
@@ -27,10 +27,10 @@ struct MethodCase {
     params.max_tokens = max_tokens;
     params.stop_ids = {eos};
     params.seed = seed;
-    if (method->greedy_only) params.warp.temperature = 0;
+    if (method->greedy_only) params.sampling.temperature = 0;
     return params;
   }
-  bool fixed_warp() const {
+  bool fixed_sampling() const {
     return method->greedy_only || kind == sampling::DecodingKind::kBeamSearch;
   }
   // Of a draft: `width` where the method leaves it open.

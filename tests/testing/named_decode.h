@@ -13,7 +13,7 @@
 #include "decoding/drafter.h"
 #include "decoding/method.h"
 #include "lab/exact/function_rows.h"
-#include "lab/exact/layered_law.h"
+#include "lab/exact/layered_distribution.h"
 
 namespace coppice::test {
 

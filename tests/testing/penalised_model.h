@@ -42,16 +42,16 @@ inline std::vector<double> PenalisedRow(std::vector<double> row,
                                         const decoding::DecodingParams& params,
                                         absl::Span<const TokenId> prompt,
                                         absl::Span<const TokenId> path) {
-  const sampling::WarpParams& warp = params.warp;
-  for (const auto& [token, bias] : warp.logit_bias) row[token] += bias;
+  const sampling::SamplingParams& sampling = params.sampling;
+  for (const auto& [token, bias] : sampling.logit_bias) row[token] += bias;
   for (TokenId token = 0; token < static_cast<TokenId>(row.size()); ++token) {
     const auto times = std::count(path.begin(), path.end(), token);
     if (times > 0 || std::count(prompt.begin(), prompt.end(), token) > 0) {
-      row[token] = row[token] < 0 ? row[token] * warp.repetition_penalty
-                                  : row[token] / warp.repetition_penalty;
+      row[token] = row[token] < 0 ? row[token] * sampling.repetition_penalty
+                                  : row[token] / sampling.repetition_penalty;
     }
-    row[token] -= warp.frequency_penalty * static_cast<double>(times);
-    if (times > 0) row[token] -= warp.presence_penalty;
+    row[token] -= sampling.frequency_penalty * static_cast<double>(times);
+    if (times > 0) row[token] -= sampling.presence_penalty;
   }
   return row;
 }
@@ -78,9 +78,9 @@ inline LogProbsOf DraftRows(LogProbsOf model, const decoding::DecodingParams& pa
 
 // The parameters without penalties and bias, for a model that has them in its rows.
 inline decoding::DecodingParams WithoutPenalties(decoding::DecodingParams params) {
-  params.warp.logit_bias.clear();
-  params.warp.frequency_penalty = params.warp.presence_penalty = 0;
-  params.warp.repetition_penalty = 1;
+  params.sampling.logit_bias.clear();
+  params.sampling.frequency_penalty = params.sampling.presence_penalty = 0;
+  params.sampling.repetition_penalty = 1;
   return params;
 }
 

@@ -6,11 +6,11 @@
 #include <memory>
 #include <vector>
 
-#include "decoding/law/layer_law.h"
+#include "decoding/joint/layer_distribution.h"
 #include "sampling/deterministic_math.h"
+#include "sampling/logits_processing.h"
+#include "sampling/processed_row.h"
 #include "sampling/rng.h"
-#include "sampling/warp.h"
-#include "sampling/warped_row.h"
 
 namespace coppice::test {
 
@@ -51,34 +51,34 @@ struct RowForms {
   RowForms(int beams, int vocab, int support, uint64_t seed, int hole = 0) : proposals(beams) {
     LogitRows rows(vocab, seed, hole);
     const decoding::DecodingParams params;
-    std::vector<decoding::LawBeam> whole_beams, listed_beams;
+    std::vector<decoding::DistributionBeam> whole_beams, listed_beams;
     listed.reserve(beams);
     for (int b = 0; b < beams; ++b) {
-      whole.push_back(std::make_unique<sampling::WarpedRow>(params));
+      whole.push_back(std::make_unique<sampling::ProcessedRow>(params));
       whole.back()->Read(&rows, b, 0);
       listed.push_back(whole.back()->Materialise().row);
       const uint64_t hash = 1000 + b;
       whole_beams.push_back({hash, -1.0 * b, b + 1, nullptr, whole.back().get()});
       listed_beams.push_back({hash, -1.0 * b, b + 1, &listed.back(), nullptr});
-      sampling::WarpParams top;
+      sampling::SamplingParams top;
       top.top_k = support;
       top.temperature = 0.8;
-      proposals[b] = sampling::WarpRow(rows.Logits(b), top);
+      proposals[b] = sampling::ProcessRow(rows.Logits(b), top);
       decoding::WeightedRow proposal;
       proposal.hash = hash;
       proposal.log_weight = beams == 1 ? 0 : sampling::Log(1.0 / beams);
       proposal.sparse = &proposals[b];
       q.rows.push_back(proposal);
     }
-    p_whole = decoding::MakeLayerLaw(whole_beams);
-    p_listed = decoding::MakeLayerLaw(listed_beams);
+    p_whole = decoding::MakeLayerDistribution(whole_beams);
+    p_listed = decoding::MakeLayerDistribution(listed_beams);
   }
   RowForms(const RowForms&) = delete;
 
-  std::vector<std::unique_ptr<sampling::WarpedRow>> whole;
+  std::vector<std::unique_ptr<sampling::ProcessedRow>> whole;
   std::vector<sampling::Distribution> listed;
   std::vector<sampling::Distribution> proposals;
-  decoding::LayerLaw p_whole, p_listed, q;
+  decoding::LayerDistribution p_whole, p_listed, q;
 };
 
 }  // namespace coppice::test

@@ -57,8 +57,8 @@ TinyLlama MakeTinyLlama(const TinyLlamaOptions& o);
 // value: JSON.
 void SetConfig(TinyLlama* model, const std::string& field, const std::string& value);
 
-// Leaves the head of these ids alone, ascending: a reduced head with its d2t. A tied head becomes one
-// of its own.
+// Leaves the head of these ids alone, ascending: a draft vocabulary with its d2t. A tied head
+// becomes one of its own.
 void ReduceHead(TinyLlama* model, const std::vector<int>& ids);
 
 // Keeps each matrix as 8-bit integers, I8, with a scale for each row, F32.

@@ -70,17 +70,17 @@ class TreeRules(unittest.TestCase):
         self.write("decoding/forest.h", '#include "decoding/params.h"\n')
         self.write("decoding/factory.cc", '#include "decoding/tree/a.h"\n#include "decoding/factory.h"\n')
         self.write("decoding/factory.h")
-        self.write("sampling/a.h", '#include "decoding/forest.h"\n')
-        self.write("decoding/tree/a.h", '#include "sampling/a.h"\n#include "decoding/tree/b.h"\n#include "decoding/factory.h"\n')
-        self.write("decoding/tree/a.cc", '#include "sampling/b.h"\n')
+        self.write("decoding/sequence/a.h", '#include "decoding/forest.h"\n')
+        self.write("decoding/tree/a.h", '#include "decoding/sequence/a.h"\n#include "decoding/tree/b.h"\n#include "decoding/factory.h"\n')
+        self.write("decoding/tree/a.cc", '#include "decoding/sequence/b.h"\n')
         self.assertEqual(self.found(tree_rules.check_subfolders), [])
 
     def test_catches_subfolders_that_include_each_other(self):
-        self.write("sampling/a.h", '#include "decoding/tree/a.h"\n')
-        self.write("decoding/tree/b.cc", '#include "decoding/law/b.h"\n')
-        self.write("decoding/law/b.cc", '\n#include "sampling/a.h"\n')
+        self.write("decoding/sequence/a.h", '#include "decoding/tree/a.h"\n')
+        self.write("decoding/tree/b.cc", '#include "decoding/joint/b.h"\n')
+        self.write("decoding/joint/b.cc", '\n#include "decoding/sequence/a.h"\n')
         self.assertEqual(self.found(tree_rules.check_subfolders), [
-            "decoding/tree/b.cc:1: includes in a circle: decoding/law/ -> sampling/ -> decoding/tree/ -> decoding/law/"])
+            "decoding/tree/b.cc:1: includes in a circle: decoding/joint/ -> decoding/sequence/ -> decoding/tree/ -> decoding/joint/"])
 
     def test_catches_a_subfolder_and_a_header_that_include_each_other(self):
         self.write("coordinator/routes.h", '#include "coordinator/http/a.h"\n')
@@ -145,28 +145,28 @@ class TreeRules(unittest.TestCase):
     def test_catches_scripts_that_do_not_parse(self):
         self.write("deploy/good.sh", "#!/bin/bash\necho ok\n")
         self.write("deploy/bad.sh", "#!/bin/bash\nif true; then\n")
-        self.write("tools/bad.py", "def f(:\n")
+        self.write("training/bad.py", "def f(:\n")
         self.write(".ci/run", "#!/usr/bin/env bash\ncase x in\n")
         self.assertEqual({v.split(":")[0] for v in self.found(tree_rules.check_scripts)},
-                         {"deploy/bad.sh", "tools/bad.py", ".ci/run"})
+                         {"deploy/bad.sh", "training/bad.py", ".ci/run"})
 
     def test_accepts_citations_of_pages_and_sections(self):
-        self.write("docs/laws.md", "# Laws\n\n## 2. Noise\n\n### 2.1 Keys\n\n## 10. Figures\n")
-        self.write("base/a.h", "// Noise (docs/laws.md 2, 2.1): as docs/laws.md\n// 10 and 2.1-10 say, and docs/laws.md too. 7 draws.\n")
-        self.write("docs/README.md", "[laws](laws.md) 2.1, [root](../README.md), docs/laws.md 10.\n")
-        self.write("README.md", "[laws](docs/laws.md)\n")
+        self.write("docs/distributions.md", "# Distributions\n\n## 2. Noise\n\n### 2.1 Keys\n\n## 10. Figures\n")
+        self.write("base/a.h", "// Noise (docs/distributions.md 2, 2.1): as docs/distributions.md\n// 10 and 2.1-10 say, and docs/distributions.md too. 7 draws.\n")
+        self.write("docs/README.md", "[distributions](distributions.md) 2.1, [root](../README.md), docs/distributions.md 10.\n")
+        self.write("README.md", "[distributions](docs/distributions.md)\n")
         self.assertEqual(self.found(tree_rules.check_citations), [])
 
     def test_catches_citations_of_what_is_not_there(self):
-        self.write("docs/laws.md", "# Laws\n\n## 2. Noise\n\n### 2.1 Keys\n")
-        self.write("base/a.h", "// Noise\n// (docs/laws.md 2, 2.2)\n// docs/law.md\n// docs/laws.md\n// 3 says\n// LAWS.md 2\n")
-        self.write("worker/plan.proto", "// docs/laws.md 2.1-2.4\n")
-        self.write("README.md", "[laws](docs/laws.md) 5 and [more](docs/more.md)\n")
+        self.write("docs/distributions.md", "# Distributions\n\n## 2. Noise\n\n### 2.1 Keys\n")
+        self.write("base/a.h", "// Noise\n// (docs/distributions.md 2, 2.2)\n// docs/distribution.md\n// docs/distributions.md\n// 3 says\n// DISTRIBUTIONS.md 2\n")
+        self.write("worker/plan.proto", "// docs/distributions.md 2.1-2.4\n")
+        self.write("README.md", "[distributions](docs/distributions.md) 5 and [more](docs/more.md)\n")
         self.assertEqual(self.found(tree_rules.check_citations), [
-            "base/a.h:2: docs/laws.md has no section 2.2", "base/a.h:3: there is no docs/law.md",
-            "base/a.h:4: docs/laws.md has no section 3", "base/a.h:6: LAWS.md is not a file of this tree",
-            "worker/plan.proto:1: docs/laws.md has no section 2.4",
-            "README.md:1: docs/laws.md has no section 5", "README.md:1: there is no docs/more.md"])
+            "base/a.h:2: docs/distributions.md has no section 2.2", "base/a.h:3: there is no docs/distribution.md",
+            "base/a.h:4: docs/distributions.md has no section 3", "base/a.h:6: DISTRIBUTIONS.md is not a file of this tree",
+            "worker/plan.proto:1: docs/distributions.md has no section 2.4",
+            "README.md:1: docs/distributions.md has no section 5", "README.md:1: there is no docs/more.md"])
 
     def test_catches_tests_that_skip(self):
         self.write("tests/base/a_test.cc", '  if (!file) GTEST_SKIP() << "no file";\n')

@@ -39,7 +39,7 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
   void Begin(uint64_t id, Sequence* sequence) {
     sequence->id = id;
     sequence->prompt = {1, 2, 3};
-    sequence->params.method = decoding::FindMethod("pf_gumbel");
+    sequence->params.method = decoding::FindMethod("gumbel_coupling");
     sequence->params.max_tokens = 50;
     sequence->draft = decoding::DraftSizeOf(sequence->params);
     sequence->decoder = *decoding::MakeBeamDecoder(sequence->params);
@@ -80,7 +80,7 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
     }
     return client_->awake_until_s();
   }
-  Fallback Ask(double now_s) { return client_->Ask(sequence_, 4, 2, now_s, &deadline_s_); }
+  NoDraftReason Ask(double now_s) { return client_->Ask(sequence_, 4, 2, now_s, &deadline_s_); }
 
   std::unique_ptr<DraftClient> client_;
   Sequence sequence_;

@@ -23,16 +23,16 @@ INSTANTIATE_TEST_SUITE_P(Transports, DraftClientTest,
 void ExpectForestOfSeven(const std::vector<DraftArrival>& arrivals) {
   ASSERT_EQ(arrivals.size(), 1u);
   EXPECT_EQ(arrivals[0].sequence_id, 7u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(arrivals[0].failed, NoDraftReason::kNone);
   EXPECT_EQ(arrivals[0].forest.size(), 1);
 }
 
-TEST_P(DraftClientTest, WithoutNodesRoundsGoPlain) { EXPECT_EQ(Ask(0), Fallback::kNoNode); }
+TEST_P(DraftClientTest, WithoutNodesRoundsGoPlain) { EXPECT_EQ(Ask(0), NoDraftReason::kNoNode); }
 
 TEST_P(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
   Join({{&node_, "a"}});
   client_->Open(sequence_);
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   // The first answer includes the node's prefill, so it gets the longest deadline.
   EXPECT_DOUBLE_EQ(deadline_s_, 1.5);
   const auto open = node_.Next(proto::DraftCommand::kOpen);
@@ -48,7 +48,7 @@ TEST_P(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
 TEST_P(DraftClientTest, StableTokensAreSentOnce) {
   Join({{&node_, "a"}});
   for (int round = 0; round < 3; ++round) {
-    ASSERT_EQ(Ask(round), Fallback::kNone);
+    ASSERT_EQ(Ask(round), NoDraftReason::kNone);
     const auto request = node_.Next(proto::DraftCommand::kDraft);
     ASSERT_TRUE(request.has_value());
     EXPECT_EQ(request->draft().stable_length(), static_cast<uint32_t>(round));
@@ -64,7 +64,7 @@ TEST_P(DraftClientTest, StableTokensAreSentOnce) {
 TEST_P(DraftClientTest, TellsWhetherTheNodeHadToCatchUp) {
   Join({{&node_, "a"}});
   const auto caught_up = [&](int round) {
-    EXPECT_EQ(Ask(round), Fallback::kNone);
+    EXPECT_EQ(Ask(round), NoDraftReason::kNone);
     node_.Send(ReplyTo(node_.Next(proto::DraftCommand::kDraft)->draft()));
     return Arrivals(round + 0.01).at(0).caught_up;
   };
@@ -79,25 +79,25 @@ TEST_P(DraftClientTest, TellsWhetherTheNodeHadToCatchUp) {
 
 TEST_P(DraftClientTest, ALateNodeIsNotWaitedForUntilItAnswersAgain) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
   client_->GaveUp(7, 1.5);
   Decide();
-  EXPECT_EQ(Ask(1.6), Fallback::kLate);
+  EXPECT_EQ(Ask(1.6), NoDraftReason::kLate);
   node_.Send(ReplyTo(request->draft()));  // of the old round: it must not be returned
   SendAnnouncement();                     // shows when it was read
   EXPECT_DOUBLE_EQ(AwakeUntil(1.7), 1.7 + comm::kStayAwake_s);
-  EXPECT_EQ(Ask(1.8), Fallback::kNone);
+  EXPECT_EQ(Ask(1.8), NoDraftReason::kNone);
 }
 
 TEST_P(DraftClientTest, ALateNodeLosesItsSessionToOneThatIsNot) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   client_->GaveUp(7, 1.5);
   Join({{&node_, "a"}, {&other_, "b"}});
   Decide();
-  EXPECT_EQ(Ask(1.6), Fallback::kNone);
+  EXPECT_EQ(Ask(1.6), NoDraftReason::kNone);
   EXPECT_TRUE(other_.Next(proto::DraftCommand::kDraft).has_value());
   EXPECT_EQ(client_->sessions_on("a"), 0);
   EXPECT_EQ(client_->sessions_on("b"), 1);
@@ -105,19 +105,19 @@ TEST_P(DraftClientTest, ALateNodeLosesItsSessionToOneThatIsNot) {
 
 TEST_P(DraftClientTest, AVanishedNodeFailsTheRoundAtOnceAndTheNextOpensElsewhere) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   Join({{&other_, "b"}});
   const auto arrivals = client_->Receive(1.1);
   ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kDead);
+  EXPECT_EQ(arrivals[0].failed, NoDraftReason::kDead);
   Decide();
-  EXPECT_EQ(Ask(1.2), Fallback::kNone);
+  EXPECT_EQ(Ask(1.2), NoDraftReason::kNone);
   EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
 }
 
 TEST_P(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   proto::DraftReply reply;
   reply.set_session_id(request->draft().session_id());
@@ -125,9 +125,9 @@ TEST_P(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
   node_.Send(reply);
   const auto arrivals = Arrivals(1.1);
   ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kRefused);
-  EXPECT_EQ(Ask(1.2), Fallback::kRefused);
-  EXPECT_EQ(Ask(2.5), Fallback::kNone);
+  EXPECT_EQ(arrivals[0].failed, NoDraftReason::kRefused);
+  EXPECT_EQ(Ask(1.2), NoDraftReason::kRefused);
+  EXPECT_EQ(Ask(2.5), NoDraftReason::kNone);
 }
 
 TEST_P(DraftClientTest, ATimeThatIsNoneIsAMismatch) {
@@ -142,7 +142,7 @@ TEST_P(DraftClientTest, ATimeThatIsNoneIsAMismatch) {
   };
   double now_s = 1;
   for (const auto& spoil : spoilers) {
-    ASSERT_EQ(Ask(++now_s), Fallback::kNone);
+    ASSERT_EQ(Ask(++now_s), NoDraftReason::kNone);
     const auto request = node_.Next(proto::DraftCommand::kDraft);
     ASSERT_TRUE(request.has_value());
     proto::DraftReply reply = ReplyTo(request->draft());
@@ -150,7 +150,7 @@ TEST_P(DraftClientTest, ATimeThatIsNoneIsAMismatch) {
     node_.Send(reply);
     const auto arrivals = Arrivals(now_s + 0.1);
     ASSERT_EQ(arrivals.size(), 1u);
-    EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch) << reply.DebugString();
+    EXPECT_EQ(arrivals[0].failed, NoDraftReason::kMismatch) << reply.DebugString();
     EXPECT_EQ(arrivals[0].forest.size(), 0);
     EXPECT_EQ(arrivals[0].draft_s, 0);
     EXPECT_EQ(arrivals[0].model_s, 0);
@@ -182,7 +182,7 @@ TEST_P(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
   };
   double now_s = 1;
   for (const auto& spoil : spoilers) {
-    ASSERT_EQ(Ask(++now_s), Fallback::kNone);
+    ASSERT_EQ(Ask(++now_s), NoDraftReason::kNone);
     const auto request = node_.Next(proto::DraftCommand::kDraft);
     ASSERT_TRUE(request.has_value());
     proto::DraftReply reply = ReplyTo(request->draft());
@@ -190,16 +190,16 @@ TEST_P(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
     node_.Send(reply);
     const auto arrivals = Arrivals(now_s + 0.1);
     ASSERT_EQ(arrivals.size(), 1u);
-    EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch);
+    EXPECT_EQ(arrivals[0].failed, NoDraftReason::kMismatch);
     Decide();
   }
 }
 
-// Otherwise a node in disorder would end the drafts of the others, and would seem to have ever fewer
-// sessions, so that all new ones came to it.
+// Otherwise a node in disorder would end the drafts of the others, and would seem to have ever
+// fewer sessions, so that all new ones came to it.
 TEST_P(DraftClientTest, ANodeDoesNotAnswerForTheSessionsOfAnother) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
   Join({{&node_, "a"}, {&other_, "b"}});
@@ -224,7 +224,7 @@ TEST_P(DraftClientTest, ANodeDoesNotAnswerForTheSessionsOfAnother) {
   node_.Send(ReplyTo(request->draft()));
   const auto arrivals = Arrivals(1.2);
   ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(arrivals[0].failed, NoDraftReason::kNone);
 }
 
 TEST_P(DraftClientTest, RequestsAreAnnouncedOnceToEachNodeConcerned) {
@@ -262,7 +262,7 @@ TEST_P(DraftClientTest, ARequestAfterItsAnnouncementIsAskedAndTaken) {
   Join({{&node_, "a"}});
   client_->Announce({{7}});  // no session yet
   for (int round = 0; round < 3; ++round) {
-    ASSERT_EQ(Ask(round), Fallback::kNone);
+    ASSERT_EQ(Ask(round), NoDraftReason::kNone);
     const auto request = node_.Next(proto::DraftCommand::kDraft);
     ASSERT_TRUE(request.has_value());
     EXPECT_EQ(node_.announced(), round);
@@ -276,7 +276,7 @@ TEST_P(DraftClientTest, ARequestAfterItsAnnouncementIsAskedAndTaken) {
 TEST_P(DraftClientTest, AnAnnouncedForestIsWaitedForAwakeAndTakenAsUsual) {
   Join({{&node_, "a"}});
   EXPECT_EQ(client_->awake_until_s(), 0);
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
   SendAnnouncement();
@@ -295,22 +295,22 @@ TEST_P(DraftClientTest, AnAnnouncementIsNoAnswer) {
   ASSERT_TRUE(node_.Next(proto::DraftCommand::kOpen).has_value());
   SendAnnouncement();  // nothing was requested
   EXPECT_DOUBLE_EQ(AwakeUntil(0.5), 0.5 + comm::kStayAwake_s);
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
   client_->GaveUp(7, 1.5);
   Decide();
-  EXPECT_EQ(Ask(1.6), Fallback::kLate);
+  EXPECT_EQ(Ask(1.6), NoDraftReason::kLate);
   SendAnnouncement();
   EXPECT_DOUBLE_EQ(AwakeUntil(1.65), 1.65 + comm::kStayAwake_s);
-  EXPECT_EQ(Ask(1.7), Fallback::kLate);
+  EXPECT_EQ(Ask(1.7), NoDraftReason::kLate);
   node_.Send(ReplyTo(request->draft()));  // for an old round
   for (int i = 0; i < 200 && client_->awake_until_s() > 0; ++i) {
     EXPECT_TRUE(client_->Receive(1.75).empty());
     comm::Poll(client_->sockets(), 10);
   }
   EXPECT_EQ(client_->awake_until_s(), 0);
-  EXPECT_EQ(Ask(1.8), Fallback::kNone);
+  EXPECT_EQ(Ask(1.8), NoDraftReason::kNone);
 }
 
 // Repeated draws and long rows also cost time and memory.
@@ -343,13 +343,13 @@ TEST_P(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
   sequence_.decoder = *decoding::MakeBeamDecoder(sequence_.params);
   Decide();
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
   node_.Send(ReplyTo(request->draft()));  // a tree without its draws and proposals
   const auto arrivals = Arrivals(1.1);
   ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch);
+  EXPECT_EQ(arrivals[0].failed, NoDraftReason::kMismatch);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class DraftEnergyTest : public DraftClientTest {
     client_->SetNodes(message);
   }
   proto::DraftRequest Asked(double now_s) {
-    EXPECT_EQ(Ask(now_s), Fallback::kNone);
+    EXPECT_EQ(Ask(now_s), NoDraftReason::kNone);
     const auto request = node_.Next(proto::DraftCommand::kDraft);
     EXPECT_TRUE(request.has_value());
     return request.value_or(proto::DraftCommand()).draft();
@@ -148,7 +148,7 @@ TEST_F(DraftEnergyTest, ANodeThatRefusesTellsWhatItUsed) {
   node_.Send(refusal);
   const auto arrivals = Arrivals(1.1);
   ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kRefused);
+  EXPECT_EQ(arrivals[0].failed, NoDraftReason::kRefused);
   EXPECT_EQ(EnergyOf(kAtTheEnd), 2);
 }
 

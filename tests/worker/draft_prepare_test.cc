@@ -27,7 +27,7 @@ class DraftPrepareTest : public DraftClientTest {
       comm::Poll(client_->sockets(), 10);
     }
   }
-  Fallback why_ = Fallback::kNone;  // of the last IsRead
+  NoDraftReason why_ = NoDraftReason::kNone;  // of the last IsRead
 };
 
 INSTANTIATE_TEST_SUITE_P(Transports, DraftPrepareTest,
@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, DraftPrepareTest,
 // Between two rounds: no draft is asked for before the node has read the prompt.
 TEST_P(DraftPrepareTest, PreparesWithoutWaiting) {
   EXPECT_FALSE(IsRead(sequence_, 0));
-  EXPECT_EQ(why_, Fallback::kNoNode);
+  EXPECT_EQ(why_, NoDraftReason::kNoNode);
   Join({{&node_, "a"}});
   EXPECT_FALSE(IsRead(sequence_, 1));
   const auto open = node_.Next(proto::DraftCommand::kOpen);
@@ -52,7 +52,7 @@ TEST_P(DraftPrepareTest, PreparesWithoutWaiting) {
   TellPrefilled(open->open().session_id(), 1.2);
   EXPECT_TRUE(IsRead(sequence_, 1.2));
   EXPECT_EQ(client_->sessions_on("a"), 1);
-  ASSERT_EQ(Ask(1.3), Fallback::kNone);
+  ASSERT_EQ(Ask(1.3), NoDraftReason::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
   EXPECT_EQ(request->draft().session_id(), open->open().session_id());
@@ -71,7 +71,7 @@ TEST_P(DraftPrepareTest, PreparesAgainWhenTheNodeIsGone) {
 
 TEST_P(DraftPrepareTest, PreparesOnAnotherNodeWhereOneIsSilent) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   Sequence second;
   Begin(8, &second);
   EXPECT_FALSE(IsRead(second, 1.1));
@@ -86,12 +86,12 @@ TEST_P(DraftPrepareTest, PreparesOnAnotherNodeWhereOneIsSilent) {
 
 TEST_P(DraftPrepareTest, DoesNotPrepareOnANodeThatIsSilentOrHasRefused) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   client_->GaveUp(sequence_.id, 1.5);
   Sequence second;
   Begin(8, &second);
   EXPECT_FALSE(IsRead(second, 1.6));
-  EXPECT_EQ(why_, Fallback::kLate);
+  EXPECT_EQ(why_, NoDraftReason::kLate);
   EXPECT_EQ(client_->sessions_on("a"), 1);
   EXPECT_FALSE(IsRead(second, 2.6)) << "it is tried again, and must read";
   EXPECT_EQ(client_->sessions_on("a"), 2);
@@ -108,10 +108,10 @@ TEST_P(DraftPrepareTest, DoesNotPrepareOnANodeThatIsSilentOrHasRefused) {
     comm::Poll(client_->sockets(), 10);
   }
   EXPECT_FALSE(IsRead(second, 3.5));
-  EXPECT_EQ(why_, Fallback::kRefused);
+  EXPECT_EQ(why_, NoDraftReason::kRefused);
   EXPECT_EQ(client_->sessions_on("a"), 1) << "not so soon after a refusal";
   EXPECT_FALSE(IsRead(second, 4.5));
-  EXPECT_EQ(why_, Fallback::kNone);
+  EXPECT_EQ(why_, NoDraftReason::kNone);
   EXPECT_EQ(client_->sessions_on("a"), 2);
 }
 

@@ -44,7 +44,7 @@ TEST_P(DraftedEngineTest, AnswersAsWithoutDrafts) {
   uint64_t id = 0;
   uint64_t drafted = 0;
   for (const int sequences : {1, 1, 4}) {
-    for (const char* method : {"pf_gumbel", "gumbel_slots"}) {
+    for (const char* method : {"gumbel_coupling", "joint_gumbel_coupling"}) {
       SCOPED_TRACE(method);
       const uint64_t first = id + 1;
       for (int i = 0; i < sequences; ++i) {

@@ -29,13 +29,13 @@ TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
       {"invalid_value", "prompt[1]: 96", [](auto* s) { s->set_prompt(1, kVocab); }},
       {"invalid_value", "temperature",
        [](auto* s) { test::SetNumber("temperature", -1, s->mutable_decoding()); }},
-      {"unsupported_combination", "certified",
-       [](auto* s) { s->mutable_decoding()->set_method("certified"); }},
+      {"unsupported_combination", "speculative_beam_search",
+       [](auto* s) { s->mutable_decoding()->set_method("speculative_beam_search"); }},
       {"context_length_exceeded", "64",
        [](auto* s) { test::SetInteger("max_tokens", kPositions, s->mutable_decoding()); }},
       {"unsupported_combination", "values of noise a layer",
        [](auto* s) {
-         s->mutable_decoding()->set_method("gumbel_slots");
+         s->mutable_decoding()->set_method("joint_gumbel_coupling");
          test::SetInteger("beam_width", 4000, s->mutable_decoding());
          test::SetInteger("num_hypotheses", 1, s->mutable_decoding());
        }},
@@ -73,10 +73,10 @@ TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
 TEST_F(EngineTest, EveryStepMovesTheClockOn) {
   coordinator_.Start(MakeStart(1, Params()));
   Run();
-  const StepReport report = runner_->step_clock()->Look(/*longest_gap_s=*/3600);
+  const ProgressReport report = runner_->progress_watchdog()->Look(/*longest_gap_s=*/3600);
   EXPECT_EQ(report.steps, runner_->steps());
   EXPECT_GT(report.steps, 1);
-  EXPECT_GT(report.longest_still_s, 0);
+  EXPECT_GT(report.longest_stall_s, 0);
 }
 
 TEST_F(EngineTest, ASecondStartOfASequenceIsDropped) {
@@ -173,7 +173,7 @@ TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
         if (id % 3 == 0) {
           params.kind = sampling::DecodingKind::kBeamSearch;
         } else {
-          params.warp.top_p = id % 2 == 0 ? 0.8 : 1;
+          params.sampling.top_p = id % 2 == 0 ? 0.8 : 1;
         }
         coordinator_.Start(MakeStart(id, params));
       }
@@ -202,7 +202,7 @@ TEST_F(EngineTest, ABadRowEndsItsSequenceAmongOthers) {
   const auto runner =
       test::LoadTinyRunner(WithBadTokens(Tiny(), 9, 10), dir.path(), single_.get(), 3);
   decoding::DecodingParams params = Params();
-  params.warp.logit_bias = {{9, -std::numeric_limits<double>::infinity()}};
+  params.sampling.logit_bias = {{9, -std::numeric_limits<double>::infinity()}};
   coordinator_.Start(MakeStart(1, params));
   RunOn(runner.get());
   ASSERT_THAT(coordinator_.errors(), IsEmpty());
@@ -231,14 +231,14 @@ TEST_F(EngineTest, SeveralBadRowsOfALayerEndTheirSequence) {
   const auto runner =
       test::LoadTinyRunner(WithBadTokens(Tiny(), 8, kVocab), dir.path(), single_.get(), 3);
   uint64_t id = 0;
-  for (const char* method : {"none", "pf_gumbel", "gumbel_slots", "dsbd"}) {
+  for (const char* method : {"none", "gumbel_coupling", "joint_gumbel_coupling", "dsbd"}) {
     SCOPED_TRACE(method);
     decoding::DecodingParams params = Params();
     const decoding::MethodRow* row = decoding::FindMethod(method);
     params.plain = row == nullptr;
     if (row != nullptr) params.method = row;
     params.beam_width = params.num_hypotheses = 6;
-    for (TokenId token = 0; token < 8; ++token) params.warp.logit_bias.push_back({token, -1e3});
+    for (TokenId token = 0; token < 8; ++token) params.sampling.logit_bias.push_back({token, -1e3});
     for (const int sequences : {1, 4}) {
       const uint64_t first = id + 1;
       for (int i = 0; i < sequences; ++i) coordinator_.Start(MakeStart(++id, params));

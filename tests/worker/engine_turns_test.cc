@@ -23,7 +23,7 @@ class EngineTurnsTest : public EngineTest {
  protected:
   static decoding::DecodingParams DraftedParams(uint64_t seed) {
     decoding::DecodingParams params = Params();
-    params.method = decoding::FindMethod("pf_gumbel");
+    params.method = decoding::FindMethod("gumbel_coupling");
     params.plain = false;
     params.seed = seed;
     params.draft_width = 4;
@@ -97,8 +97,9 @@ TEST_F(EngineTurnsTest, TheFirstRoundComesAfterTheLastChunkOfThePrompt) {
   }
 }
 
-// Three samples of a prompt, whose KV the second and the third take from the first, block for block. A prompt
-// that differs in its first token shares nothing, one that differs in its 21st a single block.
+// Three samples of a prompt, whose KV the second and the third take from the first, block for
+// block. A prompt that differs in its first token shares nothing, one that differs in its 21st a
+// single block.
 TEST_F(EngineTurnsTest, PromptsThatBeginAlikeAndComeTogetherAreReadOnce) {
   constexpr int kLength = 56;
   std::vector<TokenId> other = Prompt(kLength), late = Prompt(kLength);
@@ -299,9 +300,9 @@ class PassClock : public Clock {
   const model::ModelRunner* runner_;
 };
 
-// The draft node first answers all requests at once, then one in a turn. Each of two sequences could
-// begin a pass when its forest comes, and they would take turns from then on; as they do where passes
-// and drafts take no time.
+// The draft node first answers all requests at once, then one in a turn. Each of two sequences
+// could begin a pass when its forest comes, and they would take turns from then on; as they do
+// where passes and drafts take no time.
 TEST_F(EngineTurnsTest, SequencesWaitForEachOthersDraftsToShareAPass) {
   decoding::DecodingParams params[] = {DraftedParams(1), DraftedParams(2)};
   for (decoding::DecodingParams& p : params) {

@@ -46,7 +46,7 @@ class FormatEngineTest : public EngineTest {
     params.stop_ids = {kStop};
     params.draft_width = 2 * params.beam_width;
     params.draft_depth = 2;
-    params.warp.logit_bias = std::move(bias);
+    params.sampling.logit_bias = std::move(bias);
     if (!regex.empty()) params.format_spec = {FormatSpec::Kind::kRegex, regex};
     return MakeStart(id, params);
   }
@@ -86,7 +86,8 @@ TEST_F(FormatEngineTest, AnswersHaveTheFormatWithAnyDraftNode) {
     coordinator_.Send(nodes);
     uint64_t id = 0;
     std::map<uint64_t, std::string> format;
-    for (const char* method : {"pf_gumbel", "hg_wor", "certified", "gumbel_slots", "dsbd"}) {
+    for (const char* method : {"gumbel_coupling", "gumbel_top_k", "speculative_beam_search",
+                               "joint_gumbel_coupling", "dsbd"}) {
       for (const std::string& regex : kFormats) {
         format[++id] = regex;
         coordinator_.Start(Start(id, method, regex));
@@ -112,8 +113,8 @@ TEST_F(FormatEngineTest, AnswersHaveTheFormatWithAnyDraftNode) {
 }
 
 TEST_F(FormatEngineTest, WithoutAVocabularyFormatsAreRefused) {
-  coordinator_.Start(Start(1, "pf_gumbel", "a+"));
-  coordinator_.Start(Start(2, "pf_gumbel", ""));
+  coordinator_.Start(Start(1, "gumbel_coupling", "a+"));
+  coordinator_.Start(Start(2, "gumbel_coupling", ""));
   Run();
   ASSERT_THAT(coordinator_.errors(), ElementsAre(Key(1)));
   EXPECT_EQ(coordinator_.errors().at(1).error_code(), "unsupported_combination");
@@ -128,11 +129,11 @@ class SpaceDropping : public test::ToyTokenizer {
 
 // Such a tokenizer drops a space at the begin of a whole text, which may be the format's.
 TEST_F(FormatEngineTest, AFormatNeedsTextBeforeItIfSpacesAreDropped) {
-  proto::StartSequence empty = Start(1, "pf_gumbel", "(a| b)*");
+  proto::StartSequence empty = Start(1, "gumbel_coupling", "(a| b)*");
   empty.clear_prompt();
   empty.add_prompt(10);  // no text
   coordinator_.Start(empty);
-  proto::StartSequence text = Start(2, "pf_gumbel", "(a| b)*");
+  proto::StartSequence text = Start(2, "gumbel_coupling", "(a| b)*");
   text.clear_prompt();
   text.add_prompt(10);
   text.add_prompt(0);
@@ -149,14 +150,14 @@ TEST_F(FormatEngineTest, ABiasThatLeavesNothingFailsThatSequenceAlone) {
   for (TokenId token = 0; token < kVocab; ++token) {
     if (test::ToyToken(token)[0] == 'c') bans.emplace_back(token, kNothing);
   }
-  coordinator_.Start(Start(1, "pf_gumbel", "a{2}b"));
-  coordinator_.Start(Start(3, "pf_gumbel", ""));
+  coordinator_.Start(Start(1, "gumbel_coupling", "a{2}b"));
+  coordinator_.Start(Start(3, "gumbel_coupling", ""));
   RunWithToys();
   const std::map<uint64_t, proto::SequenceUpdate> alone = coordinator_.finished();
   ASSERT_EQ(alone.size(), 2u);
-  coordinator_.Start(Start(1, "pf_gumbel", "a{2}b"));
-  coordinator_.Start(Start(2, "pf_gumbel", "a{2}c+", bans));
-  coordinator_.Start(Start(3, "pf_gumbel", ""));
+  coordinator_.Start(Start(1, "gumbel_coupling", "a{2}b"));
+  coordinator_.Start(Start(2, "gumbel_coupling", "a{2}c+", bans));
+  coordinator_.Start(Start(3, "gumbel_coupling", ""));
   RunWithToys();
   ASSERT_THAT(coordinator_.errors(), ElementsAre(Key(2)));
   EXPECT_THAT(coordinator_.errors().at(2).error_message(),
@@ -167,9 +168,9 @@ TEST_F(FormatEngineTest, ABiasThatLeavesNothingFailsThatSequenceAlone) {
 // After two letters, tens of thousands of ways lead to the next.
 TEST_F(FormatEngineTest, AFormatThatNeedsTooMuchFailsThatSequenceAlone) {
   const std::vector<std::pair<TokenId, double>> no_end = {{kStop, kNothing}};
-  coordinator_.Start(Start(1, "pf_gumbel", "(a|b)*", no_end, 40));
-  coordinator_.Start(Start(2, "pf_gumbel", "[ab]{2}(([ab]?){10000}){6}", no_end, 50));
-  coordinator_.Start(Start(3, "pf_gumbel", "", no_end, 40));
+  coordinator_.Start(Start(1, "gumbel_coupling", "(a|b)*", no_end, 40));
+  coordinator_.Start(Start(2, "gumbel_coupling", "[ab]{2}(([ab]?){10000}){6}", no_end, 50));
+  coordinator_.Start(Start(3, "gumbel_coupling", "", no_end, 40));
   RunWithToys();
   ASSERT_THAT(coordinator_.errors(), ElementsAre(Key(2)));
   EXPECT_THAT(coordinator_.errors().at(2).error_message(), HasSubstr("more states"));

@@ -64,7 +64,7 @@ class FormatRoundTest : public ::testing::Test {
     params.max_tokens = 12;
     params.stop_ids = {kStop};
     params.seed = seed;
-    if (row.greedy_only) params.warp.temperature = 0;
+    if (row.greedy_only) params.sampling.temperature = 0;
     if (row.form == decoding::DraftForm::kTree) params.draft_tree = "2-1";
     return params;
   }
@@ -209,7 +209,8 @@ TEST_F(FormatRoundTest, NothingIsDecidedFromTokensThatAreNotAllKnown) {
   const test::ToyFormat format(grammar::Repeat(letter, 4, 9), kVocab, {kStop});
   const auto whole = format.Make();
   int failed = 0, untouched = 0;
-  for (const char* method : {"certified", "pf_gumbel", "hg_wor", "dsbd"}) {
+  for (const char* method :
+       {"speculative_beam_search", "gumbel_coupling", "gumbel_top_k", "dsbd"}) {
     const decoding::MethodRow& row = *decoding::FindMethod(method);
     for (uint64_t seed = 0; seed < 6; ++seed) {
       decoding::DecodingParams params = Params(row, row.serves.front(), seed);
@@ -238,7 +239,7 @@ class BannedFormatTest : public FormatRoundTest {
  protected:
   static decoding::DecodingParams Sampled(const test::ToyFormat& format) {
     const auto kind = sampling::DecodingKind::kBeamSampling;
-    decoding::DecodingParams params = Params(*decoding::FindMethod("pf_gumbel"), kind, 3);
+    decoding::DecodingParams params = Params(*decoding::FindMethod("gumbel_coupling"), kind, 3);
     params.format = format.Make();
     return params;
   }
@@ -255,7 +256,7 @@ TEST_F(BannedFormatTest, ABiasThatLeavesNothingEndsThatSequence) {
   for (const Drafts drafts : {Drafts::kNone, Drafts::kKnowing, Drafts::kUnknowing}) {
     decoding::DecodingParams params = Sampled(format);
     for (TokenId token = 0; token < kVocab; ++token) {
-      if (test::ToyToken(token)[0] == 'c') params.warp.logit_bias.emplace_back(token, kNothing);
+      if (test::ToyToken(token)[0] == 'c') params.sampling.logit_bias.emplace_back(token, kNothing);
     }
     const Outcome outcome = Run(params, format, drafts);
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kFailedPrecondition);
@@ -270,7 +271,7 @@ TEST_F(BannedFormatTest, ABiasThatLeavesNothingEndsThatSequence) {
 TEST_F(BannedFormatTest, AnAnswerWithoutTheFormatIsNoAnswer) {
   const auto all = [](decoding::DecodingParams* params) {
     for (TokenId token = 0; token < kVocab; ++token)
-      params->warp.logit_bias.emplace_back(token, kNothing);
+      params->sampling.logit_bias.emplace_back(token, kNothing);
   };
   {
     const test::ToyFormat format(grammar::Literal("bc"), kVocab, {0});
@@ -285,7 +286,7 @@ TEST_F(BannedFormatTest, AnAnswerWithoutTheFormatIsNoAnswer) {
   params.max_tokens = 1;
   all(&params);
   EXPECT_FALSE(Run(params, format, Drafts::kNone).status.ok());
-  params.warp.logit_bias.clear();
+  params.sampling.logit_bias.clear();
   EXPECT_TRUE(Run(params, format, Drafts::kNone).status.ok());
 }
 

@@ -33,22 +33,22 @@ struct Setting {
   decoding::DecodingParams params;
 };
 
-// Every method that drafts, with every decoding and one warp of each kind that it serves. At
-// temperature 0.01, most masses of a row underflow in f64.
+// Every method that drafts, with every decoding and one set of sampling parameters of each kind
+// that it serves. At temperature 0.01, most masses of a row underflow in f64.
 std::vector<Setting> Settings() {
   std::vector<Setting> settings;
   for (const decoding::MethodRow& row : decoding::Methods()) {
     if (row.form == decoding::DraftForm::kNone) continue;
     for (const sampling::DecodingKind kind : row.serves) {
       for (const double temperature : {1.0, 0.01, sampling::kLeastTemperature, 0.0}) {
-        for (const sampling::WarpMode mode :
-             {sampling::WarpMode::kRow, sampling::WarpMode::kJoint}) {
+        for (const sampling::SamplingScope mode :
+             {sampling::SamplingScope::kRow, sampling::SamplingScope::kJoint}) {
           decoding::DecodingParams params;
           params.kind = kind;
           params.method = &row;
-          params.warp.temperature = temperature;
-          params.warp.mode = mode;
-          params.warp.top_k = mode == sampling::WarpMode::kJoint ? 5 : 0;
+          params.sampling.temperature = temperature;
+          params.sampling.mode = mode;
+          params.sampling.top_k = mode == sampling::SamplingScope::kJoint ? 5 : 0;
           if (kind != sampling::DecodingKind::kMultinomial) params.beam_width = 3;
           params.refill = temperature == 1.0;
           params.max_tokens = 6;
@@ -264,17 +264,17 @@ class Sequence {
 TEST(HostileForestTest, EveryMethodRefusesByNameOrGoesOn) {
   constexpr int kMutants = 400;
   for (const Setting& setting : Settings()) {
-    SCOPED_TRACE(absl::StrCat(setting.method->name, " ",
-                              std::string(sampling::DecodingKindName(setting.params.kind)),
-                              " T=", setting.params.warp.temperature, " ",
-                              std::string(sampling::WarpModeName(setting.params.warp.mode))));
+    SCOPED_TRACE(absl::StrCat(
+        setting.method->name, " ", std::string(sampling::DecodingKindName(setting.params.kind)),
+        " T=", setting.params.sampling.temperature, " ",
+        std::string(sampling::SamplingScopeName(setting.params.sampling.mode))));
     Sequence first(setting);
     if (first.decoder().finished()) continue;
     const decoding::DraftState state = first.decoder().draft_state();
     const int width = setting.params.draft_width > 0 ? setting.params.draft_width : kWidth;
     const AskedForest asked{setting.method, static_cast<int>(state.root_hash.size()), kDepth,
                             decoding::DraftSizeOf(setting.params).Nodes(width, kDepth),
-                            setting.params.draft_support};
+                            setting.params.draft_top_k};
     const decoding::DraftForest honest = HonestForest(setting.params, state, kDepth);
     ASSERT_TRUE(CheckForest(honest, asked).ok()) << CheckForest(honest, asked);
     decoding::DecodingParams reseeded = setting.params;

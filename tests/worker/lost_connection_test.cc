@@ -23,8 +23,8 @@ TEST_F(LostConnectionTest, EveryAwaitedDraftFailsAtOnce) {
   Begin(8, &second);
   Begin(9, &idle);
   Join({{frail_.get(), "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
-  ASSERT_EQ(client_->Ask(second, 4, 2, 1, &deadline_s_), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
+  ASSERT_EQ(client_->Ask(second, 4, 2, 1, &deadline_s_), NoDraftReason::kNone);
   client_->Open(idle);
   ASSERT_TRUE(frail_->Next(proto::DraftCommand::kDraft).has_value());
   EXPECT_EQ(client_->sessions_on("a"), 3);
@@ -32,37 +32,37 @@ TEST_F(LostConnectionTest, EveryAwaitedDraftFailsAtOnce) {
   frail_.reset();
   std::vector<uint64_t> failed;
   for (const DraftArrival& arrival : Arrivals(1.1)) {  // the deadline is at 1.5
-    EXPECT_EQ(arrival.failed, Fallback::kDead);
+    EXPECT_EQ(arrival.failed, NoDraftReason::kDead);
     failed.push_back(arrival.sequence_id);
   }
   EXPECT_EQ(failed, (std::vector<uint64_t>{7, 8}));
   EXPECT_EQ(client_->sessions_on("a"), 0);
   EXPECT_TRUE(client_->Receive(1.2).empty());  // it is reported only once
   Decide();
-  EXPECT_EQ(Ask(1.3), Fallback::kLate);  // nothing is requested from the lost node
+  EXPECT_EQ(Ask(1.3), NoDraftReason::kLate);  // nothing is requested from the lost node
 }
 
 TEST_F(LostConnectionTest, WhatWasAnsweredBeforeIsTakenFirst) {
   Join({{frail_.get(), "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const auto request = frail_->Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
   frail_->Send(ReplyTo(request->draft()));
   frail_.reset();
   const auto arrivals = Arrivals(1.1);
   ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(arrivals[0].failed, NoDraftReason::kNone);
   EXPECT_EQ(arrivals[0].forest.size(), 1);
 }
 
 TEST_F(LostConnectionTest, TheNextRoundAsksANodeThatIsThere) {
   Join({{frail_.get(), "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   Join({{frail_.get(), "a"}, {&other_, "b"}});
   frail_.reset();
   ASSERT_EQ(Arrivals(1.1).size(), 1u);
   Decide();
-  EXPECT_EQ(Ask(1.2), Fallback::kNone);
+  EXPECT_EQ(Ask(1.2), NoDraftReason::kNone);
   EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
   const auto request = other_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
@@ -71,7 +71,7 @@ TEST_F(LostConnectionTest, TheNextRoundAsksANodeThatIsThere) {
   other_.Send(ReplyTo(request->draft()));
   const auto arrivals = Arrivals(1.3);
   ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(arrivals[0].failed, NoDraftReason::kNone);
   EXPECT_EQ(client_->sessions_on("a"), 0);
   EXPECT_EQ(client_->sessions_on("b"), 1);
 }
@@ -79,21 +79,22 @@ TEST_F(LostConnectionTest, TheNextRoundAsksANodeThatIsThere) {
 TEST_F(LostConnectionTest, SessionsAreOpenedAnewAtTheNodeThatCameBack) {
   const std::string endpoint = frail_->endpoint();
   Join({{frail_.get(), "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const auto before = frail_->Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(before.has_value());
   frail_.reset();
   ASSERT_EQ(Arrivals(1.1).size(), 1u);
   frail_ = std::make_unique<FakeDraftNode>(endpoint);
   double now_s = 3;
-  Fallback asked = Fallback::kDead;
-  for (int i = 0; i < 500 && asked != Fallback::kNone; ++i, now_s += 2) {
+  NoDraftReason asked = NoDraftReason::kDead;
+  for (int i = 0; i < 500 && asked != NoDraftReason::kNone; ++i, now_s += 2) {
     EXPECT_TRUE(client_->Receive(now_s).empty());
     comm::Poll(client_->sockets(), 10);
     asked = Ask(now_s);
-    EXPECT_TRUE(asked == Fallback::kNone || asked == Fallback::kDead) << FallbackName(asked);
+    EXPECT_TRUE(asked == NoDraftReason::kNone || asked == NoDraftReason::kDead)
+        << NoDraftReasonName(asked);
   }
-  ASSERT_EQ(asked, Fallback::kNone);
+  ASSERT_EQ(asked, NoDraftReason::kNone);
   const auto open = frail_->Next(proto::DraftCommand::kOpen);
   const auto request = frail_->Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(open.has_value() && request.has_value());
@@ -102,7 +103,7 @@ TEST_F(LostConnectionTest, SessionsAreOpenedAnewAtTheNodeThatCameBack) {
   frail_->Send(ReplyTo(request->draft()));
   const auto arrivals = Arrivals(now_s);
   ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(arrivals[0].failed, NoDraftReason::kNone);
   EXPECT_EQ(client_->sessions_on("a"), 1);
 }
 

@@ -39,7 +39,7 @@ class PreparedByLoadTest : public EngineTest {
   static decoding::DecodingParams Text(uint64_t id) {
     decoding::DecodingParams params;
     params.kind = sampling::DecodingKind::kMultinomial;
-    params.method = decoding::FindMethod("pf_gumbel");
+    params.method = decoding::FindMethod("gumbel_coupling");
     params.seed = id;
     params.max_tokens = id < kLast && id > kAlone + kCrowd ? 30 : 300;
     return params;
@@ -126,8 +126,8 @@ class PreparedByLoadTest : public EngineTest {
   size_t opened_before_ = 0;
 };
 
-// Nobody reads the prompts of the second crowd, but for one that explores. When the long text is left
-// alone, it gets a node and drafts.
+// Nobody reads the prompts of the second crowd, but for one that explores. When the long text is
+// left alone, it gets a node and drafts.
 TEST_F(PreparedByLoadTest, TheOneThatIsLeftAloneIsPreparedThen) {
   RunAll(/*node_leaves=*/false);
   EXPECT_LE(sessions_.size() - opened_before_, 2u);
@@ -141,7 +141,7 @@ TEST_F(PreparedByLoadTest, TheOneThatIsLeftAloneIsPreparedThen) {
 TEST_F(PreparedByLoadTest, RoundsThatWantADraftAndFindNoNodeAreCounted) {
   RunAll(/*node_leaves=*/true);
   EXPECT_EQ(sessions_.size(), opened_before_);
-  EXPECT_GE(coordinator_.status().counters().draft_fallbacks().at("no_node"), 100u);
+  EXPECT_GE(coordinator_.status().counters().rounds_without_draft().at("no_node"), 100u);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Scores of answers' tokens (`logprobs`) from whole rounds with real (tiny) models: for every method
-// and decoding, with drafts and without, from whole rows and from shortlists, they are the raw
-// log-probabilities of a double-precision forward pass.
+// Scores of answers' tokens (`logprobs`) from whole rounds with real (tiny) models: for every
+// method and decoding, with drafts and without, from whole rows and from candidate lists, they are
+// the raw log-probabilities of a double-precision forward pass.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace coppice::worker {
 namespace {
 
-constexpr int kVocab = 1400, kTop = 3;  // shortlists are worth it
+constexpr int kVocab = 1400, kTop = 3;  // candidate lists are worth it
 constexpr TokenId kEos = 2;
 constexpr double kTolerance = 1e-5;  // nats: f32 against f64
 const std::vector<TokenId> kPrompt = {5, 600, 7, 8, 1399};
@@ -77,12 +77,13 @@ class RoundScoresTest : public ::testing::TestWithParam<test::MethodCase> {
   static decoding::DecodingParams Params(uint64_t seed) {
     decoding::DecodingParams params = GetParam().Params(/*max_tokens=*/9, kEos, seed);
     params.min_tokens = seed == 1 ? 0 : 3;
-    if (GetParam().fixed_warp()) return params;
+    if (GetParam().fixed_sampling()) return params;
     // Scores know neither temperature nor cut nor bias.
-    params.warp.temperature = seed % 3 == 0 ? 1 : 0.4;
-    params.warp.top_k = seed % 3 == 1 ? 12 : 0;
-    params.warp.mode = seed % 2 == 0 ? sampling::WarpMode::kRow : sampling::WarpMode::kRowRaw;
-    if (seed % 3 != 2) params.warp.logit_bias = {{3, 6.0}, {700, 5.0}};
+    params.sampling.temperature = seed % 3 == 0 ? 1 : 0.4;
+    params.sampling.top_k = seed % 3 == 1 ? 12 : 0;
+    params.sampling.mode =
+        seed % 2 == 0 ? sampling::SamplingScope::kRow : sampling::SamplingScope::kRowRaw;
+    if (seed % 3 != 2) params.sampling.logit_bias = {{3, 6.0}, {700, 5.0}};
     return params;
   }
   // Of a draft; 0: none.
@@ -136,7 +137,7 @@ TEST(RoundScoresEqualityTest, DraftsChangeNoBit) {
       params.beam_width = params.num_hypotheses =
           kind == sampling::DecodingKind::kMultinomial ? 1 : 4;
       params.max_tokens = 12;
-      if (row.greedy_only) params.warp.temperature = 0;
+      if (row.greedy_only) params.sampling.temperature = 0;
       if (!decoding::CheckServes(row, params).ok()) continue;
       const auto plain = replica.Decode(kPrompt, params, 0, 0, kTop);
       const auto drafted = replica.Decode(kPrompt, params, 4, 3, kTop);

@@ -89,18 +89,19 @@ TEST_P(RoundTest, DraftsChangeNoTokenAndNoScore) {
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, RoundTest,
-    ::testing::Values(Shape{"pf_gumbel", sampling::DecodingKind::kMultinomial, 1},
-                      Shape{"pf_gumbel", sampling::DecodingKind::kBeamSampling, 4},
-                      Shape{"certified", sampling::DecodingKind::kBeamSearch, 4},
-                      Shape{"certified", sampling::DecodingKind::kBeamSearch, 2},
-                      Shape{"hg_wor", sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3}),
+    ::testing::Values(Shape{"gumbel_coupling", sampling::DecodingKind::kMultinomial, 1},
+                      Shape{"gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4},
+                      Shape{"speculative_beam_search", sampling::DecodingKind::kBeamSearch, 4},
+                      Shape{"speculative_beam_search", sampling::DecodingKind::kBeamSearch, 2},
+                      Shape{"gumbel_top_k", sampling::DecodingKind::kBeamSamplingWithoutReplacement,
+                            3}),
     [](const auto& info) {
       return info.param.method + "_" + std::string(sampling::DecodingKindName(info.param.kind)) +
              "_W" + std::to_string(info.param.width);
     });
 
-// DSBD keeps the law but not the text. So this test checks only that rounds go on, that drafts are
-// accepted and that nothing leaks.
+// DSBD keeps the distribution but not the text. So this test checks only that rounds go on, that
+// drafts are accepted and that nothing leaks.
 TEST(DsbdRoundTest, RunsOnRealModelsAndAcceptsAnEqualDraft) {
   test::TempDir target;
   Write(target.path(), 1, 2);

@@ -30,7 +30,8 @@ Sequence MakeSequence(int prompt, int max_tokens, int width) {
   sequence.prompt.assign(prompt, 1);
   sequence.params.kind =
       width == 1 ? sampling::DecodingKind::kMultinomial : sampling::DecodingKind::kBeamSearch;
-  sequence.params.method = decoding::FindMethod(width == 1 ? "pf_gumbel" : "certified");
+  sequence.params.method =
+      decoding::FindMethod(width == 1 ? "gumbel_coupling" : "speculative_beam_search");
   sequence.params.beam_width = width;
   sequence.params.max_tokens = max_tokens;
   sequence.draft = decoding::DraftSizeOf(sequence.params);
@@ -171,8 +172,8 @@ TEST_F(AdmissionTest, ClientsHaveThePoolByWeight) {
   EXPECT_NEAR(of_b, 30, 1);
 }
 
-// A sequence that needs nearly the whole pool waits for a small one. Others come and go, so that one
-// always runs.
+// A sequence that needs nearly the whole pool waits for a small one. Others come and go, so that
+// one always runs.
 class HugeSequenceTest : public AdmissionTest {
  protected:
   // Until no other is admitted. Returns the blocks of those that passed.

@@ -73,7 +73,7 @@ TEST(SequenceTableTest, CountsTheRowsOfAllThatRun) {
   SequenceTable table;
   for (uint64_t id : {1, 2, 3}) {
     Sequence* sequence = table.Insert(WithId(id));
-    sequence->params.method = decoding::FindMethod("pf_gumbel");
+    sequence->params.method = decoding::FindMethod("gumbel_coupling");
     sequence->decoder = *decoding::MakeBeamDecoder(sequence->params);
     ASSERT_EQ(sequence->decoder->roots().size(), 1u);
   }

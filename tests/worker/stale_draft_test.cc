@@ -39,7 +39,7 @@ class StaleDraftTest : public DraftClientTest {
     const std::vector<DraftArrival> arrivals = Arrivals(now_s);
     ASSERT_EQ(arrivals.size(), 1u);
     EXPECT_EQ(arrivals[0].sequence_id, 7u);
-    EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+    EXPECT_EQ(arrivals[0].failed, NoDraftReason::kNone);
     EXPECT_EQ(arrivals[0].forest.token, (std::vector<TokenId>{token}));
   }
 };
@@ -54,11 +54,11 @@ TEST_P(StaleDraftTest, ALateForestOfTheRoundBeforeIsNotTakenForThisRounds) {
   Join({{&node_, "a"}});
   double now_s = 1;
   for (TokenId token = 3; token < 6; ++token) {
-    ASSERT_EQ(Ask(now_s), Fallback::kNone);
+    ASSERT_EQ(Ask(now_s), NoDraftReason::kNone);
     const proto::DraftRequest before = Request();
     client_->GaveUp(7, now_s + 0.5);
     Decide();
-    ASSERT_EQ(Ask(now_s + 2), Fallback::kNone);  // a late node is asked again
+    ASSERT_EQ(Ask(now_s + 2), NoDraftReason::kNone);  // a late node is asked again
     const proto::DraftRequest now = Request();
     ASSERT_EQ(now.session_id(), before.session_id());
     ASSERT_NE(now.round(), before.round());
@@ -72,7 +72,7 @@ TEST_P(StaleDraftTest, ALateForestOfTheRoundBeforeIsNotTakenForThisRounds) {
 
 TEST_P(StaleDraftTest, AForestOfARoundToComeIsNotTakenForThisRounds) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const proto::DraftRequest request = Request();
   proto::DraftReply reply = ReplyWith(request, 9);
   reply.set_round(request.round() + 1);
@@ -90,7 +90,7 @@ TEST_P(StaleDraftTest, AnAnswerForNobodyIsPassedOver) {
   unasked.set_session_id(open->open().session_id());
   unasked.mutable_state()->add_root_trie(0);
   SendToNobody(ReplyWith(unasked, 9), 0.5);
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const proto::DraftRequest request = Request();
   proto::DraftReply unknown = ReplyWith(request, 9);
   unknown.set_session_id(request.session_id() + 1);
@@ -101,7 +101,7 @@ TEST_P(StaleDraftTest, AnAnswerForNobodyIsPassedOver) {
   ExpectForest(3, 1.3);
   SendToNobody(ReplyWith(request, 9), 1.4);  // the same answer again
   Decide();
-  ASSERT_EQ(Ask(2), Fallback::kNone);
+  ASSERT_EQ(Ask(2), NoDraftReason::kNone);
   const proto::DraftRequest next = Request();
   client_->Close(7);
   SendToNobody(ReplyWith(next, 9), 2.1);
@@ -111,7 +111,7 @@ TEST_P(StaleDraftTest, AnAnswerForNobodyIsPassedOver) {
 // A refusal of a round that was given up closes the session. It is not reported.
 TEST_P(StaleDraftTest, ALateRefusalIsPassedOver) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   const proto::DraftRequest request = Request();
   client_->GaveUp(7, 1.5);
   Decide();
@@ -121,7 +121,7 @@ TEST_P(StaleDraftTest, ALateRefusalIsPassedOver) {
   refusal.set_error("all 1 sessions are taken");
   SendToNobody(refusal, 1.6);
   EXPECT_EQ(client_->sessions_on("a"), 0);
-  EXPECT_EQ(Ask(1.7), Fallback::kRefused);
+  EXPECT_EQ(Ask(1.7), NoDraftReason::kRefused);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class UnpreparedDraftTest : public EngineTest {
   static decoding::DecodingParams FreeParams(uint64_t seed, int tokens) {
     decoding::DecodingParams params;
     params.kind = sampling::DecodingKind::kMultinomial;
-    params.method = decoding::FindMethod("pf_gumbel");
+    params.method = decoding::FindMethod("gumbel_coupling");
     params.seed = seed;
     params.max_tokens = tokens;
     return params;
@@ -42,8 +42,8 @@ class UnpreparedDraftTest : public EngineTest {
     uint32_t first_round = 0;          // for which a draft was asked
     bool told = false;                 // that the prompt is read
   };
-  // What the node is told. Each draft takes it 5 ms and has one node, which is a bad guess. A prompt
-  // takes it kTurnsToRead turns.
+  // What the node is told. Each draft takes it 5 ms and has one node, which is a bad guess. A
+  // prompt takes it kTurnsToRead turns.
   void Answer(int turn) {
     while (auto command = node_.TryNext()) {
       if (command->has_open()) sessions_[command->open().session_id()].opened = turn;
@@ -145,8 +145,8 @@ TEST_F(UnpreparedDraftTest, ARequestWithNumbersOfItsOwnIsPrepared) {
   }
 }
 
-// A long text that began without a draft node gets one between two rounds, and does not wait while that
-// reads the prompt.
+// A long text that began without a draft node gets one between two rounds, and does not wait while
+// that reads the prompt.
 TEST_F(UnpreparedDraftTest, ALongTextIsPreparedLater) {
   constexpr int kTexts = 4, kTokens = 450;
   coordinator_.WaitFor(kTexts);

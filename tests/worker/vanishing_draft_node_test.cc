@@ -48,8 +48,8 @@ TEST_F(VanishingDraftNodeTest, ARoundWhoseRootsAreAllKnownNeedsNoDraft) {
   params.method = decoding::FindMethod("dsbd");
   params.plain = false;
   params.beam_width = params.num_hypotheses = 4;
-  params.warp.logit_bias = {{10, 1e4}, {20, 1e4}};  // no other token is possible
-  params.warp.temperature = 8;
+  params.sampling.logit_bias = {{10, 1e4}, {20, 1e4}};  // no other token is possible
+  params.sampling.temperature = 8;
   params.draft_width = 5;
   params.draft_depth = 1;
   int all_known = 0;

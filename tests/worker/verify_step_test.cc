@@ -70,7 +70,7 @@ class Beams {
     sequence_.params.beam_width = sequence_.params.num_hypotheses = 3;
     sequence_.params.max_tokens = 50;
     sequence_.params.seed = 3;
-    sequence_.params.warp.frequency_penalty = frequency_penalty;
+    sequence_.params.sampling.frequency_penalty = frequency_penalty;
     sequence_.decoder = *decoding::MakeBeamDecoder(sequence_.params);
     sequence_.kv = blocks_.Open(sequence_.prompt, nullptr);
     EXPECT_TRUE(blocks_.AppendPrefix(sequence_.kv, {1, 2, 3}).ok());
@@ -136,9 +136,9 @@ TEST(VerifyStepTest, WithoutAForestEveryRootHasARow) {
   }
 }
 
-// The shortlist of a row is made with the penalties of its own path.
+// The candidate list of a row is made with the penalties of its own path.
 TEST(VerifyStepTest, EveryRowHasThePenaltiesOfItsPath) {
-  Beams beams(kRoomy, "pf_gumbel", /*frequency_penalty=*/0.5);
+  Beams beams(kRoomy, "gumbel_coupling", /*frequency_penalty=*/0.5);
   for (int round = 0; round < 20 && beams.roots() < 2; ++round) ASSERT_TRUE(beams.Round().ok());
   const decoding::PathTree& paths = beams.sequence().decoder->paths();
   const std::vector<decoding::PathId> roots(beams.sequence().decoder->roots().begin(),
@@ -245,7 +245,7 @@ int CommonLength(const Beams& beams) {
 // and others were not. Those that are dropped leave no KV behind.
 TEST(VerifyStepTest, OnlyTheBeamsKeepTheirKv) {
   constexpr int kDrafted = kTokens / 2, kPrompt = 4;
-  Beams beams(kRoomy, "pf_gumbel");
+  Beams beams(kRoomy, "gumbel_coupling");
   int drafted_roots = 0, other_roots = 0, apart = 0;
   for (int round = 0; round < 20; ++round) {
     SCOPED_TRACE(round);

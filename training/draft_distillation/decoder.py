@@ -59,7 +59,7 @@ class Decoder:
         self.head = self.embedding if config.get("tie_word_embeddings") else read(tensors.HEAD).bfloat16()
         self.places, self.kept = torch.arange(len(self.embedding), device=device), None
         if "draft_vocab_size" in config:
-            self.name_rows(tensors.head_ids(folder, config))
+            self.name_rows(tensors.draft_vocabulary(folder, config))
         self.parameters = {NORM: read(NORM)}
         for place, layer in enumerate(layers):
             for name, part in layer_names(layer).items():
@@ -90,7 +90,7 @@ class Decoder:
                 raise DataError(f"{trained}: {name} is {list(values.shape)}, expected {list(value.shape)} by the target's config.json")
             value.data.copy_(torch.from_numpy(values.copy()))
         if head and "draft_vocab_size" in config:
-            self.keep_rows(tensors.head_ids(trained, config))
+            self.keep_rows(tensors.draft_vocabulary(trained, config))
 
     def take_mean(self, folders):
         """The mean of the parameters of several such folders, and the ids of the first."""

@@ -80,7 +80,7 @@ def ids_of_head(ids):
     return {HEAD_IDS: (distances.shape, distances.tobytes(), "I64")}
 
 
-def head_ids(trained, config):
+def draft_vocabulary(trained, config):
     """The ids whose rows the draft's head has."""
     kind, shape, data = find(trained, HEAD_IDS)
     rows, vocab = config.get("draft_vocab_size"), config["vocab_size"]
@@ -103,7 +103,7 @@ def put_together(trained, target, out):
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     content = {}
     if "draft_vocab_size" in config or HEAD_IDS in header:
-        ids = head_ids(trained, config)
+        ids = draft_vocabulary(trained, config)
         rows = read(target, EMBEDDING if config.get("tie_word_embeddings") else HEAD)[ids]
         content = {HEAD_IDS: (*find(trained, HEAD_IDS)[1:], "I64"), HEAD: (rows.shape, bf16_bytes(rows))}
     for name in header:

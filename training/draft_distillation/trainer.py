@@ -26,7 +26,7 @@ class Trainer:
         self.optimizers = self.make_optimizers()
         self.state = {"step": 0, "seconds": 0.0}
         common = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "optimizer", "start")]
-        common.append(args.head_ids or args.start or HEAD_IDS)
+        common.append(args.draft_vocabulary or args.start or HEAD_IDS)
         self.of = hashlib.sha256(json.dumps([config, layers, common, options]).encode()).hexdigest()
         os.makedirs(args.out, exist_ok=True)
         self.path = os.path.join(args.out, "checkpoint.pt")
@@ -45,7 +45,7 @@ class Trainer:
     def resume(self):
         """From the checkpoint, or from --start, or from the target's own layers."""
         if not os.path.exists(self.path):
-            start, wanted, vocab = self.args.start, self.args.head_ids, len(self.draft.head)
+            start, wanted, vocab = self.args.start, self.args.draft_vocabulary, len(self.draft.head)
             if start:
                 self.draft.take(start, head=not wanted)
             if (wanted or not start) and (wanted or HEAD_IDS) < vocab:
@@ -56,8 +56,8 @@ class Trainer:
             raise pieces.DataError(f"{self.path}: is of a training with other options; remove it to start anew")
         for name, value in self.draft.parameters.items():
             value.data.copy_(saved["parameters"][name])
-        if saved["head_ids"] is not None:
-            self.draft.keep_rows(saved["head_ids"].cpu().numpy())
+        if saved["draft_vocabulary"] is not None:
+            self.draft.keep_rows(saved["draft_vocabulary"].cpu().numpy())
         for optimizer, state in zip(self.optimizers, saved["optimizers"]):
             optimizer.load_state_dict(state)
         self.state = saved["state"]
@@ -66,7 +66,7 @@ class Trainer:
     def checkpoint(self):
         """Writes the state of the training, and the draft so far as a folder that can be used."""
         torch.save({"of": self.of, "parameters": {name: value.detach() for name, value in self.draft.parameters.items()},
-                    "head_ids": None if self.draft.kept is None else torch.from_numpy(self.draft.kept),
+                    "draft_vocabulary": None if self.draft.kept is None else torch.from_numpy(self.draft.kept),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers], "state": self.state}, self.path + ".new")
         os.replace(self.path + ".new", self.path)
         self.write()

@@ -25,7 +25,7 @@ def mean_interval(values):
 
 
 def median_interval(values):
-    """(median, lower, upper): a 95 % interval from order statistics, which assumes nothing of the law of the values. Medians, because
+    """(median, lower, upper): a 95 % interval from order statistics, which assumes nothing of the distribution of the values. Medians, because
     a machine that stalls for seconds at one question would rule a mean of milliseconds. None, None for fewer than six values."""
     ordered, n = sorted(values), len(values)
     median = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
@@ -111,7 +111,7 @@ def summarise(records):
     return {"count": len(records), "quality": quality,
             "answer_rate": median_interval([record["tokens"] / record["seconds"] for record in records]),
             "beam_rate": median_interval([record["beam_tokens"] / record["seconds"] for record in records]),
-            "layers_per_pass": ratio_interval(column("layers"), column("passes")),
+            "block_efficiency": ratio_interval(column("layers"), column("passes")),
             "seconds": median_interval(column("latency")),
             "joules": None if None in joules else mean_interval(joules)[0],
             "distinct": mean_interval(column("distinct"))[0],

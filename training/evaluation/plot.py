@@ -1,4 +1,4 @@
-"""The plots of a run: quality against answer tokens per second and against layers per pass, or, for a page's first screen, against the
+"""The plots of a run: quality against answer tokens per second and against block efficiency, or, for a page's first screen, against the
 tokens alone. Named settings have a colour, the others are grey; hollow points are without drafts. Colours of middle brightness on no
 background can be read on white and on dark pages.
 Needs matplotlib (Debian: python3-matplotlib)."""
@@ -123,12 +123,12 @@ def part_names(figure, names, marks):
 
 
 def draw_panels(pyplot, rows):
-    """Quality against answer tokens per second and against layers per pass, with intervals."""
+    """Quality against answer tokens per second and against block efficiency, with intervals."""
     found, labels = report.summaries(rows), report.labels(rows)
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), sharey=True)
     quality = report.QUALITIES[rows[0]["task"]]
     draw(left, found, labels, "answer_rate", quality.scale)
-    draw(right, found, labels, "layers_per_pass", quality.scale)
+    draw(right, found, labels, "block_efficiency", quality.scale)
     left.set_xlabel("answer tokens per second, on this machine")
     right.set_xlabel("layers per target pass")
     left.set_ylabel(quality.name + quality.axis)

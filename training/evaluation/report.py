@@ -55,14 +55,14 @@ def quality(task, triple):
 def lines(rows, markdown=False, category=None):
     """The table as lines of text: for a terminal, or in Markdown."""
     task = rows[0]["task"]
-    table = [["setting", QUALITIES[task].name, "answer tokens/s", "beam tokens/s", "layers per pass", "ms per question"]]
+    table = [["setting", QUALITIES[task].name, "answer tokens/s", "beam tokens/s", "block efficiency", "ms per question"]]
     found, faster = summaries(rows, category), speeds(rows, category)
     with_joules = any(s["joules"] is not None for s in found.values())
     table[0] += ["speed"] * bool(faster)
     table[0] += ["distinct answers"] * (task == "prompts") + ["J per question"] * with_joules
     for name, s in found.items():
         cells = [f"`{name}`" if markdown else name, quality(task, s["quality"]), number(s["answer_rate"]), number(s["beam_rate"]),
-                 number(s["layers_per_pass"], 2), number(s["seconds"], 1, 1000)]
+                 number(s["block_efficiency"], 2), number(s["seconds"], 1, 1000)]
         cells += [number(faster[name], 2) if name in faster else ""] * bool(faster)
         cells += [f"{s['distinct']:.2f}"] * (task == "prompts")
         cells += ["-" if s["joules"] is None else f"{s['joules']:.3f}"] * with_joules
@@ -72,7 +72,7 @@ def lines(rows, markdown=False, category=None):
 
 def category_lines(rows, markdown=False):
     """One table with a row for each category and one for all: of every variant the quality, the answers' tokens per second, the number of
-    distinct answers where there are several, and layers per pass where there are drafts. Values without their intervals."""
+    distinct answers where there are several, and block efficiency where there are drafts. Values without their intervals."""
     task, variants = rows[0]["task"], list(summaries(rows))
     categories = sorted({row["category"] for row in rows if row["kind"] == "answer"})
     whole = summaries(rows)
@@ -81,7 +81,7 @@ def category_lines(rows, markdown=False):
     table = [["category", "questions"]]
     for name in variants:
         named = f"`{name}`" if markdown else name
-        table[0] += [f"{named}: {QUALITIES[task].name}", "tokens/s"] + ["distinct"] * (name in several) + ["layers per pass"] * (name in drafted)
+        table[0] += [f"{named}: {QUALITIES[task].name}", "tokens/s"] + ["distinct"] * (name in several) + ["block efficiency"] * (name in drafted)
     for category in (*categories, None):
         found = summaries(rows, category)
         questions = {row["line"] for row in rows if row["kind"] == "answer" and category in (None, row["category"])}
@@ -92,7 +92,7 @@ def category_lines(rows, markdown=False):
                 cells += ["-"] * (2 + (name in several) + (name in drafted))
                 continue
             cells += [quality(task, (s["quality"][0], None, None)), number((s["answer_rate"][0], None, None))]
-            cells += [f"{s['distinct']:.2f}"] * (name in several) + [number((s["layers_per_pass"][0], None, None), 2)] * (name in drafted)
+            cells += [f"{s['distinct']:.2f}"] * (name in several) + [number((s["block_efficiency"][0], None, None), 2)] * (name in drafted)
         table.append(cells)
     return _in_lines(table, markdown)
 

@@ -16,7 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "kernels/cuda/collectives/rank_farewell.h"
+#include "kernels/cuda/collectives/peer_shutdown.h"
 #include "kernels/cuda/ops/one_shot.h"
 #include "kernels/cuda/runtime/device_buffer.h"
 #include "kernels/cuda/runtime/device_error.h"
@@ -74,14 +74,14 @@ class OneShotCommunicator final : public DeviceCollectives {
   DeviceBuffer own_;     // OneShotPeers, then OneShotCount
   PinnedBuffer report_;  // OneShotReport
   bool others_open_ours_ = false;
-  std::unique_ptr<RankFarewell> farewell_;
+  std::unique_ptr<PeerShutdown> farewell_;
   std::vector<void*> opened_;  // by rank; nullptr: ours, or not open
   std::mutex mutex_;
   absl::Status failure_;
 };
 
-// No launch is queued any longer that uses what is closed here: whoever owns this has waited. Memory
-// that another process still has open must not be freed: then it stays until this one ends.
+// No launch is queued any longer that uses what is closed here: whoever owns this has waited.
+// Memory that another process still has open must not be freed: then it stays until this one ends.
 OneShotCommunicator::~OneShotCommunicator() {
   for (void* memory : opened_) {
     if (memory != nullptr) cudaIpcCloseMemHandle(memory);
@@ -95,7 +95,7 @@ OneShotCommunicator::~OneShotCommunicator() {
 // Where there is none, nobody can know when the others have closed our memory.
 void OneShotCommunicator::JoinFarewell(comm::Communicator* communicator) {
   others_open_ours_ = true;
-  auto joined = RankFarewell::Join(communicator);
+  auto joined = PeerShutdown::Join(communicator);
   if (joined.ok()) farewell_ = *std::move(joined);
 }
 

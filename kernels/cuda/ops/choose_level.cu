@@ -1,6 +1,7 @@
-// The next level of draft forests: by score (docs/algorithms.md 5.9), or by the draws and picks of the
-// slots (5.7, with the look-ahead of docs/decisions.md). What decoding/seeded/pf_gumbel_drafter.cc and
-// search_drafter.cc do in f64, step for step, in f32.
+// The next level of draft forests: by score (docs/algorithms.md 5.9), or by the draws and picks of
+// the slots (5.7, with the look-ahead of docs/decisions.md). What
+// decoding/seeded/gumbel_coupling_drafter.cc and search_drafter.cc do in f64, step for step, in
+// f32.
 #include "kernels/cuda/ops/level_draws.h"
 
 namespace coppice::kernels::cuda {
@@ -140,7 +141,8 @@ DEV_FUNCTION void RankByNextPicks(const DeviceLevels& all, const LevelTask& task
   list->cost[thread] += gap;
 }
 
-// Equal costs are common, those of picked outputs are 0: then node and token decide, as on the host.
+// Equal costs are common, those of picked outputs are 0: then node and token decide, as on the
+// host.
 DEV_FUNCTION bool Precedes(const Candidates& list, int a, int b) {
   if (list.cost[a] != list.cost[b]) return list.cost[a] < list.cost[b];
   if (list.node[a] != list.node[b]) return list.node[a] < list.node[b];

@@ -1,16 +1,17 @@
-// The kernels that grow draft forests on the device (plan/forest_plan.h), as host functions like those
-// of launch.h. After the head of a pass, ChooseLevels takes the nodes of the next level from the
-// shortlists of the rows; before the body of the next pass, PlaceLevels writes them into its plan. The
-// rule is that of the drafters of decoding/seeded, with keys in f32: which tokens are drafted is free,
-// so nothing that is decided depends on it. What differs between passes is read from device memory.
+// The kernels that grow draft forests on the device (plan/forest_plan.h), as host functions like
+// those of launch.h. After the head of a pass, ChooseLevels takes the nodes of the next level from
+// the candidate lists of the rows; before the body of the next pass, PlaceLevels writes them into
+// its plan. The rule is that of the drafters of decoding/seeded, with keys in f32: which tokens are
+// drafted is free, so nothing that is decided depends on it. What differs between passes is read
+// from device memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
+#include "kernels/cuda/ops/candidate_lists.h"
 #include "kernels/cuda/ops/launch.h"
-#include "kernels/cuda/ops/shortlists.h"
 
 namespace coppice::kernels::cuda {
 

@@ -93,10 +93,10 @@ constexpr bool CanStoreKv(DType activations, DType pool) {
   return (activations == DType::kF16) == (pool == DType::kF16);
 }
 
-// qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`, and bias, unless that is null: rotates q and
-// k in place (half-split convention), writes K and V to the row's slot. cos, sin [max_positions,
-// head_dim / 2]. In f16 a q or k that overflows becomes NaN. qkv's V stays as it is, without the bias.
-// The bits are those of AddBias and then this without a bias.
+// qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`, and bias, unless that is null: rotates q
+// and k in place (half-split convention), writes K and V to the row's slot. cos, sin
+// [max_positions, head_dim / 2]. In f16 a q or k that overflows becomes NaN. qkv's V stays as it
+// is, without the bias. The bits are those of AddBias and then this without a bias.
 struct RopeArgs {
   void* qkv = nullptr;
   const float* bias = nullptr;  // [(q_heads + 2 kv_heads) head_dim] or nullptr
@@ -142,10 +142,10 @@ struct WorkView {
 
   bool operator==(const WorkView&) const = default;
 };
-// The same as Attention, by tensor cores, with K and V read once for the rows of a request. The bits
-// of a row depend on the work list too. Only for as many classes of the list as TileClasses says;
-// 0: not at all. bf16 or f16, the same for activations and pool. block_shared_bytes: what a block of
-// the device may have.
+// The same as Attention, by tensor cores, with K and V read once for the rows of a request. The
+// bits of a row depend on the work list too. Only for as many classes of the list as TileClasses
+// says; 0: not at all. bf16 or f16, the same for activations and pool. block_shared_bytes: what a
+// block of the device may have.
 int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
 // Blocks that are resident on a multiprocessor with so much shared memory: WorkShape::workers is
 // this times the number of multiprocessors. More workers are right too, but wait for others.
@@ -153,8 +153,8 @@ int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_byt
 // classes: only the first so many.
 void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
                     const DevicePool& pool, cudaStream_t stream, int classes = kTileClasses);
-// The last class by instructions that devices of compute capability 9.0 alone have; bit for bit the same
-// only in the simulator. Returns why the pool could not be described to the copy engine.
+// The last class by instructions that devices of compute capability 9.0 alone have; bit for bit the
+// same only in the simulator. Returns why the pool could not be described to the copy engine.
 bool CanAttendWide(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
 cudaError_t AttendWide(const StepView& step, const AttentionArgs& args, const WorkView& work,
                        const DevicePool& pool, cudaStream_t stream);
@@ -164,18 +164,18 @@ void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t c
             cudaStream_t stream);
 
 // wide[r, c] = kept[r, place[c]], or -infinity where place[c] < 0.
-struct SpreadArgs {
+struct ScatterArgs {
   const int32_t* place = nullptr;  // [columns]
   const float* kept = nullptr;     // [rows, kept_columns]
   float* wide = nullptr;           // [rows, columns]
   int64_t rows = 0, kept_columns = 0, columns = 0;
 
-  bool operator==(const SpreadArgs&) const = default;
+  bool operator==(const ScatterArgs&) const = default;
 };
-void Spread(const SpreadArgs& args, cudaStream_t stream);
+void Scatter(const ScatterArgs& args, cudaStream_t stream);
 
-// Row i = row need_row[i], in place, for i ascending. Rows behind the last need keep what they held.
-// values [rows, row_bytes]; row_bytes a multiple of 4. All in one launch.
+// Row i = row need_row[i], in place, for i ascending. Rows behind the last need keep what they
+// held. values [rows, row_bytes]; row_bytes a multiple of 4. All in one launch.
 struct GatherArgs {
   static constexpr int kMost = 2;
   struct Of {

@@ -30,7 +30,7 @@ class NotedOps final : public Ops {
   }
   void GatherRows(absl::Span<const Tensor>) override {}
   void AllReduce(Tensor) override {}
-  void Spread(const Weight&, Tensor, Tensor) override {}
+  void Scatter(const Weight&, Tensor, Tensor) override {}
   void Select(Tensor, int64_t, int64_t) override {}
 };
 

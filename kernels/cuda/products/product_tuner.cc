@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "base/first_cause.h"
+#include "base/root_failure.h"
 #include "base/status.h"
 #include "kernels/cuda/ops/row_bucket.h"
 #include "kernels/cuda/products/product_timer.h"

@@ -8,7 +8,7 @@
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr char kWhat[] = "the shortlists of a step";
+constexpr char kWhat[] = "the candidate lists of a step";
 constexpr size_t kLeastBytes = size_t{64} << 10;
 constexpr size_t kLeastRoom = 8;  // lists, sums
 

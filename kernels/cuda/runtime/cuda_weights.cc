@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackGain(const std::ve
   return weight;
 }
 
-absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackSpread(
+absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackScatter(
     const std::vector<int32_t>& ids, int64_t places) {
   std::vector<int32_t> value_of(places, -1);
   for (size_t i = 0; i < ids.size(); ++i) value_of[ids[i]] = static_cast<int32_t>(i);

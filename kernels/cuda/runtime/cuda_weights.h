@@ -47,8 +47,8 @@ class DeviceLoader {
   absl::StatusOr<std::unique_ptr<CudaWeight>> Pack(absl::Span<const MatrixSource> stacked,
                                                    DType dtype, const std::vector<float>& bias);
   absl::StatusOr<std::unique_ptr<CudaWeight>> PackGain(const std::vector<float>& gain);
-  absl::StatusOr<std::unique_ptr<CudaWeight>> PackSpread(const std::vector<int32_t>& ids,
-                                                         int64_t places);
+  absl::StatusOr<std::unique_ptr<CudaWeight>> PackScatter(const std::vector<int32_t>& ids,
+                                                          int64_t places);
   absl::StatusOr<std::unique_ptr<CudaKvPool>> MakeKvPool(const KvPoolShape& shape);
   absl::StatusOr<std::unique_ptr<CudaRopeTable>> MakeRope(const RopeConfig& config);
 

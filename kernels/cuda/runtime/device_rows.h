@@ -1,5 +1,6 @@
-// The rows of a step on their way from the device to the decisions: of one rank (cuda_step_rows.h), or
-// of several, which join theirs on the host (rank_rows.h). Owned by CudaBackend. Thread-compatible; what StepRows has may come from any thread.
+// The rows of a step on their way from the device to the decisions: of one rank (cuda_step_rows.h),
+// or of several, which join theirs on the host (rank_rows.h). Owned by CudaBackend.
+// Thread-compatible; what StepRows has may come from any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,16 @@
 
 namespace coppice::kernels::cuda {
 
-// Simple operations that a shortlist takes on the host.
+// Simple operations that a candidate list takes on the host.
 inline constexpr int64_t kListWork = 1 << 14;
 
 class DeviceRows : public StepRows {
  public:
   // Forgets the step before, whose copies have been made.
   virtual void Clear() = 0;
-  // Chooses which rows come as shortlists, and makes room for them. The logits [needs, columns],
-  // once they are computed, must stay as they are until Clear. plan must live until Serve.
+  // Chooses which rows come as candidate lists, and makes room for them. The logits [needs,
+  // columns], once they are computed, must stay as they are until Clear. plan must live until
+  // Serve.
   virtual absl::Status Select(const StepPlan& plan, const LogitRows& rows) = 0;
   // What the device is to list of the step that Select was given; nullptr when nothing.
   virtual const CudaLists* lists() const = 0;

@@ -1,14 +1,14 @@
-// Which rows of a step the device lists, and how: the tasks of the kernels (shortlists.h), and what
-// their results mean. Called by CudaStepRows. Pure functions.
+// Which rows of a step the device lists, and how: the tasks of the kernels (candidate_lists.h), and
+// what their results mean. Called by CudaStepRows. Pure functions.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/ops/shortlists.h"
+#include "kernels/cuda/ops/candidate_lists.h"
 #include "plan/step_plan.h"
-#include "sampling/shortlist.h"
+#include "sampling/candidate_list.h"
 
 namespace coppice::kernels::cuda {
 
@@ -32,8 +32,8 @@ struct ListPlan {
 // out is `key`. docs/cuda.md 8 derives it.
 double NoisyKeyError(double key);
 
-// Rows go whole where a shortlist would not be shorter, where the device has no room for it, and,
-// unless `always`, where all of them together are a small copy.
+// Rows go whole where a candidate list would not be shorter, where the device has no room for it,
+// and, unless `always`, where all of them together are a small copy.
 ListPlan MakeListPlan(const StepPlan& plan, const LogitRows& rows, bool always);
 
 // What the device found of a listed need. records, sums: as the kernels wrote them; *sums must

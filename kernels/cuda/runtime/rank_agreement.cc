@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "base/first_cause.h"
+#include "base/root_failure.h"
 #include "base/status.h"
 
 namespace coppice::kernels::cuda {

@@ -51,7 +51,7 @@ absl::Span<const float> CudaStepRows::Whole(int need) const {
   return {row, row == nullptr ? 0 : static_cast<size_t>(download_.logits().vocab)};
 }
 
-const ListedRow* CudaStepRows::Listed(int need) const {
+const CandidateRow* CudaStepRows::Listed(int need) const {
   COPPICE_CHECK(need >= 0 && need < download_.needs());
   return download_.Row(need) == nullptr ? &listed_[need] : nullptr;
 }

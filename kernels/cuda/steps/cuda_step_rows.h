@@ -1,5 +1,5 @@
-// The rows of a step of one rank on their way to the decisions: shortlists that the device chose, and
-// whole rows (logit_download.h). Owned by CudaBackend.
+// The rows of a step of one rank on their way to the decisions: candidate lists that the device
+// chose, and whole rows (logit_download.h). Owned by CudaBackend.
 #pragma once
 
 #include <cstdint>
@@ -33,15 +33,15 @@ class CudaStepRows final : public DeviceRows {
   absl::Status Serve() override;
 
   absl::Span<const float> Whole(int need) const override;
-  const ListedRow* Listed(int need) const override;
+  const CandidateRow* Listed(int need) const override;
 
  private:
   void ServeLists(const StepPlan& plan);
 
   ThreadTeam* const team_;
   LogitDownload download_;
-  const StepPlan* plan_ = nullptr;  // of which Serve is to make lists
-  std::vector<ListedRow> listed_;   // [needs] of the last step
+  const StepPlan* plan_ = nullptr;    // of which Serve is to make lists
+  std::vector<CandidateRow> listed_;  // [needs] of the last step
 };
 
 }  // namespace coppice::kernels::cuda

@@ -72,8 +72,8 @@ class Launcher {
     SwiGlu(op.gate_up, op.out, op.dtype, op.rows, op.columns, stream_);
     return Launched("SwiGLU");
   }
-  absl::Status operator()(const SpreadArgs& args) const {
-    Spread(args, stream_);
+  absl::Status operator()(const ScatterArgs& args) const {
+    Scatter(args, stream_);
     return Launched("spread of logits");
   }
   absl::Status operator()(const GatherArgs& args) const {
@@ -91,9 +91,9 @@ class Launcher {
     SumRows(lists_, op.rows, stream_);
     COPPICE_RETURN_IF_ERROR(Launched("sums of logits"));
     ListPieces(lists_, op.rows, stream_);
-    COPPICE_RETURN_IF_ERROR(Launched("shortlists of pieces"));
+    COPPICE_RETURN_IF_ERROR(Launched("candidate lists of pieces"));
     MergePieces(lists_, op.rows, stream_);
-    return Launched("merge of shortlists");
+    return Launched("merge of candidate lists");
   }
   absl::Status operator()(const PlaceLevelsOp&) const {
     PlaceLevels(levels_, step_, work_, stream_);

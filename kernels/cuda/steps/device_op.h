@@ -1,6 +1,6 @@
-// What a pass enqueues, as data: each op with all that its launch is given. A step's ops are recorded
-// first and launched afterwards, one by one or by a graph; two equal lists launch the same. No op
-// holds anything of one plan. Thread-compatible.
+// What a pass enqueues, as data: each op with all that its launch is given. A step's ops are
+// recorded first and launched afterwards, one by one or by a graph; two equal lists launch the
+// same. No op holds anything of one plan. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/collectives/device_collectives.h"
+#include "kernels/cuda/ops/candidate_lists.h"
 #include "kernels/cuda/ops/draft_levels.h"
 #include "kernels/cuda/ops/launch.h"
-#include "kernels/cuda/ops/shortlists.h"
 #include "kernels/cuda/products/matrix_products.h"
 #include "kernels/cuda/runtime/device_stream.h"
 
@@ -66,7 +66,7 @@ struct AllReduceNormOp {
   bool operator==(const AllReduceNormOp&) const = default;
 };
 
-// The shortlists that the step asks for: nothing without room for one.
+// The candidate lists that the step asks for: nothing without room for one.
 struct SelectOp {
   LogitRows rows;
 
@@ -82,7 +82,7 @@ struct ChooseLevelsOp {
 };
 
 using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
-                              SwiGluOp, SpreadArgs, GatherArgs, AllReduceOp, AllReduceNormOp,
+                              SwiGluOp, ScatterArgs, GatherArgs, AllReduceOp, AllReduceNormOp,
                               SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
@@ -114,8 +114,8 @@ int64_t BytesBetweenDevices(absl::Span<const DeviceOp> ops);
 // Of the collectives among the ops.
 absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops);
 
-// How many kernels and products that enqueues at most: a product may have a kernel of its own for its
-// bias, and for SwiGLU.
+// How many kernels and products that enqueues at most: a product may have a kernel of its own for
+// its bias, and for SwiGLU.
 int64_t CountLaunches(const OpList& list);
 
 }  // namespace coppice::kernels::cuda

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
-#include "sampling/shortlist.h"
+#include "sampling/candidate_list.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -27,14 +27,14 @@ LevelTasks::LevelTasks(const ForestPlan& plan, int level, const ListPlan& lists,
     if (level == 0) AddStart(forest);
     if (level >= static_cast<int>(forest.levels.size())) continue;
     const ForestPlan::Level& rows = forest.levels[level];
-    const LevelRule& rule = forest.rule;
+    const DeviceDrafting& rule = forest.rule;
     LevelTask task;
     task.forest = static_cast<int32_t>(f);
     task.level = level;
     task.first_list = lists.needs[rows.first_need].first_list;
     task.width = rule.width;
     task.support = rule.support;
-    task.picks = rule.kind == LevelRule::Kind::kPicks ? 1 : 0;
+    task.picks = rule.kind == DeviceDrafting::Kind::kPicks ? 1 : 0;
     task.beam_width = rule.beam_width;
     task.refill = rule.refill ? 1 : 0;
     task.set_semantics = rule.set_semantics ? 1 : 0;
@@ -156,7 +156,7 @@ LevelsView LevelTasks::View(const DeviceLevels* placed) const {
 }
 
 bool CanGrow(const ForestPlan::Forest& forest, const RowNeed& need, int64_t vocab) {
-  const LevelRule& rule = forest.rule;
+  const DeviceDrafting& rule = forest.rule;
   const auto roots = static_cast<int64_t>(forest.root_hash.size());
   if (forest.levels.size() > kMostLevels) return false;
   return need.form == RowNeed::Form::kTop && !need.sums && !need.raw_sums &&

@@ -1,6 +1,6 @@
-// What the kernels of draft_levels.h are given for one pass of the forests of a plan: made by the host
-// from the plan, its shortlists and its work list, and placed in the block that goes to the device with
-// the plan. Used by ForestSteps and StepUpload. Thread-compatible.
+// What the kernels of draft_levels.h are given for one pass of the forests of a plan: made by the
+// host from the plan, its candidate lists and its work list, and placed in the block that goes to
+// the device with the plan. Used by ForestSteps and StepUpload. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ class LevelTasks {
   LevelScratch* const scratch_;
 };
 
-// Whether the kernels have room for the forest, whose rows have this need in a vocabulary of so many
-// tokens.
+// Whether the kernels have room for the forest, whose rows have this need in a vocabulary of so
+// many tokens.
 bool CanGrow(const ForestPlan::Forest& forest, const RowNeed& need, int64_t vocab);
 
 // What the state of a forest says.

@@ -1,7 +1,8 @@
-// What the host of one rank gets of the logits on its device: shortlists that the device chose, and
-// rows of this rank's tokens, copied to pinned memory. All logits stay in device memory until the
-// next step with rows, so a row whose shortlist does not suffice can still be fetched. Owned by
-// CudaStepRows or RankRows. Thread-compatible; the const calls may come from any thread.
+// What the host of one rank gets of the logits on its device: candidate lists that the device
+// chose, and rows of this rank's tokens, copied to pinned memory. All logits stay in device memory
+// until the next step with rows, so a row whose candidate list does not suffice can still be
+// fetched. Owned by CudaStepRows or RankRows. Thread-compatible; the const calls may come from any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ class LogitDownload {
   int needs() const { return static_cast<int>(rows_.size()); }
   // [columns]; nullptr where the device listed the row and nobody has fetched it.
   const float* Row(int need) const { return rows_[need]; }
-  // Of a need that the device listed: RecordWords(need) words (sampling/shortlist.h).
+  // Of a need that the device listed: RecordWords(need) words (sampling/candidate_list.h).
   bool IsListed(int need) const { return list_plan_.IsListed(need); }
   void WriteListed(const StepPlan& plan, int need, float* record) const;
 

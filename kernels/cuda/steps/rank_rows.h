@@ -1,5 +1,5 @@
-// The rows of a step of several ranks. The device of each rank lists its own tokens, or gives its part
-// of a row (logit_download.h); the parts are joined on the host as by every backend
+// The rows of a step of several ranks. The device of each rank lists its own tokens, or gives its
+// part of a row (logit_download.h); the parts are joined on the host as by every backend
 // (kernels/host_step_rows.h). Owned by CudaBackend.
 #pragma once
 
@@ -35,11 +35,11 @@ class RankRows final : public DeviceRows {
   absl::Status Serve() override;
 
   absl::Span<const float> Whole(int need) const override { return rows_.Whole(need); }
-  const ListedRow* Listed(int need) const override { return rows_.Listed(need); }
+  const CandidateRow* Listed(int need) const override { return rows_.Listed(need); }
 
  private:
-  // Which needs come as shortlists is the same on every rank; whether the device listed one is this
-  // rank's own affair: a short row is copied and listed here.
+  // Which needs come as candidate lists is the same on every rank; whether the device listed one is
+  // this rank's own affair: a short row is copied and listed here.
   class Parts final : public RowParts {
    public:
     explicit Parts(bool always_list) : download(always_list) {}

@@ -1,6 +1,7 @@
 // A step in device memory: the arrays of its plan, padded, the work list of its attention
-// (work_list.h) and the tasks of its shortlists, in one block and one copy. Also the memory that launches of attention share:
-// partial results and counters. Owned by CudaBackend. Thread-compatible.
+// (work_list.h) and the tasks of its candidate lists, in one block and one copy. Also the memory
+// that launches of attention share: partial results and counters. Owned by CudaBackend.
+// Thread-compatible.
 #pragma once
 
 #include "absl/status/status.h"
@@ -18,15 +19,15 @@ namespace coppice::kernels::cuda {
 
 class StepUpload {
  public:
-  // stays: what launches are given of a step never moves, which takes a small copy more. Else it moves
-  // when the block grows. Among several ranks the block grows at other steps where their shards have
-  // other sizes. A list that is new to one rank alone would be launched op by op there and by a graph on
-  // the others, and NCCL wants a sum to be captured on all ranks or on none.
+  // stays: what launches are given of a step never moves, which takes a small copy more. Else it
+  // moves when the block grows. Among several ranks the block grows at other steps where their
+  // shards have other sizes. A list that is new to one rank alone would be launched op by op there
+  // and by a graph on the others, and NCCL wants a sum to be captured on all ranks or on none.
   explicit StepUpload(bool stays = false) : stays_(stays) {}
 
   // Enqueues the copy. shape: what rows and needs are padded to. work: of tiled attention, or
-  // nullptr. lists: what the device is to list, or nullptr. The plan itself may go when this returns; the step before the last must have run.
-  // After an error the views are of no step.
+  // nullptr. lists: what the device is to list, or nullptr. The plan itself may go when this
+  // returns; the step before the last must have run. After an error the views are of no step.
   // levels: of forests that the device grows, or nullptr.
   absl::Status Upload(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
                       const CudaLists* lists, DeviceStream* stream, LevelTasks* levels = nullptr);

@@ -96,7 +96,7 @@ def compare(cluster, kind, arguments, vocab):
             raise SystemExit(f"{kind}: request {i} gave other tokens with drafts than without")
     rate = {s: arguments.tokens / statistics.median(seconds[s]) for s in seconds}
     return {"kind": kind, "plain_tokens_per_s": round(rate[False], 1), "speculative_tokens_per_s": round(rate[True], 1),
-            "speedup": round(rate[True] / rate[False], 2), "layers_per_pass": round(layers / max(1, passes), 2),
+            "speedup": round(rate[True] / rate[False], 2), "block_efficiency": round(layers / max(1, passes), 2),
             "plain_rounds": plain_rounds}
 
 

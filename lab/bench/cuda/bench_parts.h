@@ -16,12 +16,13 @@ absl::Status BenchTune(Report* report, DeviceTimer* timer);
 absl::Status BenchMatMul(Report* report, DeviceTimer* timer);
 // Tiled attention of one layer over forests.
 absl::Status BenchAttention(Report* report, DeviceTimer* timer);
-// The same by wgmma and the copy engine, beside the portable kernel. Only on compute capability 9.0.
+// The same by wgmma and the copy engine, beside the portable kernel. Only on compute capability
+// 9.0.
 absl::Status BenchWideAttention(Report* report, DeviceTimer* timer);
 // Norm, rotary positions with the store of K and V, SwiGLU.
 absl::Status BenchElementwise(Report* report, DeviceTimer* timer);
-// Shortlists of rows of logits.
-absl::Status BenchShortlists(Report* report, DeviceTimer* timer);
+// CandidateLists of rows of logits.
+absl::Status BenchCandidateLists(Report* report, DeviceTimer* timer);
 // Whole steps through kernels::Backend, by the clock of the host.
 absl::Status BenchStep(Report* report, DeviceTimer* timer);
 // Passes and forests of draft models.

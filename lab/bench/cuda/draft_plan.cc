@@ -13,7 +13,7 @@ int BlocksOf(int slots) { return (slots + kBlockSize - 1) / kBlockSize; }
 
 coppice::ForestPlan::Forest OneForest(int request, const DraftShape& shape) {
   coppice::ForestPlan::Forest forest;
-  forest.rule.kind = LevelRule::Kind::kPicks;
+  forest.rule.kind = DeviceDrafting::Kind::kPicks;
   forest.rule.width = shape.width;
   forest.rule.support = kSupport;
   forest.rule.seed = static_cast<uint64_t>(request);

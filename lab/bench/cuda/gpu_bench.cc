@@ -18,7 +18,8 @@ namespace {
 constexpr char kUsage[] =
     "coppice-bench-cuda PART [--bandwidth=BYTES_PER_SECOND] [--json=FILE] [--tuning_cache=DIR] "
     "[--list]\n"
-    "PART: facts, ceilings, tune, matmul, attention, wide, small, shortlist, step, draft, round,\n"
+    "PART: facts, ceilings, tune, matmul, attention, wide, small, candidate list, step, draft, "
+    "round,\n"
     "exact, goals.\n"
     "--bandwidth gives floors; `ceilings` measures it. --json: one object a line, appended.\n"
     "`goals` measures nothing: it compares what FILE has with the goals, and appends what it "
@@ -45,11 +46,12 @@ absl::Status PrintFacts(Report* report, DeviceTimer* timer) {
   return absl::OkStatus();
 }
 
-constexpr Part kParts[] = {
-    {"facts", PrintFacts},       {"ceilings", BenchCeilings},    {"tune", BenchTune},
-    {"matmul", BenchMatMul},     {"attention", BenchAttention},  {"wide", BenchWideAttention},
-    {"small", BenchElementwise}, {"shortlist", BenchShortlists}, {"step", BenchStep},
-    {"draft", BenchDrafts},      {"round", BenchRounds},         {"exact", BenchExact}};
+constexpr Part kParts[] = {{"facts", PrintFacts},         {"ceilings", BenchCeilings},
+                           {"tune", BenchTune},           {"matmul", BenchMatMul},
+                           {"attention", BenchAttention}, {"wide", BenchWideAttention},
+                           {"small", BenchElementwise},   {"candidate_list", BenchCandidateLists},
+                           {"step", BenchStep},           {"draft", BenchDrafts},
+                           {"round", BenchRounds},        {"exact", BenchExact}};
 constexpr char kGoals[] = "goals";
 
 void PrintGoal(const Goal& goal, std::FILE* json) {

@@ -75,12 +75,12 @@ absl::Status LlamaModel::Make() {
   const std::vector<float> values(64, 1.0f);
   const kernels::MatrixSource source = {values.data(), DType::kF32, 8, 8, 8};
   COPPICE_RETURN_IF_ERROR(backend_->Pack({source}, DType::kBF16, {}).status());
-  model::DecoderParts parts;
+  model::TransformerParts parts;
   parts.config = ConfigOf(options_.shape);
   COPPICE_ASSIGN_OR_RETURN(parts.plan, model::MakeShardPlan(parts.config, 0, 1));
   parts.dtype = DType::kBF16;
   parts.max_rows = options_.max_rows;
-  model::DecoderWeights& weights = parts.weights;
+  model::TransformerWeights& weights = parts.weights;
   const ModelShape& shape = options_.shape;
   COPPICE_ASSIGN_OR_RETURN(weights.embedding, Matrix(shape.vocabulary, shape.hidden));
   if (!shape.tied) {
@@ -103,7 +103,7 @@ absl::Status LlamaModel::Make() {
                    static_cast<int64_t>(pool_->bytes) / kValueBytes, DType::kBF16, 1, 1, stream_));
   }
   COPPICE_ASSIGN_OR_RETURN(
-      decoder_, model::Decoder::Create(std::move(parts), backend_.get(), pool_.get(), 1));
+      decoder_, model::Transformer::Create(std::move(parts), backend_.get(), pool_.get(), 1));
   COPPICE_RETURN_IF_ERROR(backend_->Prepare(decoder_.get(), {}));
   return op_by_op_->Prepare(decoder_.get(), {});  // finds what the other has measured
 }

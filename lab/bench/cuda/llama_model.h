@@ -1,5 +1,5 @@
-// A decoder of llama_shape.h over the CUDA backend, as it serves. Its weights are made on the device;
-// one matrix is packed by the backend, which takes from it the type of all.
+// A decoder of llama_shape.h over the CUDA backend, as it serves. Its weights are made on the
+// device; one matrix is packed by the backend, which takes from it the type of all.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/runtime/device_stream.h"
 #include "lab/bench/cuda/llama_shape.h"
-#include "model/decoder.h"
+#include "model/transformer.h"
 
 namespace coppice::bench {
 
@@ -36,7 +36,7 @@ class LlamaModel {
   kernels::Backend* backend() { return backend_.get(); }
   // Runs the same decoder without graphs: one device holds all.
   kernels::Backend* op_by_op() { return op_by_op_.get(); }
-  model::Decoder* decoder() { return decoder_.get(); }
+  model::Transformer* decoder() { return decoder_.get(); }
   const ModelShape& shape() const { return options_.shape; }
 
  private:
@@ -53,7 +53,7 @@ class LlamaModel {
   uint64_t seed_ = 0;
   std::unique_ptr<kernels::Backend> backend_, op_by_op_;
   std::unique_ptr<kernels::KvPool> pool_;
-  std::unique_ptr<model::Decoder> decoder_;
+  std::unique_ptr<model::Transformer> decoder_;
 };
 
 }  // namespace coppice::bench

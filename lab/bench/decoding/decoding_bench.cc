@@ -19,9 +19,9 @@
 #include "decoding/drafter.h"
 #include "decoding/method.h"
 #include "sampling/gumbel_kernels.h"
+#include "sampling/logits_processing.h"
 #include "sampling/rng.h"
 #include "sampling/row_kernels.h"
-#include "sampling/warp.h"
 
 namespace coppice::bench {
 namespace {
@@ -173,10 +173,10 @@ struct Method {
   sampling::DecodingKind kind;
 };
 constexpr Method kMethods[] = {
-    {"PfGumbel", "pf_gumbel", sampling::DecodingKind::kBeamSampling},
-    {"HgWor", "hg_wor", sampling::DecodingKind::kBeamSamplingWithoutReplacement},
+    {"GumbelCoupling", "gumbel_coupling", sampling::DecodingKind::kBeamSampling},
+    {"GumbelTopK", "gumbel_top_k", sampling::DecodingKind::kBeamSamplingWithoutReplacement},
     {"Dsbd", "dsbd", sampling::DecodingKind::kBeamSampling},
-    {"Certified", "certified", sampling::DecodingKind::kBeamSearch},
+    {"Certified", "speculative_beam_search", sampling::DecodingKind::kBeamSearch},
 };
 
 // W = 4, W_S = 8: every method and kind of row, verdict and draft.
@@ -192,9 +192,10 @@ void RegisterRounds(const Method& method) {
          {std::pair("Verdict", Timed::kVerdict), std::pair("Draft", Timed::kDraft)}) {
       Setting setting = Request(method.name, method.kind, 4);
       setting.vocab = rows.vocab;
-      // Beam search takes no warp. Its reduced rows have 64 tokens; its other rows are not cut.
+      // Beam search takes no sampling parameters. Its reduced rows have 64 tokens; its other rows
+      // are not cut.
       if (method.kind != sampling::DecodingKind::kBeamSearch)
-        setting.params.warp.top_k = rows.top_k;
+        setting.params.sampling.top_k = rows.top_k;
       setting.timed = timed;
       const std::string name = std::string(method.label) + label + "/" + rows.label;
       benchmark::RegisterBenchmark(name.c_str(), Rounds, setting)
@@ -231,12 +232,13 @@ const bool registered = [] {
 // Parts of a decision: cutting a row to its 64 largest logits (argument: logits in the row), one
 // log-sum-exp and one noisy argmax over a row.
 void TopOfRow(benchmark::State& state) {
-  sampling::WarpParams warp;
-  warp.top_k = 64;
+  sampling::SamplingParams sampling;
+  sampling.top_k = 64;
   uint64_t hash = 0;
   for (auto _ : state) {
     benchmark::DoNotOptimize(
-        sampling::WarpRow(TargetLogits(++hash, static_cast<int>(state.range(0))), warp).size());
+        sampling::ProcessRow(TargetLogits(++hash, static_cast<int>(state.range(0))), sampling)
+            .size());
   }
 }
 BENCHMARK(TopOfRow)->Arg(kReduced)->Arg(kLargeVocab)->Unit(benchmark::kMicrosecond);

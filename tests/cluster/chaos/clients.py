@@ -20,13 +20,13 @@ SCHEMA = {"type": "object", "required": ["title", "year"], "additionalProperties
           "properties": {"title": {"type": "string", "maxLength": 12}, "year": {"type": "integer", "minimum": 1900, "maximum": 2026}}}
 FORMATS = [{"json": SCHEMA}, {"regex": r" SELECT (MAX |MIN )?(player|school|year)"}, {"choice": ["Duke", "North Carolina", "Zürich"]}]
 # Only reproducible methods: any other ends with replica_lost when text has been sent, and its answer may depend on drafts.
-LAWS = [
+DISTRIBUTIONS = [
     dict(decoding="multinomial", temperature=0),
     dict(decoding="multinomial", temperature=0.9),
     dict(decoding="multinomial", temperature=1.2, top_p=0.9, top_k=40, n=3),
-    dict(decoding="multinomial", temperature=0, speculative=dict(method="certified", draft_width=4, draft_depth=3)),
+    dict(decoding="multinomial", temperature=0, speculative=dict(method="speculative_beam_search", draft_width=4, draft_depth=3)),
     dict(decoding="beam_sampling", beam_width=4, n=4),
-    dict(decoding="beam_sampling", beam_width=8, n=2, speculative=dict(method="gumbel_slots", draft_width=6, draft_depth=3)),
+    dict(decoding="beam_sampling", beam_width=8, n=2, speculative=dict(method="joint_gumbel_coupling", draft_width=6, draft_depth=3)),
     dict(decoding="beam_sampling_without_replacement", beam_width=4, n=4),
     dict(decoding="beam_search", beam_width=4, n=4),
     dict(decoding="beam_search", beam_width=16, n=3, early_stopping="never", length_penalty=0.5),
@@ -35,11 +35,11 @@ LAWS = [
 
 
 def mixed_bodies(seed, count):
-    """Bodies of requests, drawn from the seed: laws, prompts, lengths, formats, logprobs, streams."""
+    """Bodies of requests, drawn from the seed: distributions, prompts, lengths, formats, logprobs, streams."""
     draw = random.Random(seed)
     bodies = []
     for i in range(count):
-        body = dict(LAWS[i % len(LAWS)], prompt=draw.choice(PROMPTS), seed=draw.randrange(1 << 40), return_token_ids=True,
+        body = dict(DISTRIBUTIONS[i % len(DISTRIBUTIONS)], prompt=draw.choice(PROMPTS), seed=draw.randrange(1 << 40), return_token_ids=True,
                     max_tokens=draw.choice((1, 4, 16, 40, 100)), stream=draw.random() < 0.6)
         if draw.random() < 0.2:
             body.update(structured_outputs=draw.choice(FORMATS), max_tokens=48)

@@ -5,7 +5,7 @@ import math
 from fixture import BEAMS, PROMPT, SHORT, Statements, essence, together
 
 SAMPLES = dict(seed=7, max_tokens=16, return_token_ids=True)
-LAWS = {
+DISTRIBUTIONS = {
     "multinomial": dict(decoding="multinomial", seed=7),
     "beam_sampling": dict(decoding="beam_sampling", beam_width=4, n=3, seed=7),
     "beam_sampling_without_replacement": dict(decoding="beam_sampling_without_replacement", beam_width=4, n=3, seed=7),
@@ -147,8 +147,8 @@ class Beams(Statements):
         self.same(self.beams(early_stopping=False), self.beams(early_stopping="never"))
 
     def test_52_sampled_beams(self):
-        for law in ("beam_sampling", "beam_sampling_without_replacement"):
-            body = dict(decoding=law, beam_width=4, n=4, seed=3, return_token_ids=True)
+        for distribution in ("beam_sampling", "beam_sampling_without_replacement"):
+            body = dict(decoding=distribution, beam_width=4, n=4, seed=3, return_token_ids=True)
             choices = self.ask(**body)["choices"]
             self.assertTrue(1 <= len(choices) <= 4)
             self.assertEqual(len({tuple(c["token_ids"]) for c in choices}), len(choices))
@@ -168,41 +168,41 @@ class Beams(Statements):
 class Speculation(Statements):
     def test_54_speculation_changes_no_answer(self):
         shapes = [dict(draft_width=w, draft_depth=d) for w, d in itertools.product((1, 4, 16), (1, 4, 8))]
-        for name, law in LAWS.items():
+        for name, distribution in DISTRIBUTIONS.items():
             for seed in range(20 if name != "beam_search" else 1):
-                body = dict(law, max_tokens=10, return_token_ids=True, prompt=PROMPT, seed=seed)
+                body = dict(distribution, max_tokens=10, return_token_ids=True, prompt=PROMPT, seed=seed)
                 answers = together([lambda s=s: self.served(dict(body, speculative=s)) for s in [False, "auto", *shapes]])
                 for answer in answers[1:]:
                     self.assertEqual(essence(answer), essence(answers[0]), (name, seed))
 
     def test_55_other_requests_change_no_answer(self):
-        for law in LAWS.values():
-            body = dict(law, max_tokens=16, return_token_ids=True, prompt=PROMPT)
+        for distribution in DISTRIBUTIONS.values():
+            body = dict(distribution, max_tokens=16, return_token_ids=True, prompt=PROMPT)
             alone = self.served(body)
-            others = [dict(LAWS[name], prompt=f"columns: {i}", max_tokens=20) for i, name in enumerate([*LAWS, *LAWS])]
+            others = [dict(DISTRIBUTIONS[name], prompt=f"columns: {i}", max_tokens=20) for i, name in enumerate([*DISTRIBUTIONS, *DISTRIBUTIONS])]
             answers = together([lambda b=b: self.served(b) for b in [body, *others]])
             self.same(answers[0], alone)
 
     def test_56_layers_and_passes(self):
         body = dict(seed=7, max_tokens=8, ignore_eos=True)
         plain = self.ask(**body, speculative=False)["usage"]["speculation"]
-        self.assertEqual((plain["drafted_nodes"], plain["layers_per_pass"]), (0, 1))
+        self.assertEqual((plain["drafted_nodes"], plain["block_efficiency"]), (0, 1))
         drafted = self.ask(**body, speculative=dict(draft_width=4, draft_depth=4))["usage"]["speculation"]
         self.assertEqual(drafted["layers"], plain["layers"])
         self.assertLessEqual(drafted["target_passes"], plain["target_passes"])
 
     def test_57_accepted_nodes(self):
-        for law in LAWS.values():
-            stats = self.ask(**law, speculative=dict(draft_width=8, draft_depth=4))["usage"]["speculation"]
+        for distribution in DISTRIBUTIONS.values():
+            stats = self.ask(**distribution, speculative=dict(draft_width=8, draft_depth=4))["usage"]["speculation"]
             self.assertEqual(sum(stats["accepted_by_layer"]), stats["accepted_nodes"])
             self.assertLessEqual(stats["accepted_nodes"], stats["drafted_nodes"])
 
-    def test_59_the_law_of_two_tokens(self):
+    def test_59_the_distribution_of_two_tokens(self):
         shape = dict(max_tokens=2, top_k=4, ignore_eos=True, return_token_ids=True, prompt=PROMPT)
         able = self.cluster.get("/v1/models").json["data"][0]["capabilities"]["methods"]
         methods = [m["name"] for m in able if m["lossless"] and "multinomial" in m["decodings"] and not m["greedy_only"]]
         self.assertGreaterEqual(len(methods), 2)
-        probabilities = self.law_of_two_tokens(shape)
+        probabilities = self.distribution_of_two_tokens(shape)
         for number, method in enumerate(methods):
             counts = dict.fromkeys(probabilities, 0)
             bodies = [dict(shape, n=50, seed=10 ** 6 * number + 50 * i, speculative=dict(method=method)) for i in range(40)]
@@ -214,15 +214,15 @@ class Speculation(Statements):
             g = g_statistic(counts, probabilities, 2000)
             self.assertLess(g, chi_square_quantile(len(probabilities) - 1), method)
 
-    def law_of_two_tokens(self, shape):
+    def distribution_of_two_tokens(self, shape):
         """{(first, second): probability} over the four most likely tokens at each place; the best 4 of beam search score them."""
         ids = self.served(dict(prompt=shape["prompt"]), "/tokenize")["tokens"]
         first = self.most_likely(ids)
-        law = {}
+        distribution = {}
         for a, p in first.items():
             for b, q in self.most_likely(ids + [a]).items():
-                law[a, b] = p * q
-        return law
+                distribution[a, b] = p * q
+        return distribution
 
     def most_likely(self, ids):
         """{token: probability among the four most likely next tokens}"""

@@ -168,7 +168,7 @@ class Validation(Statements):
                     self.assertEqual(answer.error["code"], code)
                     self.assertIn(param.split(".")[-1], answer.error["message"])
 
-    def test_22_warp_ranges(self):
+    def test_22_sampling_ranges(self):
         self.all_refused([({"temperature": v}, "temperature") for v in (-0.1, 2.1, "1")] + [({"top_p": v}, "top_p") for v in (0, 1.1)] +
                          [({"min_p": -0.1}, "min_p"), ({"top_k": -2}, "top_k")])
 
@@ -230,7 +230,7 @@ class Validation(Statements):
         self.combination(dict(best_of=2, stream=True), ("best_of", "stream"))
 
     def test_31_methods(self):
-        self.combination(dict(decoding="beam_search", speculative=dict(method="hg_wor")), ("method", "beam_search"))
+        self.combination(dict(decoding="beam_search", speculative=dict(method="gumbel_top_k")), ("method", "beam_search"))
         self.combination(dict(decoding="beam_sampling", speculative=dict(method="dsbd", width_threshold=0.5)), ("width_threshold", "allow_lossy"))
 
     def test_32_the_context(self):

@@ -107,7 +107,7 @@ class Lifetime(Statements):
         self.assertTrue(all(a["usage"]["speculation"]["plain_rounds"] > 0 for a in answers))
 
         def fallbacks():
-            return sum(v for s, v in cluster.metrics().items() if s.startswith("coppice_draft_fallbacks_total"))
+            return sum(v for s, v in cluster.metrics().items() if s.startswith("coppice_rounds_without_draft_total"))
         self.assertTrue(wait_until(lambda: fallbacks() > 0))
         self.assertTrue(wait_until(lambda: cluster.api.cluster()["draft_nodes"][0]["state"] == "lost", 3 * 0.5 + 1))
         self.assertTrue(any("draft-0" in event["what"] and "lost" in event["what"] for event in cluster.api.cluster()["events"]))

@@ -8,7 +8,7 @@ import socket
 from api_client import KEPT_BY_SANITIZERS
 from fixture import KV_BLOCKS, MARKER, PROMPT, ROOT, SHORT, SLOWDOWN, USER, Statements, Stopwatch, at_most, essence, joined, together, wait_until
 
-LAWS = {
+DISTRIBUTIONS = {
     "one sample": dict(decoding="multinomial", seed=4),
     "three samples": dict(decoding="multinomial", seed=4, n=3),
     "beam sampling": dict(decoding="beam_sampling", beam_width=4, n=3, seed=5),
@@ -36,9 +36,9 @@ class Streams(Statements):
             json.loads(event.removeprefix("data: "))
 
     def test_62_deltas_join_to_the_answer(self):
-        for name, law in LAWS.items():
+        for name, distribution in DISTRIBUTIONS.items():
             with self.subTest(name):
-                body = dict(SHORT, **law, return_token_ids=True)
+                body = dict(SHORT, **distribution, return_token_ids=True)
                 self.assertEqual(joined(self.stream(body)[:-1]), self.plain(body))
 
     def test_62_deltas_with_logprobs(self):
@@ -74,7 +74,7 @@ class Streams(Statements):
 
     def test_66_streamed_beams_are_never_retracted(self):
         for name in ("beam sampling", "beam search, three"):
-            events = self.stream(dict(SHORT, **LAWS[name], max_tokens=30))[:-1]
+            events = self.stream(dict(SHORT, **DISTRIBUTIONS[name], max_tokens=30))[:-1]
             self.assertTrue(all(c["index"] == 0 and c["finish_reason"] is None for e in events[:-1] for c in e["choices"]))
             last = events[-1]["choices"]
             self.assertEqual([c["index"] for c in last], list(range(len(last))))
@@ -205,8 +205,8 @@ request_time_per_output_token_seconds e2e_request_latency_seconds request_queue_
 request_decode_time_seconds request_prompt_tokens request_generation_tokens request_params_max_tokens request_params_n
 request_params_beam_width iteration_tokens step_seconds kv_cache_usage_perc kv_blocks num_preemptions_total prefix_cache_queries_total
 prefix_cache_hits_total spec_decode_num_drafts_total spec_decode_num_draft_tokens_total spec_decode_num_accepted_tokens_total
-spec_decode_num_accepted_tokens_per_pos_total spec_decode_layers_total spec_decode_target_passes_total spec_decode_layers_per_pass
-spec_decode_accepted_width spec_decode_forest_nodes spec_decode_overlap_ratio draft_fallbacks_total draft_round_seconds
+spec_decode_num_accepted_tokens_per_pos_total spec_decode_layers_total spec_decode_target_passes_total spec_decode_block_efficiency
+spec_decode_accepted_width spec_decode_forest_nodes spec_decode_overlap_ratio rounds_without_draft_total draft_round_seconds
 draft_wait_seconds verify_seconds bytes_read_total wire_bytes_total replica_up draft_node_up node_last_progress_seconds build_info
 model_info http_requests_total http_request_duration_seconds http_connections""".split()
 

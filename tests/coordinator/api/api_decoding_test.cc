@@ -49,7 +49,7 @@ TEST(Api, DerivesTheDecoding) {
       EXPECT_EQ(request.params.num_hypotheses, c.n) << c.fields;
     }
   }
-  EXPECT_EQ(Good(R"("do_sample": false)").params.warp.temperature, 0);
+  EXPECT_EQ(Good(R"("do_sample": false)").params.sampling.temperature, 0);
   EXPECT_EQ(Good(R"("n": 2, "best_of": 4)").samples, 4);
 }
 
@@ -65,7 +65,8 @@ TEST(Api, UnsupportedCombinationsNameBothFields) {
           {R"("decoding": "beam_search", "top_k": 5)", "top_k", "beam_search"},
           {R"("decoding": "beam_search", "top_p": 0.5)", "top_p", "beam_search"},
           {R"("decoding": "beam_search", "min_p": 0.5)", "min_p", "beam_search"},
-          {R"("decoding": "beam_search", "warp_mode": "row_raw")", "warp_mode", "beam_search"},
+          {R"("decoding": "beam_search", "sampling_scope": "row_raw")", "sampling_scope",
+           "beam_search"},
           {R"("decoding": "beam_search", "n": 5, "beam_width": 4)", "n", "beam_width"},
           {R"("decoding": "beam_search", "refill": false)", "refill", "beam_search"},
           {R"("decoding": "beam_search", "do_sample": true)", "do_sample", "beam_search"},
@@ -84,29 +85,31 @@ TEST(Api, UnsupportedCombinationsNameBothFields) {
           {R"("do_sample": true, "temperature": 0)", "do_sample", "temperature"},
           {R"("stream_options": {"include_usage": true})", "stream_options", "stream"},
           {R"("include_stop_str_in_output": true)", "include_stop_str_in_output", "stop"},
-          {R"("decoding": "beam_search", "speculative": {"method": "hg_wor"})",
+          {R"("decoding": "beam_search", "speculative": {"method": "gumbel_top_k"})",
            "speculative.method", "beam_search"},
-          {R"("speculative": {"method": "certified"})", "speculative.method", "multinomial"},
+          {R"("speculative": {"method": "speculative_beam_search"})", "speculative.method",
+           "multinomial"},
           {R"("decoding": "beam_sampling", "speculative": {"method": "dsbd", "width_threshold": 0.5})",
            "speculative.width_threshold", "allow_lossy"},
-          {R"("warp_mode": "joint")", "warp_mode", "multinomial"},
-          {R"("decoding": "beam_sampling", "warp_mode": "joint", "presence_penalty": 1)",
+          {R"("sampling_scope": "joint")", "sampling_scope", "multinomial"},
+          {R"("decoding": "beam_sampling", "sampling_scope": "joint", "presence_penalty": 1)",
            "presence_penalty", "joint"},
-          {R"("decoding": "beam_sampling", "warp_mode": "rowcut", "repetition_penalty": 1.1)",
+          {R"("decoding": "beam_sampling", "sampling_scope": "rowcut", "repetition_penalty": 1.1)",
            "repetition_penalty", "rowcut"},
           {R"("decoding": "beam_sampling", "speculative": {"width_threshold": 0.5, "allow_lossy": true})",
-           "speculative.width_threshold", "pf_gumbel"},
+           "speculative.width_threshold", "gumbel_coupling"},
           {R"("decoding": "beam_sampling", "speculative": {"method": "dsbd", "min_width": 2})",
            "speculative.min_width", "width_threshold"},
           {R"("beam_duplicates": "once")", "beam_duplicates", "multinomial"},
-          {R"("speculative": {"draft_tree": "2-2"})", "speculative.draft_tree", "pf_gumbel"},
-          {R"("speculative": {"draft_beams": 2})", "speculative.draft_beams", "pf_gumbel"},
-          {R"("speculative": {"mjsd_threshold": 0.2})", "speculative.mjsd_threshold", "pf_gumbel"},
+          {R"("speculative": {"draft_tree": "2-2"})", "speculative.draft_tree", "gumbel_coupling"},
+          {R"("speculative": {"draft_beams": 2})", "speculative.draft_beams", "gumbel_coupling"},
+          {R"("speculative": {"mjsd_threshold": 0.2})", "speculative.mjsd_threshold",
+           "gumbel_coupling"},
           {R"("speculative": {"fallback_threshold": 0.2})", "speculative.fallback_threshold",
-           "pf_gumbel"},
+           "gumbel_coupling"},
           {R"("speculative": {"rollback_threshold": 3})", "speculative.rollback_threshold",
-           "pf_gumbel"},
-          {R"("speculative": {"joint_tokens": 2})", "speculative.joint_tokens", "pf_gumbel"},
+           "gumbel_coupling"},
+          {R"("speculative": {"joint_tokens": 2})", "speculative.joint_tokens", "gumbel_coupling"},
       }) {
     const ApiError error = Bad(Parse(c.fields));
     EXPECT_EQ(error.code, "unsupported_combination") << c.fields << ": " << error.message;
@@ -118,22 +121,24 @@ TEST(Api, UnsupportedCombinationsNameBothFields) {
 
 TEST(Api, Speculative) {
   EXPECT_EQ(decoding::MethodName(Good(R"("speculative": false)").params), "none");
-  EXPECT_EQ(decoding::MethodName(Good(R"("speculative": true)").params), "pf_gumbel");
-  EXPECT_EQ(decoding::MethodName(Good(R"("speculative": "auto")").params), "pf_gumbel");
-  EXPECT_EQ(decoding::MethodName(Good(R"("speculative": {"method": "auto"})").params), "pf_gumbel");
+  EXPECT_EQ(decoding::MethodName(Good(R"("speculative": true)").params), "gumbel_coupling");
+  EXPECT_EQ(decoding::MethodName(Good(R"("speculative": "auto")").params), "gumbel_coupling");
+  EXPECT_EQ(decoding::MethodName(Good(R"("speculative": {"method": "auto"})").params),
+            "gumbel_coupling");
   EXPECT_EQ(decoding::MethodName(Good(R"("decoding": "beam_search", "speculative": false)").params),
             "none");
-  EXPECT_EQ(decoding::MethodName(Good(R"("decoding": "beam_search")").params), "certified");
-  EXPECT_EQ(
-      decoding::MethodName(Good(R"("decoding": "beam_sampling", "warp_mode": "joint")").params),
-      "gumbel_slots");
+  EXPECT_EQ(decoding::MethodName(Good(R"("decoding": "beam_search")").params),
+            "speculative_beam_search");
+  EXPECT_EQ(decoding::MethodName(
+                Good(R"("decoding": "beam_sampling", "sampling_scope": "joint")").params),
+            "joint_gumbel_coupling");
   const GenerateRequest request = Good(
       R"("decoding": "beam_sampling", "speculative": {"method": "dsbd", "draft_width": 6, "draft_depth": "auto",
-         "draft_support": 8, "width_threshold": 0.5, "min_width": 2, "allow_lossy": true})");
+         "draft_top_k": 8, "width_threshold": 0.5, "min_width": 2, "allow_lossy": true})");
   EXPECT_EQ(decoding::MethodName(request.params), "dsbd");
   EXPECT_EQ(request.params.draft_width, 6);
   EXPECT_EQ(request.params.draft_depth, 0);
-  EXPECT_EQ(request.params.draft_support, 8);
+  EXPECT_EQ(request.params.draft_top_k, 8);
   EXPECT_EQ(request.params.width_threshold, 0.5);
   EXPECT_EQ(request.params.min_width, 2);
 }
@@ -171,7 +176,7 @@ TEST(Api, TheMethodTableDecides) {
       refused(body(row, served, R"(, "draft_width": 2)"), "speculative.draft_width");
     }
     if (row.form == decoding::DraftForm::kNone) {
-      for (const char* name : {"draft_width", "draft_depth", "draft_support"}) {
+      for (const char* name : {"draft_width", "draft_depth", "draft_top_k"}) {
         refused(body(row, served, absl::StrCat(", \"", name, "\": 3")),
                 absl::StrCat("speculative.", name));
       }

@@ -31,8 +31,8 @@ TEST(Api, DefaultsAreOneMultinomialSample) {
   EXPECT_EQ(request.n, 1);
   EXPECT_EQ(request.samples, 1);
   EXPECT_EQ(request.params.max_tokens, 256);
-  EXPECT_EQ(decoding::MethodName(request.params), "pf_gumbel");
-  EXPECT_EQ(request.params.draft_support, 64);
+  EXPECT_EQ(decoding::MethodName(request.params), "gumbel_coupling");
+  EXPECT_EQ(request.params.draft_top_k, 64);
   EXPECT_EQ(request.timeout_s, 600);
   EXPECT_EQ(request.prompts[0], (std::vector<TokenId>{ByteTokenizer::kBos, 'h', 'i'}));
   EXPECT_LT(request.params.seed, uint64_t{1} << 53);
@@ -88,7 +88,7 @@ TEST(Api, OutOfRange) {
       {R"("logit_bias": {"5": 1, " 5": 1})", "invalid_value", "logit_bias"},
       {R"("logit_bias": {"258": 1})", "invalid_value", "logit_bias"},
       {R"("decoding": "best")", "invalid_value", "decoding"},
-      {R"("warp_mode": "col")", "invalid_value", "warp_mode"},
+      {R"("sampling_scope": "col")", "invalid_value", "sampling_scope"},
       {R"("early_stopping": "always")", "invalid_value", "early_stopping"},
       {R"("speculative": "maybe")", "invalid_value", "speculative"},
       {R"("speculative": {"method": "magic"})", "invalid_value", "speculative.method"},
@@ -96,7 +96,7 @@ TEST(Api, OutOfRange) {
       {R"("speculative": {"draft_width": 65})", "invalid_value", "speculative.draft_width"},
       {R"("speculative": {"draft_depth": 17})", "invalid_value", "speculative.draft_depth"},
       {R"("speculative": {"draft_depth": "deep"})", "invalid_value", "speculative.draft_depth"},
-      {R"("speculative": {"draft_support": 1025})", "invalid_value", "speculative.draft_support"},
+      {R"("speculative": {"draft_top_k": 1025})", "invalid_value", "speculative.draft_top_k"},
       {R"("speculative": {"width_threshold": 0})", "invalid_value", "speculative.width_threshold"},
       {R"("speculative": {"min_width": 2})", "invalid_value", "speculative.min_width"},
       {R"("speculative": {"draft_tree": "3-0"})", "invalid_value", "speculative.draft_tree"},
@@ -146,7 +146,7 @@ TEST(Api, WrongTypes) {
       {"top_k", "n"},
       {"top_p", "n"},
       {"min_p", "n"},
-      {"warp_mode", "s"},
+      {"sampling_scope", "s"},
       {"seed", "n"},
       {"stop", "sa"},
       {"include_stop_str_in_output", "b"},
@@ -193,7 +193,7 @@ TEST(Api, NullIsAbsent) {
                            "top_k",
                            "top_p",
                            "min_p",
-                           "warp_mode",
+                           "sampling_scope",
                            "stop",
                            "include_stop_str_in_output",
                            "stop_token_ids",

@@ -15,7 +15,7 @@ inline const std::vector<std::string>& ValidBodies() {
       R"({"prompt": [104, 105], "use_beam_search": true, "beam_width": 3, "n": 2, "max_tokens": 3,
           "length_penalty": 1.5, "early_stopping": "never", "return_token_ids": true})",
       R"({"prompt": "hi", "decoding": "beam_sampling", "num_beams": 2, "max_tokens": 2, "min_p": 0.1,
-          "warp_mode": "row", "speculative": {"method": "dsbd", "draft_width": 4, "draft_depth": "auto"}})",
+          "sampling_scope": "row", "speculative": {"method": "dsbd", "draft_width": 4, "draft_depth": "auto"}})",
       R"({"prompt": "hi", "logit_bias": {"104": 1.5, "7": -100}, "stop_token_ids": [10], "ignore_eos": true,
           "min_tokens": 1, "max_tokens": 4, "timeout": 30, "stream": false, "speculative": "auto"})",
       R"({"prompt": "hi", "max_completion_tokens": 2, "stream": true, "stream_options": {"include_usage": true},

@@ -94,7 +94,7 @@ TEST(ChatFields, DecodingFieldsAreThoseOfCompletions) {
   EXPECT_EQ(request.params.max_tokens, 7);
   EXPECT_EQ(request.params.seed, 4u);
   EXPECT_TRUE(request.stream && request.include_usage);
-  EXPECT_EQ(request.params.warp.logit_bias.size(), 1u);
+  EXPECT_EQ(request.params.sampling.logit_bias.size(), 1u);
   EXPECT_EQ(request.own_stop_ids, std::vector<TokenId>{3});
 }
 

@@ -132,14 +132,15 @@ TEST(FitToModel, RefusesDecisionsThatWouldHoldUpEveryOtherSequence) {
         absl::StrCat(R"("max_tokens": 8, "decoding": "beam_sampling", "beam_width": 8)", fields));
     return FitToModel(limits, ApiLimits(), &request);
   };
-  for (const char* wide : {R"(, "speculative": {"method": "dsbd"})", R"(, "warp_mode": "joint")",
-                           R"(, "warp_mode": "rowcut", "speculative": false)"}) {
+  for (const char* wide :
+       {R"(, "speculative": {"method": "dsbd"})", R"(, "sampling_scope": "joint")",
+        R"(, "sampling_scope": "rowcut", "speculative": false)"}) {
     const std::optional<ApiError> error = fit(wide);
     ASSERT_TRUE(error) << wide;
     EXPECT_EQ(error->code, "unsupported_combination");
     EXPECT_EQ(error->param, "beam_width");
     EXPECT_THAT(error->message, HasSubstr("at most 536870912"));
-    EXPECT_THAT(error->message, HasSubstr("pf_gumbel"));
+    EXPECT_THAT(error->message, HasSubstr("gumbel_coupling"));
   }
   EXPECT_FALSE(fit(""));
   EXPECT_FALSE(fit(R"(, "top_k": 50, "speculative": {"method": "dsbd"})"));

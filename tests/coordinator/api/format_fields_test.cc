@@ -1,5 +1,5 @@
-// The fields that bind the output to a format (docs/api.md 2.6): what each one asks for, and what is
-// refused. Whether a format can be read, tests/grammar checks.
+// The fields that bind the output to a format (docs/api.md 2.6): what each one asks for, and what
+// is refused. Whether a format can be read, tests/grammar checks.
 #include "coordinator/api/format_fields.h"
 
 #include <gmock/gmock.h>
@@ -117,7 +117,8 @@ TEST(FormatFields, TextAndNullAskForNone) {
   }
 }
 
-// The bytes of a choice are those of the literal: only quotes, backslashes and controls are escaped.
+// The bytes of a choice are those of the literal: only quotes, backslashes and controls are
+// escaped.
 TEST(FormatFields, ChoicesBecomeLiterals) {
   EXPECT_EQ(
       ReadFields(R"("guided_choice": ["a\"b", "\\n", "\n\t\u0000\u007f", "\u20ac'[x]"])").spec.text,
@@ -296,8 +297,8 @@ TEST(FormatFields, WhatCannotBeBoundIsRefusedWithBothNames) {
   } cases[] = {
       {R"("ignore_eos": true, "stop_token_ids": [256])", "ignore_eos"},
       {R"("min_tokens": 1)", "min_tokens"},
-      {R"("decoding": "beam_sampling", "warp_mode": "joint")", "warp_mode joint"},
-      {R"("decoding": "beam_sampling", "warp_mode": "rowcut")", "warp_mode rowcut"},
+      {R"("decoding": "beam_sampling", "sampling_scope": "joint")", "sampling_scope joint"},
+      {R"("decoding": "beam_sampling", "sampling_scope": "rowcut")", "sampling_scope rowcut"},
       {R"("stop_token_ids": [256, 65])", "stop_token_ids 65"},
   };
   for (const auto& clash : cases) {
@@ -345,13 +346,14 @@ TEST(FormatFields, AFormatThatCannotBeReadIsRefusedByItsField) {
 
 // A request is accepted if its format can be read, and the message to a replica has it.
 TEST(FormatFields, WhatCanBeReadIsAccepted) {
-  for (const char* fields :
-       {R"("structured_outputs": {"regex": "[0-9]{4}-[0-9]{2}"}, "num_beams": 4, "n": 2)",
-        R"("structured_outputs": {"grammar": "root ::= \"a\" [b-d]*"}, "warp_mode": "row_raw")",
-        R"("guided_choice": ["a\"b", "\\n", "\n\t\u007f", "\u20ac'[x]"], "min_tokens": 0)",
-        R"("structured_outputs": {"json_object": true}, "max_tokens": 0, "echo": true)",
-        R"("guided_json": {"properties": {"b": {"type": "integer"}, "a": {"enum": [1, "x"]}}})",
-        R"("response_format": {"type": "json_object"}, "stop_token_ids": [257])"}) {
+  for (
+      const char* fields :
+      {R"("structured_outputs": {"regex": "[0-9]{4}-[0-9]{2}"}, "num_beams": 4, "n": 2)",
+       R"("structured_outputs": {"grammar": "root ::= \"a\" [b-d]*"}, "sampling_scope": "row_raw")",
+       R"("guided_choice": ["a\"b", "\\n", "\n\t\u007f", "\u20ac'[x]"], "min_tokens": 0)",
+       R"("structured_outputs": {"json_object": true}, "max_tokens": 0, "echo": true)",
+       R"("guided_json": {"properties": {"b": {"type": "integer"}, "a": {"enum": [1, "x"]}}})",
+       R"("response_format": {"type": "json_object"}, "stop_token_ids": [257])"}) {
     const FormatSpec spec = ReadAll(fields).spec;
     const bool readable = grammar::CompileFormat(spec).ok();
     const api_text::Parsed parsed = Parse(fields);

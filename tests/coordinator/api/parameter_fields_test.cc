@@ -130,8 +130,8 @@ TEST(ParameterFieldsTest, WordsAndOffValuesMeanZero) {
   const Reading shape = Read("speculative", {{"draft_width", "auto"}, {"draft_depth", "auto"}});
   EXPECT_FALSE(shape.error);
   EXPECT_EQ(shape.params.draft_width, 0);
-  EXPECT_EQ(Read("", {{"top_k", -1}}).params.warp.top_k, 0);
-  EXPECT_EQ(Read("", {{"temperature", 0}}).params.warp.temperature, 0);
+  EXPECT_EQ(Read("", {{"top_k", -1}}).params.sampling.top_k, 0);
+  EXPECT_EQ(Read("", {{"temperature", 0}}).params.sampling.temperature, 0);
   EXPECT_EQ(Read("", {{"temperature", 1e-308}}).error->message,
             "temperature must be 0, or at least 1e-06, got 1e-308");
 }

@@ -127,11 +127,13 @@ TEST_F(DispatcherTest, AnUpdateThatCannotBeIsCountedAndCancelledAtItsNode) {
   EXPECT_EQ(exchange->reply->status, 500);
   EXPECT_THAT(exchange->reply->body, HasSubstr("replica-0: stable_tokens[0]: 5000"));
   EXPECT_EQ(Cancelled("replica-0"), std::vector<uint64_t>{id});
-  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-0\"} 1\n"));
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("coppice_invalid_updates_total{replica=\"replica-0\"} 1\n"));
   EXPECT_TRUE(dispatcher_.idle());
   EXPECT_EQ(dispatcher_.router().reserved("replica-0"), 0);
   Finish("replica-0", id);  // the sequence has already ended
-  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-0\"} 1\n"));
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("coppice_invalid_updates_total{replica=\"replica-0\"} 1\n"));
 }
 
 // A node with impossible heartbeats counts as silent.
@@ -170,7 +172,8 @@ TEST_F(DispatcherTest, AHeartbeatThatCannotBeIsCountedAndDoesNotKeepANode) {
   }
   EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kReady);
   EXPECT_EQ(registry_.Find("replica-1")->state, NodeState::kLost);
-  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-1\"} 4\n"));
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("coppice_invalid_updates_total{replica=\"replica-1\"} 4\n"));
 }
 
 TEST_F(DispatcherTest, ANodeCannotSpeakForAnothersSequence) {
@@ -182,8 +185,9 @@ TEST_F(DispatcherTest, ANodeCannotSpeakForAnothersSequence) {
   Finish("replica-1", id);
   Finish("d", id);
   EXPECT_FALSE(exchange->reply);
-  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-1\"} 1\n"));
-  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"draft-0\"} 1\n"));
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("coppice_invalid_updates_total{replica=\"replica-1\"} 1\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_invalid_updates_total{replica=\"draft-0\"} 1\n"));
   Finish("replica-0", id);
   EXPECT_EQ(exchange->reply->status, 200);
 }

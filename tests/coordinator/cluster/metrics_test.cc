@@ -22,7 +22,7 @@ Node Replica(uint64_t queries) {
   node.status.set_kv_blocks_used(25);
   node.status.set_kv_blocks_cached(5);
   node.status.mutable_counters()->set_prefix_cache_queries(queries);
-  (*node.status.mutable_counters()->mutable_draft_fallbacks())["late"] = 3;
+  (*node.status.mutable_counters()->mutable_rounds_without_draft())["late"] = 3;
   return node;
 }
 

@@ -1,4 +1,4 @@
-// One DSBD layer with its draft law, verified under enumerated choices.
+// One DSBD layer with its draft distribution, verified under enumerated choices.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,35 +8,37 @@
 #include <vector>
 
 #include "decoding/layer/dsbd_layer.h"
-#include "lab/exact/beam_law.h"
+#include "lab/exact/beam_distribution.h"
 #include "lab/exact/enumerate_choices.h"
 #include "tests/testing/joint_layer.h"
 
 namespace coppice::decoding {
 
-inline test::ExactLaw IidLaw(const LayerLaw& p, int width) {
-  test::ExactLaw law;
+inline test::ExactDistribution IidDistribution(const LayerDistribution& p, int width) {
+  test::ExactDistribution distribution;
   test::VisitLayerOutcomes(p, width, /*with_replacement=*/true,
                            [&](const std::vector<Entry>& entries, double probability) {
                              std::vector<uint64_t> outcome;
                              for (const Entry& entry : entries)
                                outcome.push_back(test::joint_layer::Key(entry));
-                             law[outcome] += probability;
+                             distribution[outcome] += probability;
                            });
-  return law;
+  return distribution;
 }
 
-// The largest distance from iid P, over all widths that occur, of the law given the width.
-inline double WorstGivenWidth(const test::ExactLaw& law, const LayerLaw& p) {
+// The largest distance from iid P, over all widths that occur, of the distribution given the width.
+inline double WorstGivenWidth(const test::ExactDistribution& distribution,
+                              const LayerDistribution& p) {
   std::map<size_t, double> mass;
-  for (const auto& [outcome, probability] : law) mass[outcome.size()] += probability;
+  for (const auto& [outcome, probability] : distribution) mass[outcome.size()] += probability;
   double worst = 0;
   for (const auto& [width, total] : mass) {
-    test::ExactLaw given;
-    for (const auto& [outcome, probability] : law) {
+    test::ExactDistribution given;
+    for (const auto& [outcome, probability] : distribution) {
       if (outcome.size() == width) given[outcome] = probability / total;
     }
-    worst = std::max(worst, test::LargestDifference(given, IidLaw(p, static_cast<int>(width))));
+    worst = std::max(worst,
+                     test::LargestDifference(given, IidDistribution(p, static_cast<int>(width))));
   }
   return worst;
 }
@@ -54,7 +56,7 @@ class DsbdLayer : public testing::Test {
   }
   bool IsRemoved(Entry draft) const { return draft.beam >= layer_.p.rows.size(); }
   test::joint_layer::Layer layer_;
-  LayerLaw arranged_;
+  LayerDistribution arranged_;
 };
 
 }  // namespace coppice::decoding

@@ -1,14 +1,14 @@
-// One DSBD layer with all choices enumerated. Its law is exact for every draft law, width rule and
-// survivor rule (docs/algorithms.md 5.1-5.3, 9).
+// One DSBD layer with all choices enumerated. Its distribution is exact for every draft
+// distribution, width rule and survivor rule (docs/algorithms.md 5.1-5.3, 9).
 #include "decoding/layer/dsbd_layer.h"
 
 #include <set>
 #include <vector>
 
-#include "decoding/law/residual.h"
+#include "decoding/joint/residual.h"
 #include "decoding/layer/dsbd_width.h"
 #include "gtest/gtest.h"
-#include "lab/exact/beam_law.h"
+#include "lab/exact/beam_distribution.h"
 #include "lab/exact/enumerate_choices.h"
 #include "tests/decoding/layer/dsbd_layer_fixture.h"
 #include "tests/testing/joint_layer.h"
@@ -24,10 +24,11 @@ TEST_F(DsbdLayer, FixedWidthOutputsAreIidFromTheTarget) {
     for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
       for (const auto& [width, drafts] :
            {std::pair(1, 1), {1, 3}, {2, 2}, {2, 3}, {3, 2}, {3, 3}}) {
-        const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
-          return Entries(Run(DrawDrafts(layer_, drafts, choices), rule, width, choices));
-        });
-        EXPECT_LT(test::LargestDifference(law, IidLaw(layer_.p, width)), 1e-12)
+        const test::ExactDistribution distribution =
+            EnumeratedDistribution([&](ChoiceSource* choices) {
+              return Entries(Run(DrawDrafts(layer_, drafts, choices), rule, width, choices));
+            });
+        EXPECT_LT(test::LargestDifference(distribution, IidDistribution(layer_.p, width)), 1e-12)
             << config.name << " W " << width << " W_S " << drafts << " rule "
             << static_cast<int>(rule);
       }
@@ -43,11 +44,13 @@ TEST_F(DsbdLayer, DynamicWidthOutputsAreIidGivenTheWidth) {
       for (double threshold : {0.1, 0.5, 0.9, 1.0}) {
         for (int minimum : {1, 2}) {
           const WidthRule width{threshold, minimum, 3};
-          const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
-            return Entries(Run(DrawDrafts(layer_, 3, choices), rule, 1, choices, width));
-          });
-          EXPECT_LT(WorstGivenWidth(law, layer_.p), 1e-12) << config.name << " t " << threshold;
-          for (const auto& [outcome, probability] : law) widths.insert(outcome.size());
+          const test::ExactDistribution distribution =
+              EnumeratedDistribution([&](ChoiceSource* choices) {
+                return Entries(Run(DrawDrafts(layer_, 3, choices), rule, 1, choices, width));
+              });
+          EXPECT_LT(WorstGivenWidth(distribution, layer_.p), 1e-12)
+              << config.name << " t " << threshold;
+          for (const auto& [outcome, probability] : distribution) widths.insert(outcome.size());
         }
       }
     }
@@ -72,7 +75,7 @@ TEST_F(DsbdLayer, FullLayerHappensAsOftenAsTheClosedFormSays) {
   }
 }
 
-TEST_F(DsbdLayer, EqualLawsAcceptEverythingWithoutAResidualDraw) {
+TEST_F(DsbdLayer, EqualDistributionsAcceptEverythingWithoutAResidualDraw) {
   Use(Configs()[8]);
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
     const LayerResult result =
@@ -108,7 +111,7 @@ TEST_F(DsbdLayer, WorkedExampleOfSectionSeven) {
   Use({"worked example", {{1, 1, {2, 1, 1}}}, {{1, 1, {1, 1, 2}}}, {0}});
   Residual a(layer_.p, arranged_);
   const std::vector<double> alpha = AcceptanceByDraft(&a, 3);
-  const std::vector<double> count = AcceptedCountLaw(alpha), tail = AcceptedTail(alpha);
+  const std::vector<double> count = AcceptedCountDistribution(alpha), tail = AcceptedTail(alpha);
   const double want_alpha[] = {0.75, 0.25, 0.25}, want_count[] = {9, 13, 15, 27};
   for (int j = 0; j < 3; ++j) EXPECT_NEAR(alpha[j], want_alpha[j], 1e-15);
   for (int k = 0; k < 4; ++k) EXPECT_NEAR(count[k], want_count[k] / 64, 1e-15);

@@ -4,11 +4,11 @@
 #include <functional>
 #include <vector>
 
-#include "decoding/law/residual.h"
+#include "decoding/joint/residual.h"
 #include "decoding/layer/dsbd_layer.h"
 #include "decoding/layer/dsbd_width.h"
 #include "gtest/gtest.h"
-#include "lab/exact/beam_law.h"
+#include "lab/exact/beam_distribution.h"
 #include "lab/exact/enumerate_choices.h"
 #include "lab/exact/forwarded_choices.h"
 #include "tests/decoding/layer/dsbd_layer_fixture.h"
@@ -21,34 +21,37 @@ using namespace test::joint_layer;  // NOLINT: the whole file is about its layer
 
 class ResidualFromTarget : public test::ForwardedChoices {
  public:
-  ResidualFromTarget(ChoiceSource* choices, const LayerLaw* p)
+  ResidualFromTarget(ChoiceSource* choices, const LayerDistribution* p)
       : test::ForwardedChoices(choices), p_(p) {}
-  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
-    return choices_->Choose(domain, slot, domain == sampling::Domain::kResidual ? *p_ : law);
+  Draw Choose(sampling::Domain domain, uint32_t slot,
+              const LayerDistribution& distribution) override {
+    return choices_->Choose(domain, slot,
+                            domain == sampling::Domain::kResidual ? *p_ : distribution);
   }
 
  private:
-  const LayerLaw* p_;
+  const LayerDistribution* p_;
 };
 
 class AllFromResidual : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
-    if (domain == sampling::Domain::kResidual) residual_ = law;
+  Draw Choose(sampling::Domain domain, uint32_t slot,
+              const LayerDistribution& distribution) override {
+    if (domain == sampling::Domain::kResidual) residual_ = distribution;
     return choices_->Choose(
         domain, slot,
-        domain == sampling::Domain::kDirect && !residual_.rows.empty() ? residual_ : law);
+        domain == sampling::Domain::kDirect && !residual_.rows.empty() ? residual_ : distribution);
   }
 
  private:
-  LayerLaw residual_;
+  LayerDistribution residual_;
 };
 
 class DsbdNegativeControl : public DsbdLayer {
  protected:
   double Bias(int width, const Verify& verify) {
-    return test::TotalVariation(EnumeratedLaw(verify), IidLaw(layer_.p, width));
+    return test::TotalVariation(EnumeratedDistribution(verify), IidDistribution(layer_.p, width));
   }
 };
 
@@ -130,11 +133,11 @@ TEST_F(DsbdNegativeControl, LiteralLineTenIsAsFarOffAsWorkedOut) {
 // E1: for m = W = 1, the printed rule outputs q instead of p. The example of section 7.
 TEST_F(DsbdNegativeControl, PrintedRatioOutputsTheProposal) {
   Use({"worked example", {{1, 1, {2, 1, 1}}}, {{1, 1, {1, 1, 2}}}, {0}});
-  const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
+  const test::ExactDistribution distribution = EnumeratedDistribution([&](ChoiceSource* choices) {
     test::InvertedRatio wrong(choices);
     return Entries(Run(DrawDrafts(layer_, 1, choices), RemovedParents::kReject, 1, &wrong));
   });
-  EXPECT_LT(test::TotalVariation(law, IidLaw(arranged_, 1)), 1e-12);
+  EXPECT_LT(test::TotalVariation(distribution, IidDistribution(arranged_, 1)), 1e-12);
 }
 
 TEST_F(DsbdNegativeControl, InvertedRatioIsRejected) {  // E1
@@ -239,27 +242,27 @@ TEST_F(DsbdNegativeControl,
 TEST_F(DsbdNegativeControl,
        WidthFromDistinctDraftsIsRejected) {  // E9: the width must not depend on the drafted values
   Use(EasyCase());
-  const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
+  const test::ExactDistribution distribution = EnumeratedDistribution([&](ChoiceSource* choices) {
     const std::vector<Entry> drafts = DrawDrafts(layer_, 2, choices);
     return Entries(Run(drafts, RemovedParents::kReject, drafts[0] == drafts[1] ? 1 : 2, choices));
   });
-  EXPECT_GT(WorstGivenWidth(law, layer_.p), 0.02);
+  EXPECT_GT(WorstGivenWidth(distribution, layer_.p), 0.02);
 }
 
 TEST_F(DsbdNegativeControl, WidthFromSurvivorsUnderRuleEIsRejected) {  // E9
   Use(HardCase());
-  const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
+  const test::ExactDistribution distribution = EnumeratedDistribution([&](ChoiceSource* choices) {
     const std::vector<Entry> drafts = DrawDrafts(layer_, 3, choices);
     const int survivors =
         std::count_if(drafts.begin(), drafts.end(), [&](Entry d) { return !IsRemoved(d); });
     return Entries(Run(drafts, RemovedParents::kReject, std::max(1, survivors), choices));
   });
-  EXPECT_GT(WorstGivenWidth(law, layer_.p), 0.02);
+  EXPECT_GT(WorstGivenWidth(distribution, layer_.p), 0.02);
 }
 
 TEST_F(DsbdNegativeControl, KeepingWhateverWasAcceptedIsRejected) {  // E9
   Use(EasyCase());
-  const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
+  const test::ExactDistribution distribution = EnumeratedDistribution([&](ChoiceSource* choices) {
     const LayerResult result =
         Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, 3, choices);
     std::vector<Entry> accepted;
@@ -268,7 +271,7 @@ TEST_F(DsbdNegativeControl, KeepingWhateverWasAcceptedIsRejected) {  // E9
     }
     return accepted;
   });
-  EXPECT_GT(WorstGivenWidth(law, layer_.p), 0.02);
+  EXPECT_GT(WorstGivenWidth(distribution, layer_.p), 0.02);
 }
 
 }  // namespace

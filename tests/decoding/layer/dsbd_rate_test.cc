@@ -42,7 +42,7 @@ Flat AcceptanceOfDrafts(Flat a, const Flat& q, int m) {
 
 // P(m, k), draft by draft. The state is how many were accepted and how many were rejected since the
 // last acceptance.
-Flat CountLaw(const Flat& alpha) {
+Flat CountDistribution(const Flat& alpha) {
   const int m = static_cast<int>(alpha.size());
   std::vector<Flat> chance(m + 1, Flat(m + 1, 0.0));  // [accepted][rejected since]
   chance[0][0] = 1;
@@ -56,12 +56,12 @@ Flat CountLaw(const Flat& alpha) {
     }
     chance = next;
   }
-  Flat law;
+  Flat distribution;
   for (const Flat& row : chance) {
-    law.push_back(0);
-    for (double mass : row) law.back() += mass;
+    distribution.push_back(0);
+    for (double mass : row) distribution.back() += mass;
   }
-  return law;
+  return distribution;
 }
 
 // Outcome: number of drafts whose parent is current (all drafts under rule E), number accepted.
@@ -89,15 +89,15 @@ struct CountedLayer {
   }
 
   // P(m, .) for m drafts under a rule.
-  Flat Law(RemovedParents rule, int m) const {
+  Flat CountDistribution(RemovedParents rule, int m) const {
     Flat proposal = q;
     if (rule == RemovedParents::kRenormalise) {
       for (double& mass : proposal) mass /= current;
     }
-    return CountLaw(AcceptanceOfDrafts(p, proposal, m));
+    return CountDistribution(AcceptanceOfDrafts(p, proposal, m));
   }
-  std::map<Counts, double> LawOfCounts(RemovedParents rule) const {
-    std::map<Counts, double> law;
+  std::map<Counts, double> DistributionOfCounts(RemovedParents rule) const {
+    std::map<Counts, double> distribution;
     const bool renormalise = rule == RemovedParents::kRenormalise;
     for (int m = renormalise ? 0 : kDrafts; m <= kDrafts; ++m) {
       const double chance =  // of m survivors
@@ -105,16 +105,16 @@ struct CountedLayer {
               ? std::tgamma(kDrafts + 1) / std::tgamma(m + 1) / std::tgamma(kDrafts - m + 1) *
                     std::pow(current, m) * std::pow(1 - current, kDrafts - m)
               : 1;
-      const Flat count = Law(rule, m);
+      const Flat count = CountDistribution(rule, m);
       for (int k = 0; k <= m; ++k) {
-        if (chance * count[k] > 0) law[{m, k}] = chance * count[k];
+        if (chance * count[k] > 0) distribution[{m, k}] = chance * count[k];
       }
     }
-    return law;
+    return distribution;
   }
 
   Layer layer;
-  LayerLaw arranged;
+  LayerDistribution arranged;
   Flat p, q;
   double current = 0;
 };
@@ -138,13 +138,14 @@ const std::vector<const Config*>& RateConfigs() {
   return *configs;
 }
 
-TEST(DsbdRate, AcceptedDraftsFollowTheClosedLaw) {
+TEST(DsbdRate, AcceptedDraftsFollowTheClosedDistribution) {
   const int draws = test::Samples(kDraws);
   for (const Config* config : RateConfigs()) {
     const CountedLayer layer(*config);
     for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
       SCOPED_TRACE(testing::Message() << config->name << " rule " << static_cast<int>(rule));
-      EXPECT_TRUE(test::CountsFit(layer.LawOfCounts(rule), CountAccepted(layer, rule, draws)));
+      EXPECT_TRUE(
+          test::CountsFit(layer.DistributionOfCounts(rule), CountAccepted(layer, rule, draws)));
     }
   }
 }
@@ -152,19 +153,20 @@ TEST(DsbdRate, AcceptedDraftsFollowTheClosedLaw) {
 // The two rules count differently if a parent was removed, and the test detects it.
 TEST(DsbdRate, RulesAreToldApart) {
   const CountedLayer layer(HardCase());
-  std::map<Counts, double> law;
-  const Flat renormalised = layer.Law(RemovedParents::kRenormalise, kDrafts);
-  for (int k = 0; k <= kDrafts; ++k) law[{kDrafts, k}] = renormalised[k];
-  EXPECT_FALSE(test::CountsFit(law, CountAccepted(layer, RemovedParents::kReject, kDraws)));
+  std::map<Counts, double> distribution;
+  const Flat renormalised = layer.CountDistribution(RemovedParents::kRenormalise, kDrafts);
+  for (int k = 0; k <= kDrafts; ++k) distribution[{kDrafts, k}] = renormalised[k];
+  EXPECT_FALSE(
+      test::CountsFit(distribution, CountAccepted(layer, RemovedParents::kReject, kDraws)));
 }
 
-// Erratum E2: without P(m, 0) = prod (1 - alpha_j), the recursion does not give a law.
-TEST(DsbdRate, ProductionLawIsTheOneWorkedOutForwards) {
+// Erratum E2: without P(m, 0) = prod (1 - alpha_j), the recursion does not give a distribution.
+TEST(DsbdRate, ProductionDistributionIsTheOneWorkedOutForwards) {
   for (const Config* config : RateConfigs()) {
     const CountedLayer layer(*config);
     Residual a(layer.layer.p, layer.arranged);
-    const Flat count = AcceptedCountLaw(AcceptanceByDraft(&a, kDrafts));
-    const Flat want = layer.Law(RemovedParents::kReject, kDrafts);
+    const Flat count = AcceptedCountDistribution(AcceptanceByDraft(&a, kDrafts));
+    const Flat want = layer.CountDistribution(RemovedParents::kReject, kDrafts);
     for (int k = 0; k <= kDrafts; ++k) EXPECT_NEAR(count[k], want[k], 1e-14) << config->name;
   }
 }
@@ -173,11 +175,11 @@ TEST(DsbdRate, LayersAreFullAsOftenAsTheTailSays) {
   const int draws = test::Samples(kDraws);
   for (const Config* config : {&EasyCase(), &HardCase()}) {
     const CountedLayer layer(*config);
-    const Flat law = layer.Law(RemovedParents::kReject, kDrafts);
+    const Flat distribution = layer.CountDistribution(RemovedParents::kReject, kDrafts);
     for (int width : {1, 2, 3}) {
       SCOPED_TRACE(testing::Message() << config->name << " W " << width);
       double want = 0;
-      for (int k = kDrafts; k >= width; --k) want += law[k];
+      for (int k = kDrafts; k >= width; --k) want += distribution[k];
       int full = 0, survivors = 0;
       for (int i = 0; i < draws; ++i)
         full += layer.Verify(RemovedParents::kReject, width, 1 + i, &survivors).full;

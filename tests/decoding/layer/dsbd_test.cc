@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "decoding/law/residual.h"
+#include "decoding/joint/residual.h"
 #include "decoding/method.h"
 #include "gtest/gtest.h"
-#include "lab/exact/layered_law.h"
+#include "lab/exact/layered_distribution.h"
 #include "sampling/deterministic_math.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/row_forms.h"
@@ -44,15 +44,15 @@ TEST(SeededChoices, WholeRowsDrawAsListedRowsDo) {
   choices.BeginRound(3);
   for (int rejections = 0; rejections < 4; ++rejections) {
     EXPECT_NEAR(a_whole.Overlap(), a_listed.Overlap(), 1e-12);
-    const LayerLaw law_whole = a_whole.Law();
-    const LayerLaw law_listed = a_listed.Law();
+    const LayerDistribution distribution_whole = a_whole.Normalised();
+    const LayerDistribution distribution_listed = a_listed.Normalised();
     double whole_sum = 0;
-    for (const EntryMass& entry : ListEntries(law_whole))
+    for (const EntryMass& entry : ListEntries(distribution_whole))
       whole_sum += sampling::Exp(entry.log_mass);
     EXPECT_NEAR(whole_sum, 1.0, 1e-11);
     for (uint32_t slot = 0; slot < 300; ++slot) {
-      const Draw x = choices.Choose(sampling::Domain::kResidual, slot, law_whole);
-      const Draw y = choices.Choose(sampling::Domain::kResidual, slot, law_listed);
+      const Draw x = choices.Choose(sampling::Domain::kResidual, slot, distribution_whole);
+      const Draw y = choices.Choose(sampling::Domain::kResidual, slot, distribution_listed);
       ASSERT_EQ(x.entry, y.entry) << "rejections " << rejections << " slot " << slot;
       ASSERT_NEAR(std::min(x.margin, sampling::kMarginCap),
                   std::min(y.margin, sampling::kMarginCap), 1e-9);
@@ -63,7 +63,7 @@ TEST(SeededChoices, WholeRowsDrawAsListedRowsDo) {
 }
 
 // Both layers of seeded decodes, by G-test at 1e-6.
-TEST(DsbdDecoder, SeededDecodesFollowTheBeamSamplingLaw) {
+TEST(DsbdDecoder, SeededDecodesFollowTheBeamSamplingDistribution) {
   test::LayeredSetting setting = Setting(2, 2, 8);
   setting.params.max_tokens = 2;
   setting.params.stop_when_full = false;
@@ -78,9 +78,10 @@ TEST(DsbdDecoder, SeededDecodesFollowTheBeamSamplingLaw) {
     }
     return true;
   };
-  const test::ExactLaw law = test::ClosedFixedWidthLaw(setting);
-  EXPECT_GT(law.size(), 10u);
-  EXPECT_TRUE(test::FitsOnceOfTwice(law, decodes, test::SamplesToSee(0.03, law.size())));
+  const test::ExactDistribution distribution = test::ClosedFixedWidthDistribution(setting);
+  EXPECT_GT(distribution.size(), 10u);
+  EXPECT_TRUE(
+      test::FitsOnceOfTwice(distribution, decodes, test::SamplesToSee(0.03, distribution.size())));
 }
 
 TEST(DsbdDecoder, DraftEqualToTheTargetIsAcceptedWhole) {

@@ -1,5 +1,5 @@
 // Whole DSBD decodes by the production drafter, decoder and pool, with all choices enumerated. The
-// exact law of all layers equals the closed law of beam sampling to 1e-12
+// exact distribution of all layers equals the closed distribution of beam sampling to 1e-12
 // (docs/algorithms.md 11.1), and wrong variants differ from it.
 #include <memory>
 #include <set>
@@ -8,7 +8,7 @@
 
 #include "decoding/method.h"
 #include "gtest/gtest.h"
-#include "lab/exact/layered_law.h"
+#include "lab/exact/layered_distribution.h"
 #include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
@@ -32,11 +32,13 @@ test::LayeredSetting HashLmSetting(int vocab, int width, int draft_width, int dr
 }
 
 void ExpectExact(const test::LayeredSetting& setting, const std::string& what) {
-  const test::ExactLaw law = test::LayeredLaw(setting);
+  const test::ExactDistribution distribution = test::LayeredDistribution(setting);
   double sum = 0;
-  for (const auto& [outcome, probability] : law) sum += probability;
+  for (const auto& [outcome, probability] : distribution) sum += probability;
   EXPECT_NEAR(sum, 1.0, 1e-12) << what;
-  EXPECT_LT(test::LargestDifference(law, test::ClosedFixedWidthLaw(setting)), 1e-12) << what;
+  EXPECT_LT(test::LargestDifference(distribution, test::ClosedFixedWidthDistribution(setting)),
+            1e-12)
+      << what;
 }
 
 TEST(DsbdEnumeration, TwoLayersFromThePromptAreBeamSampling) {
@@ -77,8 +79,8 @@ TEST(DsbdEnumeration, DecodeFromWeightedBeamsIsBeamSampling) {
   ExpectExact(setting, "multiplicity 2");
 }
 
-// Laws over the first two layers. The second drafted layer is verified in the same round, since
-// max_tokens leaves room.
+// Distributions over the first two layers. The second drafted layer is verified in the same round,
+// since max_tokens leaves room.
 TEST(DsbdEnumeration, SecondDraftedLayerIsBeamSamplingUnderBothRules) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
     test::LayeredSetting setting = HashLmSetting(2, 2, 2, 2, 3);
@@ -104,35 +106,37 @@ TEST(DsbdEnumeration, StopIdsRefillOrNotAreBeamSampling) {
   }
 }
 
-TEST(DsbdEnumeration, WarpsAreBeamSampling) {
-  for (sampling::WarpMode mode : {sampling::WarpMode::kRow, sampling::WarpMode::kRowRaw}) {
+TEST(DsbdEnumeration, SamplingsAreBeamSampling) {
+  for (sampling::SamplingScope mode :
+       {sampling::SamplingScope::kRow, sampling::SamplingScope::kRowRaw}) {
     test::LayeredSetting setting = HashLmSetting(4, 2, 2, 1, 2);
-    setting.params.warp.temperature = 0.7;
-    setting.params.warp.top_k = 2;
-    setting.params.warp.logit_bias = {{1, 0.5}};
-    setting.params.warp.mode = mode;
+    setting.params.sampling.temperature = 0.7;
+    setting.params.sampling.top_k = 2;
+    setting.params.sampling.logit_bias = {{1, 0.5}};
+    setting.params.sampling.mode = mode;
     ExpectExact(setting, "top_k 2");
   }
 }
 
-// JOINT and ROWCUT: P is warped over the whole layer. The proposal is warped over the draft's own
-// layer.
-TEST(DsbdEnumeration, JointWarpsAndSetSemanticsAreBeamSampling) {
+// JOINT and ROWCUT: P is processed over the whole layer. The proposal is processed over the draft's
+// own layer.
+TEST(DsbdEnumeration, JointSamplingsAndSetSemanticsAreBeamSampling) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
-    for (sampling::WarpMode mode : {sampling::WarpMode::kJoint, sampling::WarpMode::kRowCut}) {
+    for (sampling::SamplingScope mode :
+         {sampling::SamplingScope::kJoint, sampling::SamplingScope::kRowCut}) {
       test::LayeredSetting setting = HashLmSetting(3, 2, 2, 1, 2);
       setting.removed = rule;
-      setting.params.warp.mode = mode;
-      setting.params.warp.temperature = 0.7;
-      setting.params.warp.top_k = mode == sampling::WarpMode::kJoint ? 4 : 2;
-      ExpectExact(setting, absl::StrCat(sampling::WarpModeName(mode), " top_k"));
+      setting.params.sampling.mode = mode;
+      setting.params.sampling.temperature = 0.7;
+      setting.params.sampling.top_k = mode == sampling::SamplingScope::kJoint ? 4 : 2;
+      ExpectExact(setting, absl::StrCat(sampling::SamplingScopeName(mode), " top_k"));
       setting = HashLmSetting(2, 2, 2, 2, 3);
       setting.removed = rule;
-      setting.params.warp.mode = mode;
-      setting.params.warp.temperature = 1.5;
-      setting.params.warp.top_p = 0.9;
+      setting.params.sampling.mode = mode;
+      setting.params.sampling.temperature = 1.5;
+      setting.params.sampling.top_p = 0.9;
       setting.params.stop_ids = {1};
-      ExpectExact(setting, absl::StrCat(sampling::WarpModeName(mode), " top_p"));
+      ExpectExact(setting, absl::StrCat(sampling::SamplingScopeName(mode), " top_p"));
     }
     test::LayeredSetting setting = HashLmSetting(2, 3, 2, 1, 2);
     setting.removed = rule;
@@ -164,12 +168,13 @@ TEST(DsbdEnumeration, ExtremeRowsAreBeamSampling) {
   }
 }
 
-// ---- dynamic width: the law of a layer, given its width and everything before it ----
+// ---- dynamic width: the distribution of a layer, given its width and everything before it ----
 
 double WorstGivenWidths(const test::LayeredSetting& setting, std::set<size_t>* widths) {
-  // Turns the law of (layer 1, layer 2) into the conditional law of each layer.
-  std::map<std::vector<uint64_t>, test::ExactLaw> given;  // history + width -> outputs -> mass
-  for (const auto& [outcome, probability] : test::LayeredLaw(setting)) {
+  // Turns the distribution of (layer 1, layer 2) into the conditional distribution of each layer.
+  // history + width -> outputs -> mass
+  std::map<std::vector<uint64_t>, test::ExactDistribution> given;
+  for (const auto& [outcome, probability] : test::LayeredDistribution(setting)) {
     std::vector<uint64_t> history;
     for (size_t at = 0; at < outcome.size();) {
       const size_t width = outcome[at];
@@ -182,8 +187,8 @@ double WorstGivenWidths(const test::LayeredSetting& setting, std::set<size_t>* w
       at += 1 + width;
     }
   }
-  const test::BeamSamplingLaw closed(setting);
-  using Slot = test::BeamSamplingLaw::Slot;
+  const test::BeamSamplingDistribution closed(setting);
+  using Slot = test::BeamSamplingDistribution::Slot;
   double worst = 0;
   const std::function<void(const std::vector<Slot>&, int, const std::vector<uint64_t>&)> walk =
       [&](const std::vector<Slot>& slots, int length, const std::vector<uint64_t>& history) {
@@ -235,10 +240,12 @@ TEST(DsbdEnumeration, DynamicWidthIsBeamSamplingGivenTheWidths) {
 class DirectInsteadOfResidual : public test::ForwardedChoices {
  public:
   using test::ForwardedChoices::ForwardedChoices;
-  Draw Choose(sampling::Domain domain, uint32_t slot, const LayerLaw& law) override {
+  Draw Choose(sampling::Domain domain, uint32_t slot,
+              const LayerDistribution& distribution) override {
     if (domain != sampling::Domain::kResidual)
-      return test::ForwardedChoices::Choose(domain, slot, law);
-    LayerLaw whole = law;  // right only if nothing was rejected: P's own masses, up to a factor
+      return test::ForwardedChoices::Choose(domain, slot, distribution);
+    // right only if nothing was rejected: P's own masses, up to a factor
+    LayerDistribution whole = distribution;
     for (WeightedRow& row : whole.rows) {
       row.changed.clear();
       row.changed_log_mass.clear();
@@ -249,11 +256,11 @@ class DirectInsteadOfResidual : public test::ForwardedChoices {
 
 TEST(DsbdEnumeration, WrongVariantsDifferByMoreThanTheirMargin) {
   const test::LayeredSetting setting = HashLmSetting(2, 2, 3, 1, 2);
-  const test::ExactLaw closed = test::ClosedFixedWidthLaw(setting);
-  const test::ExactLaw inverted = test::LayeredLaw(
+  const test::ExactDistribution closed = test::ClosedFixedWidthDistribution(setting);
+  const test::ExactDistribution inverted = test::LayeredDistribution(
       setting, [](ChoiceSource* c) { return std::make_unique<test::InvertedRatio>(c); });
   EXPECT_GT(test::TotalVariation(inverted, closed), 0.1);
-  const test::ExactLaw direct = test::LayeredLaw(
+  const test::ExactDistribution direct = test::LayeredDistribution(
       setting, [](ChoiceSource* c) { return std::make_unique<DirectInsteadOfResidual>(c); });
   EXPECT_GT(test::TotalVariation(direct, closed), 0.01);
 }
@@ -264,10 +271,12 @@ TEST(DsbdEnumeration, SetSemanticsDiffers) {
   test::LayeredSetting merged = setting;
   merged.start = {{{0}, -1.0}, {{1}, -1.0}};
   setting.start = {{{0}, -1.0}, {{0}, -1.0}, {{1}, -1.0}};
-  EXPECT_GT(test::TotalVariation(test::LayeredLaw(setting), test::ClosedFixedWidthLaw(merged)),
+  EXPECT_GT(test::TotalVariation(test::LayeredDistribution(setting),
+                                 test::ClosedFixedWidthDistribution(merged)),
             0.02);
   setting.params.set_semantics = true;
-  EXPECT_LT(test::TotalVariation(test::LayeredLaw(setting), test::ClosedFixedWidthLaw(merged)),
+  EXPECT_LT(test::TotalVariation(test::LayeredDistribution(setting),
+                                 test::ClosedFixedWidthDistribution(merged)),
             1e-12);
 }
 

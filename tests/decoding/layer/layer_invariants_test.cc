@@ -1,6 +1,6 @@
 // Invariants of docs/algorithms.md 11.6 for the layer rules of 5.1-5.5: DSBD under both rules of
 // 5.2, and reuse of distinct drafts for targets with and without replacement. All choices are
-// enumerated, and the laws of the draws are checked.
+// enumerated, and the distributions of the draws are checked.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "decoding/layer/dsbd_layer.h"
-#include "decoding/layer/wor_reuse_layer.h"
+#include "decoding/layer/dsbd_wor_layer.h"
 #include "tests/testing/checked_choices.h"
 #include "tests/testing/joint_layer.h"
 #include "tests/testing/row_forms.h"
@@ -70,10 +70,11 @@ struct OneBeam {
   }
   OneBeam(const OneBeam&) = delete;
   sampling::Distribution p_row, q_row;
-  LayerLaw p, q;
+  LayerDistribution p, q;
 };
 
-std::vector<Entry> Draw(const Method& method, const LayerLaw& q, int count, ChoiceSource* choices) {
+std::vector<Entry> Draw(const Method& method, const LayerDistribution& q, int count,
+                        ChoiceSource* choices) {
   if (method.distinct_drafts)
     return choices->ChooseDistinct(sampling::Domain::kDraft, /*slot=*/0, q, count);
   std::vector<Entry> drafts;
@@ -84,11 +85,12 @@ std::vector<Entry> Draw(const Method& method, const LayerLaw& q, int count, Choi
 
 constexpr double kRounding = 1e-13;  // a coin of probability 1 - 1e-16 can fail
 
-// The law of the outputs. Visits every result of drafting and verifying.
+// The distribution of the outputs. Visits every result of drafting and verifying.
 using Visit = std::function<void(const LayerResult&, const test::CheckedChoices&)>;
-test::ExactLaw VisitLayers(const Method& method, const OneBeam& rows, int width, int drafts,
-                           const Visit& visit = nullptr, double tolerance = 1e-12) {
-  test::ExactLaw law;
+test::ExactDistribution VisitLayers(const Method& method, const OneBeam& rows, int width,
+                                    int drafts, const Visit& visit = nullptr,
+                                    double tolerance = 1e-12) {
+  test::ExactDistribution distribution;
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
     test::CheckedChoices checked(choices, tolerance);
     const std::vector<Entry> drawn = Draw(method, rows.q, drafts, &checked);
@@ -96,15 +98,15 @@ test::ExactLaw VisitLayers(const Method& method, const OneBeam& rows, int width,
     if (visit && choices->probability() > kRounding) visit(result, checked);
     std::vector<uint64_t> outcome;
     for (const Entry& entry : Entries(result)) outcome.push_back(Key(entry));
-    law[outcome] += choices->probability();
+    distribution[outcome] += choices->probability();
   });
-  return law;
+  return distribution;
 }
 
-void ExpectTargetLaw(const Method& method, const OneBeam& rows, int width, int drafts,
-                     double tolerance = 1e-12) {
+void ExpectTargetDistribution(const Method& method, const OneBeam& rows, int width, int drafts,
+                              double tolerance = 1e-12) {
   const int entries = static_cast<int>(rows.p_row.size());
-  test::ExactLaw want;
+  test::ExactDistribution want;
   test::VisitLayerOutcomes(rows.p, method.with_replacement ? width : std::min(width, entries),
                            method.with_replacement,
                            [&](const std::vector<Entry>& drawn, double probability) {
@@ -112,14 +114,17 @@ void ExpectTargetLaw(const Method& method, const OneBeam& rows, int width, int d
                              for (const Entry& entry : drawn) outcome.push_back(Key(entry));
                              want[outcome] += probability;
                            });
-  const test::ExactLaw law = VisitLayers(method, rows, width, drafts, nullptr, tolerance);
-  EXPECT_LT(test::LargestDifference(law, want), tolerance) << "W " << width << " m " << drafts;
+  const test::ExactDistribution distribution =
+      VisitLayers(method, rows, width, drafts, nullptr, tolerance);
+  EXPECT_LT(test::LargestDifference(distribution, want), tolerance)
+      << "W " << width << " m " << drafts;
 }
 
 class LayerInvariants : public testing::TestWithParam<Method> {};
 
-// p = q. With replacement W is 1, because the second of two distinct drafts has another law.
-TEST_P(LayerInvariants, EqualLawsAcceptWithoutAResidualDraw) {
+// p = q. With replacement W is 1, because the second of two distinct drafts has another
+// distribution.
+TEST_P(LayerInvariants, EqualDistributionsAcceptWithoutAResidualDraw) {
   const OneBeam rows({0.5, 0.3, 0.15, 0.05}, {0.5, 0.3, 0.15, 0.05});
   const bool one = GetParam().distinct_drafts && GetParam().with_replacement;
   for (int width = 1; width <= (one ? 1 : 3); ++width) {
@@ -151,38 +156,42 @@ TEST_P(LayerInvariants, DisjointSupportsAcceptNothingAndLeaveTheTarget) {
   }
 }
 
-TEST_P(LayerInvariants, ExtremeRowsKeepTheLaw) {
+TEST_P(LayerInvariants, ExtremeRowsKeepTheDistribution) {
   const std::vector<double> some = {0.5, 0.3, 0.2};
   for (int width : {1, 2, 4}) {  // 4 is more outputs than entries
     for (int drafts : {1, 3}) {  // 3 is more drafts than the proposal has tokens
-      ExpectTargetLaw(GetParam(), OneBeam({0, 1, 0}, some), width, drafts);
-      ExpectTargetLaw(GetParam(), OneBeam(some, {0, 1, 0}), width, drafts);
-      ExpectTargetLaw(GetParam(), OneBeam({0, 1, 0}, {1, 0, 0}), width, drafts);
-      ExpectTargetLaw(GetParam(), OneBeam({0, 1, 0}, {0, 1, 0}), width, drafts);
-      ExpectTargetLaw(GetParam(), OneBeam(some, {0.6, 0, 0.4}), width, drafts);
-      ExpectTargetLaw(GetParam(), OneBeam({0.9, 0.1, 0}, {0, 0.2, 0.8}), width, drafts);
+      ExpectTargetDistribution(GetParam(), OneBeam({0, 1, 0}, some), width, drafts);
+      ExpectTargetDistribution(GetParam(), OneBeam(some, {0, 1, 0}), width, drafts);
+      ExpectTargetDistribution(GetParam(), OneBeam({0, 1, 0}, {1, 0, 0}), width, drafts);
+      ExpectTargetDistribution(GetParam(), OneBeam({0, 1, 0}, {0, 1, 0}), width, drafts);
+      ExpectTargetDistribution(GetParam(), OneBeam(some, {0.6, 0, 0.4}), width, drafts);
+      ExpectTargetDistribution(GetParam(), OneBeam({0.9, 0.1, 0}, {0, 0.2, 0.8}), width, drafts);
     }
   }
 }
 
 // Rows that sum to 1 - 1e-7, as f32 rows may.
-TEST_P(LayerInvariants, RowsOfF32KeepTheLawToTheirPrecision) {
+TEST_P(LayerInvariants, RowsOfF32KeepTheDistributionToTheirPrecision) {
   for (int width : {1, 2}) {
-    ExpectTargetLaw(GetParam(), OneBeam({0.5 - 1e-7, 0.3, 0.2}, {0.2, 0.5, 0.3 - 1e-7}), width, 3,
-                    1e-6);
-    ExpectTargetLaw(GetParam(), OneBeam({0.5 - 1e-7, 0.3, 0.2}, {0.5, 0.3, 0.2}), width, 3, 1e-6);
-    ExpectTargetLaw(GetParam(), OneBeam({0.5, 0.3, 0.2}, {0.5 - 1e-7, 0.3, 0.2}), width, 3, 1e-6);
+    ExpectTargetDistribution(GetParam(), OneBeam({0.5 - 1e-7, 0.3, 0.2}, {0.2, 0.5, 0.3 - 1e-7}),
+                             width, 3, 1e-6);
+    ExpectTargetDistribution(GetParam(), OneBeam({0.5 - 1e-7, 0.3, 0.2}, {0.5, 0.3, 0.2}), width, 3,
+                             1e-6);
+    ExpectTargetDistribution(GetParam(), OneBeam({0.5, 0.3, 0.2}, {0.5 - 1e-7, 0.3, 0.2}), width, 3,
+                             1e-6);
   }
 }
 
-// A residual of mass 1e-16 counts as undefined: the previous law stays, and nothing is divided by
-// that mass.
-TEST_P(LayerInvariants, ResidualsOfNextToNothingKeepTheLaw) {
+// A residual of mass 1e-16 counts as undefined: the previous distribution stays, and nothing is
+// divided by that mass.
+TEST_P(LayerInvariants, ResidualsOfNextToNothingKeepTheDistribution) {
   const double near = 1.2e-16;
   for (int width : {1, 2}) {
-    ExpectTargetLaw(GetParam(), OneBeam({0.5, 0.3, 0.2}, {0.5 - near, 0.3, 0.2 + near}), width, 3);
-    ExpectTargetLaw(GetParam(), OneBeam({0.5, 0.3, 0.2}, {0.5 + near, 0.3, 0.2 - near}), width, 3);
-    ExpectTargetLaw(GetParam(), OneBeam({1 - 1e-15, 1e-15}, {1e-15, 1 - 1e-15}), width, 2);
+    ExpectTargetDistribution(GetParam(), OneBeam({0.5, 0.3, 0.2}, {0.5 - near, 0.3, 0.2 + near}),
+                             width, 3);
+    ExpectTargetDistribution(GetParam(), OneBeam({0.5, 0.3, 0.2}, {0.5 + near, 0.3, 0.2 - near}),
+                             width, 3);
+    ExpectTargetDistribution(GetParam(), OneBeam({1 - 1e-15, 1e-15}, {1e-15, 1 - 1e-15}), width, 2);
   }
 }
 

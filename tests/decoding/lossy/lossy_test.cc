@@ -13,7 +13,7 @@
 #include "decoding/lossy/mjsd.h"
 #include "decoding/method.h"
 #include "decoding/seeded/search.h"
-#include "lab/exact/beam_law.h"
+#include "lab/exact/beam_distribution.h"
 #include "lab/exact/enumerate_choices.h"
 #include "lab/exact/forwarded_choices.h"
 #include "tests/testing/decode_loop.h"
@@ -138,7 +138,7 @@ TEST(BildTest, RollsBackToTheFirstUnlikelyToken) {
 
 TEST(BildTest, DraftsWhileTheDraftIsSure) {
   DecodingParams params = Params("bild", 10);
-  params.warp.temperature = 0;
+  params.sampling.temperature = 0;
   params.fallback_threshold = 0.6;
   const DraftState state = MakeBildDecoder(params)->draft_state();
   auto drafter = MakeBildDrafter(params, state, 1);
@@ -149,10 +149,10 @@ TEST(BildTest, DraftsWhileTheDraftIsSure) {
   EXPECT_EQ(drafter->Shipped().size(), 1);
 }
 
-// The law of the first two tokens of a decode, with all choices enumerated.
-test::ExactLaw LawOfTwoTokens(const std::string& method, int depth) {
+// The distribution of the first two tokens of a decode, with all choices enumerated.
+test::ExactDistribution DistributionOfTwoTokens(const std::string& method, int depth) {
   const DecodingParams params = Params(method, 2);
-  test::ExactLaw law;
+  test::ExactDistribution distribution;
   test::EnumerateChoices([&](test::ScriptedChoices* script) {
     const auto choices = std::make_shared<test::ForwardedChoices>(script);
     auto decoder =
@@ -168,30 +168,31 @@ test::ExactLaw LawOfTwoTokens(const std::string& method, int depth) {
       decoder->Advance(forest, &rows);
     }
     const std::vector<Hypothesis> result = decoder->Result();
-    law[{result[0].tokens.begin(), result[0].tokens.end()}] += script->probability();
+    distribution[{result[0].tokens.begin(), result[0].tokens.end()}] += script->probability();
   });
-  return law;
+  return distribution;
 }
 
-test::ExactLaw Multinomial() {
-  test::ExactLaw law;
+test::ExactDistribution Multinomial() {
+  test::ExactDistribution distribution;
   const std::vector<double> first = kLm.TargetLogProbs(sampling::kRootHash);
   for (int a = 0; a < kLm.vocab_size; ++a) {
     const std::vector<double> second =
         kLm.TargetLogProbs(sampling::ExtendHash(sampling::kRootHash, a));
     for (int b = 0; b < kLm.vocab_size; ++b)
-      law[{uint64_t(a), uint64_t(b)}] = sampling::Exp(first[a] + second[b]);
+      distribution[{uint64_t(a), uint64_t(b)}] = sampling::Exp(first[a] + second[b]);
   }
-  return law;
+  return distribution;
 }
 
-// Without drafts, both are multinomial sampling. With drafts, their laws are different.
-TEST(LossyTest, TheLawIsTheTargetsOnlyWithoutDrafts) {
+// Without drafts, both are multinomial sampling. With drafts, their distributions are different.
+TEST(LossyTest, TheDistributionIsTheTargetsOnlyWithoutDrafts) {
   for (const std::string method : {"mjsd", "bild"}) {
-    EXPECT_LT(test::TotalVariation(LawOfTwoTokens(method, 0), Multinomial()), 1e-12) << method;
+    EXPECT_LT(test::TotalVariation(DistributionOfTwoTokens(method, 0), Multinomial()), 1e-12)
+        << method;
   }
-  EXPECT_GT(test::TotalVariation(LawOfTwoTokens("mjsd", 1), Multinomial()), 0.5);
-  EXPECT_GT(test::TotalVariation(LawOfTwoTokens("bild", 1), Multinomial()), 0.05);
+  EXPECT_GT(test::TotalVariation(DistributionOfTwoTokens("mjsd", 1), Multinomial()), 0.5);
+  EXPECT_GT(test::TotalVariation(DistributionOfTwoTokens("bild", 1), Multinomial()), 0.05);
 }
 
 // Whole decodes by every method: end of sequence, max_tokens, forests that do not fit, the stable
@@ -203,9 +204,10 @@ TEST(LossyTest, DecodesEndAsTheyMust) {
       params.seed = seed;
       params.stop_ids = {2, 4};
       params.fallback_threshold = 0.2;
-      params.warp.temperature = seed % 3 == 0 ? 0 : 1;
-      params.warp.top_k = seed % 4 == 1 ? 3 : 0;
-      params.warp.mode = seed % 5 == 2 ? sampling::WarpMode::kRowRaw : sampling::WarpMode::kRow;
+      params.sampling.temperature = seed % 3 == 0 ? 0 : 1;
+      params.sampling.top_k = seed % 4 == 1 ? 3 : 0;
+      params.sampling.mode =
+          seed % 5 == 2 ? sampling::SamplingScope::kRowRaw : sampling::SamplingScope::kRow;
       test::HashLm lm = kLm;
       lm.salt += seed;
       const test::DraftQuality qualities[] = {
@@ -229,7 +231,7 @@ TEST(LossyTest, DecodesEndAsTheyMust) {
 
 TEST(LossyTest, GreedyModeWithoutDraftsIsTheArgmaxChain) {
   DecodingParams greedy = Params("auto", 12);
-  greedy.warp.temperature = 0;
+  greedy.sampling.temperature = 0;
   const test::DecodeRun want =
       test::RunDecode(*MakeBeamDecoder(greedy), greedy, kLm, test::DraftQuality::kNone, 1, 0);
   for (const std::string method : {"mjsd", "bild", "mjgd"}) {

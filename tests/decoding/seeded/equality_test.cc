@@ -80,15 +80,16 @@ TEST(EqualityTest, SetSemanticsIsNoticed) {
 TEST(EqualityTest, GreedyIsTheArgmaxChain) {
   for (int seed = 0; seed < 200; ++seed) {
     DecodeSetting s = RandomSetting(seed, sampling::DecodingKind::kMultinomial);
-    s.params.warp = sampling::WarpParams();
-    s.params.warp.temperature = 0;
+    s.params.sampling = sampling::SamplingParams();
+    s.params.sampling.temperature = 0;
     NeverStop(&s.params);
     std::vector<TokenId> want;
     for (int i = 0; i < s.params.max_tokens; ++i) {
       const std::vector<double> row = s.lm.TargetLogProbs(sampling::HashPath(want));
       want.push_back(static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin()));
     }
-    for (const char* method : {"", "certified", "pf_gumbel"}) {  // "": the first that serves
+    for (const char* method :
+         {"", "speculative_beam_search", "gumbel_coupling"}) {  // "": the first that serves
       s.params.method = FindMethod(method);
       const test::DecodeRun run = RunDrafted(s);
       ASSERT_EQ(run.result.size(), 1u);
@@ -99,7 +100,7 @@ TEST(EqualityTest, GreedyIsTheArgmaxChain) {
 
 test::DecodeRun RunIdenticalDraft(sampling::DecodingKind kind, int seed, int gamma) {
   DecodeSetting s = RandomSetting(seed, kind);
-  s.params.warp = sampling::WarpParams();
+  s.params.sampling = sampling::SamplingParams();
   NeverStop(&s.params);
   s.params.max_tokens = 3 * (gamma + 1);
   const bool sampled =
@@ -110,7 +111,7 @@ test::DecodeRun RunIdenticalDraft(sampling::DecodingKind kind, int seed, int gam
 }
 
 // If the draft is the target, every round decides gamma + 1 layers: for beam search with W_S = W,
-// for PF-Gumbel with any W_S >= W.
+// for Gumbel coupling with any W_S >= W.
 TEST(EqualityTest, IdenticalDraftDecidesEveryLayer) {
   for (sampling::DecodingKind kind :
        {sampling::DecodingKind::kMultinomial, sampling::DecodingKind::kBeamSampling,
@@ -131,7 +132,7 @@ TEST(EqualityTest, IdenticalStandardDraftDecidesEveryLayerWithoutReplacement) {
     SCOPED_TRACE(seed);
     DecodeSetting s = RandomSetting(seed, sampling::DecodingKind::kBeamSamplingWithoutReplacement);
     const int gamma = 1 + seed % 6;
-    s.params.warp = sampling::WarpParams();
+    s.params.sampling = sampling::SamplingParams();
     NeverStop(&s.params);
     s.params.max_tokens = 3 * (gamma + 1);
     const auto decoder = MakeBeamDecoder(s.params).value();
@@ -148,8 +149,9 @@ TEST(EqualityTest, IdenticalStandardDraftDecidesEveryLayerWithoutReplacement) {
   }
 }
 
-// With W_S = W, the production drafter of HG-WOR replaces beams with a low bound by hedges, because
-// it does not fully trust the draft model. So even a perfect draft model sometimes costs a round.
+// With W_S = W, the production drafter of Gumbel top-k replaces beams with a low bound by hedges,
+// because it does not fully trust the draft model. So even a perfect draft model sometimes costs a
+// round.
 TEST(EqualityTest, IdenticalDraftDecidesNearlyEveryLayerWithoutReplacement) {
   int rounds = 0, fewest = 0;
   for (int seed = 0; seed < 60; ++seed) {

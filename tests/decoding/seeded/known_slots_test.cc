@@ -1,5 +1,5 @@
-// PF-Gumbel: if the forest held the row of a picked parent, the next outputs of its slots are known
-// before that layer is decided. The drafter is told.
+// Gumbel coupling: if the forest held the row of a picked parent, the next outputs of its slots are
+// known before that layer is decided. The drafter is told.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -46,7 +46,7 @@ test::NamedSetting TyingSetting(uint64_t seed) {
   Picker pick(seed);
   test::NamedSetting s;
   s.params.kind = sampling::DecodingKind::kBeamSearch;
-  s.params.method = FindMethod("certified");
+  s.params.method = FindMethod("speculative_beam_search");
   s.params.beam_width = 1 + pick(5);
   s.params.num_hypotheses = s.params.beam_width;
   s.params.max_tokens = 2 + pick(6);
@@ -54,8 +54,8 @@ test::NamedSetting TyingSetting(uint64_t seed) {
   if (pick(3) == 0) s.params.stop_ids = {4};
   // With a ban, the raw scores of beams are not in the order of their keys.
   if (pick(2) == 0) {
-    s.params.warp.mode = sampling::WarpMode::kRowRaw;
-    s.params.warp.logit_bias = {{kBanned, kNothing}};
+    s.params.sampling.mode = sampling::SamplingScope::kRowRaw;
+    s.params.sampling.logit_bias = {{kBanned, kNothing}};
   }
   s.draft_width = 1 + pick(2 * s.params.beam_width);
   s.draft_depth = 1 + pick(4);
@@ -102,7 +102,7 @@ TEST(SearchTiesTest, AMissingBeamThatTiesWithTheLastCandidateIsWaitedFor) {
   const auto after = [](std::vector<TokenId> path) { return sampling::HashPath(path); };
   test::NamedSetting s;
   s.params.kind = sampling::DecodingKind::kBeamSearch;
-  s.params.method = FindMethod("certified");
+  s.params.method = FindMethod("speculative_beam_search");
   s.params.beam_width = s.params.num_hypotheses = 3;
   s.params.max_tokens = 2;
   s.draft_width = 2;

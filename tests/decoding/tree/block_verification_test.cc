@@ -1,6 +1,7 @@
 // Invariants of docs/algorithms.md 11.6 for block verification (4.7). All choices of drafter and
-// decoder are enumerated over two drafted tokens, and the laws of the draws are checked. For its
-// law on ordinary rows see tree_law_test.cc, for its rates acceptance_rate_test.cc.
+// decoder are enumerated over two drafted tokens, and the distributions of the draws are checked.
+// For its distribution on ordinary rows see tree_distribution_test.cc, for its rates
+// acceptance_rate_test.cc.
 #include "decoding/tree/block_verification.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/exact/tree_law.h"
+#include "lab/exact/tree_distribution.h"
 #include "sampling/deterministic_math.h"
 #include "tests/testing/checked_choices.h"
 #include "tests/testing/row_forms.h"
@@ -46,14 +47,15 @@ test::TreeSetting Setting(const test::LogProbsOf& target, const test::LogProbsOf
 using Visit = std::function<void(const test::TreeRun&, const test::CheckedChoices&)>;
 void ExpectExact(const test::TreeSetting& setting, const Visit& visit = nullptr,
                  double tolerance = 1e-12) {
-  test::ExactLaw law;
+  test::ExactDistribution distribution;
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
     test::CheckedChoices checked(choices, tolerance);
     const test::TreeRun run = test::RunTree(setting, &checked);
-    law[{run.tokens.begin(), run.tokens.end()}] += choices->probability();
+    distribution[{run.tokens.begin(), run.tokens.end()}] += choices->probability();
     if (visit && choices->probability() > kRounding) visit(run, checked);
   });
-  EXPECT_LE(test::LargestDifference(law, test::MultinomialLaw(setting)), tolerance);
+  EXPECT_LE(test::LargestDifference(distribution, test::MultinomialDistribution(setting)),
+            tolerance);
 }
 
 TEST(BlockVerification, EqualRowsKeepTheBlockWithoutAResidualDraw) {
@@ -68,19 +70,18 @@ TEST(BlockVerification, EqualRowsKeepTheBlockWithoutAResidualDraw) {
 TEST(BlockVerification, DisjointSupportsKeepNothingAndLeaveTheTarget) {
   const Masses p = {0.7, 0.3, 0, 0};
   const Masses q = {0, 0, 0.6, 0.4};
-  ExpectExact(Setting(Rows(p, p), Rows(q, q)),
-              [&](const test::TreeRun& run, const test::CheckedChoices& checked) {
-                EXPECT_EQ(run.layers, (std::vector<int>{1, 1, 1}));
-                for (const test::CheckedChoices::EntryLaw& residual : checked.residuals()) {
-                  EXPECT_EQ(residual.size(), 2u);
-                  for (const auto& [entry, mass] : residual)
-                    EXPECT_NEAR(mass, p[entry.second], 1e-15);
-                }
-                EXPECT_EQ(checked.residuals().size(), 2u);  // the third token is not drafted
-              });
+  ExpectExact(Setting(Rows(p, p), Rows(q, q)), [&](const test::TreeRun& run,
+                                                   const test::CheckedChoices& checked) {
+    EXPECT_EQ(run.layers, (std::vector<int>{1, 1, 1}));
+    for (const test::CheckedChoices::EntryDistribution& residual : checked.residuals()) {
+      EXPECT_EQ(residual.size(), 2u);
+      for (const auto& [entry, mass] : residual) EXPECT_NEAR(mass, p[entry.second], 1e-15);
+    }
+    EXPECT_EQ(checked.residuals().size(), 2u);  // the third token is not drafted
+  });
 }
 
-TEST(BlockVerification, ExtremeRowsKeepTheLaw) {
+TEST(BlockVerification, ExtremeRowsKeepTheDistribution) {
   const std::vector<Masses> rows = {
       {0.5, 0.3, 0.2}, {0, 1, 0}, {1, 0, 0}, {0.6, 0, 0.4}, {0, 0.5, 0.5}};
   for (const Masses& p : rows) {
@@ -93,7 +94,7 @@ TEST(BlockVerification, ExtremeRowsKeepTheLaw) {
   }
 }
 
-TEST(BlockVerification, RoundedRowsKeepTheLaw) {
+TEST(BlockVerification, RoundedRowsKeepTheDistribution) {
   const Masses plain = {0.5, 0.3, 0.2}, other = {0.2, 0.5, 0.3};
   const Masses f32 = {0.5 - 1e-7, 0.3, 0.2};  // sums to 1 - 1e-7
   ExpectExact(Setting(Rows(f32, other), Rows(plain, f32)), nullptr, 1e-6);
@@ -109,15 +110,16 @@ TEST(BlockVerification, RoundedRowsKeepTheLaw) {
 TEST(BlockVerification, WholeAndListedRowsGiveTheSameChances) {
   for (int hole : {0, 3}) {
     const test::RowForms rows(/*beams=*/3, /*vocab=*/60, /*support=*/12, /*seed=*/5, hole);
-    const auto laws = [](const LayerLaw& layer) {
-      std::vector<LayerLaw> single(3);
+    const auto distributions = [](const LayerDistribution& layer) {
+      std::vector<LayerDistribution> single(3);
       for (int i = 0; i < 3; ++i) {
         single[i].rows = {layer.rows[i]};
         single[i].rows[0].log_weight = 0;
       }
       return single;
     };
-    const std::vector<LayerLaw> whole = laws(rows.p_whole), listed = laws(rows.p_listed);
+    const std::vector<LayerDistribution> whole = distributions(rows.p_whole),
+                                         listed = distributions(rows.p_listed);
     const std::vector<const sampling::Distribution*> proposals = {&rows.proposals[0],
                                                                   &rows.proposals[1]};
     SeededChoices choices(3);
@@ -128,8 +130,8 @@ TEST(BlockVerification, WholeAndListedRowsGiveTheSameChances) {
         const BlockChances b = FindBlockChances(listed, proposals, draft);
         for (int i = 0; i < 3; ++i) ASSERT_NEAR(a.kept[i], b.kept[i], 1e-12);
         for (int i = 0; i < 2; ++i) ASSERT_NEAR(a.passes[i], b.passes[i], 1e-12);
-        const LayerLaw x = BlockResidual(whole[1], *proposals[1], a.kept[1]);
-        const LayerLaw y = BlockResidual(listed[1], *proposals[1], b.kept[1]);
+        const LayerDistribution x = BlockResidual(whole[1], *proposals[1], a.kept[1]);
+        const LayerDistribution y = BlockResidual(listed[1], *proposals[1], b.kept[1]);
         for (uint32_t slot = 0; slot < 10; ++slot) {
           ASSERT_EQ(choices.Choose(sampling::Domain::kResidual, slot, x).entry,
                     choices.Choose(sampling::Domain::kResidual, slot, y).entry);

@@ -9,9 +9,9 @@
 #include <map>
 
 #include "decoding/method.h"
-#include "decoding/tree/child_law.h"
+#include "decoding/tree/child_sampling.h"
 #include "lab/exact/enumerate_choices.h"
-#include "lab/exact/tree_law.h"
+#include "lab/exact/tree_distribution.h"
 #include "sampling/deterministic_math.h"
 #include "tests/testing/checked_choices.h"
 #include "tests/testing/decode_loop.h"
@@ -30,26 +30,28 @@ struct Rows {
   Rows(const Rows&) = delete;
   std::vector<double> mass;
   sampling::Distribution p_row, q;
-  LayerLaw p;
+  LayerDistribution p;
 };
 
 constexpr double kRounding = 1e-13;  // a coin of probability 1 - 1e-16 can fail
 
-// Checks the law of the output and the laws of the draws. Returns P(the output is a draft).
+// Checks the distribution of the output and the distributions of the draws. Returns P(the output is
+// a draft).
 using Visit = std::function<void(const NodeVerdict&, const test::CheckedChoices&)>;
 double Acceptance(const test::TreeMethod& pair, const Rows& rows, int n, double tolerance = 1e-12,
                   const Visit& visit = nullptr) {
   double accepted = 0;
-  std::vector<double> law(rows.mass.size(), 0.0);
+  std::vector<double> sampling(rows.mass.size(), 0.0);
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
     test::CheckedChoices checked(choices, tolerance);
-    const std::vector<TokenId> drafts = DrawChildren(pair.law, rows.q, /*hash=*/0, n, &checked);
+    const std::vector<TokenId> drafts =
+        DrawChildren(pair.distribution, rows.q, /*hash=*/0, n, &checked);
     const NodeVerdict verdict = pair.rule({&rows.p, &rows.q, drafts}, &checked);
-    law.at(verdict.token) += choices->probability();
+    sampling.at(verdict.token) += choices->probability();
     if (verdict.draft >= 0) accepted += choices->probability();
     if (visit && choices->probability() > kRounding) visit(verdict, checked);
   });
-  for (int v = 0; v < law.size(); ++v) EXPECT_NEAR(law[v], rows.mass[v], tolerance) << v;
+  for (int v = 0; v < sampling.size(); ++v) EXPECT_NEAR(sampling[v], rows.mass[v], tolerance) << v;
   EXPECT_FALSE(std::isnan(accepted));
   return accepted;
 }
@@ -57,19 +59,19 @@ double Acceptance(const test::TreeMethod& pair, const Rows& rows, int n, double 
 class NodeRuleInvariants : public testing::TestWithParam<test::TreeMethod> {
  protected:
   int MostDrafts() const {
-    if (GetParam().law == ChildLaw::kSpecHub) return 2;
+    if (GetParam().distribution == ChildSampling::kSpecHub) return 2;
     return GetParam().rule == VerifyLuceOt ? 3 : 4;  // Luce-OT needs a quadrature for every list
   }
 };
 
 // p = q (for greedy drafts p = q'): a draft is accepted, and no residual is drawn from.
 TEST_P(NodeRuleInvariants, EqualRowsAcceptWithoutAResidualDraw) {
-  const ChildLaw law = GetParam().law;
-  if (law == ChildLaw::kMostLikely) return;  // no coin, no residual
+  const ChildSampling sampling = GetParam().distribution;
+  if (sampling == ChildSampling::kMostLikely) return;  // no coin, no residual
   const std::vector<double> q = {0.4, 0.3, 0.2, 0.06, 0.04};
   for (int n = 1; n <= MostDrafts(); ++n) {
     std::vector<double> p = q;
-    if (law == ChildLaw::kGreedy || law == ChildLaw::kSpecHub) {
+    if (sampling == ChildSampling::kGreedy || sampling == ChildSampling::kSpecHub) {
       EXPECT_NEAR(Acceptance(GetParam(), Rows(p, q), n), 1, 1e-12);  // residual hits on T count
       double rest = 0;
       for (int v = n - 1; v < p.size(); ++v) rest += p[v];
@@ -89,7 +91,7 @@ TEST_P(NodeRuleInvariants, DisjointSupportsAcceptNothingAndLeaveTheTarget) {
   for (int n = 1; n <= MostDrafts(); ++n) {
     const double accepted = Acceptance(
         GetParam(), rows, n, 1e-12, [&](const NodeVerdict&, const test::CheckedChoices& checked) {
-          for (const test::CheckedChoices::EntryLaw& residual : checked.residuals()) {
+          for (const test::CheckedChoices::EntryDistribution& residual : checked.residuals()) {
             EXPECT_EQ(residual.size(), rows.p_row.size());
             for (const auto& [entry, mass] : residual)
               EXPECT_NEAR(mass, rows.mass[entry.second], 1e-15);
@@ -99,7 +101,7 @@ TEST_P(NodeRuleInvariants, DisjointSupportsAcceptNothingAndLeaveTheTarget) {
   }
 }
 
-TEST_P(NodeRuleInvariants, OneHotRowsAndShortSupportsKeepTheLaw) {
+TEST_P(NodeRuleInvariants, OneHotRowsAndShortSupportsKeepTheDistribution) {
   const std::vector<double> some = {0.5, 0.3, 0.2};
   for (int n = 1; n <= MostDrafts(); ++n) {
     Acceptance(GetParam(), Rows({0, 1, 0}, {0.5, 0.2, 0.3}), n);                // one-hot p
@@ -112,7 +114,7 @@ TEST_P(NodeRuleInvariants, OneHotRowsAndShortSupportsKeepTheLaw) {
 }
 
 // Rows that sum to 1 - 1e-7, as f32 rows may.
-TEST_P(NodeRuleInvariants, RowsOfF32KeepTheLawToTheirPrecision) {
+TEST_P(NodeRuleInvariants, RowsOfF32KeepTheDistributionToTheirPrecision) {
   for (int n = 1; n <= std::min(3, MostDrafts()); ++n) {
     Acceptance(GetParam(), Rows({0.5 - 1e-7, 0.3, 0.2}, {0.2, 0.5, 0.3 - 1e-7}), n, 1e-6);
     Acceptance(GetParam(), Rows({0.5 - 1e-7, 0.3, 0.2}, {0.5, 0.3, 0.2}), n, 1e-6);
@@ -120,9 +122,9 @@ TEST_P(NodeRuleInvariants, RowsOfF32KeepTheLawToTheirPrecision) {
   }
 }
 
-// A residual of mass 1e-16 counts as undefined: the previous law stays, and nothing is divided by
-// that mass.
-TEST_P(NodeRuleInvariants, ResidualsOfNextToNothingKeepTheLaw) {
+// A residual of mass 1e-16 counts as undefined: the previous distribution stays, and nothing is
+// divided by that mass.
+TEST_P(NodeRuleInvariants, ResidualsOfNextToNothingKeepTheDistribution) {
   const double near = 1.2e-16;
   for (int n = 1; n <= std::min(3, MostDrafts()); ++n) {
     Acceptance(GetParam(), Rows({0.5, 0.3, 0.2}, {0.5 - near, 0.3, 0.2 + near}), n);
@@ -139,8 +141,8 @@ TEST_P(NodeRuleInvariants, WholeAndListedRowsDecideAlike) {
     for (uint64_t seed = 0; seed < kSeeds; ++seed) {
       SeededChoices choices(seed);
       choices.BeginRound(1);
-      const std::vector<TokenId> drafts =
-          DrawChildren(GetParam().law, rows.proposals[0], 1000, MostDrafts() - 1, &choices);
+      const std::vector<TokenId> drafts = DrawChildren(GetParam().distribution, rows.proposals[0],
+                                                       1000, MostDrafts() - 1, &choices);
       const NodeVerdict whole =
           GetParam().rule({&rows.p_whole, &rows.proposals[0], drafts}, &choices);
       const NodeVerdict listed =
@@ -197,9 +199,9 @@ TEST(SectionFour, DecodesByNameKeepTheirPromises) {
 TEST(SectionFour, TemperatureZeroIsGreedyAndPerfectDraftsAreKept) {
   const test::HashLm lm{7, 5, 6, 9};
   DecodingParams greedy;
-  greedy.warp.temperature = 0;
+  greedy.sampling.temperature = 0;
   greedy.max_tokens = 11;
-  greedy.method = FindMethod("certified");
+  greedy.method = FindMethod("speculative_beam_search");
   const test::DecodeRun want =
       test::RunDecode(MakeBeamDecoder(greedy).value(), greedy, lm, test::DraftQuality::kNone, 0, 0);
   for (const MethodRow* row : SectionFourMethods()) {
@@ -211,10 +213,11 @@ TEST(SectionFour, TemperatureZeroIsGreedyAndPerfectDraftsAreKept) {
     EXPECT_EQ(run.result[0].tokens, want.result[0].tokens);
     EXPECT_EQ(run.layers_per_round[0], 5);
   }
-  for (const char* method : {"rejection", "block", "recursive_rejection", "k_seq", "spectr"}) {
+  for (const char* method :
+       {"rejection", "block_verification", "recursive_rejection", "k_seq", "spectr"}) {
     SCOPED_TRACE(method);
     DecodingParams params = greedy;
-    params.warp.temperature = 1;
+    params.sampling.temperature = 1;
     params.method = FindMethod(method);
     const test::DecodeRun run = test::RunDecode(MakeBeamDecoder(params).value(), params, lm,
                                                 test::DraftQuality::kIdentical, 2, 4);

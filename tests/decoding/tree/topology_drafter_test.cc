@@ -6,15 +6,15 @@
 #include <memory>
 #include <vector>
 
-#include "lab/exact/tree_law.h"
+#include "lab/exact/tree_distribution.h"
 
 namespace coppice::decoding {
 namespace {
 
 constexpr TokenId kEnd = 1;
 
-// A stop id is drafted like any other token. The law of the output would be the same with children
-// below it, since nothing reaches them: they would be rows of a pass that are never read.
+// A stop id is drafted like any other token. The distribution of the output would be the same with
+// children below it, since nothing reaches them: they would be rows of a pass that are never read.
 TEST(TopologyDrafterTest, NothingIsDraftedBelowAnEnd) {
   for (const test::TreeMethod& method : test::TreeMethods()) {
     SCOPED_TRACE(method.name);
@@ -24,7 +24,7 @@ TEST(TopologyDrafterTest, NothingIsDraftedBelowAnEnd) {
       test::TreeSetting setting;
       setting.params.draft_tree = "2-2-1";
       setting.params.stop_ids = {kEnd};
-      setting.law = method.law;
+      setting.distribution = method.distribution;
       setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
       DraftState state;
       state.root_hash = {sampling::kRootHash};

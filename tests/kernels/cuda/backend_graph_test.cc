@@ -57,7 +57,7 @@ TEST_P(BackendGraphTest, TheBitsOfSingleLaunchesAndTheRowsOfTheCpu) {
   EXPECT_GT(needs, 200);
 }
 
-TEST_P(BackendGraphTest, ShortlistsAndFetchesOfTheSameBits) {
+TEST_P(BackendGraphTest, CandidateListsAndFetchesOfTheSameBits) {
   SmallDecoder graphs = Cuda(true, /*always_list=*/true);
   SmallDecoder single = Cuda(false, /*always_list=*/true);
   RandomSteps steps(8);

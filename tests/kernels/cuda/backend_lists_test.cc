@@ -1,5 +1,5 @@
-// Shortlists that the device chooses are those that the CPU backend makes of the same logits, bit for
-// bit: tokens, logits, sums, overflows.
+// CandidateLists that the device chooses are those that the CPU backend makes of the same logits,
+// bit for bit: tokens, logits, sums, overflows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "sampling/shortlist.h"
+#include "sampling/candidate_list.h"
 #include "tests/kernels/cuda/list_needs.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/kernels/kernel_fixture.h"

@@ -140,7 +140,7 @@ TEST_P(BackendOpsTest, PackHoldsTheWeightsAndNoMore) {
   EXPECT_EQ((*cuda_)->Pack({source}, GetParam(), RandomFloats(100, 1)).value()->bytes,
             3000 * size + 400);
   EXPECT_EQ((*cuda_)->PackGain(RandomFloats(30, 1)).value()->bytes, 120u);
-  EXPECT_EQ((*cuda_)->PackSpread({3, 9}, 30).value()->bytes, 120u);
+  EXPECT_EQ((*cuda_)->PackScatter({3, 9}, 30).value()->bytes, 120u);
 }
 
 TEST_P(BackendOpsTest, AbsentTokensAreZeros) {
@@ -200,12 +200,12 @@ TEST_P(BackendOpsTest, SpreadRows) {
   for (const int64_t places : {37, 64, 3000}) {
     const auto run = [&](TestBackend* backend) {
       const std::vector<int32_t> ids = {0, 1, 7, 30, static_cast<int32_t>(places) - 1};
-      const auto spread = (*backend)->PackSpread(ids, places).value();
+      const auto spread = (*backend)->PackScatter(ids, places).value();
       EXPECT_EQ(spread->rows, places);
       EXPECT_EQ(spread->columns, 5);
       const Tensor kept = backend->Put(RandomFloats(3 * 5, 1), 5, DType::kF32);
       const Tensor wide = backend->Poisoned(3, places, DType::kF32);
-      RunOps(backend->get(), PlanOfRows(3), [&](Ops* ops) { ops->Spread(*spread, kept, wide); });
+      RunOps(backend->get(), PlanOfRows(3), [&](Ops* ops) { ops->Scatter(*spread, kept, wide); });
       return backend->Read(wide);
     };
     EXPECT_EQ(run(cpu_.get()), run(cuda_.get())) << places;
@@ -321,8 +321,8 @@ struct Heads {
   int q, kv, dim;
 };
 
-// Two requests: one prefills `prefill` rows behind `cached` tokens, one has a forest of two branches
-// behind its prefix. Then some slots are committed, and the forest is asked again.
+// Two requests: one prefills `prefill` rows behind `cached` tokens, one has a forest of two
+// branches behind its prefix. Then some slots are committed, and the forest is asked again.
 struct AttentionPlans {
   explicit AttentionPlans(int cached, int prefill, int prefix) {
     const int blocks = (cached + prefill + prefix) / kBlockSize + 3;

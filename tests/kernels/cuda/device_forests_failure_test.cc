@@ -51,9 +51,9 @@ class DeviceForestsFailureTest : public testing::Test {
     runner_ = model::ModelRunner::Load(options, one_.get()).value();
     decoding::DecodingParams params;
     params.kind = sampling::DecodingKind::kBeamSampling;
-    params.method = decoding::FindMethod("pf_gumbel");
+    params.method = decoding::FindMethod("gumbel_coupling");
     params.beam_width = 2;
-    params.draft_support = 40;
+    params.draft_top_k = 40;
     params.seed = 3;
     session_ =
         std::make_unique<DraftSession>(params, std::vector<TokenId>{9, 4, 7}, runner_->blocks());

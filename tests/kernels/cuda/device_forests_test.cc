@@ -93,24 +93,24 @@ class DeviceForestsTest : public testing::TestWithParam<Shape> {
     params.kind = shape.kind;
     params.method = decoding::FindMethod(shape.method);
     params.beam_width = params.num_hypotheses = shape.width;
-    params.warp.temperature = shape.temperature;
-    params.warp.top_k = shape.top_k;
+    params.sampling.temperature = shape.temperature;
+    params.sampling.top_k = shape.top_k;
     params.set_semantics = !shape.duplicates;
     params.refill = shape.refill;
     params.max_tokens = 8;
-    params.draft_support = 24;
+    params.draft_top_k = 24;
     params.min_tokens = 4;  // until then the stop tokens have a bias
     params.stop_ids = {2, 40, 77, 301};
     if (shape.bias)
-      params.warp.logit_bias = {{17, 6.0}, {17, 1.0}, {18, 6.5}, {40, 5.0}, {5, -3.0}};
+      params.sampling.logit_bias = {{17, 6.0}, {17, 1.0}, {18, 6.5}, {40, 5.0}, {5, -3.0}};
     params.seed = seed;
     return params;
   }
   test::TempDir target_, draft_;
 };
 
-// Two replicas decode one sequence; both get the forests of the host. At every round the device's is
-// compared. f32 keys may order near ties otherwise: one forest may differ.
+// Two replicas decode one sequence; both get the forests of the host. At every round the device's
+// is compared. f32 keys may order near ties otherwise: one forest may differ.
 TEST_P(DeviceForestsTest, AreThoseOfTheHost) {
   auto host = lab::LocalReplica::Load(Options(false)).value();
   auto device = lab::LocalReplica::Load(Options(true)).value();
@@ -192,9 +192,9 @@ class ForestCostTest : public testing::Test {
     auto replica = lab::LocalReplica::Load(options).value();
     decoding::DecodingParams params;
     params.kind = sampling::DecodingKind::kMultinomial;
-    params.method = decoding::FindMethod("pf_gumbel");
-    params.draft_support = 8;
-    params.warp.top_k = 20;  // rows of the target are short
+    params.method = decoding::FindMethod("gumbel_coupling");
+    params.draft_top_k = 8;
+    params.sampling.top_k = 20;  // rows of the target are short
     params.max_tokens = 40;
     Cost cost;
     EXPECT_TRUE(replica->Open({5, 6, 7}, params, true).ok());
@@ -233,9 +233,9 @@ std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
   for (const auto& [width, depth] : shapes) {
     decoding::DecodingParams params;
     params.kind = sampling::DecodingKind::kBeamSampling;
-    params.method = decoding::FindMethod("pf_gumbel");
+    params.method = decoding::FindMethod("gumbel_coupling");
     params.beam_width = 2;
-    params.draft_support = 10 * width;
+    params.draft_top_k = 10 * width;
     params.seed = width;
     sessions.push_back(std::make_unique<DraftSession>(
         params, std::vector<TokenId>{9, static_cast<TokenId>(width)}, runner->blocks()));
@@ -294,19 +294,20 @@ TEST_F(ForestCostTest, ForestsOfManyShapesTogether) {
 INSTANTIATE_TEST_SUITE_P(
     Methods, DeviceForestsTest,
     testing::Values(
-        Shape{"Draws", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 0.9},
-        Shape{"Sets", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 3, 1.1, 0, 5, 3, false},
-        Shape{"NoRefill", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 0.8, 0, 6, 4, true,
+        Shape{"Draws", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4, 0.9},
+        Shape{"Sets", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 3, 1.1, 0, 5, 3,
               false},
-        Shape{"TopK", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 2, 1, 20, 9, 5},
-        Shape{"Narrow", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 1, 0, 2, 3},
-        Shape{"One", "pf_gumbel", sampling::DecodingKind::kMultinomial, 1, 0.7, 0, 3, 4},
-        Shape{"Bias", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 0.9, 0, 6, 4, true,
-              true, true},
-        Shape{"BFloat16", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, 0.9, 0, 12, 3,
-              true, true, false, "BF16"},
-        Shape{.name = "ReducedHead",
-              .method = "pf_gumbel",
+        Shape{"NoRefill", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4, 0.8, 0, 6, 4,
+              true, false},
+        Shape{"TopK", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 2, 1, 20, 9, 5},
+        Shape{"Narrow", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4, 1, 0, 2, 3},
+        Shape{"One", "gumbel_coupling", sampling::DecodingKind::kMultinomial, 1, 0.7, 0, 3, 4},
+        Shape{"Bias", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4, 0.9, 0, 6, 4,
+              true, true, true},
+        Shape{"BFloat16", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4, 0.9, 0, 12,
+              3, true, true, false, "BF16"},
+        Shape{.name = "DraftVocabulary",
+              .method = "gumbel_coupling",
               .kind = sampling::DecodingKind::kBeamSampling,
               .width = 4,
               .temperature = 0.9,
@@ -314,17 +315,17 @@ INSTANTIATE_TEST_SUITE_P(
               .head = EveryFifth()},
         // Fewer than the list of a row, and than its support; one of them is a stop token.
         Shape{.name = "HeadOfThree",
-              .method = "pf_gumbel",
+              .method = "gumbel_coupling",
               .kind = sampling::DecodingKind::kBeamSampling,
               .width = 4,
               .head = {17, 77, 600}},
-        Shape{.name = "BeamSearchReducedHead",
-              .method = "certified",
+        Shape{.name = "BeamSearchDraftVocabulary",
+              .method = "speculative_beam_search",
               .kind = sampling::DecodingKind::kBeamSearch,
               .width = 4,
               .head = EveryFifth()},
-        Shape{"Greedy", "pf_gumbel", sampling::DecodingKind::kMultinomial, 1, 0, 0, 4, 4},
-        Shape{"BeamSearch", "certified", sampling::DecodingKind::kBeamSearch, 4, 1}),
+        Shape{"Greedy", "gumbel_coupling", sampling::DecodingKind::kMultinomial, 1, 0, 0, 4, 4},
+        Shape{"BeamSearch", "speculative_beam_search", sampling::DecodingKind::kBeamSearch, 4, 1}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

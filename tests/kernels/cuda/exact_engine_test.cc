@@ -1,5 +1,6 @@
-// Exact mode for those who ask: the engine's answer to a request, tokens and scores, does not depend
-// on what else it serves, nor on whether a beginning of the answer was computed by another engine.
+// Exact mode for those who ask: the engine's answer to a request, tokens and scores, does not
+// depend on what else it serves, nor on whether a beginning of the answer was computed by another
+// engine.
 #include <gmock/gmock.h>
 
 #include "kernels/cuda/simulator/fake/fake_device.h"
@@ -35,7 +36,7 @@ class ExactEngineTest : public EngineTest {
                   : i % 3 == 1 ? sampling::DecodingKind::kBeamSearch
                                : sampling::DecodingKind::kBeamSampling;
     params.beam_width = params.num_hypotheses = i % 3 == 0 ? 1 : 3;
-    if (i % 3 == 0) params.warp.temperature = 0;  // greedy
+    if (i % 3 == 0) params.sampling.temperature = 0;  // greedy
     return params;
   }
   static std::vector<TokenId> Prompt(int i) {
@@ -86,8 +87,8 @@ TEST_F(ExactEngineTest, WithoutItAnAnswerDoes) {
   EXPECT_GT(CountOthers(), 0);
 }
 
-// As when a replica is lost: the tokens so far are given to another as the end of the prompt, and the
-// rest of the answer is the same.
+// As when a replica is lost: the tokens so far are given to another as the end of the prompt, and
+// the rest of the answer is the same.
 TEST_F(ExactEngineTest, AnAnswerGoesOnElsewhere) {
   Load("bf16", /*exact=*/true);
   decoding::DecodingParams params = Asked(0);

@@ -1,5 +1,6 @@
-// Every call of the CUDA runtime and of cuBLASLt fails in turn, while a model is loaded and while its
-// steps run: nothing hangs, nothing stays allocated, and the error names the call and its purpose.
+// Every call of the CUDA runtime and of cuBLASLt fails in turn, while a model is loaded and while
+// its steps run: nothing hangs, nothing stays allocated, and the error names the call and its
+// purpose.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +53,8 @@ class FailureTest : public testing::Test {
     fake::Recover();
   }
 
-  // Loads, prefills, runs a step with a forest and a commit, and some whose rows come whole at last.
+  // Loads, prefills, runs a step with a forest and a commit, and some whose rows come whole at
+  // last.
   absl::Status LoadAndRun() {
     ModelRunnerOptions options;
     options.dir = dir_.path();
@@ -200,10 +202,10 @@ TEST_F(FailureTest, EveryCallInTurn) {
                               "attention of layer 0",
                               "commit of KV",
                               "the logits of a step",
-                              "the shortlists of a step",
+                              "the candidate lists of a step",
                               "sums of logits: ",
-                              "shortlists of pieces: ",
-                              "merge of shortlists: ",
+                              "candidate lists of pieces: ",
+                              "merge of candidate lists: ",
                               "the end of a fetch: ",
                               "the body of a step: ",
                               "the step on the device: ",

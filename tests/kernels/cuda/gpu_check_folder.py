@@ -9,7 +9,7 @@ import unittest
 
 SCRIPT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 PARTS = ["facts", "ceilings", "kernels", "backend", "probe", "memcheck", "racecheck", "tune", "matmul", "attention", "wide",
-         "small", "shortlist", "step", "draft", "round", "goals"]
+         "small", "candidate_list", "step", "draft", "round", "goals"]
 
 
 class Folder(unittest.TestCase):

@@ -39,7 +39,7 @@ class SimulatedDeviceTest(Folder):
                          result.stdout + result.stderr)
         self.assertEqual(list(outcomes), PARTS)
         timed = {m["part"] for m in measured}
-        self.assertLessEqual({"ceilings", "tune", "matmul", "attention", "wide", "small", "shortlist", "step", "draft", "round"}, timed)
+        self.assertLessEqual({"ceilings", "tune", "matmul", "attention", "wide", "small", "candidate_list", "step", "draft", "round"}, timed)
         goals = [m for m in measured if m["part"] == "goals"]
         self.assertEqual(len(goals), 11)
         self.assertEqual([m for m in goals if m["value"] is None], [])

@@ -34,7 +34,7 @@ class GpuCheckTest(Folder):
         self.assertEqual(outcomes["backend"], "failed (status 1): a test fails")
         self.assertEqual(outcomes["memcheck"], "not run: compute-sanitizer refuses this machine")
         self.assertEqual({outcomes[p] for p in PARTS if p not in ("backend", "memcheck", "racecheck")}, {"ok"})
-        self.assertEqual([m["part"] for m in measured], ["ceilings", "tune", "matmul", "attention", "wide", "small", "shortlist", "step",
+        self.assertEqual([m["part"] for m in measured], ["ceilings", "tune", "matmul", "attention", "wide", "small", "candidate_list", "step",
                                                          "draft", "round", "goals"])
         self.assertEqual({m["given"] for m in measured[1:]}, {"--bandwidth=2.5000e+12"})
         self.assertEqual(result.returncode, 1)

@@ -1,5 +1,5 @@
-// Needs of every form, rows to serve them from, and what two backends make of one of them. For tests
-// of shortlists.
+// Needs of every form, rows to serve them from, and what two backends make of one of them. For
+// tests of candidate lists.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "plan/listed_row.h"
+#include "plan/candidate_row.h"
 #include "plan/step_plan.h"
 #include "sampling/raw_scores.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -26,7 +26,7 @@ inline void ExpectSameSums(const ChunkSums& got, const ChunkSums& want) {
   }
 }
 
-inline void ExpectSameList(const RowNeed& need, const ListedRow& got, const ListedRow& want) {
+inline void ExpectSameList(const RowNeed& need, const CandidateRow& got, const CandidateRow& want) {
   EXPECT_EQ(got.bad_token, want.bad_token);
   EXPECT_EQ(testing::PrintToString(got.bad_logit), testing::PrintToString(want.bad_logit));
   if (want.bad_token >= 0) return;  // nothing is decided from the row

@@ -1,11 +1,11 @@
-// Tasks for the kernels of shortlists.h, and what they leave.
+// Tasks for the kernels of candidate_lists.h, and what they leave.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "base/types.h"
-#include "kernels/cuda/ops/shortlists.h"
+#include "kernels/cuda/ops/candidate_lists.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace coppice::kernels::cuda {

@@ -2,7 +2,7 @@
 import dataclasses
 
 # What to compile for a header.
-UNITS = {"attention_rows.h": ("attention_tiles.cu",), "list_select.h": ("shortlists.cu",), "gumbel_noise.h": ("shortlists.cu",),
+UNITS = {"attention_rows.h": ("attention_tiles.cu",), "list_select.h": ("candidate_lists.cu",), "gumbel_noise.h": ("candidate_lists.cu",),
          "level_draws.h": ("choose_level.cu",), "norm_row.h": ("norm.cu",)}
 
 

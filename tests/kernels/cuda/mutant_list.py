@@ -3,8 +3,8 @@ from attention_mutants import ATTENTION_MUTANTS
 from mutant import ATTENTION, Mutant, TILES, TILES_SMALL
 
 GRAPHS = "*BackendGraphTest.*/F32:-*SizeOfBucket*"
-LISTS = "CudaShortlists.*-CudaShortlists.*BigVocabulary"
-LISTS_SMALL = "CudaShortlists.SmallMixedLists"
+LISTS = "CudaCandidateLists.*-CudaCandidateLists.*BigVocabulary"
+LISTS_SMALL = "CudaCandidateLists.SmallMixedLists"
 LEVELS = "CudaDraftLevels.*"
 SKINNY = "CudaGemmSkinny.*"
 SKINNY_SMALL = "CudaGemmSkinny.Splits*:CudaGemmSkinny.OneRun*"
@@ -37,13 +37,13 @@ MUTANTS = (
           ("commit", "CopySlots(const DeviceStep* step, DevicePool pool) {", "CudaCommit.*"),
           ("choose_level", "ChooseEachLevel(const DeviceLevels* levels, const DeviceLists* lists) {", "CudaDraftLevels.*"),
           ("place_level", "    PlaceEachLevel(const DeviceLevels* levels, const DeviceStep* step, const DeviceWork* work) {", "CudaDraftLevels.*"),
-          ("row_sums", "SumChunks(const DeviceLists* lists, LogitRows rows) {", "CudaShortlists.*"),
-          ("shortlists", "ListEachPiece(const DeviceLists* lists, LogitRows rows) {", "CudaShortlists.*"),
+          ("row_sums", "SumChunks(const DeviceLists* lists, LogitRows rows) {", "CudaCandidateLists.*"),
+          ("candidate_lists", "ListEachPiece(const DeviceLists* lists, LogitRows rows) {", "CudaCandidateLists.*"),
           ("embed", "CopyRows(const DeviceStep* step, EmbedArgs args) {", "CudaEmbed.*"),
           ("gather", "MoveRows(const DeviceStep* step, GatherArgs args, unsigned blocks_of_first) {", "CudaGather.*"),
           ("norm", "AddNormRows(AddNormArgs args) {", "CudaNorm.*"),
           ("rope", "RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool pool) {", "CudaRope.Mixed*"),
-          ("spread", "SpreadRows(SpreadArgs args) {", "CudaSpread.*"),
+          ("spread", "SpreadRows(ScatterArgs args) {", "CudaScatter.*"),
           ("swiglu", "GateRows(const T* gate_up, T* out, int64_t columns) {", "CudaSwiGlu.ManyRows"))),
     # Visibility.
     Mutant("attention: sees one token too few", "attention.cu", "position < view.length;", "position < view.length - 1;",
@@ -146,9 +146,9 @@ MUTANTS = (
            "CudaEmbed.*"),
     Mutant("embed: rows that are not held keep what was there", "embed.cu", "held ? row : 0) * args.columns;",
            "held ? row : 0) * args.columns; if (!held) return;", "CudaEmbed.*"),
-    Mutant("spread: the first value is lost", "spread.cu", "at < 0 ?", "at <= 0 ?", "CudaSpread.*"),
-    Mutant("spread: every row has the values of the first", "spread.cu", "args.kept + blockIdx.x * args.kept_columns",
-           "args.kept + 0 * args.kept_columns", "CudaSpread.*"),
+    Mutant("spread: the first value is lost", "scatter_logits.cu", "at < 0 ?", "at <= 0 ?", "CudaScatter.*"),
+    Mutant("spread: every row has the values of the first", "scatter_logits.cu", "args.kept + blockIdx.x * args.kept_columns",
+           "args.kept + 0 * args.kept_columns", "CudaScatter.*"),
     Mutant("swiglu: gate and up change places", "swiglu.cu",
            "Silu(dev::ToFloat(gate.value[i])) * dev::ToFloat(up.value[i])",
            "Silu(dev::ToFloat(up.value[i])) * dev::ToFloat(gate.value[i])", "CudaSwiGlu.*"),
@@ -179,7 +179,7 @@ MUTANTS = (
     Mutant("graphs: one is replayed for more lists than its grids have room for", "graph_cache.cc",
            "if (entry->list != list) continue;",
            "if (entry->list.step != list.step || entry->list.work != list.work || entry->list.ops != list.ops) continue;",
-           "*StepCostTest.Shortlists*", program="cuda_device_test"),
+           "*StepCostTest.CandidateLists*", program="cuda_device_test"),
     Mutant("padding: rows write to a slot of a request", "step_upload.cc", "layout->Add(plan.slot, rows)",
            "layout->Add(plan.slot, rows, kBlockSize)", GRAPHS, program="cuda_backend_test"),
     Mutant("padding: the head is of as many rows as there are", "cuda_ops.cc", "rows_ = shape_.needs;",
@@ -188,7 +188,7 @@ MUTANTS = (
            "StepUploadTest.*", program="cuda_device_test", units=("step_upload.cc", "upload_block.cc")),
     Mutant("check: a device without kernels is taken", "device_check.cc", "if (device.major > kLargestMajor) {", "if (false) {",
            "FakeDeviceTest.TheCheck*", program="cuda_device_test"),
-    # Shortlists. A wrong choice among equal keys, or by one, is found against sorted rows.
+    # CandidateLists. A wrong choice among equal keys, or by one, is found against sorted rows.
     Mutant("lists: of equal logits the higher id wins", "list_select.h", "keys[j] == key && indices[j] < index",
            "keys[j] == key && indices[j] > index", LISTS),
     Mutant("lists: at the cut, of equal keys the highest ids", "list_select.h", "(other == key && index < end)",
@@ -208,17 +208,17 @@ MUTANTS = (
            "lowest = lowest == 0xffffffffu ? key : max(lowest, key);", LISTS),
     Mutant("lists: threads are counted from the first warp alone", "list_select.h",
            "before += static_cast<int>(warps[w]);", "before += 0 * static_cast<int>(warps[w]);", LISTS),
-    Mutant("lists: tokens with a bias are listed", "shortlists.cu", "if ((biased[index / 32] >> index % 32 & 1) != 0) continue;",
+    Mutant("lists: tokens with a bias are listed", "candidate_lists.cu", "if ((biased[index / 32] >> index % 32 & 1) != 0) continue;",
            "", LISTS),
-    Mutant("lists: the last token of a piece is left out", "shortlists.cu", "column >= rows.columns) continue;",
+    Mutant("lists: the last token of a piece is left out", "candidate_lists.cu", "column >= rows.columns) continue;",
            "column >= rows.columns || index == kPieceTokens - 1) continue;", LISTS),
-    Mutant("lists: tokens are counted from the shard", "shortlists.cu", "out[place] = {key, static_cast<int32_t>(first + index)};",
+    Mutant("lists: tokens are counted from the shard", "candidate_lists.cu", "out[place] = {key, static_cast<int32_t>(first + index)};",
            "out[place] = {key, static_cast<int32_t>(first + index - rows.first_token)};", LISTS),
-    Mutant("lists: the last piece is not merged", "shortlists.cu", "pieces * list.want};", "max(1, pieces - 1) * list.want};",
+    Mutant("lists: the last piece is not merged", "candidate_lists.cu", "pieces * list.want};", "max(1, pieces - 1) * list.want};",
            LISTS),
-    Mutant("lists: entries that a piece lacks stay as they were", "shortlists.cu", "    out[i] = {0, 0};", "", LISTS),
-    Mutant("lists: the bad token of the first piece alone", "shortlists.cu", "bad = min(bad, bad_tokens[p]);", "bad += 0;", LISTS),
-    Mutant("lists: +inf is no bad logit", "shortlists.cu", "if (!(logit < __uint_as_float(0x7f800000u)))",
+    Mutant("lists: entries that a piece lacks stay as they were", "candidate_lists.cu", "    out[i] = {0, 0};", "", LISTS),
+    Mutant("lists: the bad token of the first piece alone", "candidate_lists.cu", "bad = min(bad, bad_tokens[p]);", "bad += 0;", LISTS),
+    Mutant("lists: +inf is no bad logit", "candidate_lists.cu", "if (!(logit < __uint_as_float(0x7f800000u)))",
            "if (!(logit <= __uint_as_float(0x7f800000u)))", LISTS),
     Mutant("lists: no barrier before counts are read", "list_select.h", "= value;\n    __syncthreads();\n    turn_", "= value;\n    turn_",
            LISTS_SMALL, thread_sanitizer=True),
@@ -226,17 +226,17 @@ MUTANTS = (
            thread_sanitizer=True),
     Mutant("lists: no barrier before what was chosen is read", "list_select.h", "  });\n  __syncthreads();\n  uint32_t lowest",
            "  });\n  uint32_t lowest", LISTS_SMALL, thread_sanitizer=True),
-    Mutant("lists: no barrier after the marks of biases", "shortlists.cu", "    marks[word] = bits;\n  }\n  __syncthreads();",
+    Mutant("lists: no barrier after the marks of biases", "candidate_lists.cu", "    marks[word] = bits;\n  }\n  __syncthreads();",
            "    marks[word] = bits;\n  }", LISTS_SMALL, thread_sanitizer=True),
     # Noise.
-    Mutant("noise: the tokens of a pair change places", "shortlists.cu", "odd == 0 ? noise.even : noise.odd",
+    Mutant("noise: the tokens of a pair change places", "candidate_lists.cu", "odd == 0 ? noise.even : noise.odd",
            "odd == 0 ? noise.odd : noise.even", LISTS),
     Mutant("noise: nine rounds", "gumbel_noise.h", "round < 10; ++round", "round < 9; ++round", LISTS + ":GumbelNoise.*"),
     Mutant("noise: the words of the hash change places", "gumbel_noise.h",
            "{{token >> 1, static_cast<uint32_t>(path_hash),\n                 static_cast<uint32_t>(path_hash >> 32),",
            "{{token >> 1, static_cast<uint32_t>(path_hash >> 32),\n                 static_cast<uint32_t>(path_hash),", LISTS),
     Mutant("noise: the slot is left out", "gumbel_noise.h", "kTokenDomain << 24 | slot", "kTokenDomain << 24 | 0 * slot", LISTS),
-    Mutant("noise: multiplied by the temperature", "shortlists.cu", "dev::MulRn(logit, list.inverse_temperature)",
+    Mutant("noise: multiplied by the temperature", "candidate_lists.cu", "dev::MulRn(logit, list.inverse_temperature)",
            "dev::MulRn(logit, 1.0f / list.inverse_temperature)", LISTS),
     # Levels of draft forests.
     Mutant("levels: a stop token is drafted", "choose_level.cu", "|| Stops(all, task, rows->token[i])) continue;", ") continue;",

@@ -1,5 +1,5 @@
-// Shortlists of several ranks, each made by the rank's device of its own tokens: those that ranks of
-// the CPU backend make, bit for bit, and they decide as those of one rank.
+// CandidateLists of several ranks, each made by the rank's device of its own tokens: those that
+// ranks of the CPU backend make, bit for bit, and they decide as those of one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <limits>
 #include <mutex>
 
-#include "sampling/shortlist.h"
+#include "sampling/candidate_list.h"
 #include "tests/kernels/cuda/list_needs.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/kernels/row_pass.h"
@@ -35,10 +35,10 @@ struct ShardPass : Pass {
 };
 
 // The lists of a step, each with its tokens; rows that came whole have none.
-std::vector<ListedRow> ListsOf(const StepRows& rows, size_t needs) {
-  std::vector<ListedRow> lists(needs);
+std::vector<CandidateRow> ListsOf(const StepRows& rows, size_t needs) {
+  std::vector<CandidateRow> lists(needs);
   for (size_t i = 0; i < needs; ++i) {
-    if (const ListedRow* row = rows.Listed(static_cast<int>(i))) lists[i] = *row;
+    if (const CandidateRow* row = rows.Listed(static_cast<int>(i))) lists[i] = *row;
   }
   return lists;
 }
@@ -48,9 +48,9 @@ class RankListsTest : public testing::TestWithParam<int> {
   static int ranks() { return GetParam(); }
 
   // What the leader of so many ranks of this kind gets.
-  static std::vector<ListedRow> Run(const std::string& kind, int ranks, const StepPlan& plan,
-                                    const std::vector<float>& logits, int64_t vocab) {
-    std::vector<ListedRow> lists;
+  static std::vector<CandidateRow> Run(const std::string& kind, int ranks, const StepPlan& plan,
+                                       const std::vector<float>& logits, int64_t vocab) {
+    std::vector<CandidateRow> lists;
     test::RunRanks(ranks, [&](comm::Communicator* communicator) {
       const int rank = communicator->rank();
       if (kind == "cpu") {
@@ -84,12 +84,13 @@ class RankListsTest : public testing::TestWithParam<int> {
   }
 
   // The sums and the largest logits are those of one rank. Noisy and raw lists may hold more.
-  static void ExpectDecidesAs(const RowNeed& need, const ListedRow& got, const ListedRow& alone) {
+  static void ExpectDecidesAs(const RowNeed& need, const CandidateRow& got,
+                              const CandidateRow& alone) {
     if (alone.bad_token >= 0 || alone.overflow || got.overflow) return;
     if (need.raw_sums) ExpectSameSums(got.raw_sums, alone.raw_sums);
     for (const TokenId token : alone.raw.tokens) EXPECT_THAT(got.raw.tokens, Contains(token));
     if (need.form == RowNeed::Form::kTop) {
-      ListedRow same = got;
+      CandidateRow same = got;
       same.raw = alone.raw;
       return ExpectSameList(need, same, alone);
     }
@@ -102,7 +103,8 @@ class RankListsTest : public testing::TestWithParam<int> {
   }
 };
 
-// 1003, 9001: no shard is a multiple of anything, and those of 9001 and 32003 end inside of a piece.
+// 1003, 9001: no shard is a multiple of anything, and those of 9001 and 32003 end inside of a
+// piece.
 TEST_P(RankListsTest, EveryFormInOneStep) {
   for (const int64_t vocab : {1000, 1003, 9001, 32003}) {
     for (uint64_t seed = 0; seed < 2; ++seed)

@@ -1,5 +1,5 @@
-// Replicas of several ranks on the CUDA backend, by NCCL and through the host: the same decisions as
-// one rank, rows alike.
+// Replicas of several ranks on the CUDA backend, by NCCL and through the host: the same decisions
+// as one rank, rows alike.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/ops/row_bucket.h"
 #include "nlohmann/json.hpp"
-#include "sampling/warp.h"
+#include "sampling/logits_processing.h"
 #include "tests/kernels/cuda/ranks_fixture.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/testing/temp_dir.h"
@@ -58,8 +58,8 @@ TEST_P(RanksTest, ChooseTheTokensOfOneRank) {
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 
-// A body sums its rows, padded to a size of graphs, once for the embedding and twice for each layer; the last layer only has rows
-// that are needed. Sums through the host are counted there.
+// A body sums its rows, padded to a size of graphs, once for the embedding and twice for each
+// layer; the last layer only has rows that are needed. Sums through the host are counted there.
 TEST_P(RanksTest, SumsBetweenDevicesAreCounted) {
   options_.dir = "tests/models/stories260k";
   constexpr int64_t kLayers = 5, kHidden = 64;
@@ -94,8 +94,8 @@ TEST_F(RanksFixture, SumsAreCapturedOnAllRanksOrNone) {
     BlockManager* blocks = runner->blocks();
     int cached = 0;
     const SequenceHandle sequence = blocks->Open(kPrompt, &cached);
-    // A chain, and one node more below one of its nodes: a block of almost 64 KiB, twice so that there
-    // is a graph, then ever larger.
+    // A chain, and one node more below one of its nodes: a block of almost 64 KiB, twice so that
+    // there is a graph, then ever larger.
     for (const int fork : {0, 0, 15, 30, 45, 60, 75, 90}) {
       StepBuilder step = runner->NewStep();
       KvNode last = kPrefixEnd, parent = kPrefixEnd;
@@ -116,8 +116,8 @@ TEST_F(RanksFixture, SumsAreCapturedOnAllRanksOrNone) {
   EXPECT_THAT(ends, Each(absl::OkStatus()));
 }
 
-// Rank 0 measures, and the others take what it has found. The tuning file cannot be written, so that
-// nobody finds anything there.
+// Rank 0 measures, and the others take what it has found. The tuning file cannot be written, so
+// that nobody finds anything there.
 TEST_P(RanksTest, OneRankTunesForAll) {
   test::TempDir dir;
   test::WriteTinyLlama(test::MakeTinyLlama({.vocab = 96}), dir.path());
@@ -133,7 +133,8 @@ TEST_P(RanksTest, OneRankTunesForAll) {
   };
   const int64_t of_one = timed(1);
   EXPECT_GT(of_one, 0);
-  // Three ranks have shards of two sizes; ranks that measure all would take `ranks()` times as many.
+  // Three ranks have shards of two sizes; ranks that measure all would take `ranks()` times as
+  // many.
   EXPECT_LT(timed(ranks()), 0.8 * ranks() * of_one);
 }
 
@@ -153,7 +154,7 @@ TEST_P(RanksTest, ShapesThatDoNotDivide) {
 }
 
 // Each rank has the rows of the head whose ids are its own.
-TEST_P(RanksTest, ReducedHeads) {
+TEST_P(RanksTest, DraftVocabularies) {
   const test::TempDir dir;
   test::TinyLlama tiny = test::MakeTinyLlama({.vocab = 97});
   std::vector<int> ids;
@@ -187,7 +188,7 @@ TEST_P(RanksTest, RowsInBf16AreThoseOfOneRankUpToTheRounding) {
 }
 
 // Each rank lists its part of the vocabulary; what a list does not cover is fetched whole.
-TEST_P(RanksTest, ShortlistsAreJoinedAndFetched) {
+TEST_P(RanksTest, CandidateListsAreJoinedAndFetched) {
   options_.dir = "tests/models/stories260k";
   std::vector<float> want;
   for (const int count : {1, ranks()}) {

@@ -1,6 +1,6 @@
 // A whole model on the CUDA backend and on the CPU backend: the same decisions from the same
-// prompts, rows alike. The host never touches device memory while it runs: the simulated device ends
-// a process that does.
+// prompts, rows alike. The host never touches device memory while it runs: the simulated device
+// ends a process that does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -130,7 +130,8 @@ TEST_F(RunnerTest, AnF16FolderRunsInF16) {
     EXPECT_LT(kernels::RelativeDistance(got.rows[i], want.rows[i]), 3e-3) << i;
 }
 
-// A value that f16 does not hold ends in a logit that is no number, never in one that looks like one.
+// A value that f16 does not hold ends in a logit that is no number, never in one that looks like
+// one.
 TEST_F(RunnerTest, OverflowInF16ReachesTheLogits) {
   for (const char* const name :
        {"model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight",
@@ -146,8 +147,8 @@ TEST_F(RunnerTest, OverflowInF16ReachesTheLogits) {
   }
 }
 
-// A shortlist that does not cover enough is fetched whole, as over the wire.
-TEST_F(RunnerTest, ShortlistsComeOfTheSameRows) {
+// A candidate list that does not cover enough is fetched whole, as over the wire.
+TEST_F(RunnerTest, CandidateListsComeOfTheSameRows) {
   const auto whole = Load("cuda", "f32"), listing = Load("cuda", "f32", /*always_list=*/true);
   for (const double cover : {0.0, 0.9999999}) {
     RowNeed need;

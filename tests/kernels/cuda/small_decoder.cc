@@ -21,7 +21,7 @@ constexpr size_t kMostRequests = 6;
 
 SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, int max_rows)
     : backend_(std::move(backend)), dtype_(dtype) {
-  model::DecoderParts parts;
+  model::TransformerParts parts;
   model::ModelConfig& config = parts.config;
   config.vocab_size = kVocab;
   config.hidden_size = kHidden;
@@ -48,8 +48,8 @@ SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, in
     w.down = Matrix(kHidden, kIntermediate);
   }
   pool_ = this->backend()->MakeKvPool(parts.kv_shape(kBlocks)).value();
-  decoder_ =
-      model::Decoder::Create(std::move(parts), this->backend(), pool_.get(), /*ranks=*/1).value();
+  decoder_ = model::Transformer::Create(std::move(parts), this->backend(), pool_.get(), /*ranks=*/1)
+                 .value();
 }
 
 std::unique_ptr<Weight> SmallDecoder::Matrix(int64_t rows, int64_t columns, bool bias) {

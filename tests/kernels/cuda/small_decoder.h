@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "model/decoder.h"
 #include "model/kv/block_manager.h"
+#include "model/transformer.h"
 #include "plan/step_plan.h"
 #include "tests/kernels/cuda/test_backend.h"
 
 namespace coppice::kernels {
 
-// The same seed gives the same weights on every backend. Two layers, 4 query heads and 2 KV heads of
-// 16, biases on q, k and v.
+// The same seed gives the same weights on every backend. Two layers, 4 query heads and 2 KV heads
+// of 16, biases on q, k and v.
 class SmallDecoder {
  public:
   static constexpr int kVocab = 600, kMaxRows = 100, kMaxPositions = 1024;
@@ -37,7 +37,7 @@ class SmallDecoder {
   const DType dtype_;
   uint64_t seed_ = 0;
   std::unique_ptr<KvPool> pool_;
-  std::unique_ptr<model::Decoder> decoder_;
+  std::unique_ptr<model::Transformer> decoder_;
 };
 
 // The first `rows` tokens of a request, the last `needs` of which have a need.

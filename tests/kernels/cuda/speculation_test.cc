@@ -1,5 +1,5 @@
-// Speculative decoding of whole sequences over the simulated device: rows that came as shortlists
-// decide as whole rows do, and in exact mode drafts change nothing, bit for bit.
+// Speculative decoding of whole sequences over the simulated device: rows that came as candidate
+// lists decide as whole rows do, and in exact mode drafts change nothing, bit for bit.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -19,16 +19,16 @@ struct Shape {
   std::string name, method;
   sampling::DecodingKind kind;
   int width;
-  sampling::WarpParams warp;
+  sampling::SamplingParams sampling;
   int head_stride = 1;  // the draft's head has every so many ids
 };
 
-sampling::WarpParams Warp(double temperature, int top_k = 0, double top_p = 0) {
-  sampling::WarpParams warp;
-  warp.temperature = temperature;
-  warp.top_k = top_k;
-  warp.top_p = top_p;
-  return warp;
+sampling::SamplingParams Sampling(double temperature, int top_k = 0, double top_p = 0) {
+  sampling::SamplingParams sampling;
+  sampling.temperature = temperature;
+  sampling.top_k = top_k;
+  sampling.top_p = top_p;
+  return sampling;
 }
 
 class SpeculationTest : public testing::TestWithParam<Shape> {
@@ -61,7 +61,7 @@ class SpeculationTest : public testing::TestWithParam<Shape> {
     params.kind = GetParam().kind;
     params.method = decoding::FindMethod(GetParam().method);
     params.beam_width = params.num_hypotheses = GetParam().width;
-    params.warp = GetParam().warp;
+    params.sampling = GetParam().sampling;
     params.max_tokens = 10;
     params.min_tokens = 4;  // until then the stop token has a bias
     params.stop_ids = {2, 40};
@@ -88,7 +88,7 @@ class SpeculationTest : public testing::TestWithParam<Shape> {
   test::TempDir target_, draft_;
 };
 
-TEST_P(SpeculationTest, ShortlistsAndDraftsChangeNothing) {
+TEST_P(SpeculationTest, CandidateListsAndDraftsChangeNothing) {
   test::CheckedReplica whole = Load(draft_.path(), /*always_list=*/false);
   test::CheckedReplica listing = Load(draft_.path(), /*always_list=*/true);
   test::CheckedReplica same_draft = Load(target_.path(), /*always_list=*/true);
@@ -110,15 +110,18 @@ TEST_P(SpeculationTest, ShortlistsAndDraftsChangeNothing) {
 INSTANTIATE_TEST_SUITE_P(
     Methods, SpeculationTest,
     testing::Values(
-        Shape{"Draws", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, Warp(0.9)},
-        Shape{"TopK", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 2, Warp(1, 20)},
-        Shape{"TopP", "pf_gumbel", sampling::DecodingKind::kMultinomial, 1, Warp(0.7, 12, 0.9)},
-        Shape{"BeamSearch", "certified", sampling::DecodingKind::kBeamSearch, 4, Warp(1)},
-        Shape{"ReducedHead", "pf_gumbel", sampling::DecodingKind::kBeamSampling, 4, Warp(0.9), 7},
-        Shape{"ReducedHeadTopP", "pf_gumbel", sampling::DecodingKind::kMultinomial, 1,
+        Shape{"Draws", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4, Sampling(0.9)},
+        Shape{"TopK", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 2, Sampling(1, 20)},
+        Shape{"TopP", "gumbel_coupling", sampling::DecodingKind::kMultinomial, 1,
+              Sampling(0.7, 12, 0.9)},
+        Shape{"BeamSearch", "speculative_beam_search", sampling::DecodingKind::kBeamSearch, 4,
+              Sampling(1)},
+        Shape{"DraftVocabulary", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4,
+              Sampling(0.9), 7},
+        Shape{"DraftVocabularyTopP", "gumbel_coupling", sampling::DecodingKind::kMultinomial, 1,
               Warp(0.7, 0, 0.9), 40},
-        Shape{"WithoutReplacement", "hg_wor",
-              sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, Warp(1)}),
+        Shape{"WithoutReplacement", "gumbel_top_k",
+              sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, Sampling(1)}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -38,8 +38,8 @@ class StepCostTest : public testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Types, StepCostTest, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return DTypeName(info.param); });
 
-// Two layers of nine launches, gather, commit and embedding; the head has two. The bias of q, k and v
-// is added by the rotary positions.
+// Two layers of nine launches, gather, commit and embedding; the head has two. The bias of q, k and
+// v is added by the rotary positions.
 TEST_P(StepCostTest, OneCopyUpOneCopyDownAndTwoLaunches) {
   SmallDecoder graphs(TestBackend::Make("cuda"), GetParam());
   SmallDecoder single(TestBackend::Make("cuda", false, /*graphs=*/false), GetParam());
@@ -89,7 +89,7 @@ TEST_P(StepCostTest, StepsBeyondTheLastBucketHaveNoGraphOfTheBody) {
 }
 
 // Three launches more, in the graph of the head; their tasks come with the plan.
-TEST_P(StepCostTest, ShortlistsAreOfTheSameCopyUpAndTheSameGraph) {
+TEST_P(StepCostTest, CandidateListsAreOfTheSameCopyUpAndTheSameGraph) {
   SmallDecoder graphs(TestBackend::Make("cuda", /*always_list=*/true), GetParam());
   const auto listed = [](int rows, int needs) {
     StepPlan plan = PrefillPlan(rows, needs);
@@ -182,7 +182,8 @@ TEST(StepProgressTest, PartsAreSeenWhenTheyAreDone) {
   fake::Configure({});
 }
 
-// A copy that is still queued reads its block when it runs: the next plan must not be written there.
+// A copy that is still queued reads its block when it runs: the next plan must not be written
+// there.
 TEST(StepUploadTest, AQueuedCopyKeepsItsPlan) {
   auto stream = cuda::DeviceStream::Create("a test").value();
   cuda::StepUpload upload;

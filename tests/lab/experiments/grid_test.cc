@@ -7,7 +7,7 @@
 
 #include "decoding/method.h"
 #include "lab/experiments/experiments.h"
-#include "lab/experiments/warp_text.h"
+#include "lab/experiments/sampling_text.h"
 
 namespace coppice::lab {
 namespace {
@@ -44,7 +44,7 @@ TEST(GridTest, HasACellOrAReasonForEveryRowAndKind) {
 
 TEST(GridTest, ListsEveryCellOnce) {
   Grid grid;
-  grid.methods = {"none", "pf_gumbel"};
+  grid.methods = {"none", "gumbel_coupling"};
   grid.decodings = {sampling::DecodingKind::kMultinomial};
   grid.widths = {1, 2, 4};  // multinomial decoding has width 1
   grid.draft_widths = {2, 4};
@@ -77,9 +77,9 @@ TEST(GridTest, NamesWhatIsWrong) {
   grid.methods = {"dsbd:width_threshold=wide"};
   EXPECT_THAT(ErrorOf(grid), HasSubstr("'wide' is no value of width_threshold"));
   grid.methods = {"none"};
-  grid.warps = {"T=warm"};
+  grid.samplings = {"T=warm"};
   EXPECT_THAT(ErrorOf(grid), HasSubstr("'T=warm'"));
-  grid.warps = {"T=1"};
+  grid.samplings = {"T=1"};
   grid.widths = {0};
   EXPECT_THAT(ErrorOf(grid), HasSubstr("--widths: 0"));
   grid.widths = {1};
@@ -97,19 +97,20 @@ TEST(GridTest, EveryExperimentNamesWhatExists) {
     for (const std::string& method : experiment.methods) {
       EXPECT_NE(decoding::FindMethod(method), nullptr) << experiment.name << ": " << method;
     }
-    for (const std::string& warp : experiment.warps) EXPECT_TRUE(ParseWarpText(warp).ok()) << warp;
+    for (const std::string& sampling : experiment.samplings)
+      EXPECT_TRUE(ParseSamplingText(sampling).ok()) << sampling;
   }
   EXPECT_THAT(std::string(FindExperiment("table9").status().message()), HasSubstr("mjsd_figure3"));
 }
 
-TEST(WarpTextTest, ReadsWhatItWrites) {
+TEST(SamplingTextTest, ReadsWhatItWrites) {
   for (const char* text : {"T=1", "T=0.7/top_k=20/top_p=0.9", "T=1/min_p=0.1/mode=joint"}) {
-    const auto warp = ParseWarpText(text);
-    ASSERT_TRUE(warp.ok()) << warp.status();
-    EXPECT_EQ(WarpText(*warp), text);
+    const auto sampling = ParseSamplingText(text);
+    ASSERT_TRUE(sampling.ok()) << sampling.status();
+    EXPECT_EQ(SamplingText(*sampling), text);
   }
   for (const char* text : {"", "0.7", "T=1/topk=3", "T=1/mode=both", "top_k=x"}) {
-    EXPECT_FALSE(ParseWarpText(text).ok()) << text;
+    EXPECT_FALSE(ParseSamplingText(text).ok()) << text;
   }
 }
 

@@ -30,7 +30,7 @@ NodeStudyOptions Study() {
   options.sequences = 60;
   options.nodes = 240;
   options.repeats = 40;
-  options.warps = {"T=1"};
+  options.samplings = {"T=1"};
   return options;
 }
 
@@ -105,9 +105,9 @@ absl::StatusOr<std::vector<MeasuredCell>> MeasureGrid(Grid grid, ModelPair* pair
 }
 
 // With one drafted layer, a pass decides one layer, and one more if the draft was accepted.
-TEST(CellTest, LayersPerPassIsOnePlusTheAcceptanceOfOneLayer) {
+TEST(CellTest, BlockEfficiencyIsOnePlusTheAcceptanceOfOneLayer) {
   Grid grid;
-  grid.methods = {"rejection", "pf_gumbel", "dsbd", "certified"};
+  grid.methods = {"rejection", "gumbel_coupling", "dsbd", "speculative_beam_search"};
   grid.depths = {1};
   grid.widths = {2};
   const auto pair = Tables(0.7);
@@ -116,8 +116,8 @@ TEST(CellTest, LayersPerPassIsOnePlusTheAcceptanceOfOneLayer) {
   for (const MeasuredCell& cell : *cells) {
     const CellResult& result = cell.result;
     // A pass without room for a draft (the last one) decides one layer and tests no draft.
-    const double tried = result.acceptance[0].count / result.layers_per_pass.count;
-    EXPECT_NEAR(result.layers_per_pass.value, 1 + tried * result.acceptance[0].value, 1e-9)
+    const double tried = result.acceptance[0].count / result.block_efficiency.count;
+    EXPECT_NEAR(result.block_efficiency.value, 1 + tried * result.acceptance[0].value, 1e-9)
         << CellName(cell.cell);
     EXPECT_GT(result.acceptance[0].value, 0.1) << CellName(cell.cell);
   }
@@ -125,21 +125,22 @@ TEST(CellTest, LayersPerPassIsOnePlusTheAcceptanceOfOneLayer) {
 
 TEST(CellTest, AnEqualDraftIsAlwaysAcceptedAndPlainPassesDecideOneLayer) {
   Grid grid;
-  grid.methods = {"none", "rejection", "pf_gumbel"};
+  grid.methods = {"none", "rejection", "gumbel_coupling"};
   grid.decodings = {sampling::DecodingKind::kMultinomial};
   const auto pair = Tables(0);
   const auto cells = MeasureGrid(grid, pair.get(), 8);
   ASSERT_TRUE(cells.ok()) << cells.status();
   ASSERT_EQ(cells->size(), 3u);
-  EXPECT_EQ((*cells)[0].result.layers_per_pass.value, 1);
+  EXPECT_EQ((*cells)[0].result.block_efficiency.value, 1);
   EXPECT_TRUE(std::isnan((*cells)[0].result.bytes_per_accepted.value));
   for (int i = 1; i < 3; ++i) {
     const CellResult& result = (*cells)[i].result;
     for (const Estimate& layer : result.acceptance) EXPECT_EQ(layer.value, 1);
-    EXPECT_GT(result.layers_per_pass.value, 4);
+    EXPECT_GT(result.block_efficiency.value, 4);
     EXPECT_NEAR(result.optimum_iid.value, 1, 1e-9);
     EXPECT_GT(result.bytes_per_accepted.value, 0);
-    EXPECT_NEAR(result.score.value, result.log_likelihood.value, 1e-6);  // T = 1: no warp
+    // T = 1: no sampling parameters
+    EXPECT_NEAR(result.score.value, result.log_likelihood.value, 1e-6);
   }
   // A tree without proposals is smaller than a tree with its proposals.
   EXPECT_LT((*cells)[2].result.bytes_per_accepted.value,
@@ -148,7 +149,7 @@ TEST(CellTest, AnEqualDraftIsAlwaysAcceptedAndPlainPassesDecideOneLayer) {
 
 TEST(CellTest, CountsCopiesAndDistinctBeams) {
   Grid grid;
-  grid.methods = {"pf_gumbel", "hg_wor"};
+  grid.methods = {"gumbel_coupling", "gumbel_top_k"};
   grid.decodings = {sampling::DecodingKind::kBeamSampling,
                     sampling::DecodingKind::kBeamSamplingWithoutReplacement};
   grid.widths = {4};
@@ -164,7 +165,7 @@ TEST(CellTest, CountsCopiesAndDistinctBeams) {
 
 TEST(ReportTest, JsonHasEveryFieldAndNullWhereNothingWasCounted) {
   Grid grid;
-  grid.methods = {"none", "pf_gumbel"};
+  grid.methods = {"none", "gumbel_coupling"};
   grid.decodings = {sampling::DecodingKind::kMultinomial};
   const auto pair = Tables(0.7);
   auto cells = MeasureGrid(grid, pair.get(), 4);
@@ -173,7 +174,7 @@ TEST(ReportTest, JsonHasEveryFieldAndNullWhereNothingWasCounted) {
   report.experiment = "grid";
   report.source = pair->Describe();
   report.cells = *std::move(cells);
-  report.skipped = {{"certified", "no"}};
+  report.skipped = {{"speculative_beam_search", "no"}};
   NodeStudyOptions study = Study();
   study.repeats = 1;
   study.nodes = 20;
@@ -183,22 +184,22 @@ TEST(ReportTest, JsonHasEveryFieldAndNullWhereNothingWasCounted) {
   EXPECT_EQ(json["source"]["rows"], "random");
   ASSERT_EQ(json["cells"].size(), 2u);
   for (const char* name :
-       {"method", "options", "decoding", "width", "draft_width", "draft_depth", "warp",
-        "layers_per_pass", "acceptance_by_layer", "optimum", "accepted_width", "output_width",
+       {"method", "options", "decoding", "width", "draft_width", "draft_depth", "sampling",
+        "block_efficiency", "acceptance_by_layer", "optimum", "accepted_width", "output_width",
         "distinct_beams", "log_likelihood_per_token", "score_per_token", "tokens", "nodes_per_pass",
         "bytes_per_accepted_token", "seconds"}) {
     EXPECT_TRUE(json["cells"][1].contains(name)) << name;
   }
   EXPECT_TRUE(json["cells"][0]["bytes_per_accepted_token"].is_null());
-  EXPECT_GT(json["cells"][1]["layers_per_pass"]["value"].get<double>(), 1);
-  EXPECT_GT(json["cells"][1]["layers_per_pass"]["se"].get<double>(), 0);
+  EXPECT_GT(json["cells"][1]["block_efficiency"]["value"].get<double>(), 1);
+  EXPECT_GT(json["cells"][1]["block_efficiency"]["se"].get<double>(), 0);
   EXPECT_EQ(json["cells"][1]["acceptance_by_layer"].size(), 4u);
   EXPECT_EQ(json["cells"][1]["lossless"], true);
   EXPECT_EQ(json["skipped"][0]["reason"], "no");
-  EXPECT_EQ(json["nodes"][0]["warp"]["temperature"], 1);
+  EXPECT_EQ(json["nodes"][0]["sampling"]["temperature"], 1);
   EXPECT_FALSE(json["nodes"][0]["columns"].empty());
   const std::string table = ReportTable(report);
-  EXPECT_THAT(table, ::testing::HasSubstr("pf_gumbel"));
+  EXPECT_THAT(table, ::testing::HasSubstr("gumbel_coupling"));
   EXPECT_THAT(table, ::testing::HasSubstr("left out: certified: no"));
 }
 

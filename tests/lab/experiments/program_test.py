@@ -38,7 +38,7 @@ class ProgramTest(unittest.TestCase):
             return json.load(file), result
 
     def test_the_same_seed_gives_the_same_figures(self):
-        flags = ("--methods=pf_gumbel,dsbd", "--widths=2")
+        flags = ("--methods=gumbel_coupling,dsbd", "--widths=2")
         first, result = self.run_json(*flags)
         second, _ = self.run_json(*flags)
         other, _ = self.run_json(*flags, "--seed=2")
@@ -53,7 +53,7 @@ class ProgramTest(unittest.TestCase):
     def test_list_names_experiments_and_methods(self):
         result = lab("--list")
         self.assertEqual(result.returncode, 0)
-        for name in ("optimal_table1", "mjsd_figure3", "dsbd_figure9", "pf_gumbel"):
+        for name in ("optimal_table1", "mjsd_figure3", "dsbd_figure9", "gumbel_coupling"):
             self.assertIn(name, result.stdout)
 
     def test_bad_arguments_are_named(self):
@@ -73,7 +73,7 @@ class ProgramTest(unittest.TestCase):
         return subprocess.run([sys.executable, PLOT, *arguments], capture_output=True, text=True, timeout=at_most(60))
 
     def test_plots_or_says_what_it_needs(self):
-        self.run_json("--experiment=nodes", "--warps=T=0.5,T=1", "--nodes=12", "--repeats=2", "--drafts=2")
+        self.run_json("--experiment=nodes", "--samplings=T=0.5,T=1", "--nodes=12", "--repeats=2", "--drafts=2")
         out = os.path.join(self.folder.name, "plot.svg")
         result = self.plot("temperature", self.report, out)
         if "matplotlib" in result.stderr:

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "decoding/tree/child_law.h"
+#include "decoding/tree/child_sampling.h"
 #include "decoding/tree/greedy_multi_draft.h"
 #include "decoding/tree/k_seq.h"
 #include "decoding/tree/luce_ot.h"
 #include "decoding/tree/node_rule.h"
-#include "lab/exact/tree_law.h"
+#include "lab/exact/tree_distribution.h"
 #include "lab/theory/acceptance.h"
 #include "sampling/deterministic_math.h"
 #include "tests/testing/g_test.h"
@@ -106,7 +106,7 @@ sampling::Distribution Sparse(const Row& masses) {
 struct Case {
   const char* name;
   NodeRule rule;
-  ChildLaw law;
+  ChildSampling distribution;
   int drafts;
   double (*closed_form)(const Row& p, const Row& q, int n);
   bool by_coin = false;  // the closed form counts drafts accepted by a coin, not residual hits
@@ -125,20 +125,20 @@ const std::vector<Case>& Cases() {
     return lab::AcceptanceLuceOt(p, q, n);
   };
   static const auto* cases = new std::vector<Case>{
-      {"rejection", VerifyRrsIid, ChildLaw::kIid, 1, overlap},
-      {"RRS iid", VerifyRrsIid, ChildLaw::kIid, 2, rrs},
-      {"RRS iid", VerifyRrsIid, ChildLaw::kIid, 4, rrs},
-      {"RRS WOR", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement, 2,
+      {"rejection", VerifyRrsIid, ChildSampling::kIid, 1, overlap},
+      {"RRS iid", VerifyRrsIid, ChildSampling::kIid, 2, rrs},
+      {"RRS iid", VerifyRrsIid, ChildSampling::kIid, 4, rrs},
+      {"RRS WOR", VerifyRrsWithoutReplacement, ChildSampling::kWithoutReplacement, 2,
        AcceptanceWithoutReplacement},
-      {"RRS WOR", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement, 3,
+      {"RRS WOR", VerifyRrsWithoutReplacement, ChildSampling::kWithoutReplacement, 3,
        AcceptanceWithoutReplacement},
-      {"sample and check", SampleAndCheck, ChildLaw::kMostLikely, 3, AcceptanceOfMostLikely},
-      {"K-SEQ", VerifyKSeq, ChildLaw::kIid, 2, k_seq},
-      {"K-SEQ", VerifyKSeq, ChildLaw::kIid, 4, k_seq},
-      {"greedy", VerifyGreedy, ChildLaw::kGreedy, 2, greedy},
-      {"greedy", VerifyGreedy, ChildLaw::kGreedy, 4, greedy},
-      {"SpecHub", VerifyGreedy, ChildLaw::kSpecHub, 2, greedy},
-      {"Luce-OT", VerifyLuceOt, ChildLaw::kIid, 2, luce, /*by_coin=*/true},
+      {"sample and check", SampleAndCheck, ChildSampling::kMostLikely, 3, AcceptanceOfMostLikely},
+      {"K-SEQ", VerifyKSeq, ChildSampling::kIid, 2, k_seq},
+      {"K-SEQ", VerifyKSeq, ChildSampling::kIid, 4, k_seq},
+      {"greedy", VerifyGreedy, ChildSampling::kGreedy, 2, greedy},
+      {"greedy", VerifyGreedy, ChildSampling::kGreedy, 4, greedy},
+      {"SpecHub", VerifyGreedy, ChildSampling::kSpecHub, 2, greedy},
+      {"Luce-OT", VerifyLuceOt, ChildSampling::kIid, 2, luce, /*by_coin=*/true},
   };
   return *cases;
 }
@@ -151,7 +151,7 @@ struct Measured {
 // Drafts and verifies one node after the prompt, once with each seed.
 Measured Measure(const Case& rule, const RowPair& rows, int draws) {
   const sampling::Distribution p_row = Sparse(rows.p), q = Sparse(rows.q);
-  LayerLaw p;
+  LayerDistribution p;
   p.rows.resize(1);
   p.rows[0].hash = sampling::kRootHash;
   p.rows[0].sparse = &p_row;
@@ -161,7 +161,7 @@ Measured Measure(const Case& rule, const RowPair& rows, int draws) {
     SeededChoices choices(1 + i);
     choices.BeginRound(0);
     const std::vector<TokenId> drafts =
-        DrawChildren(rule.law, q, sampling::kRootHash, rule.drafts, &choices);
+        DrawChildren(rule.distribution, q, sampling::kRootHash, rule.drafts, &choices);
     const NodeVerdict verdict = rule.rule({&p, &q, drafts}, &choices);
     accepted += rule.by_coin ? verdict.residual_draws == 0 : verdict.draft >= 0;
     ++measured.tokens[verdict.token];
@@ -175,21 +175,21 @@ double StandardError(double rate, int draws) { return std::sqrt(rate * (1 - rate
 TEST(AcceptanceRate, NodeRulesAcceptAsOftenAsTheirClosedForms) {
   const int draws = test::Samples(kDraws);
   for (const RowPair& rows : {RowPairs()[0], RowPairs()[2]}) {
-    std::map<TokenId, double> law;
+    std::map<TokenId, double> distribution;
     for (size_t v = 0; v < rows.p.size(); ++v) {
-      if (rows.p[v] > 0) law[static_cast<TokenId>(v)] = rows.p[v];
+      if (rows.p[v] > 0) distribution[static_cast<TokenId>(v)] = rows.p[v];
     }
     for (const Case& rule : Cases()) {
       SCOPED_TRACE(testing::Message() << rows.name << " " << rule.name << " n " << rule.drafts);
       const double want = rule.closed_form(rows.p, rows.q, rule.drafts);
       const Measured measured = Measure(rule, rows, draws);
       EXPECT_NEAR(measured.acceptance, want, kErrors * StandardError(want, draws) + 1e-9);
-      EXPECT_TRUE(test::CountsFit(law, measured.tokens));
+      EXPECT_TRUE(test::CountsFit(distribution, measured.tokens));
     }
   }
 }
 
-// The comparison above must detect one draft more or less, and drafts of another law.
+// The comparison above must detect one draft more or less, and drafts of another distribution.
 TEST(AcceptanceRate, OtherRatesAreTellable) {
   const RowPair rows = RowPairs()[0];
   for (const Case& rule : Cases()) {
@@ -226,17 +226,17 @@ int TokensOfFirstRound(const test::TreeSetting& setting, uint64_t seed) {
   return test::RunTree(setting, &choices, /*rounds=*/1).layers[0];
 }
 
-// 4.1: E[tokens] = (1 - alpha^(gamma + 1)) / (1 - alpha), and the whole law of the length.
+// 4.1: E[tokens] = (1 - alpha^(gamma + 1)) / (1 - alpha), and the whole distribution of the length.
 TEST(AcceptanceRate, TokensOfAPathAreGeometric) {
   const int gamma = 4, draws = test::Samples(kDraws);
   const RowPair rows = RowPairs()[1];
   const double alpha = lab::Overlap(rows.p, rows.q);
-  std::map<int, double> law;
+  std::map<int, double> distribution;
   double mean = 0, square = 0;
   for (int tokens = 1; tokens <= gamma + 1; ++tokens) {
-    law[tokens] = std::pow(alpha, tokens - 1) * (tokens <= gamma ? 1 - alpha : 1);
-    mean += tokens * law[tokens];
-    square += tokens * tokens * law[tokens];
+    distribution[tokens] = std::pow(alpha, tokens - 1) * (tokens <= gamma ? 1 - alpha : 1);
+    mean += tokens * distribution[tokens];
+    square += tokens * tokens * distribution[tokens];
   }
   EXPECT_NEAR(mean, (1 - std::pow(alpha, gamma + 1)) / (1 - alpha), 1e-12);
   std::map<int, int> counts;
@@ -248,24 +248,25 @@ TEST(AcceptanceRate, TokensOfAPathAreGeometric) {
     sum += tokens;
   }
   EXPECT_NEAR(sum / draws, mean, kErrors * std::sqrt((square - mean * mean) / draws));
-  EXPECT_TRUE(test::CountsFit(law, counts));
+  EXPECT_TRUE(test::CountsFit(distribution, counts));
 }
 
-// 4.7 with seeded choices keeps as many tokens as its enumerated law says, which is more than 4.1.
-TEST(AcceptanceRate, TokensOfABlockFollowTheEnumeratedLaw) {
+// 4.7 with seeded choices keeps as many tokens as its enumerated distribution says, which is more
+// than 4.1.
+TEST(AcceptanceRate, TokensOfABlockFollowTheEnumeratedDistribution) {
   const RowPair rows = {"two tokens", {0.6, 0.4}, {0.3, 0.7}};
   const int gamma = 3, draws = test::Samples(kDraws);
   const test::TreeSetting block = ContextFree(nullptr, rows, gamma);
-  const auto as_lengths = [](const test::ExactLaw& law) {
+  const auto as_lengths = [](const test::ExactDistribution& distribution) {
     std::map<int, double> lengths;
-    for (const auto& [length, mass] : law) lengths[static_cast<int>(length[0])] = mass;
+    for (const auto& [length, mass] : distribution) lengths[static_cast<int>(length[0])] = mass;
     return lengths;
   };
   std::map<int, int> counts;
   for (int i = 0; i < draws; ++i) ++counts[TokensOfFirstRound(block, 1 + i)];
-  EXPECT_TRUE(test::CountsFit(as_lengths(test::RoundLengthLaw(block)), counts));
+  EXPECT_TRUE(test::CountsFit(as_lengths(test::RoundLengthDistribution(block)), counts));
   EXPECT_FALSE(test::CountsFit(
-      as_lengths(test::RoundLengthLaw(ContextFree(VerifyRrsIid, rows, gamma))), counts));
+      as_lengths(test::RoundLengthDistribution(ContextFree(VerifyRrsIid, rows, gamma))), counts));
 }
 
 }  // namespace

@@ -64,11 +64,11 @@ double Greedy(const Row& q, uint32_t set, int n) {
 }
 
 // 1 + min over every set H of P(H) - Q(H).
-template <typename SetLaw>
-double BruteForce(const Row& p, const SetLaw& law) {
+template <typename SetDistribution>
+double BruteForce(const Row& p, const SetDistribution& distribution) {
   double least = 0;
   for (uint32_t set = 0; set < (1u << p.size()); ++set)
-    least = std::min(least, Mass(p, set) - law(set));
+    least = std::min(least, Mass(p, set) - distribution(set));
   return 1 + least;
 }
 
@@ -102,14 +102,14 @@ TEST(OptimalAcceptanceTest, WorkedExample) {
   EXPECT_DOUBLE_EQ(lab::AcceptanceGreedy(p, q, 2), 1);
 }
 
-// Erratum E20: the printed ratio of generating functions gives another law.
-TEST(OptimalAcceptanceTest, PrefixLawIsThatOfSequentialDraws) {
+// Erratum E20: the printed ratio of generating functions gives another distribution.
+TEST(OptimalAcceptanceTest, PrefixDistributionIsThatOfSequentialDraws) {
   const Row q = {0.5, 0.3, 0.2};
-  const Row law = PrefixLawWithoutReplacement(q, {0, 1, 2}, 2);
-  EXPECT_NEAR(law[2], 18.0 / 35, 1e-14);
+  const Row distribution = PrefixDistributionWithoutReplacement(q, {0, 1, 2}, 2);
+  EXPECT_NEAR(distribution[2], 18.0 / 35, 1e-14);
   const double printed = q[0] * q[1] / (q[0] * q[1] + q[0] * q[2] + q[1] * q[2]);
   EXPECT_NEAR(printed, 15.0 / 31, 1e-14);
-  EXPECT_GT(std::abs(law[2] - printed), 0.03);
+  EXPECT_GT(std::abs(distribution[2] - printed), 0.03);
 }
 
 // n = 1: q(H). n = 2: q(H) S1 - S2. Long rows, one of them with masses down to 1e-30.
@@ -117,8 +117,8 @@ TEST(OptimalAcceptanceTest, QuadratureAgreesWithClosedFormsOnLongRows) {
   for (double power : {1.0, 15.0}) {
     const Row q = RandomRow(3000, 5, power);
     std::vector<TokenId> order = RatioOrder(RandomRow(3000, 6, power), q);
-    const Row one = PrefixLawWithoutReplacement(q, order, 1);
-    const Row two = PrefixLawWithoutReplacement(q, order, 2);
+    const Row one = PrefixDistributionWithoutReplacement(q, order, 1);
+    const Row two = PrefixDistributionWithoutReplacement(q, order, 2);
     double mass = 0, s1 = 0, s2 = 0;
     for (size_t k = 0; k < order.size(); ++k) {
       const double value = q[order[k]];

@@ -10,7 +10,7 @@ namespace coppice::model {
 namespace {
 
 // Nodes of a level that were added before their tokens were known.
-TEST(BlockManagerTest, ReplantedNodesAreFoundWhereTheyBelong) {
+TEST(BlockManagerTest, RelabelledNodesAreFoundWhereTheyBelong) {
   BlockManager blocks = Make(20);
   const SequenceHandle a = OpenFilled(blocks, Iota(5));
   const KvNode left = *blocks.AddNode(a, kPrefixEnd, 50),
@@ -18,7 +18,7 @@ TEST(BlockManagerTest, ReplantedNodesAreFoundWhereTheyBelong) {
   const KvNode x = *blocks.AddNode(a, left, -1), y = *blocks.AddNode(a, right, -2);
   const KvNode dead = *blocks.AddNode(a, right, -3), below = *blocks.AddNode(a, x, -1);
   const int32_t slot = blocks.slot(a, x);
-  blocks.Replant(a, {{{x, right, 7}, {y, left, 8}, {below, y, 9}}});
+  blocks.Relabel(a, {{{x, right, 7}, {y, left, 8}, {below, y, 9}}});
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
   bool found = false;
   EXPECT_EQ(blocks.FindChild(a, right, 7, &found), x);

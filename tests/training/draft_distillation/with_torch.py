@@ -198,7 +198,7 @@ class Trainings(unittest.TestCase):
         config = json.loads((self.draft / "config.json").read_text())
         self.assertEqual((config["num_hidden_layers"], config["draft_vocab_size"]), (2, 3500))
         frequent = rows.most_frequent(rows.Conversations([self.texts], 512).training, CONFIG["vocab_size"], 3500)
-        numpy.testing.assert_array_equal(tensors.head_ids(str(self.draft), config), frequent)
+        numpy.testing.assert_array_equal(tensors.draft_vocabulary(str(self.draft), config), frequent)
         measured = subprocess.run([sys.executable, "-B", str(TOOL), "measure", "--data", self.texts, "--data", self.texts, "--draft",
                                    str(self.draft), "--threads", "1"], capture_output=True, text=True, timeout=100, check=True).stdout
         self.assertEqual(*re.findall(rf"{self.texts}: 156 tokens of 13 answers: (.*)\n", measured))
@@ -211,7 +211,7 @@ class Trainings(unittest.TestCase):
         other = self.finished("--minutes", 0.02, "--layers", "0,3", "--start", self.draft / "trained", "--head-ids", 3000, "--out", self.folder / "fewer")
         self.assertIn("3000 ids in the head", other)
         fewer = json.loads((self.folder / "fewer/config.json").read_text())
-        numpy.testing.assert_array_equal(tensors.head_ids(str(self.folder / "fewer"), fewer), rows.most_frequent(
+        numpy.testing.assert_array_equal(tensors.draft_vocabulary(str(self.folder / "fewer"), fewer), rows.most_frequent(
             rows.Conversations([self.texts], 512).training, CONFIG["vocab_size"], 3000))
         self.assertIn("trained: num_hidden_layers is 2, expected 3\n", self.finished(
             "--layers", "0,1,2", "--start", self.draft / "trained", "--out", self.folder / "other", status=2))
@@ -225,7 +225,7 @@ class Trainings(unittest.TestCase):
         done = mean(first, second, second)
         self.assertEqual(done.returncode, 0, done.stderr)
         config = json.loads((self.folder / "mean/config.json").read_text())
-        numpy.testing.assert_array_equal(tensors.head_ids(str(self.folder / "mean"), config), tensors.head_ids(str(first), config))
+        numpy.testing.assert_array_equal(tensors.draft_vocabulary(str(self.folder / "mean"), config), tensors.draft_vocabulary(str(first), config))
         name = "model.layers.1.mlp.up_proj.weight"
         one, two, both = (tensors.read(str(folder), name) for folder in (first, second, self.folder / "mean/trained"))
         self.assertGreater(numpy.abs(one - two).max(), 0)

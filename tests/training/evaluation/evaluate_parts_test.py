@@ -183,7 +183,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(figures.summarise([row, dict(row, joules=4.0)])["joules"], 3.0)
         self.assertIsNone(figures.summarise([row, dict(row, joules=None)])["joules"])
         found = figures.summarise([row, dict(row, correct=False)])
-        self.assertEqual((found["quality"][0], found["answer_rate"][0], found["beam_rate"][0], found["layers_per_pass"][0]), (0.5, 6, 12, 2))
+        self.assertEqual((found["quality"][0], found["answer_rate"][0], found["beam_rate"][0], found["block_efficiency"][0]), (0.5, 6, 12, 2))
 
 
 class Questions(unittest.TestCase):
@@ -246,7 +246,7 @@ class Settings(unittest.TestCase):
         names = [variant.name for variant in found]
         self.assertEqual(len(names), len(set(names)))
         methods = {variant.body()["speculative"].get("method") for variant in found if variant.kind == "drafted"}
-        self.assertLessEqual({"pf_gumbel", "hg_wor", "certified", "dsbd", "rejection", "mjsd"}, methods)
+        self.assertLessEqual({"gumbel_coupling", "gumbel_top_k", "speculative_beam_search", "dsbd", "rejection", "mjsd"}, methods)
         plain = [json.dumps(variant.setting.request, sort_keys=True) + variant.setting.choose
                  for variant in found if variant.kind == "plain"]
         self.assertEqual(len(plain), len(set(plain)), "two settings are the same without drafts; give one a reference")

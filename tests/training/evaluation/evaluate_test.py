@@ -170,7 +170,7 @@ class WholeRuns(unittest.TestCase):
                 row.update(log_likelihood=-2.0 if math_row else -1.0, seconds=0.1, tokens=4 if math_row else 2)
         head, *lines = report.category_lines(rows, markdown=True)
         self.assertEqual(head.count("log-likelihood per token"), 4)
-        self.assertEqual((head.count("distinct"), head.count("layers per pass")), (2, 2))  # beams have several answers, drafts layers
+        self.assertEqual((head.count("distinct"), head.count("block efficiency")), (2, 2))  # beams have several answers, drafts layers
         cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
         self.assertEqual([row[:4] for row in cells], [["math", "2", "-2.000", "40"], ["writing", "1", "-1.000", "20"], ["all", "3", "-1.667", "40"]])
         self.assertEqual(len({len(row) for row in cells}), 1)

@@ -1,0 +1,120 @@
+#include "comm/shared_barrier.h"
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <ctime>
+#include <optional>
+#include <utility>
+
+namespace coppice::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Ranks that compute equal parts come within microseconds of each other. With more ranks than cores
+// the one waited for may need this core, so it is given away soon.
+constexpr int kPauses = 100;  // 1 to 5 us
+constexpr std::chrono::microseconds kAwake{100};
+constexpr std::chrono::milliseconds kLook{
+    100};  // between two looks at a process that does not come
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// The word is shared by processes, so std::atomic::wait does not serve: it waits in one process.
+void SleepWhile(std::atomic<uint32_t>* word, uint32_t value) {
+  static_assert(sizeof(*word) == sizeof(uint32_t));
+  timespec most = {0, std::chrono::nanoseconds(kLook).count()};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT, value, &most, nullptr, 0);
+}
+
+void WakeAll(std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// A rank is at most one collective ahead, so counts that wrap around compare by their difference.
+bool HasCome(const BarrierSlot& post, uint32_t number) {
+  return static_cast<int32_t>(post.count.load(std::memory_order_acquire) - number) >= 0;
+}
+
+bool ComesAwake(const BarrierSlot& post, uint32_t number) {
+  for (int i = 0; i < kPauses; ++i) {
+    if (HasCome(post, number)) return true;
+    Pause();
+  }
+  const Clock::time_point until = Clock::now() + kAwake;
+  do {
+    sched_yield();
+    if (HasCome(post, number)) return true;
+  } while (Clock::now() < until);
+  return false;
+}
+
+}  // namespace
+
+void JoinPost(BarrierSlot* post) { post->pid = getpid(); }
+
+void Arrive(BarrierSlot* post, uint32_t number, BarrierSlot::Call call) {
+  post->calls[number % 2] = call;
+  // In one order with the sleepers' count and their look at this one: either they see the new
+  // count, or they are seen here.
+  post->count.store(number, std::memory_order_seq_cst);
+  if (post->sleepers.load(std::memory_order_seq_cst) > 0) WakeAll(&post->count);
+}
+
+void LeavePost(BarrierSlot* post) {
+  post->left.store(1, std::memory_order_seq_cst);
+  if (post->sleepers.load(std::memory_order_seq_cst) > 0) WakeAll(&post->count);
+}
+
+RankProcess::RankProcess(RankProcess&& other) noexcept
+    : post_(other.post_), fd_(std::exchange(other.fd_, -1)) {}
+
+RankProcess::~RankProcess() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::string RankProcess::Gone() {
+  if (post_->left) return "has left its replica";
+  if (pid() == 0) return "";  // it has not joined yet
+  // Readable once the process has ended. Where the system has no pidfd, the launcher ends the rest.
+  if (fd_ < 0) fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid(), 0));
+  if (fd_ < 0) return errno == ESRCH ? "has ended" : "";
+  pollfd ended = {fd_, POLLIN, 0};
+  return poll(&ended, 1, 0) == 1 ? "has ended" : "";
+}
+
+std::string AwaitPost(BarrierSlot* post, RankProcess* process, uint32_t number,
+                      std::chrono::milliseconds patience) {
+  if (HasCome(*post, number) || ComesAwake(*post, number)) return "";
+  std::optional<Clock::time_point> gone_since;
+  std::string reason;
+  post->sleepers.fetch_add(1, std::memory_order_seq_cst);
+  while (true) {
+    const std::string gone = process->Gone();  // before the look: it may have come and then gone
+    const uint32_t seen = post->count.load(std::memory_order_seq_cst);
+    if (HasCome(*post, number)) break;
+    if (!gone.empty()) {
+      const Clock::time_point now = Clock::now();
+      if (!gone_since) gone_since = now;
+      if (now - *gone_since >= patience) {
+        reason = gone;
+        break;
+      }
+    }
+    SleepWhile(&post->count, seen);
+  }
+  post->sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  return reason;
+}
+
+}  // namespace coppice::comm

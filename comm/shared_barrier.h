@@ -1,0 +1,61 @@
+// How the ranks of one host wait for each other: each counts in shared memory the collectives that
+// it has come to, and the others wait for that count, first awake and then asleep. A wait ends with
+// an error when the process waited for has ended or left.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace coppice::comm {
+
+enum class Collective : uint32_t { kSum = 1, kSumPiece, kGather, kBroadcast, kBarrier };
+
+// A rank's entry in shared memory; all zero at first. Only its rank writes to it, save `sleepers`.
+// The parts are in cache lines of their own, in pairs because lines are fetched in pairs.
+struct BarrierSlot {
+  struct Call {
+    Collective collective;
+    uint64_t count;  // of values
+  };
+  alignas(128)
+      std::atomic<uint32_t> count;  // collectives that its rank has come to; sleepers wait on it
+  std::atomic<uint32_t> left;       // 1: it comes to no more
+  std::atomic<int32_t> pid;
+  Call calls[2];  // number n is calls[n % 2]
+  alignas(128) std::atomic<uint32_t> sleepers;
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+// Makes `post` that of the calling process.
+void JoinPost(BarrierSlot* post);
+// The calling rank has come to its collective `number`, which is one more than its last.
+void Arrive(BarrierSlot* post, uint32_t number, BarrierSlot::Call call);
+void LeavePost(BarrierSlot* post);
+
+// The processes that other ranks run in, for waits.
+class RankProcess {
+ public:
+  explicit RankProcess(const BarrierSlot* post) : post_(post) {}
+  RankProcess(RankProcess&& other) noexcept;
+  RankProcess& operator=(RankProcess&&) = delete;
+  ~RankProcess();
+
+  int pid() const { return post_->pid; }
+  // "has ended" or "has left its replica"; "" while it may still come.
+  std::string Gone();
+
+ private:
+  const BarrierSlot* const post_;
+  int fd_ = -1;  // a pidfd, once the process is known
+};
+
+// Waits until `post` has come to collective `number`. Returns why its rank never will, `patience`
+// after that is known; meanwhile whoever knows the cause can tell it.
+std::string AwaitPost(BarrierSlot* post, RankProcess* process, uint32_t number,
+                      std::chrono::milliseconds patience);
+
+}  // namespace coppice::comm

@@ -1,0 +1,43 @@
+// Threads that read large bodies and make large answers, so that the event loop goes on meanwhile.
+// Clients take turns by bytes. Made by the coordinator, used by routes and requests. Event-loop
+// thread, except for what the threads call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "coordinator/http/fair_queue.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace coppice::coordinator {
+
+class ParsePool {
+ public:
+  // io must outlive this.
+  explicit ParsePool(boost::asio::io_context* io);
+  // What has not begun is dropped, and what runs is waited for.
+  ~ParsePool();
+
+  // Calls work on one of the threads and then `then` in the event loop. Both are destroyed in the
+  // event loop, or with this object or io. work must not throw. bytes: how long it takes, about. Of
+  // a client the jobs are begun in order, but small ones do not wait for large ones: at least one
+  // thread is for them. Returns the id of the job.
+  uint64_t Post(const Client& client, size_t bytes, std::function<void()> work,
+                std::function<void()> then);
+  // Calls `then` soon, without work, unless that has begun.
+  void Skip(uint64_t job);
+  // Every job's `then` has been called.
+  bool idle() const { return unfinished_ == 0; }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  size_t unfinished_ = 0;  // event-loop thread
+};
+
+}  // namespace coppice::coordinator

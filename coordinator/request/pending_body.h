@@ -1,0 +1,54 @@
+// A request whose body is read: what comes before a Request. A large body is read on another thread
+// (http/parse_pool) while the dispatcher counts it and can end it. Made by routes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "coordinator/api/api.h"
+#include "coordinator/api/endpoints.h"
+#include "coordinator/http/api_error.h"
+#include "coordinator/http/fair_queue.h"
+#include "coordinator/http/http.h"
+
+namespace coppice::coordinator {
+
+struct PendingBody {
+  // These do not change while the body is read, nor does what `api` points to.
+  ApiContext api;
+  EndpointId endpoint = EndpointId::kCompletions;
+  HttpRequest request;
+  Client client;
+  int shown_model_len = 0;  // of /tokenize
+  double arrival_s = 0;     // on the dispatcher's clock
+  int64_t now_unix = 0;
+
+  std::shared_ptr<HttpExchange> exchange;  // event-loop thread
+  // Nobody waits for it any more: the client has gone, or the dispatcher has ended it. Written by
+  // the event loop (Abandon), read by any thread.
+  std::atomic<bool> abandoned = false;
+  std::function<void()> skip;  // gives its place in the queue back, unless it is being read
+  // A completion, the answer of another endpoint, or why there is none. Written by Read; the event
+  // loop looks at it afterwards.
+  std::variant<GenerateRequest, std::string, ApiError> result =
+      ApiError{500, "internal_error", "the request could not be read"};
+
+  // False: it was already. Event-loop thread.
+  bool Abandon() {
+    if (abandoned.exchange(true)) return false;
+    if (skip) skip();
+    return true;
+  }
+  bool completes() const {
+    return endpoint == EndpointId::kCompletions || endpoint == EndpointId::kChat;
+  }
+};
+
+// Fills result. Any thread.
+void Read(PendingBody* reading);
+
+}  // namespace coppice::coordinator

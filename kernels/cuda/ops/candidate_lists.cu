@@ -1,0 +1,201 @@
+// CandidateLists of rows of logits: the largest logits, or the largest keys with Gumbel noise, of
+// each piece of a row, then those among the pieces. A list is of a need, or of a need and a slot.
+#include "kernels/cuda/ops/candidate_lists.h"
+#include "kernels/cuda/ops/gumbel_noise.h"
+#include "kernels/cuda/ops/kernel_types.h"
+#include "kernels/cuda/ops/list_select.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+constexpr int kPairs = kPieceTokens / 2 / kSelectThreads;  // pairs of tokens of a thread
+constexpr int kPieceBits = 13;
+static_assert(1 << kPieceBits == kPieceTokens && kMostWanted <= kRoom);
+constexpr uint32_t kNoToken = 0x7fffffff;
+
+// The keys of a thread's tokens in registers: pair j of the thread is pair j * kSelectThreads +
+// thread of the piece. Indices are those in the piece.
+struct PieceKeys {
+  uint32_t key[2 * kPairs];
+
+  template <class F>
+  DEV_FUNCTION void Each(F f) const {
+    DEV_UNROLL
+    for (int i = 0; i < 2 * kPairs; ++i) f(key[i], Index(i));
+  }
+  DEV_FUNCTION static uint32_t Index(int i) {
+    return 2 * (i / 2 * kSelectThreads + threadIdx.x) + i % 2;
+  }
+};
+
+// What the pieces chose, in memory. Indices are tokens.
+struct EntryKeys {
+  const ListEntry* entries;
+  int count;
+
+  template <class F>
+  DEV_FUNCTION void Each(F f) const {
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kSelectThreads) {
+      f(entries[i].key, static_cast<uint32_t>(entries[i].token));
+    }
+  }
+};
+
+// Bit t: token first + t has a bias.
+DEV_FUNCTION const uint32_t* MarkBiased(const DeviceLists& all, const ListTask& list,
+                                        int64_t first) {
+  constexpr int kWords = kPieceTokens / 32;
+  static_assert(kWords <= kSelectThreads);
+  DEV_SHARED(uint32_t, marks, kWords);
+  const int word = static_cast<int>(threadIdx.x);
+  if (word < kWords) {
+    uint32_t bits = 0;
+    for (int i = list.bias_begin; i < list.bias_end; ++i) {
+      const int64_t index = all.bias[i].token - first;
+      if (index >= 0 && index < kPieceTokens && index / 32 == word) bits |= 1u << index % 32;
+    }
+    marks[word] = bits;
+  }
+  __syncthreads();
+  return marks;
+}
+
+DEV_FUNCTION int64_t FirstPiece(const LogitRows& rows) { return rows.first_token / kPieceTokens; }
+
+// Block (list, piece). A piece begins with a multiple of kPieceTokens, so pairs of tokens that
+// share a Philox block stay together on any rank.
+DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
+    ListEachPiece(const DeviceLists* lists, LogitRows rows) {
+  dev::WaitForPrevious();
+  const DeviceLists& all = *lists;
+  if (static_cast<int>(blockIdx.x) >= all.list_count) return;
+  const ListTask list = all.lists[blockIdx.x];
+  const int64_t first = (FirstPiece(rows) + blockIdx.y) * kPieceTokens;
+  const uint32_t* biased = MarkBiased(all, list, first);
+  const float* row = rows.logits + list.row * rows.columns;
+  PieceKeys keys;
+  uint32_t bad = kNoToken;
+  DEV_UNROLL
+  for (int j = 0; j < kPairs; ++j) {
+    const uint32_t even = PieceKeys::Index(2 * j);
+    NoisePair noise = {0.0f, 0.0f};
+    if (list.noisy != 0) {
+      noise = TokenNoise(list.seed, list.path_hash, list.slot, static_cast<uint32_t>(first) + even);
+    }
+    DEV_UNROLL
+    for (int odd = 0; odd < 2; ++odd) {
+      const uint32_t index = even + odd;
+      const int64_t token = first + index, column = token - rows.first_token;
+      keys.key[2 * j + odd] = 0;
+      if (column < 0 || column >= rows.columns) continue;
+      const float logit = __ldg(row + column);
+      if (!(logit < __uint_as_float(0x7f800000u))) bad = min(bad, static_cast<uint32_t>(token));
+      if ((biased[index / 32] >> index % 32 & 1) != 0) continue;
+      uint32_t key = KeyBits(logit);
+      if (list.noisy != 0 && key != 0) {
+        const float x = dev::MulRn(logit, list.inverse_temperature);
+        // Never 0, that is no key: a product that overflows is still a key.
+        key = max(KeyBits(dev::AddRn(x, odd == 0 ? noise.even : noise.odd)), 1u);
+      }
+      keys.key[2 * j + odd] = key;
+    }
+  }
+  BlockReduce block;
+  bad = block.Min(bad);
+  const int64_t piece = blockIdx.x * int64_t{gridDim.y} + blockIdx.y;
+  if (threadIdx.x == 0) all.bad_tokens[piece] = static_cast<int32_t>(bad);
+  ListEntry* const out = all.entries + list.entries + blockIdx.y * int64_t{list.want};
+  uint32_t least = 0;
+  const int count = SelectLargest(keys, list.want, kPieceBits, &block, &least,
+                                  [&](int place, uint32_t key, uint32_t index) {
+                                    out[place] = {key, static_cast<int32_t>(first + index)};
+                                  });
+  for (int i = count + static_cast<int>(threadIdx.x); i < list.want; i += kSelectThreads) {
+    out[i] = {0, 0};
+  }
+}
+
+// The first list of a row: its bad token, and the logits of its biased tokens.
+DEV_FUNCTION void WriteRowFacts(const DeviceLists& all, const ListTask& list, const float* row,
+                                const LogitRows& rows, int pieces, uint32_t* record) {
+  if (threadIdx.x == 0) {
+    const int32_t* bad_tokens = all.bad_tokens + blockIdx.x * int64_t{pieces};
+    int32_t bad = bad_tokens[0];
+    for (int p = 1; p < pieces; ++p) bad = min(bad, bad_tokens[p]);
+    ListHeader* header = reinterpret_cast<ListHeader*>(record);
+    const bool none = bad == static_cast<int32_t>(kNoToken);
+    header->bad_token = none ? -1 : bad;
+    header->bad_logit = none ? 0.0f : row[bad - rows.first_token];
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < list.bias_end - list.bias_begin;
+       i += kSelectThreads) {
+    const int64_t column = all.bias[list.bias_begin + i].token - rows.first_token;
+    const bool held = column >= 0 && column < rows.columns;
+    record[kHeaderWords + i] = __float_as_uint(held ? row[column] : 0.0f);
+  }
+}
+
+// Block (list).
+DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
+    MergeEachList(const DeviceLists* lists, LogitRows rows, int pieces) {
+  dev::WaitForPrevious();
+  const DeviceLists& all = *lists;
+  if (static_cast<int>(blockIdx.x) >= all.list_count) return;
+  const ListTask list = all.lists[blockIdx.x];
+  const float* row = rows.logits + list.row * rows.columns;
+  uint32_t* const record = all.records + list.record;
+  if (list.first_of_row != 0) WriteRowFacts(all, list, row, rows, pieces, record);
+  const int biased = list.first_of_row != 0 ? list.bias_end - list.bias_begin : 0;
+  uint32_t* const out = record + kHeaderWords + biased;
+  const EntryKeys keys = {all.entries + list.entries, pieces * list.want};
+  BlockReduce block;
+  uint32_t least = 0;
+  const int count = SelectLargest(
+      keys, list.want, /*index_bits=*/31, &block, &least, [&](int place, uint32_t, uint32_t token) {
+        out[2 * place] = token;
+        out[2 * place + 1] = __float_as_uint(row[token - rows.first_token]);
+      });
+  if (threadIdx.x != 0) return;
+  ListHeader* header = reinterpret_cast<ListHeader*>(record);
+  header->count = count;
+  header->least_key = count == 0 ? 0.0f : KeyValue(least);
+}
+
+}  // namespace
+
+int32_t PiecesOf(const LogitRows& rows) {
+  const int64_t first = rows.first_token / kPieceTokens;
+  return static_cast<int32_t>(CeilDiv(rows.first_token + rows.columns, kPieceTokens) - first);
+}
+
+void ListPieces(const ListsView& lists, const LogitRows& rows, cudaStream_t stream) {
+  if (lists.list_room == 0) return;
+  const dim3 grid(static_cast<unsigned>(lists.list_room), static_cast<unsigned>(PiecesOf(rows)));
+  dev::Declare("candidate lists of pieces", [view = lists.lists, rows] {
+    // A row once for each of its lists. The arithmetic of noise is not counted.
+    dev::Cost cost;
+    for (int i = 0; i < view->list_count; ++i) {
+      cost.bytes += rows.columns * int64_t{sizeof(float)} +
+                    PiecesOf(rows) * view->lists[i].want * int64_t{sizeof(ListEntry)};
+    }
+    return cost;
+  });
+  dev::Launch(ListEachPiece, grid, dim3(kSelectThreads), 0, stream, lists.lists, rows);
+}
+
+void MergePieces(const ListsView& lists, const LogitRows& rows, cudaStream_t stream) {
+  if (lists.list_room == 0) return;
+  dev::Declare("merge of candidate lists", [view = lists.lists, rows] {
+    dev::Cost cost;
+    for (int i = 0; i < view->list_count; ++i) {
+      const int64_t want = view->lists[i].want;
+      cost.bytes +=
+          PiecesOf(rows) * want * int64_t{sizeof(ListEntry)} + kHeaderWords * 4 + want * 8;
+    }
+    return cost;
+  });
+  dev::Launch(MergeEachList, dim3(static_cast<unsigned>(lists.list_room)), dim3(kSelectThreads), 0,
+              stream, lists.lists, rows, PiecesOf(rows));
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,131 @@
+#include "model/load_transformer.h"
+
+#include <spdlog/spdlog.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/root_failure.h"
+#include "base/status.h"
+#include "model/checkpoint.h"
+#include "model/fingerprint.h"
+#include "model/model_config.h"
+#include "model/model_memory.h"
+#include "model/shard_plan.h"
+#include "model/weights.h"
+
+namespace coppice::model {
+namespace {
+
+// The precision in which weights and KV are stored in memory.
+absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Checkpoint& checkpoint,
+                                           const kernels::Backend& backend) {
+  using kernels::DType;
+  const bool f16 = backend.stores(DType::kF16);
+  if (asked == "f32") return DType::kF32;
+  if (asked == "bf16") return DType::kBF16;
+  if (asked == "f16" && f16) return DType::kF16;
+  if (asked == "f16") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype: f16, but the ", backend.name(),
+                     " backend keeps weights and KV as f32 or bf16 (auto: F16 becomes f32)"));
+  }
+  if (asked != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype: ", asked, ", expected auto, f32, bf16 or f16"));
+  }
+  COPPICE_ASSIGN_OR_RETURN(const DType stored, checkpoint.TensorDType("model.embed_tokens.weight"));
+  return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
+}
+
+// How matrices are kept in memory: like the rest where the backend lacks what was asked for.
+absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DType stored,
+                                           const kernels::Backend& backend) {
+  if (asked == "auto") return stored;
+  if (asked != "int8" && asked != "int4") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weight_dtype: ", asked, ", expected auto, int8 or int4"));
+  }
+  const kernels::DType dtype = asked == "int8" ? kernels::DType::kI8 : kernels::DType::kI4;
+  return backend.stores(dtype) ? dtype : stored;
+}
+
+void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
+  const std::vector<std::string> names = checkpoint.UnusedNames();
+  if (!names.empty())
+    spdlog::debug("{}: {} tensors not used, such as {}", dir, names.size(), names[0]);
+}
+
+absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::Backend* backend,
+                                           int rank, int ranks) {
+  if (options.max_rows < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_rows: ", options.max_rows, ", expected at least 1"));
+  }
+  TransformerParts parts;
+  parts.max_rows = options.max_rows;
+  parts.on_layer = options.on_layer;
+  COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
+  COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint, *backend));
+  COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
+                           MatrixDType(options.weight_dtype, parts.dtype, *backend));
+  if (options.weight_dtype != "auto" && parts.weight_dtype == parts.dtype && rank == 0) {
+    spdlog::warn("{}: weight_dtype: {}, but the {} backend has no such weights; keeps them as {}",
+                 options.dir, options.weight_dtype, backend->name(),
+                 kernels::DTypeName(parts.dtype));
+  }
+  COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
+  COPPICE_RETURN_IF_ERROR(
+      CheckFits(options.dir,
+                PredictMemory(parts.config, parts.plan, parts.weight_dtype,
+                              backend->activation_dtype(), parts.max_rows, ranks),
+                memory.of_device ? options.kv_bytes : 0, parts.weight_dtype, memory));
+  COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint.ComputeFingerprint());
+  if (parts.weight_dtype != parts.dtype) {  // another model than the checkpoint's
+    Fingerprint quantised;
+    quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
+    parts.fingerprint = quantised.value();
+  }
+  const WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype,
+                               options.progress};
+  COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, &checkpoint, backend));
+  LogUnused(options.dir, checkpoint);
+  return parts;
+}
+
+// Collective, so that no rank waits for another that has failed. A rank that failed returns its own
+// error.
+absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerprint,
+                   comm::Communicator* communicator) {
+  std::string leader(reinterpret_cast<const char*>(&fingerprint), sizeof fingerprint);
+  COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&leader));
+  uint64_t expected = 0;
+  std::memcpy(&expected, leader.data(), std::min(sizeof expected, leader.size()));
+  if (mine.ok() && expected != 0 && expected != fingerprint) {
+    mine = absl::FailedPreconditionError(absl::StrCat(
+        dir, ": rank ", communicator->rank(), " finds another checkpoint here than rank 0"));
+  }
+  float failures = mine.ok() ? 0 : 1;
+  const absl::Status sum = communicator->AllReduceSum(absl::MakeSpan(&failures, 1));
+  if (!mine.ok()) return mine;
+  COPPICE_RETURN_IF_ERROR(sum);
+  if (failures == 0) return absl::OkStatus();
+  return OtherRankFailed(absl::StrCat(dir, ": ", static_cast<int>(failures), " of ",
+                                      communicator->size(), " ranks could not load their shard"));
+}
+
+}  // namespace
+
+absl::StatusOr<TransformerParts> LoadTransformer(const LoadOptions& options,
+                                                 kernels::Backend* backend,
+                                                 comm::Communicator* communicator) {
+  auto parts = LoadParts(options, backend, communicator->rank(), communicator->size());
+  COPPICE_RETURN_IF_ERROR(
+      Agree(options.dir, parts.status(), parts.ok() ? parts->fingerprint : 0, communicator));
+  return parts;
+}
+
+}  // namespace coppice::model

@@ -1,0 +1,33 @@
+// Reads a Hugging Face folder into the parts of a decoder: configuration, this rank's shard and its
+// packed weights. Called once when a model starts (model/model_runner.h).
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+#include "kernels/backend.h"
+#include "model/transformer.h"
+
+namespace coppice::model {
+
+struct LoadOptions {
+  std::string dir;             // Hugging Face folder
+  std::string dtype = "auto";  // of weights and KV: auto (the checkpoint's), f32, bf16, f16
+  // Of matrices: auto (the same), int8, int4. Where the backend lacks it: auto, and a warning.
+  std::string weight_dtype = "auto";
+  int max_rows = 512;    // of a step
+  int64_t kv_bytes = 0;  // of the KV pool that is to have room beside the weights
+  std::function<void(double fraction)> progress;  // 0..1, may be empty
+  std::function<void()> on_layer;                 // of TransformerParts
+};
+
+// Memory-maps the checkpoint and packs this rank's shard. Collective: succeeds on all ranks, and
+// only when all loaded the same checkpoint. Errors name the file, the tensor and what was expected.
+// ResourceExhausted before anything is loaded when this rank lacks the memory.
+absl::StatusOr<TransformerParts> LoadTransformer(const LoadOptions& options,
+                                                 kernels::Backend* backend,
+                                                 comm::Communicator* communicator);
+
+}  // namespace coppice::model

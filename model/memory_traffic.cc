@@ -1,0 +1,89 @@
+#include "model/memory_traffic.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/types/span.h"
+#include "base/status.h"
+
+namespace coppice::model {
+
+ReadSizes SizesOf(const TransformerParts& parts) {
+  const TransformerWeights& weights = parts.weights;
+  ReadSizes sizes;
+  for (const LayerWeights& w : weights.layers) {
+    sizes.last_rest = w.output->bytes + w.mlp_norm->bytes + w.gate_up->bytes + w.down->bytes;
+    sizes.layers += w.attention_norm->bytes + w.qkv->bytes + sizes.last_rest;
+  }
+  sizes.head = weights.final_norm->bytes + weights.head().bytes +
+               (weights.spread == nullptr ? 0 : weights.spread->bytes);
+  sizes.embedding_row = weights.embedding->bytes /
+                        static_cast<uint64_t>(std::max<int64_t>(1, weights.embedding->rows));
+  sizes.num_layers = weights.layers.size();
+  sizes.kv_token = parts.kv_block_bytes() / kBlockSize / sizes.num_layers;
+  return sizes;
+}
+
+absl::StatusOr<ReadSizes> SumOverRanks(const ReadSizes& mine, comm::Communicator* communicator) {
+  // Sums of 0 and numbers below 2^16 are exact in f32.
+  constexpr int kDigits = 4, kFields = 4, kWords = kDigits * kFields;
+  constexpr uint64_t kBase = 1 << 16;
+  std::vector<float> words(communicator->size() * kWords);
+  const auto fields = [](ReadSizes* sizes) {
+    return std::array<uint64_t*, kFields>{&sizes->layers, &sizes->last_rest, &sizes->head,
+                                          &sizes->kv_token};
+  };
+  ReadSizes sum = mine;
+  float* out = &words[communicator->rank() * kWords];
+  for (const uint64_t* field : fields(&sum)) {
+    uint64_t rest = *field;
+    for (int digit = 0; digit < kDigits; ++digit, rest /= kBase)
+      *out++ = static_cast<float>(rest % kBase);
+  }
+  COPPICE_RETURN_IF_ERROR(communicator->AllReduceSum(absl::MakeSpan(words)));
+  for (uint64_t* field : fields(&sum)) *field = 0;
+  const float* in = words.data();
+  for (int rank = 0; rank < communicator->size(); ++rank) {
+    for (uint64_t* field : fields(&sum)) {
+      uint64_t weight = 1;
+      for (int digit = 0; digit < kDigits; ++digit, weight *= kBase)
+        *field += static_cast<uint64_t>(*in++) * weight;
+    }
+  }
+  return sum;
+}
+
+void ReadCounter::Add(const StepPlan& plan) {
+  if (plan.rows() == 0) return;
+  const bool needs = !plan.needs.empty();
+  total_.weights += sizes_.layers + plan.rows() * sizes_.embedding_row;
+  if (needs) {
+    total_.weights += sizes_.head;
+  } else {
+    total_.weights -= sizes_.last_rest;
+  }
+  uint64_t tokens = 0;
+  for (const Segment& segment : plan.segments) tokens += TokensOf(plan, segment);
+  total_.kv += tokens * sizes_.kv_token * (sizes_.num_layers - (needs ? 0 : 1));
+}
+
+uint64_t ReadCounter::TokensOf(const StepPlan& plan, const Segment& segment) {
+  if (++segment_ == 0) {  // after 2^32 segments
+    seen_.assign(seen_.size(), 0);
+    segment_ = 1;
+  }
+  int prefix = 0;
+  uint64_t in_chains = 0;
+  for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
+    prefix = std::max(prefix, plan.prefix_length(row));
+    for (int i = plan.chain_begin[row]; i < plan.chain_begin[row + 1]; ++i) {
+      const size_t slot = plan.chain[i];
+      if (slot >= seen_.size()) seen_.resize(std::max(slot + 1, 2 * seen_.size()));
+      in_chains += seen_[slot] != segment_;
+      seen_[slot] = segment_;
+    }
+  }
+  return prefix + in_chains;
+}
+
+}  // namespace coppice::model

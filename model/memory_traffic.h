@@ -1,0 +1,59 @@
+// How many bytes of weights and KV the passes of a model must read from memory, over all its ranks:
+// the work of a memory-bound decoder, counted from the plans and the sizes of what is in memory. A
+// pass reads
+//   - the matrices and gains of its layers once, whatever the number of rows; final norm and head if
+//     a row is needed; of the embedding only the rows of its tokens;
+//   - K and V of what the rows of a segment see: its block table once, as far as a row sees it, and
+//     each slot of its chains once. A prefix that several segments share counts for each, because
+//     attention reads it for each.
+// A pass without needs ends after the K and V of the last layer, which then has no attention. KV
+// copies, activations and what a kernel reads twice are not counted. Thread-compatible: the thread
+// of the runner owns it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+#include "model/transformer.h"
+#include "plan/step_plan.h"
+
+namespace coppice::model {
+
+// Bytes.
+struct ReadSizes {
+  uint64_t layers = 0;     // weights of all layers
+  uint64_t last_rest = 0;  // of which the last layer's behind its K and V
+  uint64_t head = 0;       // final norm and head
+  uint64_t embedding_row = 0;
+  uint64_t kv_token = 0;  // K and V of a token in one layer
+  uint64_t num_layers = 0;
+};
+// Of one rank.
+ReadSizes SizesOf(const TransformerParts& parts);
+// Of all ranks; a token's row of the embedding is on one. Collective. Equal on every rank.
+absl::StatusOr<ReadSizes> SumOverRanks(const ReadSizes& mine, comm::Communicator* communicator);
+
+// Bytes since the start.
+struct MemoryTraffic {
+  uint64_t weights = 0, kv = 0;
+};
+
+class ReadCounter {
+ public:
+  explicit ReadCounter(const ReadSizes& sizes) : sizes_(sizes) {}
+  void Add(const StepPlan& plan);
+  const MemoryTraffic& total() const { return total_; }
+
+ private:
+  // Tokens whose K and V the segment's rows see.
+  uint64_t TokensOf(const StepPlan& plan, const Segment& segment);
+
+  const ReadSizes sizes_;
+  MemoryTraffic total_;
+  std::vector<uint32_t> seen_;  // [slots] the last segment whose chains had the slot
+  uint32_t segment_ = 0;        // counts segments; never 0 in seen_
+};
+
+}  // namespace coppice::model
