@@ -8,7 +8,7 @@
 
 namespace coppice {
 
-inline constexpr char kVersion[] = "0.1.0";
+inline constexpr char kVersion[] = "0.2.0";
 
 // Sets the variables of the table's flags from configuration file, environment and command line
 // (base/flag_sources), checks them and starts the log. --help, --version, --print_config and
