@@ -14,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
 namespace coppice {
@@ -36,7 +37,7 @@ void ReadValue(const toml::node& node, ConfigField* field) {
     field->value = absl::StrCat(integer->get());
   } else if (const auto* number = node.as_floating_point()) {
     field->kind = ConfigField::kNumber;
-    field->value = absl::StrCat(number->get());
+    field->value = absl::StrFormat("%.17g", number->get());
   } else if (const auto* flag = node.as_boolean()) {
     field->kind = ConfigField::kBool;
     field->value = flag->get() ? "true" : "false";
@@ -48,7 +49,7 @@ void AddTable(const toml::table& table, const std::string& section, const std::s
   for (const auto& [key, node] : table) {
     ConfigField field;
     Place(key.source(), &field);
-    field.path = absl::StrCat(prefix, key.str());
+    field.path = prefix + std::string(key.str());
     if (const toml::table* inner = node.as_table()) {
       if (depth == kMaxDepth) {
         errors->push_back(
@@ -114,8 +115,9 @@ std::vector<ConfigField> ParseConfig(absl::string_view text, std::vector<ConfigE
     Place(parsed.error().source(), &error);
     error.what = std::string(parsed.error().description());
     if (const int line = LineOfOldSyntax(text); line > 0) {
-      error = {line, 1, "a configuration file is in TOML now: [worker] and name = value, where it "
-                        "had worker { name: value }"};
+      error = {line, 1,
+               "a configuration file is in TOML now: [worker] and name = value, where it "
+               "had worker { name: value }"};
     }
     errors->push_back(std::move(error));
     return {};

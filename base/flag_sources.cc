@@ -24,15 +24,16 @@ constexpr int kMaxFlagFiles = 8;     // one in another
 // "" or what is wrong with the kind of value.
 std::string KindFault(const ConfigField& field, const FlagValue& value) {
   const std::string type = FlagTypeName(value);
-  const bool fits = type == "text"     ? field.kind == ConfigField::kText
-                    : type == "number" ? field.kind == ConfigField::kNumber ||
-                                             field.kind == ConfigField::kInteger
-                    : type == "integer"       ? field.kind == ConfigField::kInteger
-                    : type == "true or false" ? field.kind == ConfigField::kBool
-                                              : false;
+  if (type == "text") return field.kind == ConfigField::kText ? "" : "expected a text in quotes";
+  if (type == "list")
+    return field.kind == ConfigField::kText ? "" : "expected a list as a text, \"a,b\"";
+  const bool is_integer = field.kind == ConfigField::kInteger;
+  const bool fits = type == "integer"  ? is_integer
+                    : type == "number" ? is_integer || field.kind == ConfigField::kNumber
+                                       : field.kind == ConfigField::kBool;
   if (fits) return "";
-  if (type == "text") return "expected a text in quotes";
-  return absl::StrCat("expected ", type == "integer" ? "an integer" : type, ", without quotes");
+  const char* article = type == "integer" ? "an " : type == "number" ? "a " : "";
+  return absl::StrCat("expected ", article, type, ", without quotes");
 }
 
 // "" or what is wrong with the field.
@@ -61,9 +62,8 @@ std::string FieldFault(const ConfigField& field, const std::string& where, Flags
   if (field.kind == ConfigField::kSection) {
     if (std::find(sections.begin(), sections.end(), field.section) != sections.end()) return "";
     const std::string nearest = NearestName(field.section, sections);
-    return absl::StrCat(field.section, ": unknown table",
-                        nearest.empty() ? "" : ", did you mean ", nearest,
-                        nearest.empty() ? "" : "?");
+    return absl::StrCat(field.section, ": unknown table", nearest.empty() ? "" : ", did you mean ",
+                        nearest, nearest.empty() ? "" : "?");
   }
   if (field.section != section) return "";
   const std::string plain = absl::StrCat(section, ".", field.name);
@@ -131,8 +131,7 @@ const FlagRow* FindRow(const Flags& flags, Argument* argument) {
 absl::Status SetFromArguments(const std::vector<std::string>& arguments, int depth, Flags* flags) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!absl::StartsWith(arguments[i], "--") || arguments[i].size() == 2) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("unexpected argument '", arguments[i], "'"));
+      return absl::InvalidArgumentError(absl::StrCat("unexpected argument '", arguments[i], "'"));
     }
     Argument argument = Split(arguments[i]);
     if (argument.name == "help" || argument.name == "version") continue;
@@ -194,8 +193,7 @@ absl::Status SetFlagsFromEnvironment(Flags* flags) {
     const char* value = std::getenv(variable.c_str());
     if (value == nullptr) continue;
     const std::string fault = flags->Set(*flags->Find(name), value, variable, variable);
-    if (!fault.empty())
-      faults.Add(absl::InvalidArgumentError(absl::StrCat(variable, ": ", fault)));
+    if (!fault.empty()) faults.Add(absl::InvalidArgumentError(absl::StrCat(variable, ": ", fault)));
   }
   for (const RenamedFlag& renamed : flags->table().renamed) {
     const std::string variable = VariableOf(renamed.old_name);

@@ -50,8 +50,11 @@ bool Parse(absl::string_view text, T* value) {
 }
 
 std::string Text(bool value) { return value ? "true" : "false"; }
-// The shortest text that gives the same number.
+// The shortest text that gives the same number; whole ones without an exponent.
 std::string Text(double value) {
+  constexpr double kMostWhole = 1e15;
+  if (std::abs(value) < kMostWhole && value == std::trunc(value))
+    return absl::StrCat(static_cast<int64_t>(value));
   for (int digits = 6; digits < 17; ++digits) {
     const std::string text = absl::StrFormat("%.*g", digits, value);
     double read = 0;
@@ -117,7 +120,8 @@ std::string Fault(const FlagRow& row) {
 
 std::string TomlText(const FlagValue& value) {
   const std::string text = FlagText(value);
-  if (!std::holds_alternative<std::string*>(value)) return text;
+  const std::string type = FlagTypeName(value);
+  if (type != "text" && type != "list") return text;
   std::string quoted = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -162,16 +166,15 @@ absl::Status FlagFaults::status() const {
 }
 
 Flags::Flags(FlagTable table) : table_(std::move(table)) {
-  table_.groups.push_back(
-      {"Every program",
-       {{.name = "log_level",
-         .value = &common_.log_level,
-         .words = {"trace", "debug", "info", "warn", "error", "off"},
-         .text = "the least important lines that are logged"},
-        {.name = "log_format",
-         .value = &common_.log_format,
-         .words = {"text", "json"},
-         .text = "form of a log line"}}});
+  table_.groups.push_back({"Every program",
+                           {{.name = "log_level",
+                             .value = &common_.log_level,
+                             .words = {"trace", "debug", "info", "warn", "error", "off"},
+                             .text = "the least important lines that are logged"},
+                            {.name = "log_format",
+                             .value = &common_.log_format,
+                             .words = {"text", "json"},
+                             .text = "form of a log line"}}});
   if (!table_.section.empty()) {
     table_.groups.push_back(
         {kFiles,
@@ -268,7 +271,8 @@ std::string Flags::PrintedConfig() const {
   std::string out = absl::StrCat("[", table_.section, "]\n");
   for (const std::string& name : ConfigurableNames()) {
     const auto found = sources_.find(name);
-    absl::StrAppend(&out, name, " = ", TomlText(Find(name)->value), "  # ",
+    const std::string value = TomlText(Find(name)->value);  // "": an optional number that is absent
+    absl::StrAppend(&out, value.empty() ? "# " : "", name, " = ", value, "  # ",
                     found == sources_.end() ? "default" : found->second.origin, "\n");
   }
   return out;

@@ -75,6 +75,7 @@ struct FlagTable {
   // Old names. They are refused with the new one.
   std::vector<RenamedFlag> renamed = {};
   // Rules of several flags together, and of what they name. Called when each flag by itself is right.
+  // It may also complete the options that the flags give.
   std::function<void(FlagFaults*)> check = {};
 };
 

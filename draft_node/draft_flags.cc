@@ -15,7 +15,8 @@ FlagGroup DraftGroup(DraftFlags* flags) {
         .text = "name of this node"},
        {.name = "listen",
         .value = &flags->listen,
-        .text = "where worker leaders connect: direct://host:port, or tcp://host:port to use ZeroMQ",
+        .text =
+            "where worker leaders connect: direct://host:port, or tcp://host:port to use ZeroMQ",
         .more = "An address of this host that they can reach, and a port (`*`: any free one)."},
        {.name = "kv_bytes",
         .value = &runner->kv_bytes,

@@ -39,8 +39,7 @@ absl::Status ServeDrafts(const DraftFlags& flags, std::unique_ptr<comm::MpiWorld
     start->At("waits in MPI_Init");
     COPPICE_ASSIGN_OR_RETURN(world, comm::MpiWorld::Init());
   }
-  COPPICE_ASSIGN_OR_RETURN(const auto leaders,
-                           comm::ServerChannel::Bind(flags.listen, channel));
+  COPPICE_ASSIGN_OR_RETURN(const auto leaders, comm::ServerChannel::Bind(flags.listen, channel));
   start->At("waits for the endpoints of this mpirun");
   COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(flags, world.get(), leaders->endpoint()));
   start->Over();
@@ -48,8 +47,8 @@ absl::Status ServeDrafts(const DraftFlags& flags, std::unique_ptr<comm::MpiWorld
   options.collectives.place = place.on_host;
   const auto single = comm::MakeSingleCommunicator();
   COPPICE_ASSIGN_OR_RETURN(const auto runner, model::ModelRunner::Load(options, single.get()));
-  proto::Register registration = node::NodeRegistration(flags.node, proto::DRAFT_NODE,
-                                                        flags.node_id, "draft-", *runner);
+  proto::Register registration =
+      node::NodeRegistration(flags.node, proto::DRAFT_NODE, flags.node_id, "draft-", *runner);
   registration.set_draft_endpoint(leaders->endpoint());
   const node::NodeEnergy energy =
       node::StartEnergy(flags.node.energy, node::EnergyClaim::Claimant::kDraftNode,

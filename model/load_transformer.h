@@ -19,7 +19,7 @@ struct LoadOptions {
   // Of matrices: auto (the same), int8, int4. Where the backend lacks it: auto, and a warning.
   std::string weight_dtype = "auto";
   int max_rows = kDefaultMaxRows;  // of a step
-  int64_t kv_bytes = 0;  // of the KV pool that is to have room beside the weights
+  int64_t kv_bytes = 0;            // of the KV pool that is to have room beside the weights
   std::function<void(double fraction)> progress;  // 0..1, may be empty
   std::function<void()> on_layer;                 // of TransformerParts
 };

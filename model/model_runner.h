@@ -51,10 +51,10 @@ struct ModelRunnerOptions {
   // activations.
   int max_rows = kDefaultMaxRows;
   int scratch_blocks = kDefaultScratchBlocks;  // BlockManagerOptions
-  bool always_list = false;      // BackendOptions
-  bool graphs = true;            // BackendOptions
-  std::string kernels = "best";  // BackendOptions::cpu_kernels
-  bool exact = false;            // BackendOptions
+  bool always_list = false;                    // BackendOptions
+  bool graphs = true;                          // BackendOptions
+  std::string kernels = "best";                // BackendOptions::cpu_kernels
+  bool exact = false;                          // BackendOptions
   // Where the backend can, it chooses the levels of draft forests.
   bool device_forests = true;
   std::string tuning_cache;                // BackendOptions

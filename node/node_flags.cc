@@ -27,10 +27,11 @@ FlagGroup ModelGroup(NodeFlags* flags) {
        {.name = "weight_dtype",
         .value = &runner->weight_dtype,
         .words = {"auto", "int8", "int4"},
-        .text = "how the CPU backend keeps the matrices of the model; auto is as --dtype says, int8 "
-                "takes half the memory of bf16, int4 a good third (embedding, head and QKV stay "
-                "int8); the answers are those of the quantised model; other backends keep the type "
-                "of --dtype and say so",
+        .text =
+            "how the CPU backend keeps the matrices of the model; auto is as --dtype says, int8 "
+            "takes half the memory of bf16, int4 a good third (embedding, head and QKV stay "
+            "int8); the answers are those of the quantised model; other backends keep the type "
+            "of --dtype and say so",
         .more = "int8 is in groups of 64 with a scale each, int4 in groups of 32. Both are faster "
                 "than bf16 ([performance.md](performance.md))."},
        {.name = "backend",
@@ -65,40 +66,42 @@ FlagGroup ModelGroup(NodeFlags* flags) {
 }
 
 FlagGroup ClusterGroup(NodeFlags* flags) {
-  return {"Cluster",
-          {{.name = "coordinator",
-            .value = &flags->coordinator,
-            .text = "tcp://host:port of the coordinator's control endpoint; not needed under one "
-                    "mpirun"},
-           {.name = "cluster_key_file",
-            .value = &flags->cluster_key_file,
-            .text = "file with the key of the cluster (deploy/cluster_key.sh); empty: connections "
-                    "are neither authenticated nor encrypted",
-            .more = "[operating.md](operating.md), \"Security between nodes\"."},
-           {.name = "start_deadline",
-            .value = &flags->start_deadline_s,
-            .range = {.low = 0, .above = true},
-            .text = "seconds that a starting process waits for the others of its mpirun or replica"},
-           {.name = "heartbeat_interval",
-            .value = &flags->heartbeat_interval_s,
-            .range = {0.01, 60},
-            .text = "seconds between heartbeats; the same as the coordinator's"}}};
+  return {
+      "Cluster",
+      {{.name = "coordinator",
+        .value = &flags->coordinator,
+        .text = "tcp://host:port of the coordinator's control endpoint; not needed under one "
+                "mpirun"},
+       {.name = "cluster_key_file",
+        .value = &flags->cluster_key_file,
+        .text = "file with the key of the cluster (deploy/cluster_key.sh); empty: connections "
+                "are neither authenticated nor encrypted",
+        .more = "[operating.md](operating.md), \"Security between nodes\"."},
+       {.name = "start_deadline",
+        .value = &flags->start_deadline_s,
+        .range = {.low = 0, .above = true},
+        .text = "seconds that a starting process waits for the others of its mpirun or replica"},
+       {.name = "heartbeat_interval",
+        .value = &flags->heartbeat_interval_s,
+        .range = {0.01, 60},
+        .text = "seconds between heartbeats; the same as the coordinator's"}}};
 }
 
 FlagGroup EnergyGroup(EnergyFlags* flags) {
-  return {"Energy",
-          {{.name = "energy_source",
-            .value = &flags->source,
-            .words = {"auto", "rapl", "nvml", "off"},
-            .text = "what measures energy; auto is rapl with --backend=cpu, nvml with "
-                    "--backend=cuda",
-            .more = "[operating.md](operating.md), \"Energy\"."},
-           {.name = "powercap",
-            .value = &flags->powercap,
-            .text = "where RAPL is read: the powercap folder of sysfs, or where a container has it"},
-           {.name = "nvml_library",
-            .value = &flags->nvml_library,
-            .text = "library of the NVIDIA driver that is loaded to read a GPU's energy"}}};
+  return {
+      "Energy",
+      {{.name = "energy_source",
+        .value = &flags->source,
+        .words = {"auto", "rapl", "nvml", "off"},
+        .text = "what measures energy; auto is rapl with --backend=cpu, nvml with "
+                "--backend=cuda",
+        .more = "[operating.md](operating.md), \"Energy\"."},
+       {.name = "powercap",
+        .value = &flags->powercap,
+        .text = "where RAPL is read: the powercap folder of sysfs, or where a container has it"},
+       {.name = "nvml_library",
+        .value = &flags->nvml_library,
+        .text = "library of the NVIDIA driver that is loaded to read a GPU's energy"}}};
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/flag_table.h"
 #include "comm/channel.h"
+#include "comm/heartbeat.h"
 #include "model/model_runner.h"
 #include "node/energy/node_energy.h"
 #include "plan/step_limits.h"
@@ -22,7 +23,7 @@ struct NodeFlags {
   std::string coordinator;  // "": that of this mpirun
   std::string cluster_key_file;
   double start_deadline_s = 120;
-  double heartbeat_interval_s = 0.5;  // CoordinatorOptions
+  double heartbeat_interval_s = comm::kDefaultHeartbeat_s;
   EnergyFlags energy;
 };
 

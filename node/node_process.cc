@@ -63,10 +63,9 @@ int RunNode(const FlagTable& table, int argc, char** argv, const Serve& serve) {
 }
 
 std::unique_ptr<StartWatch> WatchStart(const NodeFlags& flags, const std::string& program) {
-  return std::make_unique<StartWatch>(
-      flags.start_deadline_s, [program](const std::string& reason) {
-        std::_Exit(FailProgram(program, absl::DeadlineExceededError(reason)));
-      });
+  return std::make_unique<StartWatch>(flags.start_deadline_s, [program](const std::string& reason) {
+    std::_Exit(FailProgram(program, absl::DeadlineExceededError(reason)));
+  });
 }
 
 void EndHungProcess(const std::string& program, const absl::Status& status) {

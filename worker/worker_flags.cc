@@ -27,10 +27,11 @@ FlagGroup ReplicaGroup(WorkerFlags* flags) {
        {.name = "communicator",
         .value = &runner->collectives.kind,
         .words = {"auto", "shm", "mpi", "nccl", "oneshot", "host"},
-        .text = "how the ranks of a replica form sums. CPUs: shm (memory that the ranks of one host "
-                "share), mpi, or auto: shm where it can be. GPUs: nccl, oneshot (our own kernels, "
-                "on one host), host, shm or mpi (through host memory and the way of CPUs), or auto: "
-                "nccl and oneshot by measured size, where every rank has them and a GPU of its own"},
+        .text =
+            "how the ranks of a replica form sums. CPUs: shm (memory that the ranks of one host "
+            "share), mpi, or auto: shm where it can be. GPUs: nccl, oneshot (our own kernels, "
+            "on one host), host, shm or mpi (through host memory and the way of CPUs), or auto: "
+            "nccl and oneshot by measured size, where every rank has them and a GPU of its own"},
        {.name = "step_deadline",
         .value = &runner->collectives.step_deadline_s,
         .range = {.low = 0, .above = true},
@@ -93,8 +94,9 @@ FlagTable WorkerFlagTable(WorkerFlags* flags) {
                   {{.name = "max_step",
                     .value = &flags->engine.scheduler.max_step_s,
                     .range = {0},
-                    .text = "seconds that a step may be expected to take while several clients have "
-                            "requests: it gets fewer rows; 0 = no limit",
+                    .text =
+                        "seconds that a step may be expected to take while several clients have "
+                        "requests: it gets fewer rows; 0 = no limit",
                     .more = "[step.md](step.md), \"Who gets the rows\"."}}},
                  DraftGroup(&flags->engine.drafts),
                  {"Measurements",

@@ -113,10 +113,9 @@ std::shared_ptr<const tokenizer::Vocabulary> LoadVocabulary(const std::string& f
 absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunner* runner,
                   node::StartWatch* start) {
   start->Over();  // the next parts have their own deadlines, which name the missing ranks
-  COPPICE_ASSIGN_OR_RETURN(
-      const auto plans,
-      PlanLeader::Start(place.communicator.get(), flags.plan_listen, flags.node.start_deadline_s,
-                        place.channel));
+  COPPICE_ASSIGN_OR_RETURN(const auto plans,
+                           PlanLeader::Start(place.communicator.get(), flags.plan_listen,
+                                             flags.node.start_deadline_s, place.channel));
   COPPICE_ASSIGN_OR_RETURN(const auto agent,
                            node::JoinCluster(flags.node, place.coordinator, place.channel,
                                              Registration(flags, *runner, *plans), runner));
