@@ -49,9 +49,12 @@ std::string Spelled(const std::string& name, const FlagTable& table) {
 std::string FlagEntry(const FlagRow& row, const Flags& flags) {
   std::string text = row.text;
   if (!row.words.empty()) absl::StrAppend(&text, ": ", OrList(row.words));
-  if (!row.own_default.empty()) absl::StrAppend(&text, "; default: ", row.own_default);
   const std::string& value = flags.DefaultText(row);
-  if (!value.empty()) absl::StrAppend(&text, " [", value, "]");
+  if (!row.own_default.empty()) {
+    absl::StrAppend(&text, "; default: ", row.own_default);
+  } else if (!value.empty()) {
+    absl::StrAppend(&text, " [", value, "]");
+  }
   return Entry(Spelled(row.name, flags.table()), text);
 }
 

@@ -18,7 +18,7 @@ common.
 
 Flags of the coordinator, the worker and the draft node may also be given in the environment (`COPPICE_` and the flag's name
 in capitals) or in a configuration file for the whole cluster ([api.md](api.md) 7). `--flagfile=FILE` reads flags from a
-file, one in each line. A flag that is true or false may be given as `--NAME` and `--noNAME`.
+file, one in each line. A flag that is true or false may be given by its name alone, or with `no` before the name.
 
 The page is written from the programs' tables of flags: `coppice-reference flags > docs/flags.md`. A test fails when it is
 stale.

@@ -52,7 +52,7 @@ TEST_F(ProgramHelpTest, GroupsHaveTheirFlagsWithDefaults) {
   const std::string text = HelpText(Flags(table_));
   EXPECT_THAT(text, HasSubstr("coppice-one: Does one thing.\n\nSizes:\n"
                               "  --first_size              rows of one pass [7]\n\nNames:\n"));
-  EXPECT_THAT(text, HasSubstr("; default:\n                            that of the model\n"));
+  EXPECT_THAT(text, HasSubstr("; default: that of the\n                            model\n"));
   EXPECT_THAT(text, HasSubstr("  --third_switch            a switch [true]\n"));
   EXPECT_THAT(text, HasSubstr("  --fourth                  how large: small or large [small]\n"));
   EXPECT_THAT(text, HasSubstr("\nEvery program:\n  --log_level"));
