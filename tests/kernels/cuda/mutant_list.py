@@ -188,7 +188,7 @@ MUTANTS = (
            "StepUploadTest.*", program="cuda_device_test", units=("step_upload.cc", "upload_block.cc")),
     Mutant("check: a device without kernels is taken", "device_check.cc", "if (device.major > kLargestMajor) {", "if (false) {",
            "FakeDeviceTest.TheCheck*", program="cuda_device_test"),
-    # CandidateLists. A wrong choice among equal keys, or by one, is found against sorted rows.
+    # Candidate lists. A wrong choice among equal keys, or by one, is found against sorted rows.
     Mutant("lists: of equal logits the higher id wins", "list_select.h", "keys[j] == key && indices[j] < index",
            "keys[j] == key && indices[j] > index", LISTS),
     Mutant("lists: at the cut, of equal keys the highest ids", "list_select.h", "(other == key && index < end)",
