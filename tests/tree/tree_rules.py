@@ -16,27 +16,29 @@ MESSAGES = re.compile(r"proto/\w+\.pb\.h")
 ALL_BUT_TESTS = re.compile(r"(?!tests/).*")
 MAY_INCLUDE = {
     "base": (),
-    "decoding": ("base/",),
+    "plan": ("base/",),
+    "sampling": ("base/", "plan/"),
+    "decoding": ("base/", "plan/", "sampling/"),
     "comm": ("base/", MESSAGES),
-    "kernels": ("base/", "comm/communicator.h", "sampling/row_kernels.h", "sampling/gumbel_kernels.h",
-                "sampling/logit_check.h", "sampling/logits_processing.h"),
-    "proto": ("base/", "decoding/"),
-    "model": ("base/", "kernels/", "comm/"),
-    "node": ("base/", "model/", "comm/", MESSAGES),
-    "draft_node": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/", "tokenizer/vocabulary.h", "grammar/"),
-    "worker": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/", "tokenizer/stop_strings.h", "tokenizer/vocabulary.h", "grammar/"),
+    "kernels": ("base/", "plan/", "sampling/", "comm/communicator.h"),
+    "proto": ("base/", "plan/", "sampling/", "decoding/"),
+    "model": ("base/", "plan/", "sampling/candidate_list.h", "sampling/rng.h", "kernels/", "comm/"),
+    "node": ("base/", "plan/", "sampling/rng.h", "model/", "comm/", MESSAGES),
+    "draft_node": ("base/", "plan/", "sampling/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/",
+                   "tokenizer/vocabulary.h", "grammar/"),
+    "worker": ("base/", "plan/", "sampling/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/",
+               "tokenizer/stop_strings.h", "tokenizer/vocabulary.h", "grammar/"),
     "tokenizer": ("base/",),
     "grammar": ("base/", "tokenizer/vocabulary.h", "tokenizer/utf8.h"),
-    "coordinator": ("base/", "comm/", "proto/", "tokenizer/", "grammar/", "decoding/params.h", "decoding/parameter.h", "decoding/method.h",
-                    "decoding/topology.h", "decoding/decision_cost.h"),
+    "coordinator": ("base/", "plan/", "comm/", "proto/", "tokenizer/", "grammar/", "sampling/rng.h", "sampling/row_params.h",
+                    "decoding/params.h", "decoding/parameter.h", "decoding/method.h", "decoding/topology.h",
+                    "decoding/decision_cost.h"),
     "loadgen": ("base/",),
-    "testing": ("base/", "decoding/"),
-    "tools": (ALL_BUT_TESTS,),
-    "bench": (ALL_BUT_TESTS,),
+    "lab": (ALL_BUT_TESTS,),
 }
 # These may include everything. The other rules apply to them.
 FREE = ("tests",)
-OTHER = ("deploy", "docs", "cmake")
+OTHER = ("deploy", "docs", "cmake", "training")
 WORDLESS = re.compile(r"(^|_)(utils?|commons?|helpers?|misc)(_|$)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 SOURCES = (".cc", ".h", ".cu", ".cuh")
@@ -303,7 +305,7 @@ SKIP = re.compile(r"\bGTEST_SKIP\b|\bSKIP_(?:RETURN_CODE|REGULAR_EXPRESSION)\b|\
 
 def check_skips(root):
     """No test skips. Everything that a test needs is in the tree or is installed by deploy/setup.sh."""
-    for path in (p for folder in ("tests", "tools", "bench") for p in walk(root, folder)):
+    for path in (p for folder in ("tests", "lab", "training") for p in walk(root, folder)):
         if not path.endswith(TEXTS) or path.startswith("tests/tree/tree_rules"):
             continue
         for number, line in enumerate(read(root, path).splitlines(), 1):

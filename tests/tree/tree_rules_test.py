@@ -70,17 +70,17 @@ class TreeRules(unittest.TestCase):
         self.write("decoding/forest.h", '#include "decoding/params.h"\n')
         self.write("decoding/factory.cc", '#include "decoding/tree/a.h"\n#include "decoding/factory.h"\n')
         self.write("decoding/factory.h")
-        self.write("sampling/a.h", '#include "decoding/forest.h"\n')
-        self.write("decoding/tree/a.h", '#include "sampling/a.h"\n#include "decoding/tree/b.h"\n#include "decoding/factory.h"\n')
-        self.write("decoding/tree/a.cc", '#include "sampling/b.h"\n')
+        self.write("decoding/sequence/a.h", '#include "decoding/forest.h"\n')
+        self.write("decoding/tree/a.h", '#include "decoding/sequence/a.h"\n#include "decoding/tree/b.h"\n#include "decoding/factory.h"\n')
+        self.write("decoding/tree/a.cc", '#include "decoding/sequence/b.h"\n')
         self.assertEqual(self.found(tree_rules.check_subfolders), [])
 
     def test_catches_subfolders_that_include_each_other(self):
-        self.write("sampling/a.h", '#include "decoding/tree/a.h"\n')
+        self.write("decoding/sequence/a.h", '#include "decoding/tree/a.h"\n')
         self.write("decoding/tree/b.cc", '#include "decoding/joint/b.h"\n')
-        self.write("decoding/joint/b.cc", '\n#include "sampling/a.h"\n')
+        self.write("decoding/joint/b.cc", '\n#include "decoding/sequence/a.h"\n')
         self.assertEqual(self.found(tree_rules.check_subfolders), [
-            "decoding/tree/b.cc:1: includes in a circle: decoding/joint/ -> sampling/ -> decoding/tree/ -> decoding/joint/"])
+            "decoding/tree/b.cc:1: includes in a circle: decoding/joint/ -> decoding/sequence/ -> decoding/tree/ -> decoding/joint/"])
 
     def test_catches_a_subfolder_and_a_header_that_include_each_other(self):
         self.write("coordinator/routes.h", '#include "coordinator/http/a.h"\n')
@@ -145,10 +145,10 @@ class TreeRules(unittest.TestCase):
     def test_catches_scripts_that_do_not_parse(self):
         self.write("deploy/good.sh", "#!/bin/bash\necho ok\n")
         self.write("deploy/bad.sh", "#!/bin/bash\nif true; then\n")
-        self.write("tools/bad.py", "def f(:\n")
+        self.write("training/bad.py", "def f(:\n")
         self.write(".ci/run", "#!/usr/bin/env bash\ncase x in\n")
         self.assertEqual({v.split(":")[0] for v in self.found(tree_rules.check_scripts)},
-                         {"deploy/bad.sh", "tools/bad.py", ".ci/run"})
+                         {"deploy/bad.sh", "training/bad.py", ".ci/run"})
 
     def test_accepts_citations_of_pages_and_sections(self):
         self.write("docs/distributions.md", "# Distributions\n\n## 2. Noise\n\n### 2.1 Keys\n\n## 10. Figures\n")
