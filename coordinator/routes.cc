@@ -22,7 +22,7 @@ namespace {
 // a second to read, however short it is. See docs/decisions.md.
 constexpr size_t kLargeBody = 16 << 10;
 
-// Reading a format takes as long as so many bytes of text, or longer.
+// Parsing a format takes at least as long as parsing this many bytes of text.
 constexpr size_t kFormatBytes = 64 << 10;
 
 // No type, application/json, or another application type whose name ends in json, such as

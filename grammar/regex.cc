@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kLastCharacter = 0x10ffff;
 
-// Of \d, \w, \s; empty: another letter.
+// The characters of \d, \w or \s. Empty: another letter.
 CodePoints ClassOfLetter(char letter) {
   switch (letter) {
     case 'd':

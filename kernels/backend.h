@@ -164,7 +164,7 @@ class StepRows {
 struct MemoryFacts {
   int64_t free = 0;
   int64_t total = 0;
-  // Of a device: the KV pool takes all of its memory at once. On a host it takes it block by block.
+  // Device memory: the KV pool takes all of it at once. Host memory is taken block by block.
   bool of_device = false;
 };
 

@@ -208,7 +208,7 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   if (arrival.caught_up) RecordDraft(*sequence, arrival, now_s);
 }
 
-// Of drafts that were asked for together the last one counts: a pass that they share waits for it.
+// If drafts were requested together, the last one counts: a pass that they share waits for it.
 // It was taken at once if the engine has waited for it. Otherwise it may have come during a pass,
 // or while other sequences were decided.
 void Engine::RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s) {
@@ -296,7 +296,7 @@ void Engine::NextRound(Sequence* sequence) {
   sequences_.Move(sequence, SequencePhase::kDrafting);
 }
 
-// Of the next step.
+// The most rows that the next step may have.
 int Engine::MostRows() const {
   const SchedulerOptions& options = scheduler_.options();
   if (options.max_step_s <= 0 || sequences_.clients() < 2) return options.max_rows;

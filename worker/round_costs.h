@@ -32,7 +32,7 @@ class RoundCosts {
   // it; messages are counted as those of drafts that were taken at once. Before there was one they
   // are taken for free: then the engine waits for a draft, and knows.
   void RecordUnseenDraft(DraftShape shape, double seconds, double node_s, int drafting = 1);
-  // Of a draft that was taken at once: what is not the node's work.
+  // The part of a draft's time that is not the draft node's work. Only for drafts taken at once.
   void RecordMessages(double seconds);
 
   bool products_known() const { return !products_.empty(); }

@@ -67,7 +67,7 @@ class Dispatcher {
   // Moves the sequences of a replica to others; requests that cannot move fail with `draining`.
   void MoveAway(const std::string& replica);
   void NodesChanged();  // call it after a node has been drained or undrained
-  // Of the running request with this id, else of the last that ended; "": none is kept.
+  // The timeline of the running request with this id, else of the last that ended. "": not kept.
   std::string FindTimeline(const std::string& request_id) const;
   int SequencesOf(const std::string& replica) const { return router_.running(replica); }
   bool draining() const { return draining_; }

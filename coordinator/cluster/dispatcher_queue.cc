@@ -14,7 +14,7 @@ namespace {
 const ApiError kDraining{503, "draining", "the server is draining and takes no new requests", "",
                          5};
 
-// A request is refused at once only if its estimated wait is so many times the time that it has.
+// A request is refused at once only if its estimated wait exceeds its time by this factor.
 // The estimate is from the recent past, and some that wait before it give up.
 constexpr double kSurely = 2;
 

@@ -25,7 +25,7 @@ void Deadline::Detach() {
 
 // A part of the operation may have ended and its handler not have run: then there is nothing to
 // cancel yet, and the next part begins. So this goes on until disarmed. armed: a wait of an earlier
-// time, which may be over but for its handler, cancels nothing.
+// time, whose handler may still run later, cancels nothing.
 void Deadline::Wait(std::chrono::microseconds time, uint64_t armed) {
   constexpr std::chrono::milliseconds kAgain(10);
   timer_.expires_after(time);

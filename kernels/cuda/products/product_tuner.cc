@@ -177,7 +177,7 @@ absl::Status Tuner::Begin() {
   return absl::OkStatus();
 }
 
-// Of equally fast ones the first, so that equal measurements give equal choices.
+// The first of equally fast ones, so that equal measurements give equal choices.
 absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t rows) {
   std::vector<MatMulArgs> calls;
   for (const PassProduct& product : group.products) {
