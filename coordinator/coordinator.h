@@ -43,8 +43,9 @@ struct CoordinatorOptions {
   // keep single requests from reserving much KV.
   int max_model_len = 0;
 
-  // Requests that may wait for a replica. One more is refused with `queue_full`, or takes the place
-  // of another if its client has fewer waiting. Raise it when clients would rather wait than retry.
+  // The most requests that wait for a replica. One more is refused with `queue_full`, or takes the
+  // place of another client's if its own client has fewer waiting. Raise it when clients would
+  // rather wait than retry.
   int max_queue = 256;
 
   // The most waiting requests of one client: of a key, or of an address without a key. 0: all

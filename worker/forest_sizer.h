@@ -37,7 +37,7 @@ struct SizerLimits {
   decoding::DraftSize draft;  // what the request and its method prescribe
 };
 
-// Chosen before it is known what the round will begin with.
+// Shapes for a round whose beginning is not known yet.
 struct NextShapes {
   DraftShape uninformed, informed;
 };
@@ -72,10 +72,10 @@ class ForestSizer {
   // none has explored for kRarest rounds, one is prepared all the same, to explore.
   bool WorthPreparing(absl::string_view method, SizerLimits limits);
 
-  // A step has ended, with a pass of `rows` rows. Sequences that choose in the same step explore
-  // together: if each did so at a time of its own, all others would wait for its draft. After a
-  // round without a draft an explored shape has two rounds, since the draft of the first has to
-  // catch up with what was decided meanwhile, and its time says little.
+  // A step with `rows` rows has ended. Sequences that choose in the same step explore together;
+  // otherwise all would wait for each one's draft in turn. After a round without a draft, an
+  // explored shape has two rounds: the first draft must catch up with the tokens decided meanwhile,
+  // so its time is not typical.
   void RecordPass(int rows, double seconds);
   RoundCosts* costs() { return &costs_; }
   const RoundCosts& costs() const { return costs_; }
@@ -126,9 +126,8 @@ class ForestSizer {
   // How likely misses are before any is seen, relative to what all widths together say.
   enum class Mood { kSober, kHopeful };
   static double Coverage(const Covers& covers, int beam_width, int width, Mood mood = Mood::kSober);
-  // Probability that a layer below the first is covered when those above it were. `uninformed`:
-  // that of a first layer of which the drafter is told nothing, as it is told nothing of the later
-  // ones.
+  // Probability that a layer below the first is covered when those above it were. `uninformed`: the
+  // probability for a first layer without any known rows, which later layers do not have either.
   static double DeepCoverage(const Covers& covers, int width, double uninformed);
   struct Covered {
     double first = 0, deep = 0;  // Coverage, DeepCoverage
@@ -143,7 +142,7 @@ class ForestSizer {
   Expected Expect(Covered covered, const SizerLimits& limits, DraftShape shape) const;
   // Probability that a round with a draft of this depth informs the next one.
   static double Informs(const Covers& covers, int depth);
-  // Layers that an informed round brings sooner or later beyond what an uninformed one does.
+  // Layers that an informed round brings in the long run beyond an uninformed one.
   double WorthOfBeingInformed(absl::Span<const DraftShape> candidates, const Learned& learned,
                               SizerLimits limits) const;
   // Layers per second of each candidate, with what it is worth to inform the next round; 0 where it

@@ -44,9 +44,9 @@ class Scheduler {
   absl::Status CheckFits(const Sequence& sequence) const;
   // Reserves the sequence's blocks. Returns false if they are not free now.
   bool Admit(Sequence* sequence);
-  // Admits those of `waiting`, in order of arrival, that fit now, by turns between clients. Of
-  // those that do not fit the first is passed over, by as many blocks as the pool has; then all
-  // wait for it.
+  // Admits sequences of `waiting` that fit now, in order of arrival and by turns between clients.
+  // Others may pass the first one that does not fit until they have taken as many blocks as the
+  // pool has. Then all wait for it.
   std::vector<Sequence*> AdmitByTurns(absl::Span<Sequence* const> waiting);
   void Release(Sequence* sequence);
   int64_t reserved_blocks() const { return reserved_; }

@@ -46,8 +46,8 @@ class Dispatcher {
              Metrics* metrics, Send send);
 
   // A request's body is about to be read by another thread. Until EndParsing it waits: it takes a
-  // place in the queue, and can be cancelled. An error refuses it: draining, or queue_full. For one
-  // of a client with few that wait, the last one of the client with most is refused instead.
+  // place in the queue, and can be cancelled. An error refuses it: draining, or queue_full. If its
+  // client has few waiting requests, the last one of the client with most is refused instead.
   std::optional<ApiError> BeginParsing(const std::shared_ptr<PendingBody>& reading);
   void EndParsing(const std::shared_ptr<PendingBody>& reading);
   // Queues or starts the request, or fails it: draining, queue_full, queue_timeout, or not allowed
