@@ -11,8 +11,8 @@ namespace coppice {
 // An Aborted error of this rank. The rank that failed reports the root failure.
 absl::Status OtherRankFailed(const std::string& message);
 
-// Gives the rank with the root failure time to tell it, where `status` comes from OtherRankFailed.
-// Returns at once after any other status. For the end of the process.
+// Call it before the process ends with `status`. If the status comes from OtherRankFailed, waits so
+// that the rank with the root failure can report it. Otherwise returns at once.
 void LetRootFailureBeTold(const absl::Status& status);
 
 }  // namespace coppice

@@ -1,6 +1,6 @@
 // Communicator over memory that ranks of one host share. Sums are formed in rank order on every
-// rank: the bits are those of the communicator over MPI. A collective whose rank has ended, or that
-// meets another collective, fails, and so do all that follow.
+// rank: the bits are those of the communicator over MPI. A collective
+// fails if one of its ranks has ended or calls another collective. All later ones fail too.
 #pragma once
 
 #include <chrono>

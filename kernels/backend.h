@@ -268,7 +268,7 @@ struct BackendOptions {
   // CUDA: a step whose like has run before is enqueued by graphs. false, for tests and benchmarks:
   // op by op. The results are the same bits.
   bool graphs = true;
-  // Given what the operator should know and nobody else will say. May be empty.
+  // Receives warnings for the operator that are not logged elsewhere. May be empty.
   std::function<void(const std::string& message)> warn;
   // Called, by the thread of the backend, when HeadReached or Wait sees that the device has done a
   // part of a step. May be empty. The CPU backend computes while ops are given to it.

@@ -69,7 +69,7 @@ std::optional<Refusal> CheckPrompt(const Sequence& sequence, const model::ModelC
                               model.max_positions)};
 }
 
-// Whether spaces of the output would be lost: those at the begin of a whole text are.
+// Whether spaces of the output would be lost: those at the beginning of a whole text are.
 bool LosesSpaces(const tokenizer::Vocabulary& vocabulary, absl::Span<const TokenId> prompt) {
   if (vocabulary.leading_spaces_dropped() == 0) return false;
   return std::all_of(prompt.begin(), prompt.end(), [&vocabulary](TokenId token) {
@@ -89,7 +89,7 @@ std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence
     if (!format.ok()) return Refuse("invalid_value", format.status());
     if (LosesSpaces(*formats->vocabulary(), sequence->prompt)) {
       return Refusal{"unsupported_combination",
-                     "structured_outputs: the tokenizer drops spaces at the begin of a text, and "
+                     "structured_outputs: the tokenizer drops spaces at the beginning of a text, and "
                      "the prompt has none before it"};
     }
     params.format = *std::move(format);

@@ -79,7 +79,7 @@ void Engine::Wait() {
 }
 
 // The time until which the ready sequences wait for the forests of others, to share a pass with
-// them; 0 to begin now. A prompt waits for nobody.
+// them; 0 to begin now. Prompts do not wait.
 double Engine::ShareUntil() const {
   std::vector<DueForest> due;
   for (const Sequence* sequence : sequences_.In(SequencePhase::kDrafting)) {

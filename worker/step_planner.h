@@ -84,8 +84,8 @@ class StepPlanner {
   SequenceTable* sequences_;
   FairTurns row_turns_;
   PromptTurns prompt_turns_;
-  // Whether the last step kept the prompts' share. If a large sequence took it, prompts get it in
-  // this step.
+  // Whether the last step kept the prompts' share. If a sequence that does not fit beside it took
+  // it, prompts get it in this step.
   bool prompts_had_theirs_ = true;
 };
 

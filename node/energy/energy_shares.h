@@ -35,7 +35,7 @@ class EnergyShares {
   // meter: nullptr = nothing is measured; else it must outlive this.
   explicit EnergyShares(const EnergyMeter* meter) : meter_(meter) {}
 
-  // Until now nobody had work for the node: what it used belongs to no request.
+  // The node was idle until now. The energy that it used belongs to no request.
   void Idle(double now_s) { idle_ += Since(now_s).value_or(0); }
   // A step of so many rows ends now. Returns the joules of each row: all that was used since the
   // last call, by the number of rows. nullopt: not measured, or not from the begin.

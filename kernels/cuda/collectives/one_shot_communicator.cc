@@ -92,7 +92,7 @@ OneShotCommunicator::~OneShotCommunicator() {
     new DeviceBuffer(std::move(shared_));
 }
 
-// Where there is none, nobody can know when the others have closed our memory.
+// Without it, this rank cannot know when the others have closed its memory.
 void OneShotCommunicator::JoinFarewell(comm::Communicator* communicator) {
   others_open_ours_ = true;
   auto joined = PeerShutdown::Join(communicator);

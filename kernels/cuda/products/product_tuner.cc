@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<RowCost>> Tuner::Run(ProductTable given) {
   return Costs(groups);
 }
 
-// Warns once: it is called again when nobody else tunes any longer.
+// Reads the tuning file. Warns only once, since it is called again when another process has tuned.
 void Tuner::Read() {
   absl::StatusOr<ProductTable> table = ReadTuningFile(path_, place_);
   if (table.ok()) {
