@@ -214,7 +214,8 @@ class RegexReader {
     const size_t begin = text_.at();
     text_.Take("[");
     const bool negated = text_.Take("^");
-    if (text_.Peek() == ']') return Error(text_.at(), "a ] at the beginning of a class must be \\]");
+    if (text_.Peek() == ']')
+      return Error(text_.at(), "a ] at the beginning of a class must be \\]");
     CodePoints ranges;
     while (!text_.Take("]")) {
       if (text_.done()) return Error(begin, "a [ without its ]");

@@ -88,9 +88,10 @@ std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence
       return Refuse("unsupported_combination", format.status());
     if (!format.ok()) return Refuse("invalid_value", format.status());
     if (LosesSpaces(*formats->vocabulary(), sequence->prompt)) {
-      return Refusal{"unsupported_combination",
-                     "structured_outputs: the tokenizer drops spaces at the beginning of a text, and "
-                     "the prompt has none before it"};
+      return Refusal{
+          "unsupported_combination",
+          "structured_outputs: the tokenizer drops spaces at the beginning of a text, and "
+          "the prompt has none before it"};
     }
     params.format = *std::move(format);
   }

@@ -206,7 +206,7 @@ TEST_F(CostTest, AStepOfAModel) {
   EXPECT_EQ(totals.at("copy to host").bytes, 96 * 4);
 }
 
-TEST_F(CostTest, AReducedHeadReadsItsRowsAndWritesAll) {
+TEST_F(CostTest, ADraftVocabularyReadsItsRowsAndWritesAll) {
   const auto backend = TestBackend::Make("cuda");
   const auto spread = (*backend)->PackScatter({1, 4, 6}, 16).value();
   const Tensor kept = backend->Put(std::vector<float>(2 * 3, 1.0f), 3, DType::kF32);
