@@ -203,7 +203,7 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
   reading->skip = [this, job] { context_.jobs->Skip(job); };
 }
 
-// What it asked for may not be known yet, so its log line has defaults.
+// The client has gone. The request may not be parsed yet, so its log line has defaults.
 void Routes::Gone(PendingBody* reading) {
   if (!reading->Abandon() || !reading->completes()) return;
   GenerateRequest unread;

@@ -38,7 +38,7 @@ std::optional<Refusal> SetDecoding(const proto::Decoding& message, const model::
   return std::nullopt;
 }
 
-// What is reported of the tokens' probabilities.
+// Sets which log-probabilities of the tokens are reported.
 std::optional<Refusal> SetScores(const proto::StartSequence& start, Sequence* sequence) {
   if (start.has_logprobs()) {
     if (start.logprobs() < 0 || start.logprobs() > kMostAlternatives) {
@@ -78,7 +78,7 @@ bool LosesSpaces(const tokenizer::Vocabulary& vocabulary, absl::Span<const Token
   });
 }
 
-// What the decoder must know of prompt and vocabulary.
+// Gives the decoder what it needs of the prompt and the vocabulary.
 std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence) {
   decoding::DecodingParams& params = sequence->params;
   decoding::SetPrompt(sequence->prompt, &params);

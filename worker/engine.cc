@@ -338,8 +338,8 @@ absl::Status Engine::Step() {
   return absl::OkStatus();
 }
 
-// What the replica has used since the last step, or since it was idle, goes to the rows of this
-// one: waiting for drafts is part of the round that they are for.
+// Gives the energy that the replica used since the last step, or since it was idle, to the rows of
+// this step. The wait for drafts belongs to their round.
 void Engine::ShareEnergy(const StepPlanner::Planned& planned, int rows) {
   const std::optional<double> row_joules = energy_.StepEnds(clock_.Now(), rows);
   for (const auto& [sequence_id, its_rows] : planned.rows) {

@@ -19,8 +19,8 @@ constexpr double kRootsGain = 0.05;
 constexpr int kWorthSteps = 6;
 constexpr double kMostWorth = 4;  // layers
 constexpr double kWorthExploring = 0.75;
-// What of the layers of drafts counts where sequences share passes. RoundCosts::Turn leaves out
-// that some drafts are asked for alone, or come late (docs/decisions.md, "Sequences with drafts
+// The part of drafted layers that counts when sequences share passes. RoundCosts::Turn leaves out
+// that some drafts are requested alone or come late (docs/decisions.md, "Sequences with drafts
 // share their passes").
 constexpr double kSharedLayers = 0.92;
 // After how many rounds a sequence explores that was prepared for that. Each takes the next number:

@@ -125,7 +125,7 @@ std::vector<Sequence*> StepPlanner::TakeTurns(absl::Span<Sequence* const> ready,
   return rest;
 }
 
-// What the row before this token of the prompt must give to score it.
+// What is needed of the row before this prompt token to score the token.
 RowNeed StepPlanner::NeedOfPrompt(const Sequence& sequence, int token, Planned* planned) {
   RowNeed need = sampling::RawScoreNeed(*sequence.scores.top);
   const auto asked_for = planned->step.AddBias({{sequence.prompt[token], 0.0}});

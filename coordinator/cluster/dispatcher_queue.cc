@@ -110,7 +110,7 @@ std::map<std::string, Dispatcher::ClientLoad> Dispatcher::Clients() const {
   return clients;
 }
 
-// What has begun is not refused. False: there is nothing else.
+// Does not refuse requests that have begun. False: the client has no other.
 bool Dispatcher::RefuseNewestOf(const std::string& client) {
   RequestPtr newest;
   queue_.ForEach([&](const Queue::Entry& entry) {
