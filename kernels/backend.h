@@ -42,7 +42,7 @@ struct Tensor {
 };
 
 // An immutable weight in the backend's own layout: a matrix [rows, columns] (rows = outputs) with
-// an optional bias of its outputs, a gain (one row), or a spread from `columns` values to `rows`
+// an optional bias of its outputs, a gain (one row), or a scatter from `columns` values to `rows`
 // places.
 class Weight {
  public:
@@ -131,7 +131,7 @@ class Ops {
   virtual void GatherRows(absl::Span<const Tensor> tensors) = 0;
   // x[rows, n] = sum over the ranks, in rank order.
   virtual void AllReduce(Tensor x) = 0;
-  // wide[r, ids[i]] = kept[r, i] for the ids of the spread; -infinity elsewhere. kept [rows,
+  // wide[r, ids[i]] = kept[r, i] for the ids of the scatter; -infinity elsewhere. kept [rows,
   // w.columns], wide [rows, w.rows], both f32.
   virtual void Scatter(const Weight& w, Tensor kept, Tensor wide) = 0;
   // The last op: takes from the logits what the plan needs. logits [needs, shard]: this rank's

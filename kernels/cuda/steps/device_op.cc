@@ -74,7 +74,7 @@ class Launcher {
   }
   absl::Status operator()(const ScatterArgs& args) const {
     Scatter(args, stream_);
-    return Launched("spread of logits");
+    return Launched("scatter of logits");
   }
   absl::Status operator()(const GatherArgs& args) const {
     GatherRows(step_, args, stream_);
