@@ -49,6 +49,6 @@ struct PendingBody {
 };
 
 // Fills result. Any thread.
-void Read(PendingBody* reading);
+void Read(PendingBody* pending);
 
 }  // namespace coppice::coordinator
