@@ -24,8 +24,8 @@ struct CoordinatorOptions {
   DispatcherOptions dispatcher;
   RegistryOptions registry;  // but tokenizer_vocab, which Start sets
 
-  // Files of keys, a line `KEY [NAME] [weight=N]` for each: of users, and of admins, who are users too. Empty:
-  // users need no key; admins are the clients on this host.
+  // Files of keys, a line `KEY [NAME] [weight=N]` for each: of users, and of admins, who are users
+  // too. Empty: users need no key; admins are the clients on this host.
   std::string api_keys_file, admin_keys_file;
 
   // Whether GET /metrics needs a user's key.

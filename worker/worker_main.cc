@@ -21,7 +21,7 @@
 namespace coppice::worker {
 namespace {
 
-// What --communicator asks of the hosts.
+// The carrier that --communicator names.
 comm::Carrier CarrierOf(const WorkerFlags& flags) {
   const std::string& kind = flags.node.runner.collectives.kind;
   if (kind == "shm") return comm::Carrier::kShared;

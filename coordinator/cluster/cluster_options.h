@@ -10,11 +10,12 @@
 namespace coppice::coordinator {
 
 struct DispatcherOptions {
-  // Requests that may wait for a replica. One more is refused with `queue_full`, or takes the place of
-  // another if its client has fewer waiting. Raise it when clients would rather wait than retry.
+  // The most requests that wait for a replica. One more is refused with `queue_full`, or takes the
+  // place of another client's if its own client has fewer waiting. Raise it when clients would
+  // rather wait than retry.
   int max_queue = 256;
 
-  // Of them, those of one client: of a key, or of an address without a key. 0: as many as there are
+  // The most waiting requests of one client: of a key, or of an address without a key. 0: all
   // places. Set it to tell clients early that they send too much.
   int max_queue_per_client = 0;
 
