@@ -1,5 +1,6 @@
 #include "base/program_help.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -75,17 +76,18 @@ std::string Item(absl::string_view text) {
 
 std::string PageEntry(const FlagRow& row, const Flags& flags) {
   const std::string values = FlagValues(row), &value = flags.DefaultText(row);
-  std::string text = absl::StrCat("**`--", Spelled(row.name, flags.table()), "`**: ");
+  std::string text = absl::StrCat("**`--", Spelled(row.name, flags.table()), "`** (");
   absl::StrAppend(&text, row.words.empty() ? FlagTypeName(row.value) : "",
                   row.words.empty() && !values.empty() ? " " : "", values);
   if (row.required) {
     absl::StrAppend(&text, "; required");
   } else if (!row.own_default.empty()) {
-    absl::StrAppend(&text, "; default ", row.own_default);
+    absl::StrAppend(&text, "; default: ", row.own_default);
   } else {
     absl::StrAppend(&text, "; default ", value.empty() ? "none" : absl::StrCat("`", value, "`"));
   }
-  absl::StrAppend(&text, ". ", row.text, ".", row.more.empty() ? "" : " ", row.more);
+  absl::StrAppend(&text, "): ", row.text, absl::EndsWith(row.text, ".") ? "" : ".",
+                  row.more.empty() ? "" : " ", row.more);
   return Item(text);
 }
 

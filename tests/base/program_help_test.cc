@@ -90,10 +90,10 @@ TEST_F(ProgramHelpTest, DashesReplaceUnderscores) {
 TEST_F(ProgramHelpTest, ThePageSaysTypeRangeDefaultAndMore) {
   const std::string page = FlagsChapter(Flags(table_));
   EXPECT_THAT(page,
-              HasSubstr("## coppice-one\n\n### Sizes\n\n- **`--first_size`**: integer between 1 "
-                        "and 9; default `7`. rows of one pass. One more sentence.\n"));
-  EXPECT_THAT(page, HasSubstr("- **`--second_name`**: text; default that of the model. a name"));
-  EXPECT_THAT(page, HasSubstr("- **`--fourth`**: small or large; default `small`. how large.\n"));
+              HasSubstr("## coppice-one\n\n### Sizes\n\n- **`--first_size`** (integer between 1 "
+                        "and 9; default `7`): rows of one pass. One more sentence.\n"));
+  EXPECT_THAT(page, HasSubstr("- **`--second_name`** (text; default: that of the model): a name"));
+  EXPECT_THAT(page, HasSubstr("- **`--fourth`** (small or large; default `small`): how large.\n"));
 }
 
 using ProgramFlagsDeathTest = ProgramHelpTest;

@@ -71,7 +71,7 @@ class Help(unittest.TestCase):
         for program, chapter in chapters.items():
             with self.subTest(program):
                 in_help = {name for name, _ in ENTRY.findall(help_of(program).stdout)} - {"flagfile", "version", "help"}
-                self.assertEqual(in_help, set(re.findall(r"^- \*\*`--([\w-]+)`\*\*", chapter, re.MULTILINE)))
+                self.assertEqual(in_help, set(re.findall(r"^- \*\*`--([\w-]+)`\*\* \(", chapter, re.MULTILINE)))
 
     def test_a_renamed_flag_is_refused_with_its_new_name(self):
         result = subprocess.run([BIN / "coppice-lab", "--warps=T=1"], capture_output=True, text=True, timeout=at_most(30))
