@@ -221,7 +221,7 @@ run() {
   grep -v '^ *$' "$out/facts.log" || true
   printf '%s\n' "${summary[@]}"
   echo
-  printf '%-14s %-60s %10s %10s %6s\n' part case "us" "floor us" "floor"
+  printf '%-10s %-60s %10s %10s %6s\n' part case "us" "floor us" "floor"
   for name in ceilings tune matmul attention wide small candidate_list step draft round goals; do
     if [ "$(grep -c "^$name" "$out/$name.log")" = 0 ]; then
       echo "$name: nothing was measured: $(tail -1 "$out/$name.log")"
