@@ -21,8 +21,10 @@ constexpr int32_t Index(RootId root) { return static_cast<int32_t>(root); }
 class TreePlace {
  public:
   constexpr TreePlace() = default;
+  // NOLINTBEGIN(google-explicit-constructor): every root and every node is a place.
   constexpr TreePlace(RootId root) : code_(-1 - Index(root)) {}
   constexpr TreePlace(NodeId node) : code_(Index(node)) {}
+  // NOLINTEND(google-explicit-constructor)
   constexpr bool is_root() const { return code_ < 0; }
   constexpr RootId root() const { return RootId{-1 - code_}; }  // of a root
   constexpr NodeId node() const { return NodeId{code_}; }       // of a node
