@@ -67,13 +67,14 @@ void CheckForest(const proto::Forest& message) {
   RequireSame(ForestToMessage(*forest), message);
 }
 
-void CheckDraftRequest(const proto::DraftRequest& message) {
+void CheckDraftRequest(proto::DraftRequest message) {
   const auto request = DraftRequestFromMessage(message, kSampleVocabulary);
   if (!request.ok()) return CheckRefusal(request.status());
   const size_t roots = RootHashes(request->roots, /*shared_hash=*/1).size();
   Require(roots == request->state.root_score.size(), "roots without a score");
   for (const int root : request->state.slot_root)
     Require(static_cast<size_t>(root) < roots, "a slot of no root");
+  message.mutable_state();  // without a state it is a request for no root
   RequireSame(DraftRequestToMessage(*request), message);
 }
 
