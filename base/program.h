@@ -9,7 +9,7 @@
 
 namespace coppice {
 
-inline constexpr char kVersion[] = "0.1.0";
+inline constexpr char kVersion[] = "0.2.0";
 
 // Sets the flags. InvalidArgument names an unknown flag, a bad value or a stray argument. Skips
 // --help, --version and --flagfile.

@@ -6,7 +6,7 @@
 namespace coppice::comm {
 
 // The version, and a number made of the form of the messages from leader to ranks:
-// "coppice 0.1.0, messages 9f31c0de".
+// "coppice 0.2.0, messages 9f31c0de".
 std::string BuildName();
 
 }  // namespace coppice::comm

@@ -4,9 +4,11 @@ python3-matplotlib).
 
   plot_lab.py temperature REPORT.json OUT.svg   acceptance at single nodes against temperature (optimal_figure1)
   plot_lab.py drafts      REPORT.json OUT.svg   acceptance at single nodes against the number of drafts (optimal_figure2)
-  plot_lab.py depth       REPORT.json OUT.svg   block efficiency and acceptance of the deepest layer against depth (depth)
+  plot_lab.py depth       REPORT.json OUT.svg   block efficiency against depth (depth)
   plot_lab.py pareto      REPORT.json OUT.svg   quality against block efficiency, with the Pareto front (pareto)
   plot_lab.py width       REPORT.json OUT.svg   quality and block efficiency against the mean width (dsbd_figure7)
+
+A fourth argument, names with commas, chooses some of many methods.
 """
 import json
 import re
@@ -74,25 +76,33 @@ def node_series(report, x_of):
     return series, dashed
 
 
-def plot_nodes(pyplot, report, x_of, label):
+def chosen(items, names):
+    """Those of the dictionary whose keys are named; all if there are no names."""
+    for name in names:
+        if name not in items:
+            fail(f"the report has no '{name}'; it has {', '.join(items)}")
+    return {key: item for key, item in items.items() if not names or key in names}
+
+
+def plot_nodes(pyplot, report, names, x_of, label):
     if not report["nodes"]:
         fail("the report has no single nodes; run --experiment=optimal_figure1 or optimal_figure2")
     figure, axes = pyplot.subplots(figsize=(5.2, 3.4))
     series, dashed = node_series(report, x_of)
-    draw_series(axes, series, dashed)
+    draw_series(axes, chosen(series, names), dashed)
     axes.set_xlabel(label)
     axes.set_ylabel("acceptance at a node")
     axes.legend()
     return figure
 
 
-def plot_temperature(pyplot, report):
+def plot_temperature(pyplot, report, names):
     drafts = report["nodes"][0]["drafts"] if report["nodes"] else 0
-    return plot_nodes(pyplot, report, lambda result: result["sampling"]["temperature"], f"temperature ({drafts} drafts)")
+    return plot_nodes(pyplot, report, names, lambda result: result["sampling"]["temperature"], f"temperature ({drafts} drafts)")
 
 
-def plot_drafts(pyplot, report):
-    return plot_nodes(pyplot, report, lambda result: result["drafts"], "drafts")
+def plot_drafts(pyplot, report, names):
+    return plot_nodes(pyplot, report, names, lambda result: result["drafts"], "drafts")
 
 
 def cells_of(report):
@@ -106,25 +116,16 @@ def name_of(cell):
     return f"{cell['method']} {cell['options']}".strip()
 
 
-def plot_depth(pyplot, report):
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(8, 3.4))
-    layers, acceptance = {}, {}
+def plot_depth(pyplot, report, names):
+    figure, axes = pyplot.subplots(figsize=(5.2, 3.4))
+    layers = {}
     for cell in cells_of(report):
-        if cell["draft_depth"] == 0:
-            continue
-        layers.setdefault(name_of(cell), []).append((cell["draft_depth"], cell["block_efficiency"]))
-    deepest = max(cell["draft_depth"] for cell in report["cells"])
-    for cell in report["cells"]:
-        if cell["draft_depth"] == deepest:
-            acceptance[name_of(cell)] = [(layer + 1, estimate) for layer, estimate in
-                                         enumerate(cell["acceptance_by_layer"]) if estimate is not None]
-    draw_series(left, layers)
-    draw_series(right, acceptance)
-    left.set_xlabel("depth of the draft")
-    left.set_ylabel("block efficiency")
-    right.set_xlabel(f"drafted layer (depth {deepest})")
-    right.set_ylabel("acceptance, given that it is reached")
-    left.legend()
+        if cell["draft_depth"] != 0:
+            layers.setdefault(name_of(cell), []).append((cell["draft_depth"], cell["block_efficiency"]))
+    draw_series(axes, chosen(layers, names))
+    axes.set_xlabel("depth of the draft")
+    axes.set_ylabel("block efficiency")
+    axes.legend()
     return figure
 
 
@@ -138,31 +139,31 @@ def pareto_front(points):
     return front[::-1]
 
 
-def plot_pareto(pyplot, report):
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.6))
-    groups = {}
+def plot_pareto(pyplot, report, names):
+    """A line for each method, from width to width. The front is that of all methods, drawn or not."""
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.2))
+    groups, points = {}, []  # {method: {decoding: cells}}
     for cell in cells_of(report):
-        groups.setdefault(name_of(cell), []).append(cell)
-    points = []
-    for number, (label, cells) in enumerate(sorted(groups.items())):
-        colour = COLOURS[number % len(COLOURS)]
-        marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
-        for cell in cells:
-            x, y = cell["block_efficiency"], cell["log_likelihood_per_token"]
-            axes.errorbar(x["value"], y["value"], xerr=error_of(x), yerr=error_of(y), color=colour, marker=marker,
-                          markersize=4, linewidth=0.6, label=label if cell is cells[0] else None)
-            axes.annotate(f"{cell['width']}", (x["value"], y["value"]), textcoords="offset points", xytext=(3, 3),
-                          fontsize=6, color=colour)
-            points.append((x["value"], y["value"]))
+        groups.setdefault(name_of(cell), {}).setdefault(cell["decoding"], []).append(cell)
+        points.append((cell["block_efficiency"]["value"], cell["log_likelihood_per_token"]["value"]))
+    for number, (label, decodings) in enumerate(chosen(groups, names).items()):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        for part, cells in enumerate(decodings.values()):
+            x, y = ([cell[key] for cell in cells] for key in ("block_efficiency", "log_likelihood_per_token"))
+            axes.errorbar([e["value"] for e in x], [e["value"] for e in y], xerr=[error_of(e) for e in x], yerr=[error_of(e) for e in y],
+                          color=colour, marker=marker, markersize=4.5, linewidth=1, elinewidth=0.6, label=label if part == 0 else None)
+            for cell, at, height in zip(cells, x, y):
+                axes.annotate(f"{cell['width']}", (at["value"], height["value"]), textcoords="offset points", xytext=(4, 4), fontsize=7,
+                              color=colour)
     front = pareto_front(points)
-    axes.plot([x for x, _ in front], [y for _, y in front], color="#bbbbbb", linewidth=1, zorder=0)
-    axes.set_xlabel("layers per target pass (numbers: W)")
+    axes.plot([x for x, _ in front], [y for _, y in front], color="#bbbbbb", linewidth=3, zorder=0)
+    axes.set_xlabel("block efficiency: layers per forward pass of the target (numbers: W)")
     axes.set_ylabel("log-likelihood per token of the chosen hypothesis, nats")
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.legend()
     return figure
 
 
-def plot_width(pyplot, report):
+def plot_width(pyplot, report, names):
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(8, 3.4))
     quality, speed = {}, {}
     for cell in cells_of(report):
@@ -170,12 +171,12 @@ def plot_width(pyplot, report):
         quality.setdefault(cell["method"], []).append((width, cell["log_likelihood_per_token"]))
         speed.setdefault(cell["method"], []).append((width, cell["block_efficiency"]))
     for axes, series, label in ((left, quality, "log-likelihood per token, nats"), (right, speed, "block efficiency")):
-        draw_series(axes, series)
+        draw_series(axes, chosen(series, names))
         axes.set_xlabel("mean width of a layer")
         axes.set_ylabel(label)
         for line in axes.get_lines():
             line.set_linestyle("none")
-    left.legend()
+    left.legend(loc="lower right")
     return figure
 
 
@@ -195,13 +196,13 @@ PLOTS = {"temperature": plot_temperature, "drafts": plot_drafts, "depth": plot_d
 
 
 def main():
-    if len(sys.argv) != 4 or sys.argv[1] not in PLOTS:
+    if len(sys.argv) not in (4, 5) or sys.argv[1] not in PLOTS:
         fail("expected a plot, a report and an output\n" + __doc__)
     if not sys.argv[3].endswith((".png", ".svg")):
         fail(f"{sys.argv[3]}: expected a name that ends in .png or .svg")
     report = load_report(sys.argv[2])
     pyplot = load_pyplot()
-    figure = PLOTS[sys.argv[1]](pyplot, report)
+    figure = PLOTS[sys.argv[1]](pyplot, report, sys.argv[4].split(",") if len(sys.argv) == 5 else [])
     figure.tight_layout()
     svg = sys.argv[3].endswith(".svg")
     figure.savefig(sys.argv[3], dpi=150, metadata={"Date": None} if svg else None, bbox_inches="tight")

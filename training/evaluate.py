@@ -45,9 +45,9 @@ def at_least_one(text):
 
 def add_outputs(parser, json_is_needed):
     parser.add_argument("--json", type=pathlib.Path, required=json_is_needed, metavar="FILE", help="JSON lines: a record for each answer")
-    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="quality against speed as .svg or .png (needs matplotlib)")
+    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="quality against tokens per second of the settings that the table names, as .svg or .png (needs matplotlib)")
     parser.add_argument("--overview", type=pathlib.Path, metavar="FILE",
-                        help="one panel: quality against tokens per second, an arrow from without drafts to with (needs matplotlib)")
+                        help="a bar for each named setting: its quality and its time (needs matplotlib)")
     parser.add_argument("--against", metavar="NAME", help="also compare every setting with this one, question by question (wikisql, translation)")
     parser.add_argument("--by-category", action="store_true", help="also a table for each category")
     parser.add_argument("--category-table", action="store_true", help="also one table with a row for each category")
@@ -57,7 +57,9 @@ def add_outputs(parser, json_is_needed):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="task", required=True, metavar="TASK")
-    add_outputs(commands.add_parser("report", help="the table of a file that a run has written"), True)
+    written = commands.add_parser("report", help="the table of a file that a run has written")
+    written.add_argument("--settings", default="", metavar="NAMES", help="only these settings; names with commas")
+    add_outputs(written, True)
     for task in tasks.TASKS:
         run = commands.add_parser(task, help=f"run the task {task}")
         run.add_argument("--data", required=True, type=pathlib.Path, help="JSON lines, also as .xz")
@@ -178,6 +180,7 @@ def main():
                 raise records.RecordError(f"{arguments.json}: {error.strerror}") from error
             if not rows:
                 raise records.RecordError(f"{arguments.json}: is empty")
+            rows = report.only(rows, [name for name in arguments.settings.split(",") if name])
         else:
             rows = measure(arguments)
         show(rows, arguments)

@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
 """Checks the rules of the source tree. A folder includes only the folders that it may. Subfolders include each other in one
 direction. No two types share a name. Sources are listed. Every folder has a README. Names say something. Scripts parse.
-Citations of docs/ exist. No test skips. No merge is left undecided. Prints each violation as file:line: reason. Exit status 1 if there is any.
+Citations of docs/ exist. No test skips. No merge is left undecided. Large files are named in a page. Prints each violation as
+file:line: reason. Exit status 1 if there is any.
 
   tree_rules.py ROOT
+  tree_rules.py --print             prints what each folder may include
+  tree_rules.py ROOT --measures     prints the graph of includes: folders, floors, arrows upwards, circles
 """
 import ast
 import os
 import re
 import subprocess
 import sys
+
+import tree_graph
 
 # Folder -> what it may include besides itself: a folder (ends with /), or single files.
 MESSAGES = re.compile(r"proto/\w+\.pb\.h")
@@ -264,7 +269,7 @@ NUMBER = r"\d+(?:\.\d+)*"
 SECTIONS = rf"(?P<sections>\s+{NUMBER}(?:(?:,\s+|\s+and\s+|\s+to\s+|-){NUMBER})*)?"
 CITATION = re.compile(r"(?<!\]\()\bdocs/(?P<page>[\w/]+\.md)" + SECTIONS)
 LINK = re.compile(r"\]\((?P<page>[\w./-]+)\)" + SECTIONS)
-OUTSIDE = re.compile(r"\b(?!README\b)[A-Z]{3,}\.md\b")
+OUTSIDE = re.compile(r"\b(?!(?:README|CONTRIBUTING|CHANGELOG|SECURITY)\b)[A-Z]{3,}\.md\b")
 HEADING = re.compile(rf"^#+ ({NUMBER})\.? ", re.M)
 
 
@@ -327,8 +332,30 @@ def check_merges(root):
                 yield f"{path}:{number}: a merge that was not decided"
 
 
+LARGE = 100_000  # bytes
+
+
+def check_large_files(root):
+    """A file of more than 100 KB is named in a page: by its path in any, or by the rest of its path in the README of a folder above."""
+    top = [name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name))]
+    paths = [*top, *(path for folder in (*MAY_INCLUDE, *FREE, *OTHER) for path in walk(root, folder))]
+    pages = {path: read(root, path) for path in paths if path.endswith(".md")}
+
+    def named(path):
+        folders = [os.path.dirname(page) for page in pages if page.endswith("README.md")]
+        names = [(page, path) for page in pages]
+        names += [(os.path.join(folder, "README.md"), os.path.relpath(path, folder or "."))
+                  for folder in folders if path.startswith(folder + "/")]
+        return any(re.search(r"(?<![\w/.-])" + re.escape(name) + r"(?![\w/-]|\.\w)", pages[page]) for page, name in names)
+
+    for path in paths:
+        size = os.path.getsize(os.path.join(root, path))
+        if size > LARGE and not named(path):
+            yield f"{path}: {size} bytes, and no page says what it is"
+
+
 CHECKS = (check_includes, check_cuda_headers, check_kernels, check_subfolders, check_types, check_readmes, check_listed, check_names,
-          check_scripts, check_citations, check_skips, check_merges)
+          check_scripts, check_citations, check_skips, check_merges, check_large_files)
 
 
 def violations(root):
@@ -336,8 +363,14 @@ def violations(root):
 
 
 def main():
-    if len(sys.argv) != 2:
+    arguments = [argument for argument in sys.argv[1:] if argument not in ("--print", "--measures")]
+    options = sys.argv[1:]
+    if "--print" in options:
+        return print("\n".join(tree_graph.print_rules(MAY_INCLUDE, FREE)))
+    if len(arguments) != 1:
         sys.exit(__doc__)
+    if "--measures" in options:
+        return print("\n".join(tree_graph.measures(arguments[0], MAY_INCLUDE, FREE, allowed)))
     found = violations(sys.argv[1])
     print("\n".join(found) if found else "tree rules: no violation")
     sys.exit(1 if found else 0)

@@ -180,6 +180,22 @@ class TreeRules(unittest.TestCase):
         self.write("README.md", "Title\n=======\n")
         self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_merges)], ["docs/hosts.md:2", "docs/hosts.md:6"])
 
+    def test_accepts_large_files_that_a_page_names(self):
+        for path in ("deploy/demo/pair/model.safetensors", "tests/models/a.json", "tests/models/small.json", "docs/plot.svg"):
+            self.write(path, "x" * (1000 if "small" in path else 100_001))
+        self.write("deploy/README.md", "`demo/pair/model.safetensors`: the weights.\n")
+        self.write("tests/models/README.md", "| `a.json` |\n")
+        self.write("docs/page.md", "docs/plot.svg.\n")
+        self.assertEqual(self.found(tree_rules.check_large_files), [])
+
+    def test_catches_large_files_that_no_page_names(self):
+        self.write("deploy/demo/model.safetensors", "x" * 100_001)
+        self.write("deploy/data.json", "x" * 100_001)
+        self.write("a.bin", "x" * 100_001)
+        self.write("deploy/demo/README.md", "model.safetensors.old, `data.json`, big-model.safetensors\n")
+        self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_large_files)],
+                         ["a.bin", "deploy/data.json", "deploy/demo/model.safetensors"])
+
 
 if __name__ == "__main__":
     unittest.main()

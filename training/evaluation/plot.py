@@ -1,5 +1,5 @@
-"""The plots of a run: quality against answer tokens per second and against block efficiency, or, for a page's first screen, against the
-tokens alone. Named settings have a colour, the others are grey; hollow points are without drafts. Colours of middle brightness on no
+"""The plots of a run: quality against answer tokens per second, or a bar of quality with its time for each setting. Each shows the
+settings that their table names, or all if it names none. Hollow points are without drafts. Colours of middle brightness on no
 background can be read on white and on dark pages.
 Needs matplotlib (Debian: python3-matplotlib)."""
 import re
@@ -28,35 +28,23 @@ def load_pyplot():
     return pyplot
 
 
-def draw(axes, found, labels, speed, scale):
-    """All variants of one panel; `speed` names the figure on its x axis, and `scale` multiplies the quality."""
-    named = [name.split("+")[0] for name, (_, is_named, kind) in labels.items() if is_named]
-    colours = dict(zip(dict.fromkeys(named), COLOURS))
-    seen = set()
-    for name, s in found.items():
-        label, _, kind = labels[name]
-        colour = colours.get(name.split("+")[0])
-        x, left, right = s[speed]
-        if x is None or s["quality"][0] is None:
-            continue
-        value, low, high = (scale * (s["quality"][0] if part is None else part) for part in s["quality"])
-        first = colour and label not in seen
-        seen.add(label)
-        axes.errorbar(x, value, xerr=None if left is None else [[x - left], [right - x]], yerr=[[value - low], [high - value]], color=colour or GREY, marker="o",
-                      markersize=5 if colour else 3, markerfacecolor="none" if kind == "plain" else colour or GREY, linewidth=0.5,
-                      alpha=1 if colour else 0.6, zorder=2 if colour else 1, label=label if first else None)
-    front = figures.pareto_front([(s[speed][0], scale * s["quality"][0]) for s in found.values()
-                                  if s[speed][0] is not None and s["quality"][0] is not None])
-    axes.plot([x for x, _ in front], [y for _, y in front], color=TEXT, linewidth=0.8, linestyle="--", zorder=0)
+def shown(found, labels):
+    """{variant: figures} of what a plot shows: variants that have a quality, of the named settings if there are any."""
+    with_quality = {name: s for name, s in found.items() if s["quality"][0] is not None}
+    named = {name: s for name, s in with_quality.items() if labels[name][1]}
+    return named or with_quality
 
 
 def save(rows, path, overview=False):
-    """Writes the plot of the records to a .svg or .png file. overview: one panel, in which an arrow shows what drafts do to a setting."""
+    """Writes the plot of the records to a .svg or .png file. overview: bars of quality."""
     if not str(path).endswith((".svg", ".png")):
         raise PlotError(f"{path}: expected a name that ends in .svg or .png")
     pyplot = load_pyplot()
-    figure = draw_overview(pyplot, rows) if overview else draw_panels(pyplot, rows)
-    figure.tight_layout()
+    draw = draw_bars if overview else draw_points
+    write(pyplot, draw(pyplot, report.summaries(rows), report.labels(rows), report.QUALITIES[rows[0]["task"]]), path)
+
+
+def write(pyplot, figure, path):
     svg = str(path).endswith(".svg")
     try:
         figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None, bbox_inches="tight")
@@ -67,43 +55,64 @@ def save(rows, path, overview=False):
         _shorten(path)
 
 
-def points(found, labels):
-    """(setting, variant, answer tokens/s, quality) of what has both."""
-    for name, s in found.items():
-        if s["answer_rate"][0] is not None and s["quality"][0] is not None:
-            yield name.split("+")[0], labels[name][2], s["answer_rate"][0], s["quality"][0]
+def draw_bars(pyplot, found, labels, quality):
+    """A bar for each variant, in their order from above: quality, its interval, and the time of a question. The best has a colour."""
+    bars = list(shown(found, labels).items())[::-1]
+    figure, axes = pyplot.subplots(figsize=(7.2, 0.6 + 0.42 * len(bars)))
+    axes.patch.set_alpha(0)
+    values = [quality.scale * s["quality"][0] for _, s in bars]
+    for y, ((_, s), value) in enumerate(zip(bars, values)):
+        low, high = (quality.scale * (s["quality"][0] if end is None else end) for end in s["quality"][1:])
+        axes.barh(y, value, height=0.62, color=COLOURS[0] if value == max(values) else GREY, xerr=[[value - low], [high - value]],
+                  error_kw={"ecolor": TEXT, "elinewidth": 1})
+        axes.annotate(f"{value:.{quality.digits}f}{quality.unit}, {1000 * s['seconds'][0]:.1f} ms", (max(high, 0), y), xytext=(6, 0),
+                      textcoords="offset points", va="center")
+    axes.set_yticks(range(len(bars)), [_label(name, labels) for name, _ in bars])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"{quality.name}{quality.axis}, and the median time of a question")
+    axes.margins(x=0.22)
+    figure.tight_layout()
+    return figure
 
 
-def draw_overview(pyplot, rows):
-    """Quality against answer tokens per second: an arrow for each setting, from without drafts to with."""
-    found, labels = report.summaries(rows), report.labels(rows)
-    quality = report.QUALITIES[rows[0]["task"]]
-    named = {name.split("+")[0]: label for name, (label, is_named, _) in labels.items() if is_named}
-    colours = dict(zip(named, COLOURS))
+def _label(name, labels):
+    label, _, kind = labels[name]
+    return label + {"plain": "", "drafted": ", drafts", "auto": ", drafts"}[kind]
+
+
+def draw_points(pyplot, found, labels, quality):
+    """Quality against answer tokens per second: a point for each setting, with an arrow from without drafts to with where both were
+    measured, and the interval of its quality. Dashed: the settings that no other beats in both."""
+    drawn = {name: s for name, s in shown(found, labels).items() if s["answer_rate"][0] is not None}
+    points = {name: (s["answer_rate"][0], quality.scale * s["quality"][0]) for name, s in drawn.items()}
     figure, axes = pyplot.subplots(figsize=(7.2, 4.2))
     axes.patch.set_alpha(0)
     axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
-    of, names, marks = {}, [], []  # {setting: {"plain" or "drafts": (tokens/s, quality)}}
-    for setting, kind, rate, value in points(found, labels):
-        of.setdefault(setting, {})["plain" if kind == "plain" else "drafts"] = (rate, quality.scale * value)
-    for setting, ends in of.items():
-        colour = colours.get(setting)
-        style = {"color": colour or GREY, "alpha": 1 if colour else 0.6, "zorder": 2 if colour else 1}
+    of, names, kinds = {}, [], set()  # {setting: {"plain" or "drafts": (tokens/s, quality)}}
+    for name, point in points.items():
+        kinds.add("plain" if labels[name][2] == "plain" else "drafts")
+        of.setdefault(name.split("+")[0], {})["plain" if labels[name][2] == "plain" else "drafts"] = point
+    for number, (setting, ends) in enumerate(of.items()):
+        colour = COLOURS[number % len(COLOURS)]
         if len(ends) == 2:
-            arrow = {"arrowstyle": "-|>", "shrinkA": 4, "shrinkB": 3, "linewidth": 1.2 if colour else 0.6}
-            axes.annotate("", ends["drafts"], ends["plain"], arrowprops={**arrow, **style})
-        for kind, (x, y) in ends.items():
-            axes.plot(x, y, marker="o", markersize=6 if colour else 3,
-                      markerfacecolor="none" if kind == "plain" else style["color"], **style)
-        if colour:
-            marks += ends.values()
-            names.append(axes.annotate(re.split(";|, top", named[setting])[0], ends.get("drafts", ends.get("plain")), xytext=(7, 5),
-                                       textcoords="offset points", fontsize=8, color=colour))
+            axes.annotate("", ends["drafts"], ends["plain"], zorder=2,
+                          arrowprops={"arrowstyle": "-|>", "shrinkA": 4, "shrinkB": 3, "linewidth": 1.2, "color": colour})
+        for name in points:
+            if name.split("+")[0] == setting and drawn[name]["quality"][1] is not None:
+                axes.vlines(points[name][0], *(quality.scale * end for end in drawn[name]["quality"][1:]), color=colour, linewidth=0.5, zorder=1)
+        for kind, point in ends.items():
+            axes.plot(*point, marker="o", markersize=6, color=colour, markerfacecolor="none" if kind == "plain" else colour, zorder=2)
+        label = next(labels[name][0] for name in points if name.split("+")[0] == setting)
+        names.append(axes.annotate(re.split(";|, top", label)[0], ends.get("drafts", ends.get("plain")), xytext=(7, 5),
+                                   textcoords="offset points", fontsize=8, color=colour))
+    front = figures.pareto_front(list(points.values()))
+    axes.plot([x for x, _ in front], [y for _, y in front], color=TEXT, linewidth=0.8, linestyle="--", zorder=0)
     axes.margins(x=0.1, y=0.08)
-    axes.set_xlabel("answer tokens per second, one request at a time (hollow: without drafts, filled: with)")
+    axes.set_xlabel("answer tokens per second, one request at a time" +
+                    (" (hollow: without drafts, filled: with)" if kinds != {"plain"} else ", without drafts"))
     axes.set_ylabel(quality.name + quality.axis)
     figure.tight_layout()
-    part_names(figure, names, axes.transData.transform(marks))
+    part_names(figure, names, axes.transData.transform([point for ends in of.values() for point in ends.values()]))
     return figure
 
 
@@ -120,26 +129,6 @@ def part_names(figure, names, marks):
             if box.x0 > name.axes.bbox.x0 and not any(other.overlaps(box) for other in taken):
                 break
         taken.append(box)
-
-
-def draw_panels(pyplot, rows):
-    """Quality against answer tokens per second and against block efficiency, with intervals."""
-    found, labels = report.summaries(rows), report.labels(rows)
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), sharey=True)
-    quality = report.QUALITIES[rows[0]["task"]]
-    draw(left, found, labels, "answer_rate", quality.scale)
-    draw(right, found, labels, "block_efficiency", quality.scale)
-    left.set_xlabel("answer tokens per second, on this machine")
-    right.set_xlabel("layers per target pass")
-    left.set_ylabel(quality.name + quality.axis)
-    for axes in (left, right):
-        axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
-        axes.patch.set_alpha(0)
-    handles, texts = left.get_legend_handles_labels()
-    handles = [handle[0] for handle in handles]
-    figure.legend(handles, texts, loc="lower center", ncols=2, bbox_to_anchor=(0.5, -0.2),
-                  title="filled: with drafts; hollow: without; dashed: the front; grey: other settings", title_fontsize=8)
-    return figure
 
 
 def _shorten(path):

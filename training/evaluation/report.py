@@ -1,7 +1,7 @@
 """The table of a run, from its records."""
 import collections
 
-from . import figures
+from . import figures, settings
 
 # How the quality of a task is shown: its name, decimals, a factor, its unit in tables and on axes.
 Quality = collections.namedtuple("Quality", "name digits scale unit axis")
@@ -16,6 +16,15 @@ def labels(rows):
         if row["kind"] == "run":
             found.update(row["labels"])
     return found
+
+
+def only(rows, names):
+    """The records without the answers of other settings than the named ones; all if none is named."""
+    there = {name.split("+")[0] for name in labels(rows)}
+    for name in names:
+        if name not in there:
+            raise settings.SettingsError(f"no setting of the run is called {name}; there are {', '.join(sorted(there))}")
+    return [row for row in rows if row["kind"] != "answer" or not names or row["variant"].split("+")[0] in names]
 
 
 def answers(rows, category=None):

@@ -264,7 +264,8 @@ TEST(CudaCandidateLists, SmallMixedLists) {
 
 // ---- The noise alone
 
-// The bounds of docs/cuda.md 8, which were measured on every argument; here on every 509th.
+// The bounds of lab/measurements/2026-11-22-cuda-noise.md, which were measured on every argument;
+// here on every 509th.
 TEST(GumbelNoise, LogarithmsStayWithinTheirBounds) {
   double worst = 0, worst_near_one = 0;
   const uint32_t least = __float_as_uint(0x1p-53f);

@@ -83,6 +83,7 @@ class ProgramTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             with open(out, encoding="utf8") as file:
                 self.assertIn("<svg", file.read())
+            self.assertIn("has no 'beam'; it has", self.plot("temperature", self.report, out, "beam").stderr)
 
     def test_plot_refuses_what_is_no_report(self):
         with open(self.report, "w", encoding="utf8") as file:
