@@ -32,7 +32,7 @@ struct DecodingStats {
   double draft_wait_ms = 0;  // time spent waiting for drafts
   double verify_ms = 0;      // target passes
 
-  // Adds `other`. The method is that of the part that has one. Lossless if both are.
+  // Adds `other`. Keeps the method of the part that has one. Lossless only if both parts are.
   void Merge(const DecodingStats& other);
 
   int64_t drafted_rounds() const { return rounds - plain_rounds; }

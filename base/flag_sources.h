@@ -11,9 +11,9 @@
 
 namespace coppice {
 
-// Sets the flags of `names` that the section of the file gives. The error has a line for each fault,
-// with file, line and column: of the syntax, a value, or a name that no flag has. Of other sections
-// only the syntax is read.
+// Sets the flags of `names` that the section of the file gives. The error has a line for each
+// fault, with file, line and column: wrong syntax, a wrong value, an unknown name. Checks only the
+// syntax of other sections.
 absl::Status SetFlagsFromFile(const std::string& path, const std::string& section,
                               const std::vector<std::string>& names);
 absl::Status SetFlagsFromEnvironment(const std::vector<std::string>& names);

@@ -13,7 +13,7 @@ struct HostMemory {
 };
 
 // Reads /proc/meminfo and, where there is one, the memory limit of this process's control group and
-// of those above it (version 2); the smallest counts. `root` is "/" but in tests.
+// of those above it (version 2); the smallest counts. `root` is "/", except in tests.
 HostMemory ReadHostMemory(const std::string& root = "/");
 
 }  // namespace coppice

@@ -32,7 +32,7 @@ absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name);
 
 // Tokens that may come next.
 struct AllowedTokens {
-  // More are not listed: a row is then read whole.
+  // If more tokens are allowed, they are not listed, and rows are read whole.
   static constexpr int kMostListed = 2048;
 
   int count = 0;
@@ -50,14 +50,14 @@ class OutputFormat {
  public:
   // Two paths with equal states have equal futures.
   using State = int32_t;
-  static constexpr State kBroken = -1;  // the text does not have the format, nor can it get it
+  static constexpr State kBroken = -1;  // the text does not have the format and cannot reach it
 
   virtual ~OutputFormat() = default;
   virtual State Start() const = 0;  // of the prompt
   // The state after one more token; kBroken if it was not allowed.
   virtual State Next(State state, TokenId token) const = 0;
-  // What may follow. Ids that end a hypothesis are allowed where the text has the format. After
-  // kBroken nullptr, which stands for every token: nobody reads such a row.
+  // The tokens that may follow. Ids that end a hypothesis are allowed where the text has the
+  // format. After kBroken: nullptr, for every token, because such a row is never read.
   virtual std::shared_ptr<const AllowedTokens> Allowed(State state) const = 0;
   // Allowed(state) left tokens out, because the format needs more states than are kept.
   virtual bool CutShort(State state) const = 0;

@@ -1,8 +1,8 @@
 // Measures how long a compute thread has made no progress. The compute thread says when it has
 // nothing to do, when it has work, and when a step or a part of one is done. The thread that sends
 // the node's heartbeats reads it. Owned by the model runner; set by engine, draft service, model
-// and start-up; read by the node agent. Look is for one watching thread, everything else for one
-// compute thread.
+// and start-up; read by the node agent. One watching thread calls Look; one compute thread calls
+// everything else.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Errors that a rank has because of another rank. mpirun ends all ranks as soon as one has exited,
-// and a rank that ends first by such an error would leave nobody to say what happened.
+// Errors that a rank has because another rank failed. mpirun ends all ranks as soon as one exits.
+// If a rank with such an error exits first, the rank that failed cannot report why.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace coppice {
 
-// An Aborted error of this rank, whose root failure another rank has and tells.
+// An Aborted error of this rank. The rank that failed reports the root failure.
 absl::Status OtherRankFailed(const std::string& message);
 
-// Gives the rank with the root failure time to tell it, where `status` comes from OtherRankFailed.
-// Returns at once after any other status. For the end of the process.
+// Call it before the process ends with `status`. If the status comes from OtherRankFailed, waits so
+// that the rank with the root failure can report it. Otherwise returns at once.
 void LetRootFailureBeTold(const absl::Status& status);
 
 }  // namespace coppice

@@ -2,7 +2,7 @@
 // caller works too and never waits for a helper to wake up: a late helper just finds fewer chunks.
 // Helpers spin for kSpinMicroseconds after work, so that they are awake for the next op of a pass;
 // then they sleep. Chunks must write disjoint outputs, and any thread may run any chunk. Owned by
-// whoever makes the backend. The CPU backend computes on it, and between two passes the host does
+// the owner of the backend. The CPU backend computes on it, and between two passes the host does
 // (HostThreads). Thread-compatible: one thread calls.
 #pragma once
 
@@ -33,8 +33,9 @@ class ThreadTeam final : public HostThreads {
   static int ThisThread();
 
   // Calls function(chunk) for each chunk in [0, chunks) and returns when all are done. Each thread
-  // has a share of chunks that follow each other, and takes them in their order, so what it reads is
-  // one stream; when its share is done, it takes from the end of another's. chunks <= kMaxChunks.
+  // has a share of chunks that follow each other, and takes them in their order, so what it reads
+  // is one stream; when its share is done, it takes from the end of another's. chunks <=
+  // kMaxChunks.
   template <class Function>
   void Run(int chunks, Function&& function) {
     const AsCaller caller;
@@ -54,7 +55,7 @@ class ThreadTeam final : public HostThreads {
   void KeepAwake(bool on) override { kept_awake_.store(on, std::memory_order_relaxed); }
 
  private:
-  // The caller may be a thread of another team, whose number it has outside of the scope.
+  // The caller may be a thread of another team. Outside of the scope it has its number there.
   class AsCaller {
    public:
     AsCaller();
@@ -72,9 +73,9 @@ class ThreadTeam final : public HostThreads {
   bool RunTask();                // false if no task is posted
   void HelperLoop(int thread);
 
-  // Chunks of a job that nobody has taken: the number of the job (32 bits), the first chunk (16) and
-  // the one behind the last (16). Taken by compare-and-swap, so a late helper cannot take from a job
-  // that is over.
+  // Chunks of a job that nobody has taken: the number of the job (32 bits), the first chunk (16)
+  // and the one behind the last (16). Taken by compare-and-swap, so a late helper cannot take from
+  // a job that is over.
   struct alignas(64) Share {
     std::atomic<uint64_t> left{0};
   };

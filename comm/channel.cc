@@ -9,7 +9,7 @@
 namespace coppice::comm {
 namespace {
 
-// Of the endpoint of a bound socket, which has an address in place of a name.
+// Whether a bound socket can be reached from this host only. Its endpoint has an address.
 bool OnlyThisHost(absl::string_view endpoint) {
   const size_t scheme = endpoint.find("://");
   const absl::string_view host = endpoint.substr(scheme + 3);

@@ -33,7 +33,7 @@ struct ChannelOptions {
   // How long queued frames are still sent, in the background, after closing. Set it where the last
   // message matters (a Goodbye).
   int linger_ms = 0;
-  // nullptr: whoever can connect may take part, and nothing is encrypted.
+  // nullptr: any process that can connect may take part, and nothing is encrypted.
   std::shared_ptr<const ClusterKey> key;
   // With a key: a connection whose handshake takes longer is closed.
   double handshake_deadline_s = 5;

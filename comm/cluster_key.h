@@ -1,5 +1,5 @@
-// The secret that all processes of a cluster share, and the keys derived from it. Whoever has the
-// file may take part in the cluster; nobody else may. Immutable; any thread.
+// The secret that all processes of a cluster share, and the keys derived from it. Only processes
+// with the file may take part in the cluster. Immutable; any thread.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ class ClusterKey {
   ClusterKey(const ClusterKey&) = delete;
   ClusterKey& operator=(const ClusterKey&) = delete;
 
-  // ZeroMQ: the pair of whoever listens, and the pair of whoever connects.
+  // ZeroMQ: the key pair of the listening side, and that of the connecting side.
   const CurvePair& listener() const { return listener_; }
   const CurvePair& connector() const { return connector_; }
   // The pre-shared key of direct:// connections.

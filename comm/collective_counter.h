@@ -1,4 +1,5 @@
-// A communicator that counts the bytes of its collectives, for the metrics. Wraps that of a replica.
+// A communicator that counts the bytes of its collectives, for the metrics. Wraps that of a
+// replica.
 #pragma once
 
 #include <atomic>
@@ -16,9 +17,9 @@ class CollectiveCounter final : public Communicator {
   explicit CollectiveCounter(std::unique_ptr<Communicator> wrapped)
       : wrapped_(std::move(wrapped)) {}
 
-  // Payload of the calls of all ranks: a sum counts its data once for each rank, however it is
-  // formed; a gather each rank's piece; a broadcast what each rank then has. Every rank calls with
-  // as much, so this rank knows. 0 with one rank. Any thread.
+  // Payload of the calls of all ranks. A sum counts its data once for each rank, a gather each
+  // rank's piece, a broadcast the data that each rank then has. All ranks call with equal sizes, so
+  // this rank knows the total. 0 with one rank. Any thread.
   uint64_t bytes() const { return size() == 1 ? 0 : mine_.load() * size(); }
 
   int rank() const override { return wrapped_->rank(); }

@@ -95,7 +95,7 @@ class SharedCommunicator final : public Communicator {
   absl::Status Barrier() override { return Meet(Collective::kBarrier, 0); }
 
  private:
-  // Of what the ranks show in the collective under way.
+  // The values that a rank shares in the current collective.
   float* Buffer(int rank) const { return buffers_ + (rank * kBuffers + turn_) * kPiece; }
   float* NextBuffer() {
     turn_ = (turn_ + 1) % kBuffers;

@@ -1,6 +1,6 @@
-// Communicator over memory that ranks of one host share. Sums are formed in rank order on every rank:
-// the bits are those of the communicator over MPI. A collective whose rank has ended, or that meets
-// another collective, fails, and so do all that follow.
+// Communicator over memory that ranks of one host share. Sums are formed in rank order on every
+// rank: the bits are those of the communicator over MPI. A collective
+// fails if one of its ranks has ended or calls another collective. All later ones fail too.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@ namespace coppice::comm {
 // How much memory `size` ranks share.
 size_t SharedBytes(int size);
 
-// How long a rank that has ended is waited for, so that whoever knows the cause can tell it, or the
-// launcher end the replica.
+// How long to wait after a rank has ended, so that the rank that failed can report the cause, or
+// the launcher end the replica.
 constexpr std::chrono::milliseconds kPatience{1000};
 
 // For rank `rank` of `size`. All ranks map the same memory, of SharedBytes(size), zero at first.

@@ -16,7 +16,7 @@ namespace coppice::comm {
 inline constexpr uint16_t kProtocolVersion = 1;
 inline constexpr size_t kFrameHeaderBytes = 16;
 
-// kForged: of a stream whose bytes are sealed, and not as the peer sent them.
+// kForged: the bytes of an encrypted stream are not those that the peer sent.
 enum class FrameFault { kNone, kMalformed, kOversized, kVersion, kForged };
 
 uint32_t FrameKind(const std::string& type_name);

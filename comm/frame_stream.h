@@ -25,12 +25,12 @@ class FrameStream {
   // Before the first byte of a connection: everything on it goes through this link. nullptr: plain.
   // Queued frames stay.
   void Secure(std::unique_ptr<SecureLink> link);
-  // Both ends have proved who they are, or need not. Before that, only Read may be called, and no
-  // frame is returned.
+  // The handshake is done, or none is needed. Before that, only Read may be called, and it returns
+  // no frame.
   bool ready() const { return link_ == nullptr || link_->ready(); }
   // Why the other end is not trusted; nullptr if it is, or has not finished its proof.
   const char* distrust() const { return link_ == nullptr ? nullptr : link_->fault(); }
-  // Sends what the link must say first. False: the connection has ended.
+  // Sends the first message of the handshake. False: the connection has ended.
   bool Greet(int fd);
 
   // Reads what has arrived, at most kReadAtOnce bytes. False: the connection has ended; frames read

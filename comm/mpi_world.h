@@ -45,12 +45,12 @@ class MpiWorld {
   // rank 0.
   absl::StatusOr<std::vector<Peer>> Exchange(Role role, const std::string& endpoint,
                                              const std::string& build = BuildName());
-  // Not OK names the first rank that says another build than rank 0; "" is that of an older version.
-  // Pure.
+  // An error names the first rank whose build differs from rank 0's. "": a build of an older
+  // version. Pure.
   static absl::Status SameBuilds(absl::Span<const Peer> peers,
                                  absl::Span<const std::string> builds);
-  // How many ranks with a model come before this one on its host, workers first: ranks that take
-  // the device of their place share none as long as there are enough. Pure.
+  // How many ranks with a model come before this one on its host, workers first. If each rank takes
+  // the device of this number, no two share a device while there are enough. Pure.
   static int PlaceOnHost(absl::Span<const Peer> peers, int rank);
   // Collective over all ranks. Ranks with equal `color` form one communicator, in rank order. color
   // < 0: nullptr. All ranks of one communicator name the same carrier.

@@ -35,8 +35,8 @@ struct NodeAgentOptions {
   // step. Runs on the agent's thread, since the owner's may hang; it should end the process. Empty:
   // nothing happens.
   std::function<void(const std::string& reason)> on_given_up;
-  // Called when the coordinator takes its acceptance back, because the node does not fit the target
-  // that has come since. As on_given_up.
+  // Called when the coordinator refuses a node that it had accepted, because the node does not fit
+  // a target that registered later. Otherwise as on_given_up.
   std::function<void(const absl::Status& refusal)> on_refused;
 };
 

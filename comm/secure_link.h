@@ -21,7 +21,7 @@ namespace coppice::comm {
 class SecureLink {
  public:
   using End = NoiseHandshake::End;
-  // Of a handshake's message, with its length; and of the empty record.
+  // Sizes: a handshake message with its length field; an empty record, which proves the key.
   static constexpr size_t kHelloBytes = 2 + kHandshakeBytes;
   static constexpr size_t kProofBytes = 2 + kTagBytes;
   static constexpr size_t kMostSealed = 65535;  // bytes of a sealed message

@@ -23,7 +23,7 @@ struct BarrierSlot {
   };
   alignas(128)
       std::atomic<uint32_t> count;  // collectives that its rank has come to; sleepers wait on it
-  std::atomic<uint32_t> left;       // 1: it comes to no more
+  std::atomic<uint32_t> left;       // 1: the rank takes part in no further collective
   std::atomic<int32_t> pid;
   Call calls[2];  // number n is calls[n % 2]
   alignas(128) std::atomic<uint32_t> sleepers;
@@ -54,7 +54,7 @@ class RankProcess {
 };
 
 // Waits until `post` has come to collective `number`. Returns why its rank never will, `patience`
-// after that is known; meanwhile whoever knows the cause can tell it.
+// after that is known. Meanwhile the rank that failed can report the cause.
 std::string AwaitPost(BarrierSlot* post, RankProcess* process, uint32_t number,
                       std::chrono::milliseconds patience);
 

@@ -26,8 +26,8 @@ struct CoordinatorOptions {
   HttpOptions http;
   ApiLimits limits;
 
-  // Files of keys, a line `KEY [NAME] [weight=N]` for each: of users, and of admins, who are users too. Empty:
-  // users need no key; admins are the clients on this host.
+  // Files of keys, a line `KEY [NAME] [weight=N]` for each: of users, and of admins, who are users
+  // too. Empty: users need no key; admins are the clients on this host.
   std::string api_keys_file, admin_keys_file;
 
   // Whether GET /metrics needs a user's key.
@@ -43,11 +43,12 @@ struct CoordinatorOptions {
   // keep single requests from reserving much KV.
   int max_model_len = 0;
 
-  // Requests that may wait for a replica. One more is refused with `queue_full`, or takes the place of
-  // another if its client has fewer waiting. Raise it when clients would rather wait than retry.
+  // The most requests that wait for a replica. One more is refused with `queue_full`, or takes the
+  // place of another client's if its own client has fewer waiting. Raise it when clients would
+  // rather wait than retry.
   int max_queue = 256;
 
-  // Of them, those of one client: of a key, or of an address without a key. 0: as many as there are
+  // The most waiting requests of one client: of a key, or of an address without a key. 0: all
   // places. Set it to tell clients early that they send too much.
   int max_queue_per_client = 0;
 
@@ -68,11 +69,12 @@ struct CoordinatorOptions {
   // fail. Raise it if a replica is restarted automatically and takes longer than this.
   double failover_wait_s = 5;
 
-  // Seconds of silence after which a lost node is forgotten: it is no longer listed, and its metrics
-  // end. Set it lower if nodes come and go often under new names.
+  // Seconds of silence after which a lost node is forgotten: it is no longer listed, and its
+  // metrics end. Set it lower if nodes come and go often under new names.
   double forget_lost_after_s = 3600;
 
-  // Requests whose timelines are kept after their end, for GET /admin/timelines. 0: none is recorded.
+  // Requests whose timelines are kept after their end, for GET /admin/timelines. 0: none is
+  // recorded.
   int timelines = 64;
 
   // Whether each request is logged, in one line when it ends.

@@ -22,7 +22,7 @@ namespace {
 // a second to read, however short it is. See docs/decisions.md.
 constexpr size_t kLargeBody = 16 << 10;
 
-// Reading a format takes as long as so many bytes of text, or longer.
+// Parsing a format takes at least as long as parsing this many bytes of text.
 constexpr size_t kFormatBytes = 64 << 10;
 
 // No type, application/json, or another application type whose name ends in json, such as
@@ -169,53 +169,53 @@ HttpReply Routes::MetricsText() const {
 
 void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
                       std::shared_ptr<HttpExchange> exchange) {
-  const auto reading = std::make_shared<PendingBody>();
-  reading->api = context_.api;
-  reading->api.max_model_len = LenOf(context_.registry->ReadyReplicas());
-  reading->endpoint = endpoint;
-  reading->request = std::move(request);
-  reading->client = ClientOf(reading->request);
-  reading->shown_model_len = ShownLen();
-  reading->arrival_s = context_.clock->NowSeconds();
-  reading->now_unix = UnixNow();
-  reading->exchange = std::move(exchange);
-  const std::string& body = reading->request.body;
-  const bool format = reading->completes() && MayHaveFormat(body);
+  const auto pending = std::make_shared<PendingBody>();
+  pending->api = context_.api;
+  pending->api.max_model_len = LenOf(context_.registry->ReadyReplicas());
+  pending->endpoint = endpoint;
+  pending->request = std::move(request);
+  pending->client = ClientOf(pending->request);
+  pending->shown_model_len = ShownLen();
+  pending->arrival_s = context_.clock->NowSeconds();
+  pending->now_unix = UnixNow();
+  pending->exchange = std::move(exchange);
+  const std::string& body = pending->request.body;
+  const bool format = pending->completes() && MayHaveFormat(body);
   if (body.size() < kLargeBody && !format) {
-    Read(reading.get());
-    return Finish(reading.get(), /*admitted=*/false);
+    Read(pending.get());
+    return Finish(pending.get(), /*admitted=*/false);
   }
-  if (const std::optional<ApiError> error = context_.dispatcher->BeginParsing(reading))
-    return Refuse(*reading, *error);
-  reading->exchange->OnDisconnect([this, weak = std::weak_ptr<PendingBody>(reading)] {
+  if (const std::optional<ApiError> error = context_.dispatcher->BeginParsing(pending))
+    return Refuse(*pending, *error);
+  pending->exchange->OnDisconnect([this, weak = std::weak_ptr<PendingBody>(pending)] {
     if (const std::shared_ptr<PendingBody> alive = weak.lock()) Gone(alive.get());
   });
   const uint64_t job = context_.jobs->Post(
-      reading->client, std::max(body.size(), format ? kFormatBytes : 0),
-      [reading] {
-        if (!reading->abandoned) Read(reading.get());
+      pending->client, std::max(body.size(), format ? kFormatBytes : 0),
+      [pending] {
+        if (!pending->abandoned) Read(pending.get());
       },
-      [this, reading] {
-        context_.dispatcher->EndParsing(reading);
-        if (!reading->abandoned) Finish(reading.get(), /*admitted=*/true);
+      [this, pending] {
+        context_.dispatcher->EndParsing(pending);
+        if (!pending->abandoned) Finish(pending.get(), /*admitted=*/true);
       });
-  reading->skip = [this, job] { context_.jobs->Skip(job); };
+  pending->skip = [this, job] { context_.jobs->Skip(job); };
 }
 
-// What it asked for may not be known yet, so its log line has defaults.
-void Routes::Gone(PendingBody* reading) {
-  if (!reading->Abandon() || !reading->completes()) return;
+// The client has gone. The request may not be parsed yet, so its log line has defaults.
+void Routes::Gone(PendingBody* pending) {
+  if (!pending->Abandon() || !pending->completes()) return;
   GenerateRequest unread;
-  unread.chat = reading->endpoint == EndpointId::kChat;
-  context_.dispatcher->Disconnected(MakeRequest(std::move(unread), *reading));
+  unread.chat = pending->endpoint == EndpointId::kChat;
+  context_.dispatcher->Disconnected(MakeRequest(std::move(unread), *pending));
 }
 
-void Routes::Refuse(const PendingBody& reading, const ApiError& error) {
-  if (reading.completes()) {
+void Routes::Refuse(const PendingBody& pending, const ApiError& error) {
+  if (pending.completes()) {
     context_.metrics->RequestRefused(error.code);
-    LogRefusal(reading.request, error, context_.dispatcher->options().log_requests);
+    LogRefusal(pending.request, error, context_.dispatcher->options().log_requests);
   }
-  reading.exchange->Reply(ErrorReply(error));
+  pending.exchange->Reply(ErrorReply(error));
 }
 
 // Those without keys take turns by their addresses.
@@ -225,30 +225,30 @@ Client Routes::ClientOf(const HttpRequest& request) const {
 }
 
 std::shared_ptr<Request> Routes::MakeRequest(GenerateRequest generate,
-                                             const PendingBody& reading) const {
-  const HttpRequest& request = reading.request;
+                                             const PendingBody& pending) const {
+  const HttpRequest& request = pending.request;
   const Request::Origin origin{request.request_id,
                                request.caller,
-                               reading.client,
+                               pending.client,
                                context_.api.model_name,
-                               reading.arrival_s,
-                               reading.now_unix,
+                               pending.arrival_s,
+                               pending.now_unix,
                                context_.dispatcher->options().timelines > 0};
   return std::make_shared<Request>(std::move(generate), origin, context_.api.tokenizer,
-                                   reading.exchange, context_.jobs);
+                                   pending.exchange, context_.jobs);
 }
 
-void Routes::Finish(PendingBody* reading, bool admitted) {
-  const std::shared_ptr<HttpExchange>& exchange = reading->exchange;
-  if (const ApiError* error = std::get_if<ApiError>(&reading->result))
-    return Refuse(*reading, *error);
-  if (std::string* answer = std::get_if<std::string>(&reading->result))
+void Routes::Finish(PendingBody* pending, bool admitted) {
+  const std::shared_ptr<HttpExchange>& exchange = pending->exchange;
+  if (const ApiError* error = std::get_if<ApiError>(&pending->result))
+    return Refuse(*pending, *error);
+  if (std::string* answer = std::get_if<std::string>(&pending->result))
     return exchange->Reply(JsonReply(std::move(*answer)));
-  GenerateRequest& generate = std::get<GenerateRequest>(reading->result);
+  GenerateRequest& generate = std::get<GenerateRequest>(pending->result);
   if (!generate.ignored_fields.empty())
     exchange->AddHeader("X-Coppice-Ignored", HeaderList(generate.ignored_fields));
   const bool stream = generate.stream;
-  const std::shared_ptr<Request> started = MakeRequest(std::move(generate), *reading);
+  const std::shared_ptr<Request> started = MakeRequest(std::move(generate), *pending);
   exchange->OnDisconnect(
       [dispatcher = context_.dispatcher, weak = std::weak_ptr<Request>(started)] {
         if (const std::shared_ptr<Request> alive = weak.lock()) dispatcher->Disconnected(alive);

@@ -49,11 +49,11 @@ class Routes : public HttpApp {
   HttpReply Answer(const Endpoint& endpoint, const HttpRequest& request);
   // A request whose body may take long to read: here, or in the background and then Finish.
   void ReadBody(EndpointId endpoint, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
-  void Gone(PendingBody* reading);  // its client has gone
-  void Finish(PendingBody* reading, bool admitted);
-  void Refuse(const PendingBody& reading, const ApiError& error);
+  void Gone(PendingBody* pending);  // its client has gone
+  void Finish(PendingBody* pending, bool admitted);
+  void Refuse(const PendingBody& pending, const ApiError& error);
   Client ClientOf(const HttpRequest& request) const;
-  std::shared_ptr<Request> MakeRequest(GenerateRequest generate, const PendingBody& reading) const;
+  std::shared_ptr<Request> MakeRequest(GenerateRequest generate, const PendingBody& pending) const;
   ModelCard Card() const;
   HttpReply Models() const;
   HttpReply Model(const std::string& id) const;

@@ -46,7 +46,7 @@ sampling::Distribution DraftRow(absl::Span<const float> logits, const DecodingPa
                                 const sampling::RowPath& path);  // logits [vocab]
 sampling::Distribution DraftRow(const CandidateRow& row, const DecodingParams& params,
                                 const sampling::RowPath& path);
-// The sampling parameters of DraftRow, if `logits_processing` is that of a target row.
+// The sampling parameters of DraftRow, if `sampling` is that of a target row.
 sampling::SamplingParams DraftSampling(sampling::SamplingParams sampling,
                                        const DecodingParams& params);
 

@@ -27,7 +27,7 @@ enum class ParameterType {
 };
 absl::string_view ParameterTypeName(ParameterType type);  // "integer", "number", "boolean", ...
 
-// Of types kInteger, kNumber, kFlag, kSeed, in this order.
+// A value of type kInteger, kNumber, kFlag or kSeed, in this order.
 using ParameterValue = std::variant<int64_t, double, bool, uint64_t>;
 
 struct ParameterMember {
@@ -97,7 +97,7 @@ absl::Status SetParameter(const ParameterRow& row, ParameterValue value, Decodin
 absl::Status CheckParameters(const DecodingParams& params);
 
 bool IsDefault(const ParameterRow& row, const DecodingParams& params);
-// Why a format would have no end: there is no id that ends a text; "": there is one.
+// Why a format could not end: no id ends a text. "": one does.
 absl::string_view NoEndOfFormat(const DecodingParams& params);
 // Whether one of the sampling parameters has no effect: its value is the default, or 0. Temperature
 // 0 counts as neutral, because beam search, which has no sampling parameters, ranks the same with

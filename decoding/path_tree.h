@@ -29,7 +29,7 @@ class PathTree {
   TokenId token(PathId path) const { return nodes_[path].token; }
   uint64_t hash(PathId path) const { return nodes_[path].hash; }  // H(path), docs/algorithms.md 2
   int length(PathId path) const { return nodes_[path].length; }   // generated tokens
-  // Of the format, after the path; 0 if there is no format.
+  // The state of the output's format after the path. 0: no format.
   OutputFormat::State format_state(PathId path) const { return nodes_[path].format_state; }
   // The tokens of the path in order, starting at index `from`.
   std::vector<TokenId> Tokens(PathId path, size_t from = 0) const;

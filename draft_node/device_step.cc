@@ -23,7 +23,7 @@ bool AddRows(const ForestBuilder& builder, int max_rows, std::vector<int>* rows)
 
 }  // namespace
 
-// What does not fit goes level by level, in the pass that follows.
+// Forests that do not fit are grown level by level, in the following forward pass.
 absl::Status DraftService::StepOnDevice() {
   std::vector<KeyRows> stepped;
   std::vector<ForestBuilder*> builders;

@@ -1,4 +1,4 @@
-// What the draft service tells: forests, failures and energy to leaders, its status to the
+// Reports of the draft service: forests, failures and energy to leaders, its status to the
 // coordinator.
 #include <spdlog/spdlog.h>
 

@@ -42,7 +42,7 @@ struct DraftServiceOptions {
   double announce_within_s = comm::kStayAwake_s;
   // nullptr: energy is not measured. Must outlive the service.
   const node::EnergyMeter* energy = nullptr;
-  // Of the draft model. nullptr: drafts do not keep to formats, so fewer of them are right.
+  // The draft model's. nullptr: drafts ignore formats, so fewer of them are accepted.
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
 };
 

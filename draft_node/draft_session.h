@@ -45,7 +45,7 @@ class DraftSession {
   // Generated length and path hash at the end of the stable tokens.
   int stable_length() const { return stable_length_; }
   uint64_t stable_hash() const { return stable_hash_; }
-  // Of the output's format, there; 0 if there is none.
+  // The state of the output's format after the stable tokens. 0: no format.
   OutputFormat::State stable_format_state() const { return stable_format_state_; }
   // The stable generated tokens.
   absl::Span<const TokenId> stable_tokens() const {

@@ -240,7 +240,7 @@ absl::Status ForestBuilder::PlanLevel(model::StepBuilder* step, std::vector<KvCo
   for (int row = 0; row < rows_at(level_); ++row) {
     const model::KvNode above =
         planned_.empty() ? roots_[row % roots_.size()] : planned_.back()[row];
-    // A token that no child has: nobody finds the node before it is chosen.
+    // A token that no child has, so that no search finds the node before its token is chosen.
     const auto node = blocks_->AddNode(session_->sequence(), above, -1 - row);
     if (absl::IsResourceExhausted(node.status())) {
       request_.depth = level_;  // the forest ends where the pool does

@@ -206,7 +206,7 @@ void Automaton::FindProductive() {
 // A rule that begins with itself would be called for ever.
 absl::Status Automaton::CheckNoLeftRecursion(const Grammar& grammar) const {
   const auto rules = static_cast<int32_t>(rule_begin_.size());
-  // The nodes that are at the begin of their rule. What follows a call is there too once the called
+  // Nodes at the beginning of their rule. What follows a call is one of them once the called
   // rule is known to have the empty text.
   std::vector<bool> empty(rules, false), at_begin(nodes_.size(), false);
   std::vector<absl::flat_hash_set<int32_t>> called(rules);

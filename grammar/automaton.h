@@ -24,8 +24,9 @@ class Automaton {
   using State = int32_t;
   static constexpr State kDead = -1;  // no text of the grammar begins so
 
-  // Of texts of the grammar whose bytes are all of `writable`. InvalidArgument: there is none, the
-  // grammar is too large, a rule begins with itself, or too many ways lead to the first byte.
+  // Accepts the texts of the grammar that have only `writable` bytes. InvalidArgument: there is
+  // none, the grammar is too large, a rule begins with itself, or too many ways lead to the first
+  // byte.
   static absl::StatusOr<Automaton> Make(const Grammar& grammar,
                                         const std::bitset<256>& writable = AllBytes());
   static std::bitset<256> AllBytes() { return std::bitset<256>().set(); }

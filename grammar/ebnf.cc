@@ -64,7 +64,7 @@ class EbnfReader {
     }
     return name;
   }
-  // Of a rule that is named at `at`.
+  // The number of the rule that is named at `at`.
   int Number(const std::string& name, size_t at) {
     const auto [known, added] = number_.try_emplace(name, static_cast<int>(number_.size()));
     if (added) {
@@ -194,7 +194,7 @@ class EbnfReader {
     return part;
   }
 
-  // Of a literal or class, maybe escaped.
+  // Reads one character of a literal or class, which may be escaped.
   absl::StatusOr<uint32_t> OneCharacter(bool in_class) {
     const size_t begin = text_.at();
     const std::optional<uint32_t> c = text_.Character();

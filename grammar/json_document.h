@@ -32,7 +32,8 @@ bool Has(const DocumentPlace& place, absl::string_view key);
 DocumentPlace At(const DocumentPlace& place, absl::string_view key);
 DocumentPlace At(const DocumentPlace& place, size_t index);
 
-// Of a "$ref": "#" or "#/...", with percent signs as in a URI. The error is without the place.
+// Resolves a "$ref": "#" or "#/...", percent-encoded as in a URI. The error does not name the
+// place.
 absl::StatusOr<DocumentPlace> FindReference(const OrderedJson& document,
                                             absl::string_view reference);
 

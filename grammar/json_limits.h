@@ -16,7 +16,7 @@ struct CountLimits {
   int most = Expression::kNoMost;
   bool there = false;
 };
-// Of two keywords that count something, either of which may be absent.
+// Reads two keywords that limit a count. Either may be absent.
 absl::StatusOr<CountLimits> ReadLimits(const DocumentPlace& schema, const char* min,
                                        const char* max);
 

@@ -186,7 +186,7 @@ class SchemaReader {
     return Choice(std::move(choices));
   }
 
-  // Of "type". Empty: there is none.
+  // The types that "type" lists. Empty: no "type".
   absl::StatusOr<Types> TypesOf(const DocumentPlace& schema) {
     Types types;
     if (!Has(schema, "type")) return types;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kLastCharacter = 0x10ffff;
 
-// Of \d, \w, \s; empty: another letter.
+// The characters of \d, \w or \s. Empty: another letter.
 CodePoints ClassOfLetter(char letter) {
   switch (letter) {
     case 'd':
@@ -214,7 +214,8 @@ class RegexReader {
     const size_t begin = text_.at();
     text_.Take("[");
     const bool negated = text_.Take("^");
-    if (text_.Peek() == ']') return Error(text_.at(), "a ] at the begin of a class must be \\]");
+    if (text_.Peek() == ']')
+      return Error(text_.at(), "a ] at the beginning of a class must be \\]");
     CodePoints ranges;
     while (!text_.Take("]")) {
       if (text_.done()) return Error(begin, "a [ without its ]");

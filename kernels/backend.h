@@ -42,7 +42,7 @@ struct Tensor {
 };
 
 // An immutable weight in the backend's own layout: a matrix [rows, columns] (rows = outputs) with
-// an optional bias of its outputs, a gain (one row), or a spread from `columns` values to `rows`
+// an optional bias of its outputs, a gain (one row), or a scatter from `columns` values to `rows`
 // places.
 class Weight {
  public:
@@ -131,7 +131,7 @@ class Ops {
   virtual void GatherRows(absl::Span<const Tensor> tensors) = 0;
   // x[rows, n] = sum over the ranks, in rank order.
   virtual void AllReduce(Tensor x) = 0;
-  // wide[r, ids[i]] = kept[r, i] for the ids of the spread; -infinity elsewhere. kept [rows,
+  // wide[r, ids[i]] = kept[r, i] for the ids of the scatter; -infinity elsewhere. kept [rows,
   // w.columns], wide [rows, w.rows], both f32.
   virtual void Scatter(const Weight& w, Tensor kept, Tensor wide) = 0;
   // The last op: takes from the logits what the plan needs. logits [needs, shard]: this rank's
@@ -164,7 +164,7 @@ class StepRows {
 struct MemoryFacts {
   int64_t free = 0;
   int64_t total = 0;
-  // Of a device: the KV pool takes all of its memory at once. On a host it takes it block by block.
+  // Device memory: the KV pool takes all of it at once. Host memory is taken block by block.
   bool of_device = false;
 };
 
@@ -268,7 +268,7 @@ struct BackendOptions {
   // CUDA: a step whose like has run before is enqueued by graphs. false, for tests and benchmarks:
   // op by op. The results are the same bits.
   bool graphs = true;
-  // Given what the operator should know and nobody else will say. May be empty.
+  // Receives warnings for the operator that are not logged elsewhere. May be empty.
   std::function<void(const std::string& message)> warn;
   // Called, by the thread of the backend, when HeadReached or Wait sees that the device has done a
   // part of a step. May be empty. The CPU backend computes while ops are given to it.

@@ -23,9 +23,9 @@ namespace coppice::kernels {
 class RowParts {
  public:
   virtual ~RowParts() = default;
-  // Of a row that goes whole: [this rank's tokens].
+  // The logits of a row that is sent whole: [this rank's tokens].
   virtual const float* Row(int need) const = 0;
-  // Of a candidate list: RecordWords(need) words.
+  // Writes the record of a candidate list: RecordWords(need) words.
   virtual void WriteRecord(int need, float* record) const = 0;
   // Simple operations that a part takes.
   virtual int64_t work() const = 0;
@@ -100,7 +100,7 @@ class HostStepRows final : public StepRows {
   comm::Communicator* const communicator_;
   const bool always_list_;
 
-  // Of the last step, on every rank.
+  // The parts of the last step, on every rank.
   const RowParts* parts_ = nullptr;
   LogitParts of_logits_;
   sampling::TokenRange shard_;
@@ -109,7 +109,7 @@ class HostStepRows final : public StepRows {
   // On rank 0.
   std::vector<const float*> whole_;   // [needs], null where listed
   std::vector<CandidateRow> listed_;  // [needs]
-  // Of vocab_ floats; made when first used.
+  // Rows of vocab_ floats, allocated when first used.
   std::vector<std::unique_ptr<float[]>> rows_;
   size_t rows_used_ = 0;
   Buffer mine_, all_;

@@ -27,7 +27,7 @@ struct RequestRecord {
 
   int status = 0;   // HTTP; 0 = no answer
   bool ok = false;  // 200 and [DONE], no error event
-  // Of those that are not ok. Neither of the last two counts as failed.
+  // Why a request is not ok. `cancelled` and `unfinished` do not count as failed.
   bool timed_out = false;
   bool cancelled = false;   // by the run, on purpose (--request-cancellation-rate)
   bool unfinished = false;  // the run ended before it did

@@ -55,8 +55,8 @@ struct RunReport {
   std::map<std::string, int> error_counts;
   std::vector<EndpointReport> endpoints;  // as RunSettings::urls
 
-  // Sums over usage.speculation of so many requests, else the servers' counters. accepted_width: mean
-  // over the requests (or the sequences) that have one.
+  // Sums over usage.speculation of so many requests, else the servers' counters. accepted_width:
+  // mean over the requests (or the sequences) that have one.
   int speculation_reports = 0;
   const char* speculation_source = nullptr;  // "usage", "metrics"; nullptr = none
   SpeculationUsage speculation;
@@ -67,7 +67,7 @@ struct RunReport {
   double energy_joules = 0;
   int64_t energy_tokens = 0;  // output tokens that it is for
 
-  // Of the client itself.
+  // What the client itself used.
   double cpu_percent = 0;
   int64_t peak_memory_bytes = 0;
   ByteCount bytes;

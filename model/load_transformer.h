@@ -15,7 +15,7 @@ namespace coppice::model {
 struct LoadOptions {
   std::string dir;             // Hugging Face folder
   std::string dtype = "auto";  // of weights and KV: auto (the checkpoint's), f32, bf16, f16
-  // Of matrices: auto (the same), int8, int4. Where the backend lacks it: auto, and a warning.
+  // Type of the matrices: auto (as dtype), int8, int4. If the backend lacks it: auto and a warning.
   std::string weight_dtype = "auto";
   int max_rows = 512;    // of a step
   int64_t kv_bytes = 0;  // of the KV pool that is to have room beside the weights

@@ -19,7 +19,7 @@ namespace coppice::model {
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   MappedFile file;
   file.path_ = path;
-  // Of any size: pages are read when touched.
+  // A file of any size is accepted, because pages are read when touched.
   COPPICE_ASSIGN_OR_RETURN(file.descriptor_, OpenRegularFile(path, INT64_MAX));
   struct stat info;
   if (fstat(file.descriptor_, &info) != 0)

@@ -16,7 +16,7 @@ ReadSizes SizesOf(const TransformerParts& parts) {
     sizes.layers += w.attention_norm->bytes + w.qkv->bytes + sizes.last_rest;
   }
   sizes.head = weights.final_norm->bytes + weights.head().bytes +
-               (weights.spread == nullptr ? 0 : weights.spread->bytes);
+               (weights.scatter == nullptr ? 0 : weights.scatter->bytes);
   sizes.embedding_row = weights.embedding->bytes /
                         static_cast<uint64_t>(std::max<int64_t>(1, weights.embedding->rows));
   sizes.num_layers = weights.layers.size();

@@ -30,9 +30,10 @@ struct ReadSizes {
   uint64_t kv_token = 0;  // K and V of a token in one layer
   uint64_t num_layers = 0;
 };
-// Of one rank.
+// The sizes on one rank.
 ReadSizes SizesOf(const TransformerParts& parts);
-// Of all ranks; a token's row of the embedding is on one. Collective. Equal on every rank.
+// The sizes on all ranks together. One rank has a token's row of the embedding. Collective; equal
+// on every rank.
 absl::StatusOr<ReadSizes> SumOverRanks(const ReadSizes& mine, comm::Communicator* communicator);
 
 // Bytes since the start.

@@ -14,7 +14,7 @@ constexpr int64_t kHostKvBytes = int64_t{1} << 30;
 
 std::string Gigabytes(int64_t bytes) { return absl::StrFormat("%.2f GB", bytes / 1e9); }
 
-// Of that many elements of matrices: int8 has an f32 scale for 64 of them, int4 a bf16 one for 32.
+// Bytes of a matrix. int8 has an f32 scale for 64 elements, int4 a bf16 scale for 32.
 int64_t MatrixBytes(int64_t elements, kernels::DType dtype) {
   if (dtype == kernels::DType::kI4) return elements / 2 + elements / 32 * 2;
   const int64_t values = elements * static_cast<int64_t>(kernels::DTypeSize(dtype));

@@ -1,6 +1,6 @@
 // Runs one model (or this rank's shard of it) step by step. It owns the backend, the weights, the
-// KV pool with its bookkeeping, the threads, the pending KV copies and the step clock. The engine,
-// the draft service, the laboratory and the rank loop use it like this:
+// KV pool with its bookkeeping, the threads, the pending KV copies and the progress watchdog. The
+// engine, the draft service, the laboratory and the rank loop use it like this:
 //
 //   StepBuilder step = runner->NewStep();
 //   ... AddPrefixRows, AddNodeRow: rows, and what the decisions need of each ...

@@ -50,7 +50,7 @@ absl::Status Transformer::Allocate(kernels::Backend* backend) {
   COPPICE_ASSIGN_OR_RETURN(attended_, make(q * head_dim, dtype));
   COPPICE_ASSIGN_OR_RETURN(gate_up_, make(2 * plan.intermediate.size(), dtype));
   COPPICE_ASSIGN_OR_RETURN(activated_, make(plan.intermediate.size(), dtype));
-  if (parts_.weights.spread != nullptr) {
+  if (parts_.weights.scatter != nullptr) {
     COPPICE_ASSIGN_OR_RETURN(kept_, make(parts_.weights.head().rows, kernels::DType::kF32));
   }
   COPPICE_ASSIGN_OR_RETURN(logits_, make(plan.vocab.size(), kernels::DType::kF32));
@@ -81,7 +81,7 @@ void Transformer::Head(kernels::Ops* ops) {
   AddNorm(ops, partial_, *parts_.weights.final_norm);
   const TransformerWeights& w = parts_.weights;
   ops->MatMul(w.head(), normed_, kept_.empty() ? logits_ : kept_, /*accumulate=*/false);
-  if (!kept_.empty()) ops->Scatter(*w.spread, kept_, logits_);
+  if (!kept_.empty()) ops->Scatter(*w.scatter, kept_, logits_);
   ops->Select(logits_, parts_.plan.vocab.begin, parts_.config.vocab_size);
 }
 

@@ -28,7 +28,7 @@ struct TransformerParts {
   int max_rows = 0;                                    // of a step
   std::function<void()> on_layer;  // called after the ops of each layer; may be empty
 
-  // Of this rank.
+  // The shape of this rank's KV pool.
   kernels::KvPoolShape kv_shape(int64_t blocks) const;
   size_t kv_block_bytes() const;  // all layers, K and V
 };

@@ -120,9 +120,9 @@ class Loader {
         Vocabulary({"lm_head", config_.draft_vocab_size, begin - ids.begin(), end - ids.begin()}));
     std::vector<int32_t> places(begin, end);
     for (int32_t& place : places) place -= vocab.begin;
-    COPPICE_ASSIGN_OR_RETURN(weights_.spread,
+    COPPICE_ASSIGN_OR_RETURN(weights_.scatter,
                              backend_->PackScatter(std::move(places), vocab.size()));
-    weights_.bytes += weights_.spread->bytes;
+    weights_.bytes += weights_.scatter->bytes;
     return absl::OkStatus();
   }
 

@@ -29,7 +29,7 @@ struct LayerWeights {
 struct TransformerWeights {
   std::unique_ptr<kernels::Weight> embedding;  // [v, d]
   std::unique_ptr<kernels::Weight> own_head;   // [h, d]; null when tied
-  std::unique_ptr<kernels::Weight> spread;     // from h to v logits; null when the head is whole
+  std::unique_ptr<kernels::Weight> scatter;    // from h to v logits; null when the head is whole
   std::vector<LayerWeights> layers;
   std::unique_ptr<kernels::Weight> final_norm;  // gain [d]
   size_t bytes = 0;                             // of all of the above

@@ -57,7 +57,7 @@ constexpr double kAnyGap_s = 3600;  // counts every gap: the agent's thread look
 
 constexpr int kBadFlags = 2;  // exit status
 
-// Of this process alone, among all of the cluster. Never 0.
+// A random number that identifies this process in the cluster. Never 0.
 uint64_t ProcessId() {
   static const uint64_t id = [] {
     uint64_t random = 0;

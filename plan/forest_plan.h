@@ -23,7 +23,7 @@ struct DeviceDrafting {
   int32_t support = 0;     // q: that many of the most likely tokens, renormalised
   double temperature = 1;  // of q
   std::vector<TokenId> stop_ids;
-  // Of kPicks: as in DecodingParams.
+  // For kPicks. As in DecodingParams.
   uint64_t seed = 0;
   int32_t beam_width = 0;
   bool refill = false, set_semantics = false;
@@ -42,7 +42,7 @@ struct ForestPlan {
     DeviceDrafting rule;
     std::vector<uint64_t> root_hash;  // [roots]
     std::vector<double> root_score;   // [roots] nats
-    // Of kPicks, [slots]: the slot's root; its next token and what that adds to the score where
+    // For kPicks, [slots]: the slot's root; its next token and what that adds to the score where
     // they are known, else -1.
     std::vector<int32_t> slot_root;
     std::vector<TokenId> slot_token;

@@ -1,4 +1,4 @@
-// CandidateLists of rows of logits (RowNeed of plan/step_plan.h). Each rank of a tensor-parallel
+// Candidate lists of rows of logits (RowNeed of plan/step_plan.h). Each rank of a tensor-parallel
 // replica writes its part as a record of fixed size, and rank 0 joins the parts. The joined list
 // holds at least what was asked for. Decisions made from it are the same on any number of ranks,
 // bit for bit. Host code that all backends call. Pure functions.

@@ -218,7 +218,7 @@ HWY_INLINE uint32_t SurvivorBits(const PhiloxWords& words, const float* HWY_REST
 #endif
 }
 
-// The same for 2 * kLanes blocks: those of `block_verification` and the next vector of them. Two
+// The same for 2 * kLanes blocks: those of `block` and the next vector of them. Two
 // independent chains keep the multipliers busy.
 HWY_INLINE uint32_t SurvivorBitsOfTwo(VU64 block, const float* HWY_RESTRICT weights, float factor,
                                       const PhiloxKeys& keys) {

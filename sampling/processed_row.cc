@@ -94,7 +94,7 @@ void ProcessedRow::Read(RowSource* rows, int row, const RowPath& path) {
   if (form_ == Form::kCut) sparse_ = CutRow(x_, sampling);
 }
 
-// CandidateLists are only for modes that process each row by itself: ROW and ROW_RAW.
+// Candidate lists are only for modes that process each row by itself: ROW and ROW_RAW.
 void ProcessedRow::ReadList(const CandidateRow& row, const SamplingParams& sampling) {
   COPPICE_CHECK_MSG(!IsJoint(sampling.mode), "sampling over a layer needs whole rows");
   const TokenList list = row.lists.size() == 1 ? row.lists[0] : Union(row.lists);

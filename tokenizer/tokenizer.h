@@ -27,11 +27,12 @@ class Tokenizer {
   // add_special_tokens: adds the tokens that the model's own tokenizer adds (BOS for Llama).
   // Invalid UTF-8 is read as U+FFFD.
   virtual std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const = 0;
-  // Of a text that a chat template has made: special tokens that are written in it become those
+  // The ids of a text that a chat template made: special tokens that are written in it become those
   // tokens, except where they begin at one of `literal`, which is ascending.
   virtual std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                           bool add_special_tokens) const = 0;
-  // A lower bound of the number of tokens of a text in valid UTF-8, in a fraction of the time of Encode.
+  // A lower bound of the number of tokens of a text in valid UTF-8, in a fraction of the time of
+  // Encode.
   virtual size_t FewestTokens(absl::string_view text) const {
     (void)text;
     return 0;

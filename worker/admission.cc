@@ -38,7 +38,7 @@ std::optional<Refusal> SetDecoding(const proto::Decoding& message, const model::
   return std::nullopt;
 }
 
-// What is reported of the tokens' probabilities.
+// Sets which log-probabilities of the tokens are reported.
 std::optional<Refusal> SetScores(const proto::StartSequence& start, Sequence* sequence) {
   if (start.has_logprobs()) {
     if (start.logprobs() < 0 || start.logprobs() > kMostAlternatives) {
@@ -69,7 +69,7 @@ std::optional<Refusal> CheckPrompt(const Sequence& sequence, const model::ModelC
                               model.max_positions)};
 }
 
-// Whether spaces of the output would be lost: those at the begin of a whole text are.
+// Whether spaces of the output would be lost: those at the beginning of a whole text are.
 bool LosesSpaces(const tokenizer::Vocabulary& vocabulary, absl::Span<const TokenId> prompt) {
   if (vocabulary.leading_spaces_dropped() == 0) return false;
   return std::all_of(prompt.begin(), prompt.end(), [&vocabulary](TokenId token) {
@@ -78,7 +78,7 @@ bool LosesSpaces(const tokenizer::Vocabulary& vocabulary, absl::Span<const Token
   });
 }
 
-// What the decoder must know of prompt and vocabulary.
+// Gives the decoder what it needs of the prompt and the vocabulary.
 std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence) {
   decoding::DecodingParams& params = sequence->params;
   decoding::SetPrompt(sequence->prompt, &params);
@@ -88,9 +88,10 @@ std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence
       return Refuse("unsupported_combination", format.status());
     if (!format.ok()) return Refuse("invalid_value", format.status());
     if (LosesSpaces(*formats->vocabulary(), sequence->prompt)) {
-      return Refusal{"unsupported_combination",
-                     "structured_outputs: the tokenizer drops spaces at the begin of a text, and "
-                     "the prompt has none before it"};
+      return Refusal{
+          "unsupported_combination",
+          "structured_outputs: the tokenizer drops spaces at the beginning of a text, and "
+          "the prompt has none before it"};
     }
     params.format = *std::move(format);
   }

@@ -33,8 +33,8 @@ struct DraftClientOptions {
   double min_deadline_s = 0.02;
   double deadline_factor = 4;
   double max_deadline_s = 2.0;
-  // What the replica's meter measures (node/energy/energy_claim.h); 0: it has none. What a draft
-  // node of the same domain uses is in the replica's own figure.
+  // The energy domain of the replica's meter (node/energy/energy_claim.h). 0: no meter. The
+  // replica's figure includes draft nodes of the same domain.
   uint64_t energy_domain = 0;
   // With the key of the cluster, if it has one.
   comm::ChannelOptions channel;
@@ -49,7 +49,7 @@ struct DraftArrival {
   decoding::DraftForest forest;
   double draft_s = 0;      // the node's own time for it
   double model_s = 0;      // the part of it in forward passes
-  bool caught_up = false;  // the node had little to read before it: its time is that of a draft
+  bool caught_up = false;  // the node had few tokens to read first, so its time is that of a draft
   NoDraftReason failed = NoDraftReason::kNone;  // not kNone: there is no forest
 };
 
@@ -77,8 +77,8 @@ class DraftClient {
   // are no nodes.
   void Open(const Sequence& sequence);
   // The same between two rounds, if the sequence has no session yet. *read: the node has read the
-  // prompt, so a draft may be asked for. What was generated meanwhile it reads with the first
-  // request. Not kNone: no node has the prompt, for this reason.
+  // prompt, so drafts may be requested; it reads later tokens with the first request. Not kNone:
+  // why no node has the prompt.
   NoDraftReason Prepare(const Sequence& sequence, double now_s, bool* read);
   // Requests the forest of the sequence's next round. kNone: the request was sent, and the answer
   // should be awaited until *deadline_s (absolute). Otherwise the round must be plain, for the
@@ -97,9 +97,8 @@ class DraftClient {
   std::vector<comm::Pollable> sockets() const;
   // The time until which to stay awake for a forest that a node has announced.
   double awake_until_s() const;
-  // Joules that draft nodes have used for the sequence, as far as they have told. nullopt: some
-  // have not been measured, or the node that used them is gone; at_the_end: or they have not told
-  // yet.
+  // Joules that draft nodes have reported for the sequence. nullopt: some were not measured, or the
+  // node that used them is gone. at_the_end: also nullopt if a report is still missing.
   std::optional<double> EnergyOf(uint64_t sequence_id, bool at_the_end) const;
   uint64_t bytes() const;  // sent and received
   int sessions_on(const std::string& node_id) const;
@@ -129,14 +128,14 @@ class DraftClient {
     bool warm = false;           // has answered once: its prefill is done
     double refused_until_s = 0;  // the node refused; not asked again before
     node::EnergyTally energy;    // of all sessions of the sequence
-    bool owes_energy = false;    // the node has worked, or will, and has not told what it used
+    bool owes_energy = false;    // the node has not reported all that it used for the sequence
   };
 
   Node* PickNode();
   Node* NodeOf(const Session& session);
   static bool KeepsSilent(const Node& node, double now_s);
-  // The node of the session, which is opened if there is none or its node is silent. Not kNone:
-  // none.
+  // The node of the session. Opens one if there is none or its node is silent. Not kNone: why there
+  // is no node.
   NoDraftReason FindNode(const Sequence& sequence, double now_s, Session* session, Node** node);
   bool OpenOn(Node* node, const Sequence& sequence, Session* session);
   void Drop(Session* session);

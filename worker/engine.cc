@@ -79,7 +79,7 @@ void Engine::Wait() {
 }
 
 // The time until which the ready sequences wait for the forests of others, to share a pass with
-// them; 0 to begin now. A prompt waits for nobody.
+// them; 0 to begin now. Prompts do not wait.
 double Engine::ShareUntil() const {
   std::vector<DueForest> due;
   for (const Sequence* sequence : sequences_.In(SequencePhase::kDrafting)) {
@@ -208,7 +208,7 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   if (arrival.caught_up) RecordDraft(*sequence, arrival, now_s);
 }
 
-// Of drafts that were asked for together the last one counts: a pass that they share waits for it.
+// If drafts were requested together, the last one counts: a pass that they share waits for it.
 // It was taken at once if the engine has waited for it. Otherwise it may have come during a pass,
 // or while other sequences were decided.
 void Engine::RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s) {
@@ -296,7 +296,7 @@ void Engine::NextRound(Sequence* sequence) {
   sequences_.Move(sequence, SequencePhase::kDrafting);
 }
 
-// Of the next step.
+// The most rows that the next step may have.
 int Engine::MostRows() const {
   const SchedulerOptions& options = scheduler_.options();
   if (options.max_step_s <= 0 || sequences_.clients() < 2) return options.max_rows;
@@ -338,8 +338,8 @@ absl::Status Engine::Step() {
   return absl::OkStatus();
 }
 
-// What the replica has used since the last step, or since it was idle, goes to the rows of this
-// one: waiting for drafts is part of the round that they are for.
+// Gives the energy that the replica used since the last step, or since it was idle, to the rows of
+// this step. The wait for drafts belongs to their round.
 void Engine::ShareEnergy(const StepPlanner::Planned& planned, int rows) {
   const std::optional<double> row_joules = energy_.StepEnds(clock_.Now(), rows);
   for (const auto& [sequence_id, its_rows] : planned.rows) {

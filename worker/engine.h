@@ -41,9 +41,9 @@ struct EngineOptions {
   std::string trace_rounds;
   // For stop strings; nullptr: requests that have some are refused.
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
-  // Of the whole replica; nullptr: not measured. Must outlive the engine.
+  // The meter of the whole replica. nullptr: not measured. Must outlive the engine.
   const node::EnergyMeter* energy = nullptr;
-  // That of the runner; nullptr: its bytes are not told. Must outlive the engine.
+  // The runner's counter. nullptr: bytes are not reported. Must outlive the engine.
   const comm::CollectiveCounter* collectives = nullptr;
 };
 
@@ -96,7 +96,7 @@ class Engine {
   void Report(Sequence* sequence, proto::Progress* progress);
   void Send(proto::Progress progress);
   void Fail(Sequence* sequence, const Refusal& why);
-  // Of Verify: that a format cannot be kept to is not an internal error.
+  // After an error of Verify. That a format cannot be continued is not an internal error.
   void FailRound(Sequence* sequence, const absl::Status& status);
   void FailInternally(Sequence* sequence, const absl::Status& status);
   void Remove(Sequence* sequence);

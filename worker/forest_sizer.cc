@@ -19,12 +19,12 @@ constexpr double kRootsGain = 0.05;
 constexpr int kWorthSteps = 6;
 constexpr double kMostWorth = 4;  // layers
 constexpr double kWorthExploring = 0.75;
-// What of the layers of drafts counts where sequences share passes. RoundCosts::Turn leaves out that
-// some drafts are asked for alone, or come late (docs/decisions.md, "Sequences with drafts share
-// their passes").
+// The part of drafted layers that counts when sequences share passes. RoundCosts::Turn leaves out
+// that some drafts are requested alone or come late (docs/decisions.md, "Sequences with drafts
+// share their passes").
 constexpr double kSharedLayers = 0.92;
-// After how many rounds a sequence explores that was prepared for that. Each takes the next number: a
-// text may be harder to draft at its beginning than later.
+// After how many rounds a sequence explores that was prepared for that. Each takes the next number:
+// a text may be harder to draft at its beginning than later.
 constexpr uint64_t kExplorersRounds[] = {0, 8, 3, 24, 1, 64};
 constexpr double kHope = 0.4;  // of the misses that are expected
 
@@ -159,8 +159,9 @@ double ForestSizer::Informs(const Covers& covers, int depth) {
          (kPriorTrials + seen->second.rounds);
 }
 
-// Two states, and what a round earns in each: layers, less what its seconds are worth, and the worth
-// of being informed with the chance of it. An uninformed round at its best earns nothing then.
+// Two states, and what a round earns in each: layers, less what its seconds are worth, and the
+// worth of being informed with the chance of it. An uninformed round at its best earns nothing
+// then.
 double ForestSizer::WorthOfBeingInformed(absl::Span<const DraftShape> candidates,
                                          const Learned& learned, SizerLimits limits) const {
   if (limits.beam_width < 2 || learned.informed_roots <= 0) return 0;
@@ -197,7 +198,7 @@ std::vector<double> ForestSizer::Rates(absl::Span<const DraftShape> candidates,
   return rates;
 }
 
-// Of the shapes that may be equally good, the least used. After a long time without drafts the best
+// The least used of the shapes that may be equally good. After a long time without drafts, the best
 // of them: what they cost or cover may have changed.
 DraftShape ForestSizer::Explore(absl::Span<const DraftShape> candidates,
                                 absl::Span<const double> rates, int top, const Learned& learned) {

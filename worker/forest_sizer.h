@@ -23,8 +23,8 @@ namespace coppice::worker {
 struct SizerLimits {
   int beam_width = 1;  // W
   int roots = 1;       // rows that the sequence has besides its forest
-  // Whether an earlier forest had rows of some of the current beams. Then the drafter is told what is
-  // certain, and the next layer is easier to draft.
+  // Whether an earlier forest had rows of some of the current beams. Then the drafter is told what
+  // is certain, and the next layer is easier to draft.
   bool informed = false;
   int plain_rows = 1;  // rows of a round without a forest
   int max_depth = 0;   // layers that the sequence can still use, or its own number
@@ -37,7 +37,7 @@ struct SizerLimits {
   decoding::DraftSize draft;  // what the request and its method prescribe
 };
 
-// Chosen before it is known what the round will begin with.
+// Shapes for a round whose beginning is not known yet.
 struct NextShapes {
   DraftShape uninformed, informed;
 };
@@ -57,25 +57,25 @@ class ForestSizer {
 
   // Without known products, the first rounds try a series of shapes, from 2 W x 4 (4 x 4 for W = 1)
   // downwards. Then, until kYoung rounds, one in kHopeEvery takes the shape that would be best if
-  // drafts were better than they seem: a wrong first impression does not last. Besides, one round in
-  // kExploreEvery explores. While no draft pays, exploration becomes rarer, down to one round in
+  // drafts were better than they seem: a wrong first impression does not last. Besides, one round
+  // in kExploreEvery explores. While no draft pays, exploration becomes rarer, down to one round in
   // kRarest, which then always has a draft. A round is a step in which the method chose; for
   // exploration only those count in which a sequence chose that may explore.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
-  // Of a round that begins when this one has ended; limits.roots and limits.informed do not count.
+  // Shapes for the round after this one. Ignores limits.roots and limits.informed.
   NextShapes ChooseAhead(absl::string_view method, SizerLimits limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
-  // Whether a draft node should read the prompt of a new sequence. False: its shape is left to the server,
-  // and no draft would pay now, with as many beams as the last sequence like it had. When none has
-  // explored for kRarest rounds, one is prepared all the same, to explore.
+  // Whether a draft node should read the prompt of a new sequence. False: its shape is left to the
+  // server, and no draft would pay now, with as many beams as the last sequence like it had. When
+  // none has explored for kRarest rounds, one is prepared all the same, to explore.
   bool WorthPreparing(absl::string_view method, SizerLimits limits);
 
-  // A step has ended, with a pass of `rows` rows. Sequences that choose in the same step explore
-  // together: if each did so at a time of its own, all others would wait for its draft. After a round
-  // without a draft an explored shape has two rounds, since the draft of the first has to catch up
-  // with what was decided meanwhile, and its time says little.
+  // A step with `rows` rows has ended. Sequences that choose in the same step explore together;
+  // otherwise all would wait for each one's draft in turn. After a round without a draft, an
+  // explored shape has two rounds: the first draft must catch up with the tokens decided meanwhile,
+  // so its time is not typical.
   void RecordPass(int rows, double seconds);
   RoundCosts* costs() { return &costs_; }
   const RoundCosts& costs() const { return costs_; }
@@ -126,8 +126,8 @@ class ForestSizer {
   // How likely misses are before any is seen, relative to what all widths together say.
   enum class Mood { kSober, kHopeful };
   static double Coverage(const Covers& covers, int beam_width, int width, Mood mood = Mood::kSober);
-  // Probability that a layer below the first is covered when those above it were. `uninformed`: that
-  // of a first layer of which the drafter is told nothing, as it is told nothing of the later ones.
+  // Probability that a layer below the first is covered when those above it were. `uninformed`: the
+  // probability for a first layer without any known rows, which later layers do not have either.
   static double DeepCoverage(const Covers& covers, int width, double uninformed);
   struct Covered {
     double first = 0, deep = 0;  // Coverage, DeepCoverage
@@ -136,13 +136,13 @@ class ForestSizer {
     double layers = 1, seconds = 0;
     double informs = 0;  // probability that the next round is informed
   };
-  // Of each candidate; no layers where it must wait.
+  // What is expected of each candidate. No layers if it must wait.
   std::vector<Expected> Expect(absl::Span<const DraftShape> candidates, const Learned& learned,
                                const SizerLimits& limits, Mood mood) const;
   Expected Expect(Covered covered, const SizerLimits& limits, DraftShape shape) const;
   // Probability that a round with a draft of this depth informs the next one.
   static double Informs(const Covers& covers, int depth);
-  // Layers that an informed round brings sooner or later beyond what an uninformed one does.
+  // Layers that an informed round brings in the long run beyond an uninformed one.
   double WorthOfBeingInformed(absl::Span<const DraftShape> candidates, const Learned& learned,
                               SizerLimits limits) const;
   // Layers per second of each candidate, with what it is worth to inform the next round; 0 where it

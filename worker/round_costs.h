@@ -28,11 +28,11 @@ class RoundCosts {
   void RecordPass(int rows, double seconds);
   // A draft of `shape` was taken `seconds` after its request, while `drafting` sequences had one.
   void RecordDraft(DraftShape shape, double seconds, int drafting = 1);
-  // The same for one that may have come earlier, while nobody looked. The node worked `node_s` for
-  // it; messages are counted as those of drafts that were taken at once. Before there was one they
-  // are taken for free: then the engine waits for a draft, and knows.
+  // The same for a draft that may have arrived before it was looked for. The node worked `node_s`
+  // for it. The time of messages is that of drafts that were taken at once, or 0 before there was
+  // one.
   void RecordUnseenDraft(DraftShape shape, double seconds, double node_s, int drafting = 1);
-  // Of a draft that was taken at once: what is not the node's work.
+  // The part of a draft's time that is not the draft node's work. Only for drafts taken at once.
   void RecordMessages(double seconds);
 
   bool products_known() const { return !products_.empty(); }
@@ -59,7 +59,7 @@ class RoundCosts {
     int least_size;
   };
   static double AtDepth(const std::vector<Measured>& measured, int depth);
-  double DraftAlone(DraftShape shape) const;  // one is there
+  double DraftAlone(DraftShape shape) const;  // the wait when one draft is requested alone
   double Products(int rows) const;
   double KnownPass(int rows) const;
   // The measured lists as they are now. Made once for many questions.

@@ -21,7 +21,7 @@ struct SchedulerOptions {
   // The most rows of one pass. Raise it for many concurrent sequences on a machine where additional
   // rows are cheap.
   int max_rows = 512;
-  // Of the rows of a pass, those of prompts while some wait. The others are of beams and forests first,
+  // The share of a step's rows that waiting prompts get. Beams and forests get the others first,
   // and prefill gets what they leave.
   double prefill_share = 0.25;
   // The most prefill tokens of one pass, for all sequences together. A larger chunk finishes
@@ -44,8 +44,9 @@ class Scheduler {
   absl::Status CheckFits(const Sequence& sequence) const;
   // Reserves the sequence's blocks. Returns false if they are not free now.
   bool Admit(Sequence* sequence);
-  // Admits those of `waiting`, in order of arrival, that fit now, by turns between clients. Of those
-  // that do not fit the first is passed over, by as many blocks as the pool has; then all wait for it.
+  // Admits sequences of `waiting` that fit now, in order of arrival and by turns between clients.
+  // Others may pass the first one that does not fit until they have taken as many blocks as the
+  // pool has. Then all wait for it.
   std::vector<Sequence*> AdmitByTurns(absl::Span<Sequence* const> waiting);
   void Release(Sequence* sequence);
   int64_t reserved_blocks() const { return reserved_; }

@@ -36,8 +36,8 @@ enum class SequencePhase {
 // Whether a draft node has the prompt.
 enum class DraftAccess {
   kNone,     // no: no draft would pay, or the request wants none, or no node takes it
-  kReading,  // it got it between two rounds: they are plain until it has read it
-  kOpen,     // drafts may be asked for; a session that is lost is opened again then
+  kReading,  // it received the prompt between two rounds; rounds are plain until it has read it
+  kOpen,     // drafts may be requested, which opens a lost session again
 };
 
 // The row of a root, if the last pass evaluated it already, as a forest node.

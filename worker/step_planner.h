@@ -1,6 +1,6 @@
 // Chooses the rows of the next step: forests that are ready, plain beams whose draft is late, and
-// prefill chunks. Prompts that wait have a share of the rows; what does not fit goes by turns between
-// clients (docs/step.md). Called by the engine. Thread-compatible.
+// prefill chunks. Prompts that wait have a share of the rows; what does not fit goes by turns
+// between clients (docs/step.md). Called by the engine. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ class StepPlanner {
   // Adds the rows of the sequence to the step.
   void Join(Sequence* sequence, Planned* planned);
   void AddVerifications(int room, Planned* planned);
-  // Those that do not all fit. Returns the sequences that have not joined.
+  // Adds sequences that do not all fit. Returns those that have not joined.
   std::vector<Sequence*> TakeTurns(absl::Span<Sequence* const> ready, int room, Planned* planned);
   // What a step reads of a prompt.
   struct Chunk {
@@ -84,8 +84,8 @@ class StepPlanner {
   SequenceTable* sequences_;
   FairTurns row_turns_;
   PromptTurns prompt_turns_;
-  // The last step had the share of prompts. If not, it was taken for a sequence that does not fit
-  // beside it, and is theirs in this one.
+  // Whether the last step kept the prompts' share. If a sequence that does not fit beside it took
+  // it, prompts get it in this step.
   bool prompts_had_theirs_ = true;
 };
 

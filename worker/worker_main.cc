@@ -51,7 +51,7 @@ ABSL_FLAG(std::string, trace_rounds, "", "CSV file that receives the times of ev
 namespace coppice::worker {
 namespace {
 
-// What --communicator asks of the hosts.
+// The carrier that --communicator names.
 comm::Carrier CarrierFromFlags() {
   const std::string kind = absl::GetFlag(FLAGS_communicator);
   if (kind == "shm") return comm::Carrier::kShared;

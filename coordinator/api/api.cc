@@ -13,6 +13,7 @@
 #include "coordinator/api/format_fields.h"
 #include "coordinator/api/json_fields.h"
 #include "coordinator/api/prompt_fields.h"
+#include "coordinator/api/renamed.h"
 #include "coordinator/api/speculative_fields.h"
 #include "decoding/decision_cost.h"
 #include "decoding/parameter.h"
@@ -270,7 +271,10 @@ class RequestParser {
       }
     }
   }
-  void CheckUnknown() { CollectUnknown(fields_); }
+  void CheckUnknown() {
+    RefuseRenamed(&fields_);
+    CollectUnknown(fields_);
+  }
 
   const std::string& text_;
   const ApiContext& context_;

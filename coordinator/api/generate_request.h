@@ -32,7 +32,7 @@ struct GenerateRequest {
   bool include_usage = false;
   bool return_token_ids = false;
   bool names_are_ids = false;   // of tokens in `logprobs`
-  std::optional<int> logprobs;  // scores of all tokens, each with so many alternatives
+  std::optional<int> logprobs;  // scores of all tokens, each with this many alternatives
   bool echo = false;            // the prompt before each choice
   bool score_only = false;      // max_tokens 0: choices have no tokens; params.max_tokens is 1
   bool skip_special_tokens = true;

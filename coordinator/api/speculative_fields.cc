@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/decoding_rules.h"
 #include "coordinator/api/parameter_fields.h"
+#include "coordinator/api/renamed.h"
 #include "decoding/method.h"
 #include "decoding/topology.h"
 
@@ -57,12 +58,16 @@ void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields
   const std::string method = fields.String({"method"}).value_or(kAuto);
   params.method = decoding::FindMethod(method);
   if (method != kAuto && params.method == nullptr) {
-    fields.Fail("invalid_value", "method", absl::StrCat("must be one of ", KnownMethods()));
+    const absl::string_view new_name = RenamedMethod(method);
+    fields.Fail("invalid_value", "method",
+                new_name.empty() ? absl::StrCat("must be one of ", KnownMethods())
+                                 : absl::StrCat(method, " is now called ", new_name));
   }
   GivenParameters given;
   ReadParameters("speculative", limits, /*vocab_size=*/0, &fields, &params, &given);
   params.draft_tree = ReadTree(limits, &fields);
   const bool allow_lossy = fields.Bool({"allow_lossy"}).value_or(false);
+  RefuseRenamed(&fields);
   for (const std::string& name : fields.Unknown()) {
     if (limits.ignore_unknown_fields) {
       request->ignored_fields.push_back(name);

@@ -55,24 +55,24 @@ std::string Dispatcher::Fingerprint(const Node& node) const {
   return absl::StrCat("cop-", absl::Hex(hash >> 16, absl::kZeroPad12));
 }
 
-void Dispatcher::EndParsing(const PendingBodyPtr& reading) {
-  readings_.erase(std::find(readings_.begin(), readings_.end(), reading));
+void Dispatcher::EndParsing(const PendingBodyPtr& pending) {
+  pending_bodies_.erase(std::find(pending_bodies_.begin(), pending_bodies_.end(), pending));
   metrics_->SetWaiting(waiting());
 }
 
 // It keeps its place while a thread reads it.
-void Dispatcher::Fail(const PendingBodyPtr& reading, const ApiError& error) {
-  reading->Abandon();
-  if (reading->completes()) {
+void Dispatcher::Fail(const PendingBodyPtr& pending, const ApiError& error) {
+  pending->Abandon();
+  if (pending->completes()) {
     metrics_->RequestRefused(error.code);
-    LogRefusal(reading->request, error, options_.log_requests);
+    LogRefusal(pending->request, error, options_.log_requests);
   }
-  reading->exchange->Reply(ErrorReply(error));
+  pending->exchange->Reply(ErrorReply(error));
 }
 
 bool Dispatcher::idle() const {
-  const auto abandoned = [](const PendingBodyPtr& reading) { return reading->abandoned.load(); };
-  return active_.empty() && std::all_of(readings_.begin(), readings_.end(), abandoned);
+  const auto abandoned = [](const PendingBodyPtr& pending) { return pending->abandoned.load(); };
+  return active_.empty() && std::all_of(pending_bodies_.begin(), pending_bodies_.end(), abandoned);
 }
 
 void Dispatcher::StopSequence(Request::Sequence* sequence, bool tell_replica) {
@@ -171,10 +171,10 @@ int Dispatcher::Cancel(const std::string& request_id) {
     End(request);
   }
   int unread = 0;
-  for (const PendingBodyPtr& reading : readings_) {
-    if (reading->abandoned || reading->request.request_id != request_id) continue;
+  for (const PendingBodyPtr& pending : pending_bodies_) {
+    if (pending->abandoned || pending->request.request_id != request_id) continue;
     metrics_->Cancelled();
-    Fail(reading, cancelled);
+    Fail(pending, cancelled);
     ++unread;
   }
   if (!found.empty()) Pump();
@@ -236,8 +236,8 @@ void Dispatcher::FailAll(const ApiError& error) {
     request->Fail(error);
     End(request);
   }
-  for (const PendingBodyPtr& reading : readings_) {
-    if (!reading->abandoned) Fail(reading, error);
+  for (const PendingBodyPtr& pending : pending_bodies_) {
+    if (!pending->abandoned) Fail(pending, error);
   }
 }
 

@@ -46,10 +46,10 @@ class Dispatcher {
              Metrics* metrics, Send send);
 
   // A request's body is about to be read by another thread. Until EndParsing it waits: it takes a
-  // place in the queue, and can be cancelled. An error refuses it: draining, or queue_full. For one
-  // of a client with few that wait, the last one of the client with most is refused instead.
-  std::optional<ApiError> BeginParsing(const std::shared_ptr<PendingBody>& reading);
-  void EndParsing(const std::shared_ptr<PendingBody>& reading);
+  // place in the queue, and can be cancelled. An error refuses it: draining, or queue_full. If its
+  // client has few waiting requests, the last one of the client with most is refused instead.
+  std::optional<ApiError> BeginParsing(const std::shared_ptr<PendingBody>& pending);
+  void EndParsing(const std::shared_ptr<PendingBody>& pending);
   // Queues or starts the request, or fails it: draining, queue_full, queue_timeout, or not allowed
   // by the model. admitted: by BeginParsing, so that it has a place.
   void Submit(const std::shared_ptr<Request>& request, bool admitted = false);
@@ -67,13 +67,13 @@ class Dispatcher {
   // Moves the sequences of a replica to others; requests that cannot move fail with `draining`.
   void MoveAway(const std::string& replica);
   void NodesChanged();  // call it after a node has been drained or undrained
-  // Of the running request with this id, else of the last that ended; "": none is kept.
+  // The timeline of the running request with this id, else of the last that ended. "": not kept.
   std::string FindTimeline(const std::string& request_id) const;
   int SequencesOf(const std::string& replica) const { return router_.running(replica); }
   bool draining() const { return draining_; }
   bool ending() const { return ending_; }
   bool idle() const;
-  int waiting() const { return static_cast<int>(queue_.size() + readings_.size()); }
+  int waiting() const { return static_cast<int>(queue_.size() + pending_bodies_.size()); }
   struct ClientLoad {
     int waiting = 0;    // requests
     int sequences = 0;  // that run
@@ -125,7 +125,7 @@ class Dispatcher {
   void StopSequence(Request::Sequence* sequence, bool tell_replica);
   void End(const RequestPtr& request);
   void Report(const Request& request);
-  void Fail(const PendingBodyPtr& reading, const ApiError& error);
+  void Fail(const PendingBodyPtr& pending, const ApiError& error);
   ApiError QueueFull(const Client& client, const std::string& what) const;
   int RetryAfter(const Client& client) const;
   ModelLimits LimitsOf(const Node& node) const;
@@ -138,7 +138,7 @@ class Dispatcher {
   const Send send_;
   Router router_;
   std::vector<PendingBodyPtr>
-      readings_;                    // also those that nobody waits for, until their thread is done
+      pending_bodies_;              // also those that nobody waits for, until their thread is done
   std::vector<RequestPtr> active_;  // queued and running
   Queue queue_;                     // requests with a sequence that runs nowhere, by turns
   std::unordered_map<const Request*, uint64_t> entries_;  // their entries in it

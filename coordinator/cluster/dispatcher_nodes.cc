@@ -44,8 +44,8 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
   }
 }
 
-// What one update throws (a bug, or no memory) must neither lose the others of its message nor leave
-// its own request without an end.
+// Applies one update. An exception (a bug, or no memory) ends the update's own request; the other
+// updates of the message are still applied.
 void Dispatcher::ApplyAlone(const std::string& peer, const proto::SequenceUpdate& update) {
   try {
     return Apply(peer, update);
@@ -75,8 +75,8 @@ void Dispatcher::Register(const std::string& peer, const proto::Register& regist
   if (node->state == NodeState::kReady) NodeBack(*node);
 }
 
-// A node registers again when its connection broke. What was on its way is lost then: the start of a
-// sequence, which would never end, or a report, which would leave a hole in a text.
+// A node registers again when its connection broke. What was on its way is lost then: the start of
+// a sequence, which would never end, or a report, which would leave a hole in a text.
 void Dispatcher::StartAnew(const Node& node) {
   const std::vector<Running> running = RunningOn(node.id);
   for (const Running& one : running)
@@ -88,8 +88,9 @@ void Dispatcher::StartAnew(const Node& node) {
   }
 }
 
-// What the replica sent before its connection broke may be lost, and what it sent afterwards come
-// before it registers again. Once per sequence: a replica that counts wrongly must not go on for ever.
+// Updates that the replica sent before its connection broke may be lost, and later ones may arrive
+// before it registers again. Restarts a sequence only once, so that a replica that counts wrongly
+// does not go on for ever.
 void Dispatcher::UpdateLost(Running running) {
   const RequestPtr request = running.request;
   const Request::Sequence& sequence = request->sequences()[running.index];
@@ -126,7 +127,8 @@ void Dispatcher::TellToEnd(const Node& node) {
   send_(node.peer, message);
 }
 
-// A node that was silent for so long that it was forgotten, or whose name another process has taken.
+// A node that was silent for so long that it was forgotten, or whose name another process has
+// taken.
 void Dispatcher::TellToRegister(const std::string& peer) {
   proto::CoordinatorMessage message;
   message.mutable_register_again();

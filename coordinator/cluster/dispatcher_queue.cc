@@ -14,7 +14,7 @@ namespace {
 const ApiError kDraining{503, "draining", "the server is draining and takes no new requests", "",
                          5};
 
-// A request is refused at once only if its estimated wait is so many times the time that it has.
+// A request is refused at once only if its estimated wait exceeds its time by this factor.
 // The estimate is from the recent past, and some that wait before it give up.
 constexpr double kSurely = 2;
 
@@ -30,10 +30,10 @@ int NextPending(const Request& request) {
 
 }  // namespace
 
-std::optional<ApiError> Dispatcher::BeginParsing(const PendingBodyPtr& reading) {
-  if (ending_ || (draining_ && reading->completes())) return kDraining;
-  if (std::optional<ApiError> error = MakePlace(reading->client)) return error;
-  readings_.push_back(reading);
+std::optional<ApiError> Dispatcher::BeginParsing(const PendingBodyPtr& pending) {
+  if (ending_ || (draining_ && pending->completes())) return kDraining;
+  if (std::optional<ApiError> error = MakePlace(pending->client)) return error;
+  pending_bodies_.push_back(pending);
   metrics_->SetWaiting(waiting());
   return std::nullopt;
 }
@@ -78,8 +78,8 @@ std::optional<ApiError> Dispatcher::MakePlace(const Client& client) {
   queue_.ForEachClient([&](const std::string& name, double weight, size_t count) {
     lines[name] += static_cast<double>(count) / weight;
   });
-  for (const PendingBodyPtr& reading : readings_) {
-    if (!reading->abandoned) lines[reading->client.name] += 1 / reading->client.weight;
+  for (const PendingBodyPtr& pending : pending_bodies_) {
+    if (!pending->abandoned) lines[pending->client.name] += 1 / pending->client.weight;
   }
   const auto longest = std::max_element(
       lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -94,7 +94,7 @@ int Dispatcher::WaitingOf(const std::string& client) const {
     return !r->abandoned && r->client.name == client;
   };
   return static_cast<int>(queue_.SizeOf(client) +
-                          std::count_if(readings_.begin(), readings_.end(), waits));
+                          std::count_if(pending_bodies_.begin(), pending_bodies_.end(), waits));
 }
 
 std::map<std::string, Dispatcher::ClientLoad> Dispatcher::Clients() const {
@@ -104,13 +104,13 @@ std::map<std::string, Dispatcher::ClientLoad> Dispatcher::Clients() const {
     (void)weight;
     clients[client].waiting += static_cast<int>(count);
   });
-  for (const PendingBodyPtr& reading : readings_) {
-    if (!reading->abandoned) ++clients[reading->client.name].waiting;
+  for (const PendingBodyPtr& pending : pending_bodies_) {
+    if (!pending->abandoned) ++clients[pending->client.name].waiting;
   }
   return clients;
 }
 
-// What has begun is not refused. False: there is nothing else.
+// Does not refuse requests that have begun. False: the client has no other.
 bool Dispatcher::RefuseNewestOf(const std::string& client) {
   RequestPtr newest;
   queue_.ForEach([&](const Queue::Entry& entry) {
@@ -119,8 +119,8 @@ bool Dispatcher::RefuseNewestOf(const std::string& client) {
     if (entry.client == client && entry.job->started_s() < 0 && later) newest = entry.job;
   });
   PendingBodyPtr unread;
-  for (const PendingBodyPtr& reading : readings_) {
-    if (!reading->abandoned && reading->client.name == client) unread = reading;
+  for (const PendingBodyPtr& pending : pending_bodies_) {
+    if (!pending->abandoned && pending->client.name == client) unread = pending;
   }
   if (unread != nullptr && (newest == nullptr || unread->arrival_s >= newest->origin().arrival_s)) {
     Fail(unread, QueueFull(unread->client, "the queue is full, and other clients wait for less"));

@@ -5,13 +5,14 @@
 namespace coppice::coordinator {
 namespace {
 
-// The part of each replica that is left to clients that hold nothing. Large enough for a few ordinary
-// requests, so that newcomers need not wait for long ones; small, since it is not used otherwise.
+// The part of each replica that is left to clients that hold nothing. Large enough for a few
+// ordinary requests, so that newcomers need not wait for long ones; small, since it is not used
+// otherwise.
 constexpr int64_t kNewcomersPart = 8;
 
 }  // namespace
 
-// Of the replica's blocks, how many may be reserved when the client has got more.
+// How many of the replica's blocks may be reserved in total after this client got more.
 int64_t KvTurns::MostFor(const std::string& client, const Node& node) const {
   const int64_t total = node.registration.kv_blocks_total();
   return HoldsNothing(client) ? total : total - (total + kNewcomersPart - 1) / kNewcomersPart;

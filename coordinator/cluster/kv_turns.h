@@ -1,6 +1,6 @@
-// Who may reserve KV blocks when they are scarce: what each client holds, the last part of every
-// replica, which only clients that hold nothing may take, and the replica that is kept for a sequence
-// that others have passed for too long. Used by the dispatcher. Pure; event-loop thread.
+// Who may reserve KV blocks when they are scarce. Counts what each client holds. Keeps the last
+// part of every replica for clients that hold nothing. Keeps a replica free for a sequence that
+// others have passed for too long. Used by the dispatcher. Pure; event-loop thread.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class KvTurns {
   // router must outlive this.
   explicit KvTurns(const Router* router) : router_(router) {}
 
-  // Of these replicas, those where a sequence of this waiting entry may reserve so many blocks now.
+  // The ready replicas where a sequence of this waiting entry may reserve `blocks` now.
   std::vector<const Node*> WithRoom(const std::vector<const Node*>& ready,
                                     const std::string& client, uint64_t entry,
                                     int64_t blocks) const;
@@ -37,10 +37,10 @@ class KvTurns {
                uint64_t sequence, int64_t blocks);
   void Ended(const std::string& client, const std::string& replica, uint64_t sequence,
              int64_t blocks);
-  // A sequence of the entry, which needs so many blocks, had no room; then a later one was started.
+  // A sequence of the entry needs `blocks` and had no room, and a later one was started.
   void Passed(uint64_t entry, int64_t by_blocks) { passed_[entry] += by_blocks; }
-  // The entry has no room, and every entry before it has none. Keeps a replica for it if it has been
-  // passed by as many blocks as the largest replica has, and it waits for others.
+  // Neither this entry nor any before it has room. Keeps a replica for it if later sequences have
+  // taken as many blocks as the largest replica has, and other clients hold the room that it needs.
   void Blocked(uint64_t entry, const std::string& client, int64_t blocks,
                const std::vector<const Node*>& ready);
   void Forget(uint64_t entry);  // it waits no more

@@ -140,7 +140,7 @@ void MetricFamilies::Declare() {
   DeclareHistogram("request_params_beam_width", "Beam width of requests.", Counts());
 }
 
-// Of decoding, of nodes and of HTTP.
+// Metrics of decoding, of nodes and of HTTP.
 void MetricFamilies::DeclareDecoding() {
   DeclareHistogram("draft_round_seconds", "Time of draft nodes, per request.", Times());
   DeclareHistogram("draft_wait_seconds", "Time that sequences waited for drafts, per request.",

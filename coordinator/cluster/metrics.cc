@@ -22,7 +22,7 @@ using Labels = MetricFamilies::Labels;
 constexpr const char* kStepKinds[] = {"prefill", "verify", "mixed"};
 constexpr const char* kNoDraftReasons[] = {"late", "dead", "refused", "mismatch", "no_node"};
 
-// What tells a process from one that takes its name later.
+// Distinguishes a process from a later one of the same name.
 std::string ProcessOf(const proto::Register& registration) {
   std::string process = registration.draft_endpoint();
   for (const proto::RankInfo& rank : registration.ranks())
@@ -36,8 +36,8 @@ struct Metrics::Impl : MetricFamilies {
   using MetricFamilies::MetricFamilies;
 
   std::string model_name;
-  // What the counters of a node's process were last. A node that comes back without a new process
-  // goes on from there.
+  // The last values of the counters of a node's process. If the node returns with the same process,
+  // counting continues from them.
   struct Seen {
     std::string process;
     std::map<std::string, double> last;  // by series
@@ -50,7 +50,7 @@ struct Metrics::Impl : MetricFamilies {
   };
   std::map<std::pair<std::string, std::string>, Energy> energy;  // node, source
 
-  // What a counter of the node, which starts at 0 with its process, has grown by.
+  // The growth of a counter of the node since the last call. It starts at 0 with the process.
   double Growth(const Node& node, const std::string& key, double value);
   void Follow(const Node& node, const std::string& name, const Labels& labels, double value);
   // The same for a histogram. One that does not have these bounds is left out.

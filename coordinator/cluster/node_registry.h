@@ -43,7 +43,7 @@ struct NodeEvent {
 
 struct RegistryOptions {
   double heartbeat_interval_s = 0.5;  // CoordinatorOptions
-  int missed_beats = 3;               // a node that misses so many heartbeats is lost
+  int missed_beats = 3;               // a node that misses this many heartbeats is lost
   double stuck_after_s = 10;          // CoordinatorOptions
   double forget_lost_after_s = 3600;  // CoordinatorOptions
   int tokenizer_vocab = 0;    // ids of the tokenizer; the target's vocabulary must have as many
@@ -57,12 +57,12 @@ class NodeRegistry {
   NodeRegistry(const Clock* clock, const RegistryOptions& options)
       : clock_(clock), options_(options) {}
 
-  // Accepts a node, or refuses it with a reason: an invalid field, a vocabulary of another size than
-  // the target's (the reason names both), or another model than the other replicas have. Drafts never
-  // keep a replica out. A process that registers again, over whatever connection, keeps its entry.
-  // *replaced receives the id of a lost node of the same name whose work must move, or "".
-  // nullopt: another process has the name, and its next heartbeat decides whether it still lives. The
-  // node asks again.
+  // Accepts a node, or refuses it with a reason: an invalid field, a vocabulary of another size
+  // than the target's (the reason names both), or another model than the other replicas have.
+  // Drafts never keep a replica out. A process that registers again, over whatever connection,
+  // keeps its entry. *replaced receives the id of a lost node of the same name whose work must
+  // move, or "". nullopt: another process has the name, and its next heartbeat decides whether it
+  // still lives. The node asks again.
   std::optional<proto::RegisterAck> OnRegister(const std::string& peer,
                                                const proto::Register& registration,
                                                std::string* replaced);
@@ -72,9 +72,10 @@ class NodeRegistry {
   const Node* OnHeartbeat(const std::string& peer, const proto::NodeStatus& status);
   // The id of the node that left, "" when unknown.
   std::string OnGoodbye(const std::string& peer, const std::string& reason);
-  // The nodes that are newly lost, because they missed heartbeats, made no progress, or do not fit the
-  // target that has come (given_up, both). Each is returned once. Call it every few hundredths of a second: longer gaps mean that the
-  // coordinator itself did not run, and do not count as missed heartbeats.
+  // The nodes that are newly lost, because they missed heartbeats, made no progress, or do not fit
+  // the target that has come (given_up, both). Each is returned once. Call it every few hundredths
+  // of a second: longer gaps mean that the coordinator itself did not run, and do not count as
+  // missed heartbeats.
   std::vector<std::string> CollectLost();
 
   // Removes the nodes that are lost and have been silent for forget_lost_after_s, and returns them.

@@ -1,5 +1,5 @@
-// How much is served in a second, measured while something waits: what the dispatcher estimates waits
-// from. The recent half minute counts most. The clock is an argument; event-loop thread.
+// How much is served in a second, measured while something waits: what the dispatcher estimates
+// waits from. The recent half minute counts most. The clock is an argument; event-loop thread.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@ class ServiceRate {
  public:
   // waiting: something has waited since the last call.
   void Advance(double now_s, bool waiting);
-  // Of what is served while nothing waits nothing is learnt. Call it after Advance.
+  // Records a service. Only services while something waits count. Call it after Advance.
   void Served(double cost, bool waiting);
   // nullopt: too little has been served to tell.
   std::optional<double> PerSecond() const;

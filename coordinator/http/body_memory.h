@@ -1,6 +1,6 @@
-// Counts the bytes of request bodies that all connections together hold, from when they arrive until
-// they are freed, and keeps them below a limit (docs/api.md 3.1). Used by http_session. Event-loop
-// thread, but for the end of a Share whose body has arrived: any thread.
+// Counts the bytes of request bodies that all connections together hold, from when they arrive
+// until they are freed, and keeps them below a limit (docs/api.md 3.1). Used by http_session.
+// Event-loop thread, but for the end of a Share whose body has arrived: any thread.
 #pragma once
 
 #include <atomic>
@@ -13,20 +13,21 @@ namespace coppice::coordinator {
 
 class BodyMemory {
  public:
-  // Bytes of a body that are not counted, so that small requests are served whoever holds the rest.
+  // Bytes of a body that are not counted, so that small requests are always served.
   static constexpr size_t kFree = 16 << 10;
 
   // What one body holds. It outlives the body.
   class Share {
    public:
-    // give_up: called at most once, while another one grows. It frees the body, which is then refused.
+    // give_up: called at most once, while another one grows. It frees the body, which is then
+    // refused.
     Share(std::shared_ptr<BodyMemory> memory, std::function<void()> give_up);
     ~Share();
     Share(const Share&) = delete;
-    // The body has so many bytes now. If that is too much for all together, the largest body that is
-    // arriving gives up. false: that is this one; its bytes are no longer counted.
+    // The body now has this many bytes. If all bodies together exceed the limit, the largest
+    // arriving one gives up. false: this one gave up, and its bytes are no longer counted.
     bool Grow(size_t bytes);
-    // All of it is there. It holds its bytes until the end of this object.
+    // The body is complete. Its bytes count until this object ends.
     void Arrived();
 
    private:

@@ -23,9 +23,9 @@ void Deadline::Detach() {
   Disarm();
 }
 
-// A part of the operation may have ended and its handler not have run: then there is nothing to
-// cancel yet, and the next part begins. So this goes on until disarmed. armed: a wait of an earlier
-// time, which may be over but for its handler, cancels nothing.
+// Cancels repeatedly until disarmed. When a part of the operation has ended but its handler has not
+// run, there is nothing to cancel, and the next part begins later. armed: the value of armed_ when
+// the wait began. A wait from before the last Arm or Disarm does nothing.
 void Deadline::Wait(std::chrono::microseconds time, uint64_t armed) {
   constexpr std::chrono::milliseconds kAgain(10);
   timer_.expires_after(time);

@@ -12,7 +12,7 @@ namespace coppice::coordinator {
 class Deadline : public std::enable_shared_from_this<Deadline> {
  public:
   explicit Deadline(boost::asio::ip::tcp::socket* socket);
-  // Cancels the socket's pending operations after so many seconds, until disarmed.
+  // Cancels the socket's pending operations after `seconds`, unless disarmed before.
   void Arm(double seconds);
   void Disarm();
   bool expired() const { return expired_; }

@@ -1,8 +1,8 @@
-// What clients wait for, taken by turns: start-time fair queuing (Goyal, Vin and Cheng, 1996). Each
-// client has a line, first come first served, and a virtual time that grows by cost / weight when
-// something of it is served. The client with the least is next. So one that begins to wait is
-// served after at most one job of each other client, however much they have waiting. Used by the
-// dispatcher and by parse_pool. Deterministic, no clock; thread-compatible.
+// A queue with start-time fair queuing between clients (Goyal, Vin and Cheng, 1996). Each client
+// has a first-come-first-served line and a virtual time that grows by cost / weight with each
+// service. The client with the least virtual time is next. So a client that begins to wait is
+// served after at most one job of each other client, however many jobs they have waiting. Used by
+// the dispatcher and by parse_pool. Deterministic, no clock; thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class FairQueue {
     places_[id] = {&line, std::prev(line.entries.end()), /*first=*/false};
     return id;
   }
-  // Before everything else, of other clients too; the last one first.
+  // Puts the entry before all others, also those of other clients. The last such entry is first.
   uint64_t PushFirst(const Client& client, double cost, Job job) {
     const uint64_t id = Push(client, cost, std::move(job));
     Place& place = places_[id];
@@ -67,7 +67,7 @@ class FairQueue {
     for (const auto& [time, id, head] : order) heads.push_back(head);
     return heads;
   }
-  // So much of the entry's cost is served. It stays until it is removed.
+  // This part of the entry's cost is served. The entry stays until it is removed.
   void Serve(uint64_t id, double cost) {
     const Place& place = places_.at(id);
     if (!place.first) now_ = std::max(now_, place.line->time);
@@ -75,7 +75,7 @@ class FairQueue {
     place.entry->cost = std::max(0.0, place.entry->cost - cost);
     ForgetIdle();
   }
-  // Its client gets nothing for the turns that it has missed.
+  // The client is not compensated for the turns that it has missed.
   void ForgoTurns(uint64_t id) {
     Line& line = *places_.at(id).line;
     line.time = std::max(line.time, now_);
@@ -100,8 +100,8 @@ class FairQueue {
     const auto it = lines_.find(client);
     return it == lines_.end() ? 0 : it->second.size();
   }
-  // The cost that is served before the entry, or (0) before one that the client would push now. A
-  // little less, since what is served at once counts only as far as it must come first.
+  // The cost that is served before the entry, or, for 0, before an entry that the client would push
+  // now. Slightly less, because a service in progress counts only as far as it must come first.
   double Ahead(const Client& client, uint64_t id = 0) const {
     double ahead = 0, own = 0;
     for (const Entry& entry : first_) {
@@ -161,7 +161,7 @@ class FairQueue {
     if (line.size() == 0) line.time = std::max(line.time, now_);
     return line;
   }
-  // Clients that wait for nothing are forgotten when their time has passed; all, if nobody waits.
+  // Forgets idle clients whose virtual time has passed; all of them if no client waits.
   void ForgetIdle() {
     if (places_.empty()) {
       for (const auto& [name, line] : lines_) now_ = std::max(now_, line.time);

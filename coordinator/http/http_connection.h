@@ -1,6 +1,6 @@
-// The bytes of one HTTP connection, plain or over TLS: reads and writes with deadlines, a gentle end,
-// and its place among those that may be closed to make room. Used by http_session alone. Event-loop
-// thread.
+// The bytes of one HTTP connection, plain or over TLS: reads and writes with deadlines, a gentle
+// end, and its place among those that may be closed to make room. Used by http_session alone.
+// Event-loop thread.
 #pragma once
 
 #include <utility>
@@ -93,7 +93,7 @@ class HttpConnection {
     co_return !ec;
   }
 
-  // Adds bytes that arrive to the buffer, up to so many. False at the end of the stream, or when the
+  // Adds arriving bytes to the buffer, at most `most`. False at the end of the stream, or when the
   // time is up.
   boost::asio::awaitable<bool> Receive(size_t most) {
     boost::system::error_code ec;

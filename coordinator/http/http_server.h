@@ -37,12 +37,12 @@ struct HttpOptions {
   // than max_body_bytes.
   size_t max_inflight_body_bytes = 256 << 20;
 
-  // Open connections, at most, and never more than the limit of open files has room for. For one more,
-  // the one that has waited longest for a request is closed. If none waits, it gets a 503.
+  // Open connections, at most, and never more than the limit of open files has room for. For one
+  // more, the one that has waited longest for a request is closed. If none waits, it gets a 503.
   int max_connections = 10000;
 
-  // Bytes of a stream that its client has not read and the system does not hold. When there are more,
-  // the client is disconnected: a stream does not wait for it.
+  // Bytes of a stream that its client has not read and the system does not hold. When there are
+  // more, the client is disconnected: a stream does not wait for it.
   size_t max_unread_bytes = 16 << 20;
 
   // Seconds that a connection may be idle between requests, that a request head may take to arrive,
@@ -57,7 +57,8 @@ struct HttpOptions {
   double keep_alive_interval_s = 15;
 };
 
-// The connections that fit beside what else the process opens, when it may open so many files.
+// The connections that fit beside the other files of the process, if it may open
+// max_open_files in total.
 int ConnectionsFor(int wanted, uint64_t max_open_files);
 
 class HttpServer {

@@ -77,8 +77,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     (void)self;
   }
 
-  // What any handler of the session has thrown ends here: the connection closes, and the request that
-  // the app has taken is told that its client has gone.
+  // Handles an exception of any handler of the session: closes the connection and tells the request
+  // that the app has taken that its client has gone.
   void Fail(std::exception_ptr thrown) {
     try {
       connection_.Close();

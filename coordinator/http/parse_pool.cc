@@ -18,7 +18,7 @@ namespace {
 // ones.
 size_t Threads() { return std::clamp(std::thread::hardware_concurrency() / 2, 2u, 4u); }
 
-// A job of so many bytes may take some tenths of a second.
+// A job of this many bytes may take some tenths of a second.
 constexpr size_t kLargeJob = 256 << 10;
 
 }  // namespace

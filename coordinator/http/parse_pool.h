@@ -20,7 +20,7 @@ class ParsePool {
  public:
   // io must outlive this.
   explicit ParsePool(boost::asio::io_context* io);
-  // What has not begun is dropped, and what runs is waited for.
+  // Drops jobs that have not begun, and waits for those that run.
   ~ParsePool();
 
   // Calls work on one of the threads and then `then` in the event loop. Both are destroyed in the

@@ -25,8 +25,8 @@ bool GoodRequestId(const std::string& id) {
   return true;
 }
 
-// A chunked body that goes on has at least so many bytes left: `0`, the end of its line and that of
-// the trailer. Beast 1.74 asserts that it gets them together.
+// A chunked body that goes on has at least this many bytes left: `0`, the end of its line and that
+// of the trailer. Beast 1.74 asserts that it gets them together.
 constexpr size_t kLeastOfChunks = 5;
 
 // A line that begins with white space goes on with the one before (obs-fold, RFC 9112 5.2).

@@ -30,7 +30,7 @@ class RequestParser : private boost::beast::http::basic_parser<true> {
   // What the client is told. Then there is nothing more to parse.
   const std::optional<ApiError>& error() const { return error_; }
 
-  // Of a whole head.
+  // Valid when the head is complete.
   bool keep_alive() const { return keep_alive_; }
   bool is_http_11() const { return version_ >= 11; }
   bool expects_continue() const { return expects_continue_; }

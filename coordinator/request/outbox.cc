@@ -8,7 +8,7 @@
 namespace coppice::coordinator {
 namespace {
 
-// What is made in less than a millisecond.
+// Smaller pieces are made in less than a millisecond.
 constexpr size_t kLargePiece = 64 << 10;
 
 std::string Nothing() { return ""; }

@@ -11,32 +11,32 @@ namespace coppice::coordinator {
 namespace {
 
 template <typename Good>
-void Take(std::variant<Good, ApiError> read, PendingBody* reading) {
+void Take(std::variant<Good, ApiError> read, PendingBody* pending) {
   if (ApiError* error = std::get_if<ApiError>(&read)) {
-    reading->result = std::move(*error);
+    pending->result = std::move(*error);
   } else {
-    reading->result = std::get<Good>(std::move(read));
+    pending->result = std::get<Good>(std::move(read));
   }
 }
 
 }  // namespace
 
-void Read(PendingBody* reading) {
-  const HttpRequest& request = reading->request;
-  const ApiContext& api = reading->api;
+void Read(PendingBody* pending) {
+  const HttpRequest& request = pending->request;
+  const ApiContext& api = pending->api;
   try {
-    switch (reading->endpoint) {
+    switch (pending->endpoint) {
       case EndpointId::kCompletions:
-        return Take(ParseCompletion(request.body, request.timeout_header, api), reading);
+        return Take(ParseCompletion(request.body, request.timeout_header, api), pending);
       case EndpointId::kChat:
         return Take(
-            ParseChatCompletion(request.body, request.timeout_header, api, reading->now_unix),
-            reading);
+            ParseChatCompletion(request.body, request.timeout_header, api, pending->now_unix),
+            pending);
       case EndpointId::kTokenize:
-        return Take(Tokenize(request.body, api, reading->shown_model_len, reading->now_unix),
-                    reading);
+        return Take(Tokenize(request.body, api, pending->shown_model_len, pending->now_unix),
+                    pending);
       default:
-        return Take(Detokenize(request.body, api), reading);
+        return Take(Detokenize(request.body, api), pending);
     }
   } catch (const std::exception& error) {  // no memory
     spdlog::error("request id={}: {}", request.request_id, error.what());

@@ -28,8 +28,8 @@ struct PendingBody {
   int64_t now_unix = 0;
 
   std::shared_ptr<HttpExchange> exchange;  // event-loop thread
-  // Nobody waits for it any more: the client has gone, or the dispatcher has ended it. Written by
-  // the event loop (Abandon), read by any thread.
+  // The result is not needed: the client has gone, or the dispatcher has ended the request. Written
+  // by the event loop (Abandon), read by any thread.
   std::atomic<bool> abandoned = false;
   std::function<void()> skip;  // gives its place in the queue back, unless it is being read
   // A completion, the answer of another endpoint, or why there is none. Written by Read; the event
@@ -49,6 +49,6 @@ struct PendingBody {
 };
 
 // Fills result. Any thread.
-void Read(PendingBody* reading);
+void Read(PendingBody* pending);
 
 }  // namespace coppice::coordinator

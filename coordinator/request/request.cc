@@ -297,7 +297,7 @@ void Request::Complete(double now_s) {
   outbox_.EndStream();
 }
 
-// What a lost replica has used since its last report nobody knows.
+// The energy that a lost replica used since its last report is not known.
 std::optional<double> Request::EnergyJoules() const {
   double sum = 0;
   for (const Sequence& sequence : sequences_) {

@@ -1,7 +1,7 @@
 // One request from start to end: its sequences, their output so far, the events and the final
 // answer. Receives updates from the dispatcher and writes to the HTTP exchange. Owns no socket and
-// no timer. Event-loop thread, except that large answers are made by another (outbox): then what
-// they show changes no more.
+// no timer. Event-loop thread, except that another thread makes large answers (outbox), when their
+// contents no longer change.
 #pragma once
 
 #include <memory>

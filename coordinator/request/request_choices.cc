@@ -28,7 +28,7 @@ const ChoiceText& Request::TextOf(const Sequence& sequence, size_t hypothesis) {
   return hypothesis == 0 ? *sequence.text : sequence.others[hypothesis - 1];
 }
 
-// What there is to know of it without its text.
+// The choice without its text.
 Choice Request::MakeChoice(const Sequence& sequence, size_t number) const {
   const decoding::Hypothesis* hypothesis =
       sequence.hypotheses.empty() ? nullptr : &sequence.hypotheses[number];
@@ -95,7 +95,7 @@ size_t Request::TextSize(const Sequence& sequence, const ChoiceText& text) const
   return (echoed == nullptr ? 0 : echoed->text().size()) + text.text().size();
 }
 
-// What events of this sequence have shown; they show all of it now.
+// Returns what events of this sequence had sent, and records that all of it is sent now.
 Request::Sent Request::TakeSent(const Sequence& sequence) {
   const Sent now{TextSize(sequence, *sequence.text), sequence.text->tokens().size(), true};
   return std::exchange(sent_[&sequence - sequences_.data()], now);
@@ -127,7 +127,7 @@ void Request::Show(const Sequence& sequence, size_t hypothesis, const Sent& sent
              names, &*choice->logprobs);
 }
 
-// Where they were shown, by the thread that has shown them, since they may be many.
+// Called by the thread that has written the scores into the answer, since there may be many.
 void Request::FreeScores() {
   for (Sequence& sequence : sequences_) {
     sequence.scores = {};

@@ -1,6 +1,6 @@
 // What a rejection verifier needs beyond DraftForest::Validate: proposals by node, and a check that
 // every draw can have come from them. Called by the verifiers of docs/algorithms.md 5.1-5.5 and
-// Beam recursive rejection. Pure.
+// beam recursive rejection. Pure.
 #pragma once
 
 #include <vector>

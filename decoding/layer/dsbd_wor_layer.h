@@ -2,7 +2,7 @@
 // for later outputs, since the residual keeps its target mass (docs/algorithms.md 5.5).
 // Distribution, whatever the drafts: outputs iid from P (3.3), or, with a target without
 // replacement (3.4), what the walk of docs/algorithms.md 8 takes from a sequential sample of P. The
-// layer rule of decoding/layer/dsbd_wor.cc, and of each parent's slots in Beam recursive rejection.
+// layer rule of decoding/layer/dsbd_wor.cc, and of each parent's slots in beam recursive rejection.
 // Pure except for the ChoiceSource.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Base of the parent-first decoders Gumbel coupling and Beam recursive rejection
+// Base of the parent-first decoders Gumbel coupling and beam recursive rejection
 // (docs/algorithms.md 5.7). Each slot of a layer first picks its parent among the distinct paths of
 // the previous slots, with noise that draft and target share, and then a token. Only picked parents
 // need a row, and they are known before any model pass. The derived decoder draws the tokens.

@@ -131,8 +131,8 @@ void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
   }
 }
 
-// Of these beams. Their rows are read in parallel, but for those that an earlier round has read.
-// Which texts end is asked on one thread.
+// Adds the children of these beams. Rows that an earlier round has not read are read in parallel.
+// One thread asks which texts end.
 void SearchDecoder::AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
                                   sampling::RowSource* rows) {
   while (readings_.size() < beams.size()) readings_.push_back(std::make_unique<Reading>(params()));
@@ -254,7 +254,7 @@ void SearchDecoder::Decide(const DraftForest&, sampling::RowSource* rows, RoundL
   }
 }
 
-// Of all children of known rows, those behind the first W that do not end cannot be beams.
+// Children of known rows that rank behind the first W that do not end cannot become beams.
 DraftState SearchDecoder::draft_state() const {
   DraftState state = SequenceDecoder::draft_state();
   std::vector<Candidate> children;

@@ -23,8 +23,8 @@ HWY_BEFORE_NAMESPACE();
 namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// The working memory of a unit: queries and their states, and of one chunk K, transposed, as f32, and
-// V where it is not read as it is stored.
+// The working memory of a unit: queries and their states, and of one chunk K, transposed, as f32,
+// and V where it is not read as it is stored.
 class UnitRunner {
  public:
   UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
@@ -170,7 +170,7 @@ class UnitRunner {
   float* v_ = nullptr;         // [kBlockSize, dim_]
   float* gathered_ = nullptr;  // K, then V, of a chunk that is no block, as stored
   std::vector<QueryState> states_;
-  // Of the chunk: queries that see all its positions, and the others with how many they see.
+  // Queries that see all positions of the chunk, and the others with the number that they see.
   std::vector<QueryState*> whole_;
   std::vector<std::pair<QueryState*, int>> partial_;
 };

@@ -165,12 +165,12 @@ void CpuOps::AllReduce(Tensor x) {
 
 void CpuOps::Scatter(const Weight& w, Tensor kept, Tensor wide) {
   if (!status_.ok()) return;
-  const auto& spread = static_cast<const CpuScatter&>(w);
+  const auto& scatter = static_cast<const CpuScatter&>(w);
   const float* input = Rows(kept, w.columns);
   float* output = Rows(wide, w.rows);
   ForRows(rows_, w.rows + w.columns, team_, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
-      spread.SpreadRow(input + r * w.columns, output + r * w.rows);
+      scatter.ScatterRow(input + r * w.columns, output + r * w.rows);
   });
 }
 

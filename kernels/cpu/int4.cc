@@ -24,7 +24,7 @@ inline float Step(float value, float steps_per_unit) {
   return (steps + kRound) - kRound;
 }
 
-// Of each group, the value of the largest magnitude; 0 if it is too small to have a scale, NaN if a
+// The value of largest magnitude of each group. 0 if it is too small to have a scale, NaN if a
 // value is not finite.
 void FindLargest(const Int4Group& group, Lanes largest) {
   Lanes not_finite = {};

@@ -19,7 +19,7 @@ constexpr float kLargest = 127;
 constexpr int64_t kHalf = kInt8Group / 2;
 static_assert(kHalf == kInt4Group);
 
-// Of kInt8Group values. sums: of the q of the first half and of the second. The others as in
+// Quantises kInt8Group values. sums: the sum of q over each half. The other arguments are as in
 // QuantiseGroup.
 float Quantise(const float* values, int8_t* q, int32_t* sums) {
   const hn::CappedTag<float, 16> df;

@@ -24,7 +24,7 @@ class CpuKvPool : public KvPool {
   uint8_t* Row(int layer, bool value, int32_t slot, int kv_head) const {
     return HeadBlock(layer, value, slot / kBlockSize, kv_head) + slot % kBlockSize * row_bytes();
   }
-  // Of F32 or BF16; inline, since attention asks for each vector.
+  // Bytes of a vector of F32 or BF16. Inline, because attention calls it for each vector.
   size_t row_bytes() const { return shape.head_dim * (shape.dtype == DType::kF32 ? 4 : 2); }
   size_t head_block_bytes() const { return kBlockSize * row_bytes(); }
 

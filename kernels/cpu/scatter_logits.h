@@ -1,4 +1,4 @@
-// The spread of short rows over the places of long ones, in host memory. Immutable.
+// The scatter of short rows over the places of long ones, in host memory. Immutable.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class CpuScatter : public Weight {
   }
 
   // kept [columns], wide [rows].
-  void SpreadRow(const float* kept, float* wide) const {
+  void ScatterRow(const float* kept, float* wide) const {
     std::fill_n(wide, rows, -std::numeric_limits<float>::infinity());
     for (size_t i = 0; i < ids.size(); ++i) wide[ids[i]] = kept[i];
   }

@@ -34,7 +34,7 @@ class CudaOps final : public Ops {
   void Begin(const StepPlan& plan, const StepShape& shape);
   // What was recorded since Begin or the last Take.
   std::vector<DeviceOp> Take();
-  // Of the step's tiled attention; nullptr when it has none.
+  // The shape of the step's tiled attention. nullptr: the step has none.
   const WorkShape* work() const { return work_.has_value() ? &*work_ : nullptr; }
   // What Select was given: the rows that the host asks of. nullptr when the step had no Select.
   const LogitRows* selection() const { return selection_.has_value() ? &*selection_ : nullptr; }

@@ -15,7 +15,7 @@ namespace coppice::answers {
 struct Answer {
   absl::Status refused;                          // the reason, if no decoder or drafter serves it
   std::vector<decoding::Hypothesis> hypotheses;  // best first
-  // Of every round:
+  // One entry for each round:
   std::vector<int> layers;          // decided
   std::vector<int> drafted_nodes;   // verified
   std::vector<int> accepted_nodes;  // those that became beams

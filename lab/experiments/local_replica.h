@@ -58,7 +58,7 @@ class LocalReplica {
 
   // Has the rounds of the open sequence keep the scores of its tokens, with so many alternatives.
   void KeepScores(int top) { sequence_->scores.top = top; }
-  // Of the tokens of a hypothesis.
+  // The scores of the tokens of a hypothesis.
   std::vector<TokenScore> Scores(absl::Span<const TokenId> tokens) const {
     return sequence_->scores.Of(decoder().paths(), tokens);
   }

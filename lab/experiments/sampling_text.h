@@ -1,4 +1,4 @@
-// sampling parameters in the notation of the laboratory's flags and tables: "T=0.7",
+// Sampling parameters in the notation of the laboratory's flags and tables: "T=0.7",
 // "T=1/top_k=10/top_p=0.8", "T=1/mode=joint". Pure functions.
 #pragma once
 

@@ -34,11 +34,11 @@ void RunAlphaStar(const Json& inputs, const Json& expected, CaseCheck* check) {
   const std::vector<double> p = Vec(inputs.at("p")), q = Vec(inputs.at("q"));
   const int n = inputs.at("n").get<int>();
   const auto f64 = [&](const char* field) { return expected.at(field).at("f64").get<double>(); };
-  const std::vector<TokenId> order = decoding::RatioOrder(p, q);
+  const std::vector<TokenId> order = lab::RatioOrder(p, q);
   check->Equal("order_by_q_over_p", order, expected.at("order_by_q_over_p"));
-  check->NearAll("Q_iid_prefix", decoding::PrefixDistributionIid(q, order, n),
+  check->NearAll("Q_iid_prefix", lab::PrefixDistributionIid(q, order, n),
                  expected.at("Q_iid_prefix"));
-  CheckAllNear("Q_wor_prefix", decoding::PrefixDistributionWithoutReplacement(q, order, n),
+  CheckAllNear("Q_wor_prefix", lab::PrefixDistributionWithoutReplacement(q, order, n),
                expected.at("Q_wor_prefix"), kQuadratureTolerance, check);
   check->Near("alpha_star_iid", lab::OptimalAcceptanceIid(p, q, n).alpha, f64("alpha_star_iid"));
   check->Near("alpha_star_wor_sequential", lab::OptimalAcceptanceWithoutReplacement(p, q, n).alpha,

@@ -121,8 +121,7 @@ void RunSpeculative(const Json& inputs, const Json& expected, sampling::Decoding
   });
   const int width = inputs.at("W_S").get<int>();
   const int depth = inputs.at("gamma").get<int>();
-  for (const auto& [name, certified] :
-       {std::pair("plain", false), std::pair("speculative_beam_search", true)}) {
+  for (const auto& [name, certified] : {std::pair("plain", false), std::pair("certified", true)}) {
     const Decode decode =
         Run(lm, params, decoding::MakeSearchDecoder(params, certified), width, depth, nullptr);
     CheckBeams(absl::StrCat(name, " final"), decode.decoder->paths(), decode.decoder->last_layer(),
@@ -188,8 +187,7 @@ void RunEosDecode(const Json& inputs, const Json& expected, CaseCheck* check) {
 void RunEosCertificate(const Json& inputs, const Json& expected, CaseCheck* check) {
   const decoding::DecodingParams params = ReadParams(inputs, ReadKind(inputs));
   if (Make(params, check) == nullptr) return;
-  for (const auto& [name, certified] :
-       {std::pair("plain", false), std::pair("speculative_beam_search", true)}) {
+  for (const auto& [name, certified] : {std::pair("plain", false), std::pair("certified", true)}) {
     const Decode decode =
         Run(ReadHashLm(inputs), params, decoding::MakeSearchDecoder(params, certified),
             inputs.at("W_S").get<int>(), inputs.at("gamma").get<int>(), nullptr);

@@ -1,4 +1,4 @@
-// sampling parameters of one row and of a layer, Joint Gumbel coupling: docs/algorithms.md 1 and
+// Sampling parameters of one row and of a layer, Joint Gumbel coupling: docs/algorithms.md 1 and
 // 5.6, through the distribution that the decoders read.
 #include <memory>
 #include <string>

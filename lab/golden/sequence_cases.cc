@@ -124,7 +124,7 @@ void RunTreeBlockLengths(const Json& inputs, const Json& expected, CaseCheck* ch
   check->SameDistribution("tokens", test::RoundLengthDistribution(setting),
                           expected.at("distribution_of_emitted_length_token_verification"));
   setting.rule = nullptr;
-  check->SameDistribution("block_verification", test::RoundLengthDistribution(setting),
+  check->SameDistribution("block", test::RoundLengthDistribution(setting),
                           expected.at("distribution_of_emitted_length_block_verification"));
 }
 

@@ -73,7 +73,7 @@ absl::StatusOr<TextScore> ScoreTexts(const ModelChoice& choice,
   COPPICE_ASSIGN_OR_RETURN(const auto pool, backend->MakeKvPool(parts.kv_shape(blocks)));
   COPPICE_ASSIGN_OR_RETURN(
       const auto decoder,
-      model::Decoder::Create(std::move(parts), backend.get(), pool.get(), /*ranks=*/1));
+      model::Transformer::Create(std::move(parts), backend.get(), pool.get(), /*ranks=*/1));
   for (const Window& window : windows) {
     const StepPlan plan = PlanOf(window);
     COPPICE_RETURN_IF_ERROR(backend->Submit(plan, decoder.get()));

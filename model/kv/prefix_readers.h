@@ -14,7 +14,7 @@ namespace coppice::model {
 
 class PrefixReaders {
  public:
-  // Tokens. For less nobody waits a pass.
+  // Tokens. A shorter common prefix is not worth waiting a step for.
   static constexpr int kLeastShared = 2 * kBlockSize;
 
   // Ask in the order in which prompts have their turns. `length`: tokens of `prompt` whose KV the

@@ -1,6 +1,6 @@
-// Who counts what a meter measures. A processor package or a GPU is measured whole, so when several
-// processes of a host compute on it, only one of them may count it. A claim is the name of a local
-// socket: it is gone when its process is, however that ends. Thread-compatible.
+// A claim to count what a meter measures. A meter measures a whole processor package or GPU, so if
+// several processes of a host compute on it, only one of them may count it. A claim is the name of
+// a local socket, which the system frees when the process ends. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,23 @@
 
 namespace coppice::node {
 
-// What is measured, as a number: equal for all processes that compute on the same thing. `place`
-// names it within its host: a GPU's place on the bus, or where its processors are told. Never 0.
+// A number for the measured device, equal for all processes that compute on it. `place` names the
+// device within its host: a GPU's address on the PCI bus, or the path of the processors' meters.
+// Never 0.
 uint64_t EnergyDomain(absl::string_view kind, absl::string_view place);
 
 class EnergyClaim {
  public:
-  // Leaders of replicas go before draft nodes, whichever comes first: a leader counts its drafts
-  // when they are made on the same thing.
+  // Leaders of replicas have priority over draft nodes, whichever starts first. A leader also
+  // counts the drafts that are made on the same device.
   enum class Claimant { kLeader, kDraftNode };
   EnergyClaim(uint64_t domain, Claimant claimant);
   ~EnergyClaim();
   EnergyClaim(const EnergyClaim&) = delete;
   EnergyClaim& operator=(const EnergyClaim&) = delete;
 
-  // Tries again when another process had it. To be called about once a second: a few system calls.
+  // Tries again if another process had the claim. Costs a few system calls; call it about once a
+  // second.
   bool Holds();
 
  private:

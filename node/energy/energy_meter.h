@@ -1,6 +1,6 @@
-// What a node asks for its energy: the engine of a worker and the draft service, once a step. The
-// counter is read on a thread of its own, so that a slow or hanging driver never delays a step;
-// asking costs a lock.
+// The energy meter of a node. The engine of a worker and the draft service ask it once a step,
+// which costs a lock. Its own thread reads the counter, so that a slow or hanging driver never
+// delays a step.
 #pragma once
 
 #include <memory>
@@ -27,23 +27,23 @@ class EnergyMeter {
 };
 
 struct MeterOptions {
-  // Seconds between two readings while somebody asks for estimates, at least; and so many times the
-  // time that a reading takes.
+  // The least seconds between two readings while estimates are asked for, and the least time
+  // between them as a multiple of the time that a reading takes.
   double period_s = 0.01;
   double period_readings = 50;
-  // When nobody has asked for idle_after_s (Start counts as asking), readings become rarer. Each wait
-  // is twice as long as the one before, since the power measured in one is carried through the next:
-  // what is missed of an idle time would be charged to the request that ends it.
+  // If there was no call for idle_after_s (Start counts as one), readings become rarer. Each wait
+  // is twice as long as the one before. The power measured in one wait is assumed for the next, so
+  // longer waits would charge idle energy to the request that ends the idle time.
   double idle_after_s = 1;
-  // The longest of these waits. Whoever asks ends it.
+  // The longest of these waits. A call ends it.
   double idle_period_s = 0.25;
   // Seconds between two looks at the claim.
   double claim_period_s = 1;
 };
 
-// Reads `source` until it fails once: that is logged, and nothing is measured from then on. The
-// first reading is done by Start, whose error is that of the source. claim may be null: this
-// process counts. *clock must outlive the process: a source that hangs is left to its thread.
+// Reads `source` until it fails. The failure is logged, and nothing is measured afterwards. Start
+// makes the first reading and returns its error. claim null: this process counts. *clock must
+// outlive the process, because a source that hangs is left to its thread.
 class SampledMeter final : public EnergyMeter {
  public:
   static absl::StatusOr<std::unique_ptr<SampledMeter>> Start(const MeterOptions& options,

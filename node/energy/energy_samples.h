@@ -1,5 +1,5 @@
-// The readings of a counter of energy, and how much a node has used at a time after the last of
-// them. Owned by SampledMeter. Thread-compatible, no clock of its own.
+// Readings of an energy counter, and an estimate of what a node has used since the last one. Owned
+// by SampledMeter. Thread-compatible, no clock of its own.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@ namespace coppice::node {
 
 class EnergySamples {
  public:
-  // A counter that stands still is taken for a coarse one, not for no power, for so long.
+  // For this long, a counter that does not move is taken to be coarse, not to measure no power.
   static constexpr double kHold_s = 0.25;
-  // Without a reading for so long nothing is measured: the source hangs.
+  // After this long without a reading the source hangs, and nothing is measured.
   static constexpr double kStale_s = 5;
 
   // joules: of the source, never less than before. counts: this node is the one that counts what
@@ -18,10 +18,10 @@ class EnergySamples {
   void Add(double time_s, double joules, bool counts);
   // What this node has counted until the last reading; never falls.
   double counted() const { return counted_; }
-  // Until now_s. For the time since the counter last moved the power before that is carried on: the
-  // lower one of the last two moves, for no longer than the last one took, or than wait_s, which is
-  // between two readings at present. Rather too low, which the next reading makes good, than too
-  // high; yet it may fall again. nullopt: nothing is measured at this time.
+  // What this node has counted until now_s. Since the counter last moved, the lower power of its
+  // last two moves is assumed, for at most the time of the last move or wait_s, the present time
+  // between two readings. So the estimate is rather too low, which the next reading corrects, than
+  // too high. It may fall. nullopt: nothing is measured at this time.
   std::optional<double> Estimate(double now_s, double wait_s) const;
 
  private:

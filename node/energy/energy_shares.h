@@ -35,10 +35,10 @@ class EnergyShares {
   // meter: nullptr = nothing is measured; else it must outlive this.
   explicit EnergyShares(const EnergyMeter* meter) : meter_(meter) {}
 
-  // Until now nobody had work for the node: what it used belongs to no request.
+  // The node was idle until now. The energy that it used belongs to no request.
   void Idle(double now_s) { idle_ += Since(now_s).value_or(0); }
-  // A step of so many rows ends now. Returns the joules of each row: all that was used since the
-  // last call, by the number of rows. nullopt: not measured, or not from the begin.
+  // A step with `rows` rows ends now. Returns the joules of each row: what was used since the last
+  // call, divided by the rows. nullopt: not measured, or not from the beginning.
   std::optional<double> StepEnds(double now_s, int rows);
 
   // Sums over all calls: together what the meter has counted.
@@ -50,7 +50,7 @@ class EnergyShares {
 
   const EnergyMeter* const meter_;
   bool begun_ = false;  // `divided_` is known
-  double divided_ = 0;  // of the meter's joules: what has been given to steps or to idling
+  double divided_ = 0;  // joules of the meter that were given to steps or to idling
   double idle_ = 0, in_steps_ = 0;
 };
 

@@ -36,7 +36,7 @@ constexpr double kBiased = 1e-4;  // the least bias that a wrong variant must ha
 
 // ---- one row ----
 
-DecodingParams sampling::RowParams(double frequency, double presence, double repetition) {
+DecodingParams Penalties(double frequency, double presence, double repetition) {
   DecodingParams params;
   params.sampling.frequency_penalty = frequency;
   params.sampling.presence_penalty = presence;
@@ -45,7 +45,7 @@ DecodingParams sampling::RowParams(double frequency, double presence, double rep
 }
 
 TEST(Penalty, FrequencyAndPresenceAreOneBiasForEachGeneratedToken) {
-  DecodingParams params = sampling::RowParams(0.5, 0.25, 1);
+  DecodingParams params = Penalties(0.5, 0.25, 1);
   params.sampling.logit_bias = {{2, 1.0}, {7, 3.0}};
   const sampling::SamplingParams sampling =
       sampling::SamplingAt(params, std::vector<TokenId>{7, 4, 7, 7});
@@ -54,7 +54,7 @@ TEST(Penalty, FrequencyAndPresenceAreOneBiasForEachGeneratedToken) {
 }
 
 TEST(Penalty, RepetitionCountsThePromptAndTheOthersDoNot) {
-  DecodingParams params = sampling::RowParams(0.5, 0, 2);
+  DecodingParams params = Penalties(0.5, 0, 2);
   SetPrompt(std::vector<TokenId>{3, 1, 3}, &params);
   const std::vector<double> logits = {1, 2, -2, 4, -6};
   // 4 was generated twice; 1 and 3 are in the prompt, 3 was generated too.
@@ -65,7 +65,7 @@ TEST(Penalty, RepetitionCountsThePromptAndTheOthersDoNot) {
 }
 
 TEST(Penalty, BannedTokensStayBanned) {
-  DecodingParams params = sampling::RowParams(-2, -2, 0.1);
+  DecodingParams params = Penalties(-2, -2, 0.1);
   params.stop_ids = {2};
   params.min_tokens = 3;
   const std::vector<float> logits = {0.f, 1.f, 9.f};
@@ -86,7 +86,7 @@ TEST(Penalty, ShortCutsOfLongRowsGiveTheWholeRow) {
             [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
   for (double repetition : {1.0, 1.7, 0.5}) {
     for (int top_k : {1, 3, 10}) {
-      DecodingParams params = sampling::RowParams(1.5, 0.5, repetition);
+      DecodingParams params = Penalties(1.5, 0.5, repetition);
       params.sampling.top_k = top_k;
       // The best tokens are pushed down, and some of the worst are pushed up.
       params.sampling.logit_bias = {{order[899], 20.0}, {order[898], 19.5}};
@@ -119,7 +119,7 @@ TEST(Penalty, ShortCutsReachPastPenalisedTokens) {
   const std::vector<double> wide(logits.begin(), logits.end());
   for (const double repetition : {1.0, 1.7}) {
     for (const int top_k : {1, 3, 10}) {
-      DecodingParams params = sampling::RowParams(0, 20, repetition);
+      DecodingParams params = Penalties(0, 20, repetition);
       params.sampling.top_k = top_k;
       const sampling::SamplingParams sampling = sampling::SamplingAt(params, path);
       const sampling::Distribution row = sampling::ProcessRow(logits, sampling),
@@ -134,7 +134,7 @@ TEST(Penalty, ShortCutsReachPastPenalisedTokens) {
 
 TEST(Penalty, RowsWithARepetitionPenaltyAreNeededWhole) {
   for (const RowUse::Kind kind : {RowUse::Kind::kDraws, RowUse::Kind::kRanks}) {
-    DecodingParams params = sampling::RowParams(1, 1, 1);
+    DecodingParams params = Penalties(1, 1, 1);
     EXPECT_NE(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
     EXPECT_NE(DraftNeed(params).form, RowNeed::Form::kWhole);
     params.sampling.repetition_penalty = 1.1;

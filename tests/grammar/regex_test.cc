@@ -86,7 +86,7 @@ TEST(RegexTest, ErrorsNameThePlace) {
       {"ab)", "byte 2: a ) without its ("},
       {"a[b", "byte 1: a [ without its ]"},
       {"a[b-", "byte 1: a [ without its ]"},
-      {"[]a]", "byte 1: a ] at the begin of a class must be \\]"},
+      {"[]a]", "byte 1: a ] at the beginning of a class must be \\]"},
       {"[^]a]", "byte 2: a ] at the begin"},
       {"[z-a]", "byte 1: a range that descends"},
       {"[a-\\d]", "byte 1: a range of more than characters"},

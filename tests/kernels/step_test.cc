@@ -84,12 +84,12 @@ TEST_F(StepTest, OpsWorkOnTheRowsOfThePlanThenOnThoseWithNeeds) {
 }
 
 // Many rows, so that the threads share them.
-TEST_F(StepTest, SpreadsShortRowsOverTheirPlaces) {
+TEST_F(StepTest, ScattersShortRowsOverTheirPlaces) {
   constexpr int kRows = 40, kPlaces = 20'000;
   std::vector<int32_t> ids;
   for (int32_t id = 3; id < kPlaces; id += 1 + id % 5) ids.push_back(id);
   const auto kept_columns = static_cast<int64_t>(ids.size());
-  const auto spread = plain_->PackScatter(ids, kPlaces).value();
+  const auto scatter = plain_->PackScatter(ids, kPlaces).value();
   std::vector<float> kept = RandomFloats(kRows * kept_columns, 5);
   std::vector<float> wide((kRows + 1) * kPlaces, 7.0f), expected(wide);
   std::fill_n(expected.begin(), kRows * kPlaces, -std::numeric_limits<float>::infinity());
@@ -98,7 +98,7 @@ TEST_F(StepTest, SpreadsShortRowsOverTheirPlaces) {
       expected[row * kPlaces + ids[i]] = kept[row * kept_columns + i];
   }
   RunOps(plain_.get(), PlanOfRows(kRows), [&](Ops* ops) {
-    ops->Scatter(*spread, TensorOf(&kept, kept_columns), TensorOf(&wide, kPlaces));
+    ops->Scatter(*scatter, TensorOf(&kept, kept_columns), TensorOf(&wide, kPlaces));
   });
   EXPECT_EQ(wide, expected);
 }

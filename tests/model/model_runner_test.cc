@@ -183,7 +183,7 @@ TEST_P(ModelRunnerTest, DrawsFromCandidateListsAreThoseFromWholeRowsOnTheSameRan
 }
 
 // If a candidate list is too short, a follow-up plan fetches the whole row.
-TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
+TEST_P(ModelRunnerTest, FetchesWhatACandidateListDoesNotCover) {
   const int ranks = GetParam();
   OnRanks(ranks, [&](ModelRunner* runner, QueuedPlans* plans) {
     Request request(runner);

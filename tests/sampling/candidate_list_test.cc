@@ -1,4 +1,4 @@
-// CandidateLists compared with whole rows. For any number of ranks, decoding from a joined list
+// Candidate lists compared with whole rows. For any number of ranks, decoding from a joined list
 // must give the same as from the whole row, bit for bit.
 #include "sampling/candidate_list.h"
 

@@ -127,7 +127,7 @@ class SpaceDropping : public test::ToyTokenizer {
   int LeadingSpacesDropped() const override { return 1; }
 };
 
-// Such a tokenizer drops a space at the begin of a whole text, which may be the format's.
+// Such a tokenizer drops a space at the beginning of a whole text, which may be the format's.
 TEST_F(FormatEngineTest, AFormatNeedsTextBeforeItIfSpacesAreDropped) {
   proto::StartSequence empty = Start(1, "gumbel_coupling", "(a| b)*");
   empty.clear_prompt();

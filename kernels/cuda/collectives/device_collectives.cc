@@ -52,8 +52,8 @@ std::string ProblemWithNccl(absl::Span<const RankFacts> ranks) {
   return SharedDevice(ranks);
 }
 
-// Why they cannot open each other's memory. On a shared device they can, but two kernels that wait for
-// each other may then take turns of milliseconds.
+// Why they cannot open each other's memory. On a shared device they can, but two kernels that wait
+// for each other may then take turns of milliseconds.
 std::string ProblemWithOneShot(absl::Span<const RankFacts> ranks) {
   if (ranks.size() > kMostOneShotRanks)
     return absl::StrCat(ranks.size(), " ranks, at most ", kMostOneShotRanks);
@@ -67,8 +67,8 @@ std::string ProblemWithOneShot(absl::Span<const RankFacts> ranks) {
   return ranks[0].asked == "oneshot" ? "" : SharedDevice(ranks);
 }
 
-// Of NCCL_HOSTID, by which NCCL tells hosts apart where it is set: ranks that share a device may then
-// use it as if they were on several.
+// A number for NCCL_HOSTID. NCCL tells hosts apart by it if it is set, so ranks that share a device
+// may use it as if they were on several hosts.
 std::array<uint8_t, 16> NumberOf(const std::string& host_id) {
   std::array<uint8_t, 16> number = {};
   uint64_t hash = 14695981039346656037u;  // FNV-1a
@@ -77,8 +77,8 @@ std::array<uint8_t, 16> NumberOf(const std::string& host_id) {
   return number;
 }
 
-// The same for all processes of a host. Zeros where the system does not say: then all are taken to be
-// on one host, and those that are not cannot open each other's memory.
+// The same for all processes of a host. Zeros where the system does not say: then all are taken to
+// be on one host, and those that are not cannot open each other's memory.
 std::array<uint8_t, 16> HostNumber() {
   if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr && *id != '\0')
     return NumberOf(id);

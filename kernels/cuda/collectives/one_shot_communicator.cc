@@ -45,7 +45,7 @@ class OneShotCommunicator final : public DeviceCollectives {
 
   absl::Status Allocate(DeviceStream* stream);
   // Collective, before anybody opens our memory.
-  void JoinFarewell(comm::Communicator* communicator);
+  void JoinShutdown(comm::Communicator* communicator);
   // Bytes that another process opens our memory by.
   absl::StatusOr<cudaIpcMemHandle_t> Handle() const;
   absl::Status Open(const std::vector<cudaIpcMemHandle_t>& handles, DeviceStream* stream);
@@ -74,7 +74,7 @@ class OneShotCommunicator final : public DeviceCollectives {
   DeviceBuffer own_;     // OneShotPeers, then OneShotCount
   PinnedBuffer report_;  // OneShotReport
   bool others_open_ours_ = false;
-  std::unique_ptr<PeerShutdown> farewell_;
+  std::unique_ptr<PeerShutdown> shutdown_;
   std::vector<void*> opened_;  // by rank; nullptr: ours, or not open
   std::mutex mutex_;
   absl::Status failure_;
@@ -87,16 +87,16 @@ OneShotCommunicator::~OneShotCommunicator() {
     if (memory != nullptr) cudaIpcCloseMemHandle(memory);
   }
   if (!others_open_ours_) return;
-  if (farewell_ != nullptr) farewell_->Leave();
-  if (farewell_ == nullptr || !farewell_->AllLeft(kPartWithin_s))
+  if (shutdown_ != nullptr) shutdown_->Leave();
+  if (shutdown_ == nullptr || !shutdown_->AllLeft(kPartWithin_s))
     new DeviceBuffer(std::move(shared_));
 }
 
-// Where there is none, nobody can know when the others have closed our memory.
-void OneShotCommunicator::JoinFarewell(comm::Communicator* communicator) {
+// Without it, this rank cannot know when the others have closed its memory.
+void OneShotCommunicator::JoinShutdown(comm::Communicator* communicator) {
   others_open_ours_ = true;
   auto joined = PeerShutdown::Join(communicator);
-  if (joined.ok()) farewell_ = *std::move(joined);
+  if (joined.ok()) shutdown_ = *std::move(joined);
 }
 
 absl::Status OneShotCommunicator::Allocate(DeviceStream* stream) {
@@ -241,7 +241,7 @@ absl::StatusOr<std::unique_ptr<DeviceCollectives>> JoinOneShot(comm::Communicato
   COPPICE_RETURN_IF_ERROR(Agree(communicator, made->Allocate(stream)));
   const absl::StatusOr<cudaIpcMemHandle_t> handle = made->Handle();
   COPPICE_RETURN_IF_ERROR(Agree(communicator, handle.status()));
-  made->JoinFarewell(communicator);
+  made->JoinShutdown(communicator);
   COPPICE_ASSIGN_OR_RETURN(const auto handles, ShareHandles(*handle, communicator));
   COPPICE_RETURN_IF_ERROR(Agree(communicator, made->Open(handles, stream)));
   COPPICE_RETURN_IF_ERROR(Agree(communicator, made->SumOnce(stream, options.start_deadline_s)));

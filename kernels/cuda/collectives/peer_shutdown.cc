@@ -26,7 +26,7 @@ struct PeerShutdown::Page {
   struct Rank {
     std::atomic<int32_t> pid, left;
   };
-  // Of rank 0's page alone, since process ids may be counted apart, as in containers.
+  // Set in rank 0's page only, because process ids may differ between containers.
   std::atomic<uint64_t> mark;
   Rank ranks[kMostOneShotRanks];
 };

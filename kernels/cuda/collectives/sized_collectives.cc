@@ -135,7 +135,7 @@ absl::StatusOr<std::vector<SumCost>> TimeSums(DeviceCollectives* nccl, DeviceCol
   return timed;
 }
 
-// Of every rank, so that all choose alike.
+// Averages the costs over the ranks, so that all choose alike.
 absl::Status Average(comm::Communicator* communicator, std::vector<SumCost>* costs) {
   std::vector<float> us;
   for (const SumCost& cost : *costs) {

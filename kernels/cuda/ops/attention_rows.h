@@ -1,5 +1,6 @@
-// One row tile of attention (work_list.h) apart from how it is computed: where its rows and tokens lie,
-// and how sums become output or partial results, which the last block to finish merges. For .cu files.
+// One row tile of attention (work_list.h) apart from how it is computed: where its rows and tokens
+// lie, and how sums become output or partial results, which the last block to finish merges. For
+// .cu files.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@ namespace coppice::kernels::cuda {
 constexpr float kLowest = -3.0e38f;  // finite: differences of maxima are never NaN
 constexpr float kLog2E = 1.44269504f;
 
-// Where tokens lie and who sees them, and what blocks share when they split a row tile: of DeviceStep
-// and DeviceWork, which kernels read only once.
+// Where tokens lie and who sees them, and what blocks share when they split a row tile: of
+// DeviceStep and DeviceWork, which kernels read only once.
 struct Tokens {
   const int32_t* table;
   const int32_t* chain;
@@ -23,8 +24,8 @@ struct Merging {
   uint32_t* counters;
 };
 
-// What one lane holds of its warp's rows g and g + 8, g = lane / 4: as Mma and MmaAsync do, in element 2
-// half + e of eight columns column 2 (lane % 4) + e of row g + 8 half.
+// What one lane holds of its warp's rows g and g + 8, g = lane / 4: as Mma and MmaAsync do, in
+// element 2 half + e of eight columns column 2 (lane % 4) + e of row g + 8 half.
 template <int kEights>
 struct RowState {
   float sum[kEights][4] = {};  // of V, by dims
@@ -48,7 +49,7 @@ struct RowTile {
     const int64_t row = item.first_row + packed / Group();
     return row * args.q_heads + item.kv_head * Group() + packed % Group();
   }
-  // Of a packed row, [head_dim].
+  // The query of a packed row, [head_dim].
   DEV_FUNCTION const T* QueryOf(int packed) const {
     const int64_t row = item.first_row + packed / Group();
     const int64_t head = RowHead(packed) + int64_t{2} * pool.kv_heads * row;
@@ -59,7 +60,7 @@ struct RowTile {
     return tokens.table[item.table_begin + token / kBlockSize] * kBlockSize + token % kBlockSize;
   }
 
-  // Of scores, for exponents of 2.
+  // The scale of scores, for exponents of 2.
   DEV_FUNCTION float ScoreScale() const {
     return kLog2E / sqrtf(static_cast<float>(pool.head_dim));
   }
@@ -71,8 +72,8 @@ struct RowTile {
         .masks[item.mask_begin + packed / Group() * item.mask_words + tile - item.mask_tile];
   }
 
-  // Scores of tokens that a row does not see become -inf. Of the warp's 16 rows from `packed` on, and
-  // tokens from first_token of the KV tile on.
+  // Scores of tokens that a row does not see become -inf. Of the warp's 16 rows from `packed` on,
+  // and tokens from first_token of the KV tile on.
   template <int kEights>
   DEV_FUNCTION void Mask(int packed, int tile, int first_token, float (&score)[kEights][4]) const {
     const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
@@ -128,7 +129,7 @@ struct RowTile {
     }
   }
 
-  // Of the warp's 16 rows from `packed` on, dims from first_dim on: into the output, or into the partial
+  // Writes the warp's 16 rows from `packed` on, dims from first_dim on, to the output or partial
   // result. What a row needs is found once for all of its dims.
   template <int kSums>
   DEV_FUNCTION void EmitState(int packed, int first_dim, const RowState<kSums>& state) const {
@@ -192,8 +193,8 @@ struct RowTile {
     StoreScaled(OutOf(packed) + dim, a, b, ScaleOf(total));
   }
 
-  // Joins `count` states of one row in order: sums and stats (max, total) at their strides. Of kPairs
-  // pairs of dims, the first `dim`, each `step` dims behind the one before.
+  // Joins `count` states of one row in order: sums and stats (max, total) at their strides. Of
+  // kPairs pairs of dims, the first `dim`, each `step` dims behind the one before.
   template <int kPairs>
   DEV_FUNCTION void MergeAndEmit(int packed, int dim, int step, int count, const float* sums,
                                  int sum_stride, const float* stats, int stat_stride,
@@ -230,7 +231,8 @@ struct RowTile {
     sync();
     if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;
     const float* partials = merging.partials + item.partial;
-    // A thread has several pairs of a row, whose loads are under way together. head_dim is a multiple of 8.
+    // A thread has several pairs of a row, whose loads are under way together. head_dim is a
+    // multiple of 8.
     constexpr int kPairs = 4;
     const int step = pool.head_dim / kPairs, pairs = step / 2;
     for (int i = thread; i < PackedRows() * pairs; i += threads) {

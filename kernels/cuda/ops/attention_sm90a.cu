@@ -1,8 +1,8 @@
-// Forest attention of the largest tile class by Hopper's own instructions: one warp has the copy engine
-// bring KV tiles into a ring in shared memory, two warpgroups of 64 packed rows each take them out.
-// Otherwise as attention_tiles.cu: the same work list, the same order of every sum. q and the weights of
-// softmax are in registers; K and V come from swizzled shared memory, V as it lies there (transposed by
-// the instruction).
+// Forest attention of the largest tile class by Hopper's own instructions: one warp has the copy
+// engine bring KV tiles into a ring in shared memory, two warpgroups of 64 packed rows each take
+// them out. Otherwise as attention_tiles.cu: the same work list, the same order of every sum. q and
+// the weights of softmax are in registers; K and V come from swizzled shared memory, V as it lies
+// there (transposed by the instruction).
 #include <algorithm>
 
 #include "kernels/cuda/ops/attention_cost.h"
@@ -52,7 +52,7 @@ struct Ring {
   DEV_FUNCTION uint64_t* Full(int stage) const { return barriers + stage; }
   // One arrival for each warp that has read it.
   DEV_FUNCTION uint64_t* Empty(int stage) const { return barriers + kStages + stage; }
-  // Of all consumers.
+  // The barrier of all consumers.
   DEV_FUNCTION uint64_t* Meeting() const { return barriers + 2 * kStages; }
 
   DEV_FUNCTION void Init() const {

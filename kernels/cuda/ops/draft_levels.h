@@ -55,7 +55,7 @@ struct LevelStart {
 
 // A forest as far as it has grown.
 struct ForestState {
-  // Of the nodes of the level; 0 = the forest has ended.
+  // Values of the `count` nodes of the level. count 0: the forest has ended.
   uint64_t hash[kMostLevelRows];
   float score[kMostLevelRows];
   float cost[kMostLevelRows];  // distance from the prediction, nats

@@ -19,14 +19,14 @@ namespace coppice::kernels::cuda {
 // The arrays of a StepPlan that kernels read. What a row sees: plan/step_plan.h. It lies in device
 // memory itself, so that a launch that was recorded once serves every plan.
 struct DeviceStep {
-  // Of as many rows as the step is padded to (row_bucket.h).
+  // Arrays over the padded rows of the step (row_bucket.h).
   const int32_t* token = nullptr;        // [rows]
   const int32_t* position = nullptr;     // [rows]
   const int32_t* slot = nullptr;         // [rows]
   const int32_t* segment = nullptr;      // [rows] index of the row's segment
   const int32_t* prefix_len = nullptr;   // [rows] tokens of the block table that the row sees
   const int32_t* chain_begin = nullptr;  // [rows + 1]
-  // Of the plan alone.
+  // Arrays of the plan, without padding.
   const int32_t* chain = nullptr;        // slots
   const int32_t* table_begin = nullptr;  // [segments + 1]
   const int32_t* table = nullptr;        // block ids

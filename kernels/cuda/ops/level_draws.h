@@ -1,4 +1,4 @@
-// Of the choice of a level (choose_level.cu): the draft rows of its nodes, and what the slots draw from
+// For choosing a level (choose_level.cu): the draft rows of its nodes, and what the slots draw from
 // them. One block works on one forest. For .cu files.
 #pragma once
 

@@ -82,8 +82,8 @@ struct KeyCut {
   }
 };
 
-// The largest t with count(t) >= want, for a count that falls as t grows; 0 when there is none above
-// 0. Ends early when a count is `want` itself.
+// The largest t with count(t) >= want, for a count that falls as t grows; 0 when there is none
+// above 0. Ends early when a count is `want` itself.
 template <class Count>
 DEV_FUNCTION uint32_t LargestWith(int want, int bits, Count count) {
   uint32_t t = 0;
@@ -127,7 +127,7 @@ DEV_FUNCTION KeyCut FindCut(const Values& values, int want, int room, int index_
   if (cut.key == 0) return KeyCut();
   if (at_least(cut.key) <= want) return cut;
   const int above = CountIf(values, block, [&](uint32_t key, uint32_t) { return key > cut.key; });
-  // Of the equal keys, the lowest indices: the largest end with too few, and one more.
+  // Takes the lowest indices of equal keys: the largest end that has too few of them, and one more.
   const int ties = want - above;
   uint32_t end = 0;
   for (int bit = index_bits - 1; bit >= 0; --bit) {

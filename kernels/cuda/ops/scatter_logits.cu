@@ -8,7 +8,7 @@ constexpr int kThreads = 256;
 
 // Block (row, piece of kThreads * N columns).
 template <int N>
-DEV_KERNEL void SpreadRows(ScatterArgs args) {
+DEV_KERNEL void ScatterRows(ScatterArgs args) {
   dev::WaitForPrevious();
   const int64_t c = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * N;
   if (c >= args.columns) return;
@@ -28,10 +28,10 @@ void Scatter(const ScatterArgs& args, cudaStream_t stream) {
   if (args.rows == 0) return;
   constexpr int kPack = 4;
   const bool whole = args.columns % kPack == 0;
-  const auto kernel = whole ? SpreadRows<kPack> : SpreadRows<1>;
+  const auto kernel = whole ? ScatterRows<kPack> : ScatterRows<1>;
   const dim3 grid(static_cast<unsigned>(args.rows),
                   CeilDiv(args.columns, kThreads * (whole ? kPack : 1)));
-  dev::Declare("spread of logits", [args] {
+  dev::Declare("scatter of logits", [args] {
     return dev::Cost{args.rows * (args.columns * int64_t{sizeof(int32_t) + sizeof(float)} +
                                   args.kept_columns * int64_t{sizeof(float)})};
   });

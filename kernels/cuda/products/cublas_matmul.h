@@ -51,15 +51,16 @@ class CublasMatMul {
   ~CublasMatMul();
 
   static uint64_t version();
-  // Of every product on the stream; not in use between two pieces of its work.
+  // Shared by all products of the stream. Free between two pieces of its work.
   const DeviceBuffer& workspace() const { return workspace_; }
 
-  // What the library proposes, its first choice first, at most `count`; not what it cannot say of how
-  // it sums. Unimplemented: nothing.
+  // What the library proposes, its first choice first, at most `count`; not what it cannot say of
+  // how it sums. Unimplemented: nothing.
   absl::StatusOr<std::vector<Algorithm>> Propose(const ProductKey& key, int count);
   // Whether this library takes the algorithm, with our workspace, and it sums as it must.
   bool Takes(const ProductKey& key, const Algorithm& algorithm);
-  // Enqueues the product of key.rows rows; no bias, no SwiGLU. Unimplemented names what cuBLASLt does not take.
+  // Enqueues the product of key.rows rows; no bias, no SwiGLU. Unimplemented names what cuBLASLt
+  // does not take.
   absl::Status Enqueue(const MatMulArgs& args, const ProductKey& key, const Algorithm& algorithm);
 
  private:

@@ -38,7 +38,7 @@ class MatrixProducts {
   absl::Status Enqueue(const MatMulArgs& args, const ProductChoice& choice);
   // From now on these products take these choices, which must be taken here.
   void Use(const ProductTable& table);
-  // Of TuningPlace.
+  // As in TuningPlace.
   size_t workspace_bytes() const { return library_->workspace().size(); }
   bool exact() const { return exact_; }
 

@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<RowCost>> Tuner::Run(ProductTable given) {
   return Costs(groups);
 }
 
-// Warns once: it is called again when nobody else tunes any longer.
+// Reads the tuning file. Warns only once, since it is called again when another process has tuned.
 void Tuner::Read() {
   absl::StatusOr<ProductTable> table = ReadTuningFile(path_, place_);
   if (table.ok()) {
@@ -177,7 +177,7 @@ absl::Status Tuner::Begin() {
   return absl::OkStatus();
 }
 
-// Of equally fast ones the first, so that equal measurements give equal choices.
+// The first of equally fast ones, so that equal measurements give equal choices.
 absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t rows) {
   std::vector<MatMulArgs> calls;
   for (const PassProduct& product : group.products) {

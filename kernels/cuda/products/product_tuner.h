@@ -1,6 +1,7 @@
 // Finds the fastest algorithm of every matrix product of a pass, by measuring: for each shape and
-// bucket of rows what cuBLASLt proposes, and the skinny kernel with several splits. Results are kept
-// in a file, and what the file has is not measured again. Runs while a node starts, never in a step.
+// bucket of rows what cuBLASLt proposes, and the skinny kernel with several splits. Results are
+// kept in a file, and what the file has is not measured again. Runs while a node starts, never in a
+// step.
 #pragma once
 
 #include <functional>
@@ -21,7 +22,7 @@ struct TuningRequest {
   std::vector<PassProduct> products;  // of CudaWeights; tensors of this device
   std::string cache;                  // as BackendOptions::tuning_cache
   std::function<void()> moves_on;     // called between measurements; may be empty
-  // Of the ranks that tune together, or nullptr. Rank 0 tunes, and the others take what it has found;
+  // Joins the ranks that tune together, or nullptr. Rank 0 tunes, and the others take its results;
   // they measure only what it does not have, because their shards have other sizes.
   comm::Communicator* communicator = nullptr;
 };

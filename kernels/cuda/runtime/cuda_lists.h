@@ -1,6 +1,6 @@
-// CandidateLists of a step on the device: its tasks there, which StepUpload copies, and the results
-// on the way to the host. The kernels are launched in between, by SelectOp (device_op.h): what
-// differs between steps is in device memory by then. Owned by CudaStepRows. Thread-compatible.
+// Candidate lists of a step on the device: its tasks there, which StepUpload copies, and the
+// results on the way to the host. The kernels are launched in between, by SelectOp (device_op.h):
+// what differs between steps is in device memory by then. Owned by CudaStepRows. Thread-compatible.
 #pragma once
 
 #include <cstdint>

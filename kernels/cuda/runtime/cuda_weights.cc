@@ -77,14 +77,14 @@ absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackScatter(
     const std::vector<int32_t>& ids, int64_t places) {
   std::vector<int32_t> value_of(places, -1);
   for (size_t i = 0; i < ids.size(); ++i) value_of[ids[i]] = static_cast<int32_t>(i);
-  auto spread = std::make_unique<CudaWeight>();
-  spread->rows = places;
-  spread->columns = static_cast<int64_t>(ids.size());
+  auto scatter = std::make_unique<CudaWeight>();
+  scatter->rows = places;
+  scatter->columns = static_cast<int64_t>(ids.size());
   COPPICE_ASSIGN_OR_RETURN(
-      spread->values,
-      UploadValues(value_of, absl::StrCat("a spread of ", ids.size(), " over ", places)));
-  spread->bytes = spread->values.size();
-  return spread;
+      scatter->values,
+      UploadValues(value_of, absl::StrCat("a scatter of ", ids.size(), " over ", places)));
+  scatter->bytes = scatter->values.size();
+  return scatter;
 }
 
 absl::StatusOr<std::unique_ptr<CudaKvPool>> DeviceLoader::MakeKvPool(const KvPoolShape& shape) {

@@ -20,7 +20,7 @@
 
 namespace coppice::kernels::cuda {
 
-// A matrix with its bias, a gain (f32, one row), or a spread: for each place the value that goes
+// A matrix with its bias, a gain (f32, one row), or a scatter: for each place the value that goes
 // there, -1 = none (int32, [rows]).
 class CudaWeight : public Weight {
  public:

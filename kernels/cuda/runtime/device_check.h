@@ -26,7 +26,7 @@ struct DeviceFacts {
 // Makes a device the current one of this thread: that of number `place`, counted around when there
 // are fewer. FailedPrecondition says in one sentence what is missing.
 absl::StatusOr<DeviceFacts> UseDevice(int place = 0);
-// Of the current device, now.
+// The memory of the current device, now.
 absl::StatusOr<MemoryFacts> DeviceMemory();
 
 }  // namespace coppice::kernels::cuda

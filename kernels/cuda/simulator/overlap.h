@@ -1,11 +1,11 @@
 // Whether a launch may be placed on the device while what ran before it on the stream still runs
-// (programmatic dependent launch, compute capability 9.0). Every kernel of ours waits for that first
-// of all (dev::WaitForPrevious), so that only the placing itself overlaps.
+// (programmatic dependent launch, compute capability 9.0). Every kernel of ours waits for that
+// first of all (dev::WaitForPrevious), so that only the placing itself overlaps.
 #pragma once
 
 namespace coppice::kernels::cuda {
 
-// Of the launches of this thread.
+// Whether the launches of this thread overlap.
 inline thread_local bool launches_overlap = false;
 
 // Turns it on or off while it lives.

@@ -2,17 +2,17 @@
 // compile them. Each CUDA thread is a fiber; one OS thread runs one launch at a time.
 //
 // What shows a wrong kernel: shared memory starts as NaN and has red zones between arrays (with the
-// address sanitizer); an asynchronous copy leaves garbage until it is waited for; threads of a block
-// at different barriers, lanes at different warp operations and deadlocks abort with a list of who
-// waits where; the thread sanitizer sees every CUDA thread as a thread of its own, ordered by
-// barriers, __syncwarp, acquire and release alone - not by shuffles, votes and mma.
-// Not modelled: bank conflicts, occupancy, scopes and fences, sums of mma (double here).
+// address sanitizer); an asynchronous copy leaves garbage until it is waited for; threads of a
+// block at different barriers, lanes at different warp operations and deadlocks abort with a list
+// of who waits where; the thread sanitizer sees every CUDA thread as a thread of its own, ordered
+// by barriers, __syncwarp, acquire and release alone - not by shuffles, votes and mma. Not
+// modelled: bank conflicts, occupancy, scopes and fences, sums of mma (double here).
 //
-// Launches run one after the other, also those that overlap on the device (overlap.h). Of these every
-// thread must call WaitForPrevious before it ends, copies, counts or meets another.
+// Launches run one after the other, also those that overlap on the device (overlap.h). Of these
+// every thread must call WaitForPrevious before it ends, copies, counts or meets another.
 //
-// Order of the threads: DEV_ORDER=forward|reverse|random, DEV_SEED=n, DEV_RESIDENT=blocks at a time.
-// DEV_OVERLAP=1: every launch counts as one that overlaps.
+// Order of the threads: DEV_ORDER=forward|reverse|random, DEV_SEED=n, DEV_RESIDENT=blocks at a
+// time. DEV_OVERLAP=1: every launch counts as one that overlaps.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -195,7 +195,7 @@ inline bool __any_sync(unsigned mask, bool vote, DEV_SIMT_HERE) {
 inline bool __all_sync(unsigned mask, bool vote, DEV_SIMT_HERE) {
   return coppice::kernels::cuda::simt::Ballot(mask, !vote, file, line) == 0;
 }
-// Of 32-bit integers, as on the device.
+// Sums 32-bit integers, as the device does.
 template <class T>
 T __reduce_add_sync(unsigned mask, T value, DEV_SIMT_HERE) {
   static_assert(std::is_integral_v<T> && sizeof(T) == 4);

@@ -19,7 +19,7 @@ absl::Status Launched(absl::string_view kernel, int layer = -1) {
   return CudaStatus(error, "kernel launch", absl::StrCat(kernel, of_layer));
 }
 
-// Of an op over the ranks, else nullptr.
+// The collectives of an op over the ranks, else nullptr.
 DeviceCollectives* CollectivesOf(const DeviceOp& op) {
   if (const auto* sum = std::get_if<AllReduceOp>(&op)) return sum->collectives;
   if (const auto* sum = std::get_if<AllReduceNormOp>(&op)) return sum->collectives;
@@ -74,7 +74,7 @@ class Launcher {
   }
   absl::Status operator()(const ScatterArgs& args) const {
     Scatter(args, stream_);
-    return Launched("spread of logits");
+    return Launched("scatter of logits");
   }
   absl::Status operator()(const GatherArgs& args) const {
     GatherRows(step_, args, stream_);

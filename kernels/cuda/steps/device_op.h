@@ -111,7 +111,7 @@ bool HasSums(absl::Span<const DeviceOp> ops);
 // Data of this rank in the sums over the ranks that do not pass through the host.
 int64_t BytesBetweenDevices(absl::Span<const DeviceOp> ops);
 
-// Of the collectives among the ops.
+// An error of the collectives among the ops.
 absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops);
 
 // How many kernels and products that enqueues at most: a product may have a kernel of its own for

@@ -1,8 +1,8 @@
-// The graphs of a backend's steps. A list of ops that comes again is captured and from then on
-// enqueued with one call. What a graph is found by is the list itself, with all that its launches are
-// given: sizes, addresses, weights. So a graph is never replayed for anything else than what it holds.
-// NCCL wants a sum to be captured on all ranks or on none, so the ranks agree on each capture that has
-// sums over them, and what one of them does with other lists has no part in which these are. Owned by CudaBackend. Thread-compatible.
+// CUDA graphs of the ops of steps. When a list of ops is seen again, it is captured, and from then
+// on enqueued with one call. The key of a graph is the whole list with all arguments of its
+// launches: sizes, addresses, weights. So equal lists, and only these, use a graph. NCCL needs a
+// sum to be captured on all ranks or on none. The ranks agree on each capture that has sums over
+// the ranks; lists without such sums do not affect this. Owned by CudaBackend. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +40,9 @@ class GraphCache {
   // Enqueues the list by its graph, or returns false: then the caller is to launch its ops, after
   // this returned. False the first time that a list comes: it may never come again, kernels are
   // loaded when they are first launched, and algorithms of products chosen, which cannot be while
-  // a stream is captured. False always once a capture failed, after one warning; where it had sums over
-  // the ranks, on each of them. Collective then when a list comes for the second time. `name` is named
-  // by errors.
+  // a stream is captured. False always once a capture failed, after one warning; where it had sums
+  // over the ranks, on each of them. Collective then when a list comes for the second time. `name`
+  // is named by errors.
   absl::StatusOr<bool> Enqueue(const OpList& list, const std::string& name);
 
  private:

@@ -38,7 +38,7 @@ class LogitDownload {
   int needs() const { return static_cast<int>(rows_.size()); }
   // [columns]; nullptr where the device listed the row and nobody has fetched it.
   const float* Row(int need) const { return rows_[need]; }
-  // Of a need that the device listed: RecordWords(need) words (sampling/candidate_list.h).
+  // For a need that the device listed. A record has RecordWords(need) words (candidate_list.h).
   bool IsListed(int need) const { return list_plan_.IsListed(need); }
   void WriteListed(const StepPlan& plan, int need, float* record) const;
 

@@ -32,7 +32,7 @@ class StepUpload {
   absl::Status Upload(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
                       const CudaLists* lists, DeviceStream* stream, LevelTasks* levels = nullptr);
 
-  // Of the last upload. What they point to lies in one place from step to step, as long as no step
+  // Views of the last upload. What they point to stays in place from step to step, while no step
   // is larger than those before, or always (`stays`).
   const StepView& step() const { return step_; }
   const WorkView& work() const { return work_; }

@@ -21,7 +21,7 @@ absl::Status BenchAttention(Report* report, DeviceTimer* timer);
 absl::Status BenchWideAttention(Report* report, DeviceTimer* timer);
 // Norm, rotary positions with the store of K and V, SwiGLU.
 absl::Status BenchElementwise(Report* report, DeviceTimer* timer);
-// CandidateLists of rows of logits.
+// Candidate lists of rows of logits.
 absl::Status BenchCandidateLists(Report* report, DeviceTimer* timer);
 // Whole steps through kernels::Backend, by the clock of the host.
 absl::Status BenchStep(Report* report, DeviceTimer* timer);

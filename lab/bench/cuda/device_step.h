@@ -21,12 +21,12 @@ namespace coppice::bench {
 
 class DeviceStep {
  public:
-  // The ops of a step of *llama, by the products that it uses, in device memory. All must outlive the
-  // result. tuning_cache: as that of *llama.
+  // The ops of a step of *llama, by the products that it uses, in device memory. All must outlive
+  // the result. tuning_cache: as that of *llama.
   static absl::StatusOr<std::unique_ptr<DeviceStep>> Create(const StepPlan* plan, LlamaModel* llama,
                                                             const std::string& tuning_cache,
                                                             DeviceTimer* timer);
-  // Of kernels and products, op by op.
+  // The number of kernels and products, launched op by op.
   int64_t launches() const;
   // By graphs, without the copies to and from the host.
   absl::StatusOr<Timing> Time();

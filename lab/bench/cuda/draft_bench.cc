@@ -1,5 +1,5 @@
-// Draft models whose forests the device grows, and rounds of decoding with drafts: the forests, then
-// the step of the target that verifies them, against plain steps.
+// Draft models whose forests the device grows, and rounds of decoding with drafts: the forests,
+// then the step of the target that verifies them, against plain steps.
 #include <memory>
 #include <string>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kContext = kContexts[0], kMostRows = kRoundShapes[0].rows();
 
-// Of every plan below.
+// Room that every plan below needs.
 struct Room {
   int max_rows;
   int64_t blocks;

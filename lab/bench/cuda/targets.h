@@ -1,5 +1,5 @@
-// How fast the CUDA backend is to be, as ratios to what the same device was measured to do: the goals
-// of docs/cuda.md 13, and what a run of the other parts says of each.
+// How fast the CUDA backend is to be, as ratios to what the same device was measured to do: the
+// goals of docs/cuda.md 13, and what a run of the other parts says of each.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace coppice::bench {
 
-// Forests of beam sampling of width 4: four levels of so many nodes, and the layers that a round gains
-// by them with drafts whose overlap with the target is 0.7 (docs/cuda.md 13).
+// Forests of beam sampling of width 4: four levels of so many nodes, and the layers that a round
+// gains by them with drafts whose overlap with the target is 0.7 (docs/cuda.md 13).
 struct RoundShape {
   int width;
   double layers;
@@ -28,7 +28,7 @@ struct Measured {
   std::map<std::string, Case> cases;
   double bandwidth = 0;  // bytes per second; 0: not measured
 
-  // Of the lines that --json wrote. InvalidArgument names a line that is none of them.
+  // Reads lines that --json wrote. InvalidArgument names any other line.
   static absl::StatusOr<Measured> Read(const std::string& path);
 };
 

@@ -1,6 +1,6 @@
-// What this machine can do at most, measured: bytes that threads read from memory, and operations of
-// the multiply instructions in registers. Every floor of coppice-bench comes from here, from the same
-// run as the times beside it.
+// What this machine can do at most, measured: bytes that threads read from memory, and operations
+// of the multiply instructions in registers. Every floor of coppice-bench comes from here, from the
+// same run as the times beside it.
 #pragma once
 
 #include <functional>
@@ -34,7 +34,7 @@ double ReadBandwidth(ThreadTeam* team);
 // The same from the second-level cache, from 256 kB for each thread.
 double CacheBandwidth(ThreadTeam* team);
 
-// Of this process, from the operating system.
+// The memory of this process, as the operating system reports it.
 struct ResidentMemory {
   double now_mb = 0;
   double peak_mb = 0;  // since ForgetPeak, or the start

@@ -7,7 +7,7 @@
 
 namespace coppice::bench {
 
-// Of "f32", "bf16", "int8" or "int4".
+// The type that "f32", "bf16", "int8" or "int4" names.
 inline kernels::DType TypeNamed(const std::string& type) {
   using kernels::DType;
   if (type == "int8") return DType::kI8;

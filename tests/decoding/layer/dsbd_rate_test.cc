@@ -1,6 +1,6 @@
-// docs/algorithms.md 11.4 for 5.1: how many of the seeded drafts of a layer DSBD accepts, compared
-// with P(m, k) (erratum E2), under both rules of 5.2. P(m, k) is computed draft by draft from dense
-// rows. G-tests at 1e-6; rates within five standard errors. Seeds are fixed.
+// tests/decoding/README.md 4 for 5.1: how many of the seeded drafts of a layer DSBD accepts,
+// compared with P(m, k) (erratum E2), under both rules of 5.2. P(m, k) is computed draft by draft
+// from dense rows. G-tests at 1e-6; rates within five standard errors. Seeds are fixed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ Flat AcceptanceOfDrafts(Flat a, const Flat& q, int m) {
 
 // P(m, k), draft by draft. The state is how many were accepted and how many were rejected since the
 // last acceptance.
-Flat CountDistribution(const Flat& alpha) {
+Flat CountsFor(const Flat& alpha) {
   const int m = static_cast<int>(alpha.size());
   std::vector<Flat> chance(m + 1, Flat(m + 1, 0.0));  // [accepted][rejected since]
   chance[0][0] = 1;
@@ -94,7 +94,7 @@ struct CountedLayer {
     if (rule == RemovedParents::kRenormalise) {
       for (double& mass : proposal) mass /= current;
     }
-    return CountDistribution(AcceptanceOfDrafts(p, proposal, m));
+    return CountsFor(AcceptanceOfDrafts(p, proposal, m));
   }
   std::map<Counts, double> DistributionOfCounts(RemovedParents rule) const {
     std::map<Counts, double> distribution;

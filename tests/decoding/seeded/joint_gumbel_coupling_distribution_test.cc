@@ -82,13 +82,13 @@ class ClosedDistribution {
         });
   }
 
-  sampling::Distribution sampling::ProcessedRow(const test::FlatLayer& layer, int beam) const {
+  sampling::Distribution RowOf(const test::FlatLayer& layer, int beam) const {
     return sampling::ProcessRow(absl::Span<const double>(layer.log_probs[beam]), params_.sampling);
   }
   double ScoreOf(const test::FlatLayer& layer, Entry entry) const {
     if (params_.sampling.mode != sampling::SamplingScope::kRow)
       return layer.log_probs[entry.beam][entry.token];
-    const sampling::Distribution row = sampling::ProcessedRow(layer, entry.beam);
+    const sampling::Distribution row = RowOf(layer, entry.beam);
     return row.log_probs[FindToken(row, entry.token)];
   }
   // p_beam as one row per beam. The masses are those of the entries.
@@ -99,7 +99,7 @@ class ClosedDistribution {
       flat = test::FlatSampling(layer, params_.sampling);
     } else {
       for (size_t b = 0; b < layer.log_score.size(); ++b) {
-        const sampling::Distribution row = sampling::ProcessedRow(layer, static_cast<int>(b));
+        const sampling::Distribution row = RowOf(layer, static_cast<int>(b));
         const double weight = std::exp(layer.log_score[b]) * layer.multiplicity[b];
         flat.resize(flat.size() + lm_.vocab_size);
         for (size_t i = 0; i < row.size(); ++i)

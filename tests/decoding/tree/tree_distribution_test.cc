@@ -1,4 +1,4 @@
-// docs/algorithms.md 11.1 and 11.5 for docs/algorithms.md 4. Whole decodes by every single-sequence
+// tests/decoding/README.md 1 and 5 for docs/algorithms.md 4. Whole decodes by every single-sequence
 // verifier follow the product of the target's rows to 1e-12, over trees, consecutive rounds and
 // ends of sequence. All choices of the production drafter and decoder are enumerated. Wrong
 // variants must not follow it.

@@ -1,4 +1,4 @@
-// CandidateLists that the device chooses are those that the CPU backend makes of the same logits,
+// Candidate lists that the device chooses are those that the CPU backend makes of the same logits,
 // bit for bit: tokens, logits, sums, overflows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

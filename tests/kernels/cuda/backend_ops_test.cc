@@ -196,16 +196,16 @@ TEST_P(BackendOpsTest, Gates) {
   }
 }
 
-TEST_P(BackendOpsTest, SpreadRows) {
+TEST_P(BackendOpsTest, ScatterRows) {
   for (const int64_t places : {37, 64, 3000}) {
     const auto run = [&](TestBackend* backend) {
       const std::vector<int32_t> ids = {0, 1, 7, 30, static_cast<int32_t>(places) - 1};
-      const auto spread = (*backend)->PackScatter(ids, places).value();
-      EXPECT_EQ(spread->rows, places);
-      EXPECT_EQ(spread->columns, 5);
+      const auto scatter = (*backend)->PackScatter(ids, places).value();
+      EXPECT_EQ(scatter->rows, places);
+      EXPECT_EQ(scatter->columns, 5);
       const Tensor kept = backend->Put(RandomFloats(3 * 5, 1), 5, DType::kF32);
       const Tensor wide = backend->Poisoned(3, places, DType::kF32);
-      RunOps(backend->get(), PlanOfRows(3), [&](Ops* ops) { ops->Scatter(*spread, kept, wide); });
+      RunOps(backend->get(), PlanOfRows(3), [&](Ops* ops) { ops->Scatter(*scatter, kept, wide); });
       return backend->Read(wide);
     };
     EXPECT_EQ(run(cpu_.get()), run(cuda_.get())) << places;

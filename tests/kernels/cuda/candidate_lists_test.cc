@@ -119,7 +119,7 @@ void TestTop(const TestShard& shard, const Maker& maker, const std::vector<int>&
   }
 }
 
-TEST(CudaCandidateLists, sampling::LargestLogits) {
+TEST(CudaCandidateLists, LargestLogits) {
   for (const int64_t vocab : {33, 1000, 32000}) {
     TestTop(TestShard::Of(vocab), Normal, {1, 2, 64, 1024, 2048});
     TestTop(TestShard::Of(vocab), Coarse, {1, 2, 64, 1024, 2048});

@@ -206,15 +206,15 @@ TEST_F(CostTest, AStepOfAModel) {
   EXPECT_EQ(totals.at("copy to host").bytes, 96 * 4);
 }
 
-TEST_F(CostTest, AReducedHeadReadsItsRowsAndWritesAll) {
+TEST_F(CostTest, ADraftVocabularyReadsItsRowsAndWritesAll) {
   const auto backend = TestBackend::Make("cuda");
-  const auto spread = (*backend)->PackScatter({1, 4, 6}, 16).value();
+  const auto scatter = (*backend)->PackScatter({1, 4, 6}, 16).value();
   const Tensor kept = backend->Put(std::vector<float>(2 * 3, 1.0f), 3, DType::kF32);
   const Tensor wide = backend->Poisoned(2, 16, DType::kF32);
   fake::ClearTotals();
-  RunOps(backend->get(), PlanOfRows(2), [&](Ops* ops) { ops->Scatter(*spread, kept, wide); });
-  EXPECT_EQ(fake::TotalsByName().at("spread of logits").launches, 1);
-  EXPECT_EQ(fake::TotalsByName().at("spread of logits").bytes, 2 * (16 * (4 + 4) + 3 * 4));
+  RunOps(backend->get(), PlanOfRows(2), [&](Ops* ops) { ops->Scatter(*scatter, kept, wide); });
+  EXPECT_EQ(fake::TotalsByName().at("scatter of logits").launches, 1);
+  EXPECT_EQ(fake::TotalsByName().at("scatter of logits").bytes, 2 * (16 * (4 + 4) + 3 * 4));
 }
 
 TEST_F(CostTest, CountingOnlyComputesNothing) {

@@ -43,7 +43,7 @@ MUTANTS = (
           ("gather", "MoveRows(const DeviceStep* step, GatherArgs args, unsigned blocks_of_first) {", "CudaGather.*"),
           ("norm", "AddNormRows(AddNormArgs args) {", "CudaNorm.*"),
           ("rope", "RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool pool) {", "CudaRope.Mixed*"),
-          ("spread", "SpreadRows(ScatterArgs args) {", "CudaScatter.*"),
+          ("scatter", "ScatterRows(ScatterArgs args) {", "CudaScatter.*"),
           ("swiglu", "GateRows(const T* gate_up, T* out, int64_t columns) {", "CudaSwiGlu.ManyRows"))),
     # Visibility.
     Mutant("attention: sees one token too few", "attention.cu", "position < view.length;", "position < view.length - 1;",
@@ -146,8 +146,8 @@ MUTANTS = (
            "CudaEmbed.*"),
     Mutant("embed: rows that are not held keep what was there", "embed.cu", "held ? row : 0) * args.columns;",
            "held ? row : 0) * args.columns; if (!held) return;", "CudaEmbed.*"),
-    Mutant("spread: the first value is lost", "scatter_logits.cu", "at < 0 ?", "at <= 0 ?", "CudaScatter.*"),
-    Mutant("spread: every row has the values of the first", "scatter_logits.cu", "args.kept + blockIdx.x * args.kept_columns",
+    Mutant("scatter: the first value is lost", "scatter_logits.cu", "at < 0 ?", "at <= 0 ?", "CudaScatter.*"),
+    Mutant("scatter: every row has the values of the first", "scatter_logits.cu", "args.kept + blockIdx.x * args.kept_columns",
            "args.kept + 0 * args.kept_columns", "CudaScatter.*"),
     Mutant("swiglu: gate and up change places", "swiglu.cu",
            "Silu(dev::ToFloat(gate.value[i])) * dev::ToFloat(up.value[i])",
@@ -188,7 +188,7 @@ MUTANTS = (
            "StepUploadTest.*", program="cuda_device_test", units=("step_upload.cc", "upload_block.cc")),
     Mutant("check: a device without kernels is taken", "device_check.cc", "if (device.major > kLargestMajor) {", "if (false) {",
            "FakeDeviceTest.TheCheck*", program="cuda_device_test"),
-    # CandidateLists. A wrong choice among equal keys, or by one, is found against sorted rows.
+    # Candidate lists. A wrong choice among equal keys, or by one, is found against sorted rows.
     Mutant("lists: of equal logits the higher id wins", "list_select.h", "keys[j] == key && indices[j] < index",
            "keys[j] == key && indices[j] > index", LISTS),
     Mutant("lists: at the cut, of equal keys the highest ids", "list_select.h", "(other == key && index < end)",

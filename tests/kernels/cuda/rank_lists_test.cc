@@ -1,4 +1,4 @@
-// CandidateLists of several ranks, each made by the rank's device of its own tokens: those that
+// Candidate lists of several ranks, each made by the rank's device of its own tokens: those that
 // ranks of the CPU backend make, bit for bit, and they decide as those of one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
-// docs/algorithms.md 11.4: how often the production verifiers accept the drafts of the production
-// drafters, with seeded choices, compared with the closed forms of 4.1-4.5, 4.8 and 5.1. Seeds are
-// fixed. Rates agree within five standard errors (false alarm 6e-7 each); G-tests at 1e-6.
+// tests/decoding/README.md 4: how often the production verifiers accept the drafts of the
+// production drafters, with seeded choices, compared with the closed forms of 4.1-4.5, 4.8 and 5.1.
+// Seeds are fixed. Rates agree within five standard errors (false alarm 6e-7 each); G-tests at
+// 1e-6.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -15,9 +15,7 @@ namespace {
 using Claimant = EnergyClaim::Claimant;
 
 // Of this test alone, whatever else runs.
-uint64_t sampling::Domain(int number) {
-  return EnergyDomain("test", absl::StrCat(getpid(), "/", number));
-}
+uint64_t Domain(int number) { return EnergyDomain("test", absl::StrCat(getpid(), "/", number)); }
 
 TEST(EnergyClaimTest, DomainsDifferByKindAndPlace) {
   EXPECT_EQ(EnergyDomain("rapl", "/a"), EnergyDomain("rapl", "/a"));
@@ -27,9 +25,8 @@ TEST(EnergyClaimTest, DomainsDifferByKindAndPlace) {
 }
 
 TEST(EnergyClaimTest, OneLeaderHoldsAndTheNextTakesOver) {
-  auto first = std::make_unique<EnergyClaim>(sampling::Domain(1), Claimant::kLeader);
-  EnergyClaim second(sampling::Domain(1), Claimant::kLeader),
-      elsewhere(sampling::Domain(2), Claimant::kLeader);
+  auto first = std::make_unique<EnergyClaim>(Domain(1), Claimant::kLeader);
+  EnergyClaim second(Domain(1), Claimant::kLeader), elsewhere(Domain(2), Claimant::kLeader);
   EXPECT_TRUE(first->Holds());
   EXPECT_FALSE(second.Holds());
   EXPECT_TRUE(elsewhere.Holds());
@@ -39,12 +36,11 @@ TEST(EnergyClaimTest, OneLeaderHoldsAndTheNextTakesOver) {
 }
 
 TEST(EnergyClaimTest, ALeaderGoesBeforeDraftNodes) {
-  EnergyClaim draft(sampling::Domain(3), Claimant::kDraftNode),
-      other(sampling::Domain(3), Claimant::kDraftNode);
+  EnergyClaim draft(Domain(3), Claimant::kDraftNode), other(Domain(3), Claimant::kDraftNode);
   EXPECT_TRUE(draft.Holds());
   EXPECT_FALSE(other.Holds());
   {
-    EnergyClaim leader(sampling::Domain(3), Claimant::kLeader);
+    EnergyClaim leader(Domain(3), Claimant::kLeader);
     EXPECT_TRUE(leader.Holds());
     EXPECT_FALSE(draft.Holds());
     EXPECT_TRUE(leader.Holds());
@@ -53,7 +49,7 @@ TEST(EnergyClaimTest, ALeaderGoesBeforeDraftNodes) {
 }
 
 TEST(EnergyClaimTest, AProcessThatEndsWithoutAWordHoldsNothing) {
-  const uint64_t domain = sampling::Domain(4);
+  const uint64_t domain = Domain(4);
   const pid_t child = fork();
   if (child == 0) {
     EnergyClaim claim(domain, Claimant::kLeader);

@@ -1,6 +1,6 @@
 // A device made of host memory, for tests: link-time stand-ins for the CUDA runtime and cuBLASLt
-// (cudart.cc, cublaslt.cc) behind the toolkit's own headers. What it is stricter about than a device
-// may be:
+// (cudart.cc, cublaslt.cc) behind the toolkit's own headers. What it is stricter about than a
+// device may be:
 //   - Work that is queued runs only when the host waits for its stream, or asks for an event of it,
 //     and then piece by piece. So whoever reads a result too early reads what was there before.
 //   - Memory is full of 0xFF at first (NaN as a float, -1 as an id); a page that must not be
@@ -9,12 +9,12 @@
 //   - Sums of cuBLASLt have an order that depends on the algorithm and on the number of rows.
 //   - While a stream is captured, the thread may not allocate, free, wait or ask for events. Work that
 //     was recorded keeps its arguments, and reads what they point to whenever it is launched.
-// Work runs in the thread that waits. Thread-safe; a thread has a device of its own, as in the runtime.
-// Memory that another process has open may not be freed. A kernel that waits for other ranks (one_shot.h) waits inside of the call that runs it, for ranks that
-// are other processes.
-// For running programs, from the environment: with DEV_FAIL_WORK=n the device fails for good at its
-// n-th piece of work; with DEV_FAIL_IPC=n the device of number n opens no memory of other processes;
-// DEV_DEVICES=n is the number of devices. NCCL: fake_nccl.h.
+// Work runs in the thread that waits. Thread-safe; a thread has a device of its own, as in the
+// runtime. Memory that another process has open may not be freed. A kernel that waits for other
+// ranks (one_shot.h) waits inside of the call that runs it, for ranks that are other processes. For
+// running programs, from the environment: with DEV_FAIL_WORK=n the device fails for good at its
+// n-th piece of work; with DEV_FAIL_IPC=n the device of number n opens no memory of other
+// processes; DEV_DEVICES=n is the number of devices. NCCL: fake_nccl.h.
 #pragma once
 
 #include <cublasLt.h>
@@ -65,7 +65,7 @@ struct DeviceSettings {
   int unreadable_algorithm = -1;  // that it proposes, and does not say how it sums
   uint64_t library_version = 130100;
 };
-// Of everything made from now on.
+// Applies to everything that is made from now on.
 void Configure(const DeviceSettings& settings);
 
 // What lives.
@@ -81,8 +81,8 @@ struct LiveCounts {
 };
 LiveCounts CountLive();
 
-// What the host has enqueued since the program began. What is recorded is counted apart, and then as
-// one launch of a graph.
+// What the host has enqueued since the program began. What is recorded is counted apart, and then
+// as one launch of a graph.
 struct WorkCounts {
   int64_t launches = 0;  // of kernels and products
   int64_t recorded = 0;  // pieces of work
@@ -107,7 +107,8 @@ int64_t CountCallsOf(const std::string& name);
 // The n-th call from now on (0 = the next) returns this error and does nothing; if it frees
 // something, that is freed nevertheless.
 void FailCall(int64_t n, cudaError_t error);
-// The n-th piece of work from now on fails on the device: from then on every call returns this error.
+// The n-th piece of work from now on fails on the device: from then on every call returns this
+// error.
 void FailWork(int64_t n, cudaError_t error);
 // The call, or "work", that FailCall or FailWork has hit; "" = none yet.
 std::string FailedCall();
