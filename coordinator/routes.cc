@@ -124,7 +124,7 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
     case EndpointId::kVersion:
       return Version();
     case EndpointId::kMetrics:
-      return MetricsText(request.accept);
+      return MetricsText();
     case EndpointId::kCluster:
       return Cluster();
     case EndpointId::kDrain:
@@ -161,10 +161,9 @@ HttpReply Routes::Version() const {
   return JsonReply(json.dump());
 }
 
-HttpReply Routes::MetricsText(const std::string& accept) const {
-  const MetricsFormat format = ChooseFormat(accept);
-  HttpReply reply = JsonReply(context_.metrics->Text(format));
-  reply.content_type = ContentType(format);
+HttpReply Routes::MetricsText() const {
+  HttpReply reply = JsonReply(context_.metrics->Text());
+  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return reply;
 }
 

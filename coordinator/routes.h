@@ -60,7 +60,7 @@ class Routes : public HttpApp {
   HttpReply Ready() const;
   HttpReply Version() const;
   HttpReply RequestTimeline(const std::string& request_id) const;
-  HttpReply MetricsText(const std::string& accept) const;
+  HttpReply MetricsText() const;
   HttpReply Cluster() const;
   // The longest context, by the first of these replicas and the flag. 0: neither says it.
   int LenOf(const std::vector<const Node*>& replicas) const;

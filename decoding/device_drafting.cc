@@ -38,10 +38,13 @@ DraftForest ForestOf(const GrownForest& grown, int num_roots) {
   DraftForest forest = DraftForest::Empty(num_roots);
   if (!grown.layers.empty()) forest.layer_begin.push_back(0);
   for (const GrownForest::Layer& layer : grown.layers) {
-    const int above = forest.depth() == 0 ? 0 : forest.layer_begin[forest.depth() - 1];
+    const int depth = forest.depth();
     for (size_t i = 0; i < layer.token.size(); ++i) {
+      const int32_t above = layer.parent[i];
       forest.token.push_back(layer.token[i]);
-      forest.parent.push_back(forest.depth() == 0 ? -1 - layer.parent[i] : above + layer.parent[i]);
+      forest.parent.push_back(depth == 0
+                                  ? TreePlace(RootId{above})
+                                  : TreePlace(NodeId{forest.layer_begin[depth - 1] + above}));
     }
     forest.layer_begin.push_back(forest.size());
   }

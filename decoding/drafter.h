@@ -25,9 +25,8 @@ namespace coppice::decoding {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Nodes whose draft rows the next Grow needs: at level 0 the values -1 - r for every root r,
-  // later node indices.
-  virtual absl::Span<const int32_t> frontier() const = 0;
+  // The places whose draft rows the next Grow needs: at level 0 every root, later nodes.
+  virtual absl::Span<const TreePlace> frontier() const = 0;
   // rows[i] is the draft distribution after frontier()[i]. Appends the next layer to forest().
   virtual void Grow(absl::Span<const sampling::Distribution> rows) = 0;
   virtual const DraftForest& forest() const = 0;

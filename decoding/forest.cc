@@ -33,25 +33,23 @@ absl::Status CheckLayers(absl::string_view field, const std::vector<int32_t>& be
 }
 
 absl::Status CheckSiblings(const DraftForest& forest) {
-  std::vector<std::pair<int32_t, TokenId>> edges;
+  std::vector<std::pair<TreePlace, TokenId>> edges;
   edges.reserve(forest.size());
   for (int i = 0; i < forest.size(); ++i) edges.emplace_back(forest.parent[i], forest.token[i]);
   std::sort(edges.begin(), edges.end());
   auto twin = std::adjacent_find(edges.begin(), edges.end());
   if (twin == edges.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("draft forest: two children of node ", twin->first, " have the same token"));
+  return absl::InvalidArgumentError(absl::StrCat("draft forest: two children of node ",
+                                                 twin->first.code(), " have the same token"));
 }
 
 absl::Status CheckProposal(const DraftForest& forest, int index, int vocab_size) {
   const Proposal& proposal = forest.proposals[index];
   const sampling::Distribution& row = proposal.row;
   const auto bad = [&](absl::string_view what) {
-    return Bad("proposals", index, absl::StrCat("node ", proposal.node, ": ", what));
+    return Bad("proposals", index, absl::StrCat("node ", proposal.place.code(), ": ", what));
   };
-  if (proposal.node >= forest.size() || proposal.node < -forest.num_roots) {
-    return bad("there is no such node");
-  }
+  if (!forest.Has(proposal.place)) return bad("there is no such node");
   if (std::isnan(proposal.log_weight) || proposal.log_weight > 1e-9) {
     return bad("log_weight is not a log-probability");
   }
@@ -74,16 +72,16 @@ absl::Status CheckProposal(const DraftForest& forest, int index, int vocab_size)
 }
 
 absl::Status CheckProposals(const DraftForest& forest, int vocab_size) {
-  std::vector<int32_t> nodes;
+  std::vector<TreePlace> places;
   for (size_t i = 0; i < forest.proposals.size(); ++i) {
     COPPICE_RETURN_IF_ERROR(CheckProposal(forest, i, vocab_size));
-    nodes.push_back(forest.proposals[i].node);
+    places.push_back(forest.proposals[i].place);
   }
-  std::sort(nodes.begin(), nodes.end());
-  const auto twin = std::adjacent_find(nodes.begin(), nodes.end());
-  if (twin == nodes.end()) return absl::OkStatus();
+  std::sort(places.begin(), places.end());
+  const auto twin = std::adjacent_find(places.begin(), places.end());
+  if (twin == places.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("draft forest: proposals: node ", *twin, " has two"));
+      absl::StrCat("draft forest: proposals: node ", twin->code(), " has two"));
 }
 
 }  // namespace
@@ -102,8 +100,8 @@ absl::Status DraftForest::Validate(int vocab_size) const {
   }
   COPPICE_RETURN_IF_ERROR(CheckLayers("layer_begin", layer_begin, token.size()));
   for (int layer = 0; layer < depth(); ++layer) {
-    const int previous =
-        layer == 0 ? -num_roots : layer_begin[layer - 1];  // parents: [previous, end)
+    // The codes of the parents: [previous, end).
+    const int previous = layer == 0 ? -num_roots : layer_begin[layer - 1];
     const int end = layer == 0 ? 0 : layer_begin[layer];
     if (layer_begin[layer] == layer_begin[layer + 1]) return Bad("layer_begin", layer, "no nodes");
     for (int i = layer_begin[layer]; i < layer_begin[layer + 1]; ++i) {
@@ -111,8 +109,8 @@ absl::Status DraftForest::Validate(int vocab_size) const {
         return Bad("token", i,
                    absl::StrCat(token[i], " is outside the vocabulary of ", vocab_size));
       }
-      if (parent[i] < previous || parent[i] >= end) {
-        return Bad("parent", i, absl::StrCat(parent[i], " is not in the layer before"));
+      if (parent[i].code() < previous || parent[i].code() >= end) {
+        return Bad("parent", i, absl::StrCat(parent[i].code(), " is not in the layer before"));
       }
     }
   }
@@ -124,8 +122,9 @@ absl::Status DraftForest::Validate(int vocab_size) const {
   }
   for (int layer = 0; layer + 1 < static_cast<int>(draws_begin.size()); ++layer) {
     for (int i = draws_begin[layer]; i < draws_begin[layer + 1]; ++i) {
-      if (draws[i] < layer_begin[layer] || draws[i] >= layer_begin[layer + 1]) {
-        return Bad("draws", i, absl::StrCat("node ", draws[i], " is not in layer ", layer));
+      const int32_t node = Index(draws[i]);
+      if (node < layer_begin[layer] || node >= layer_begin[layer + 1]) {
+        return Bad("draws", i, absl::StrCat("node ", node, " is not in layer ", layer));
       }
     }
   }

@@ -9,35 +9,30 @@
 #include "absl/status/status.h"
 #include "base/decoding_stats.h"
 #include "base/types.h"
+#include "decoding/path_tree.h"
+#include "plan/token_tree.h"
 #include "sampling/distribution.h"
 
 namespace coppice::decoding {
 
-// A shipped proposal: the sparse row from which a node's children were drawn (methods that ship
+// A sent proposal: the sparse row from which the children of a place were drawn (methods that send
 // "tree and proposals").
 struct Proposal {
-  int32_t node = 0;       // node index, or -1 - root
-  double log_weight = 0;  // log of this node's share of the layer's joint proposal mass (its beam
+  TreePlace place;
+  double log_weight = 0;  // log of the place's share of the layer's joint proposal mass (its beam
                           // weight, normalised)
-  sampling::Distribution row;  // q(.|node), truncated and renormalised, as it was sampled from
+  sampling::Distribution row;  // q(.|place), truncated and renormalised, as it was sampled from
 };
 
-// Nodes level by level. Row numbering everywhere: the roots' rows come first (row r = root r), then
-// node i has row num_roots + i.
-struct DraftForest {
-  int num_roots = 0;
-  std::vector<TokenId> token;   // [n]
-  std::vector<int32_t> parent;  // [n] node index < i, or -1 - root
+// A token tree in layers: one draft tree per live beam. Layer 0 has the children of the roots.
+struct DraftForest : TokenTree {
   // [depth + 1]; layer l (0-based) = nodes [layer_begin[l], layer_begin[l+1]).
   std::vector<int32_t> layer_begin;
-  std::vector<Proposal> proposals;  // empty for methods that ship the tree alone
+  std::vector<Proposal> proposals;  // empty for methods that send the tree alone
   // Rejection methods: node of every draft, drawing order, copies listed.
-  std::vector<int32_t> draws;
+  std::vector<NodeId> draws;
   std::vector<int32_t> draws_begin;  // [depth + 1]
 
-  int size() const { return static_cast<int>(token.size()); }
-  // Row of a node in the numbering of `parent`: -1 - r is root r.
-  int RowOf(int32_t node) const { return node < 0 ? -1 - node : num_roots + node; }
   int depth() const { return layer_begin.empty() ? 0 : static_cast<int>(layer_begin.size()) - 1; }
   // Checks the structure: no empty layer, parents in the layer above (so no cycle), root numbers,
   // no equal siblings, tokens in [0, vocab_size), proposals that are distributions, at most one per
@@ -77,9 +72,9 @@ struct DraftState {
 
 // What a round decided. Paths are entries of the decoder's PathTree.
 struct Verdict {
-  // [forest.size()] PathId of each forest node that is a new root or an ancestor of one, so that
-  // its KV is kept; -1 for the others.
-  std::vector<int32_t> node_path;
+  // [forest.size()] The path of each forest node that is a new root or an ancestor of one, so that
+  // its KV is kept; kNoPath for the others.
+  std::vector<PathId> node_path;
   DecodingStats stats;                 // of this round alone; no method, no times
   std::vector<int> outputs_by_layer;   // [layers] beams or slots of every decided layer
   std::vector<int> distinct_by_layer;  // [layers] of which distinct paths

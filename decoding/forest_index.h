@@ -14,15 +14,11 @@ class ForestIndex {
   explicit ForestIndex(const DraftForest& forest);
   // Row of the child of `row` by `token`, or -1. row may be -1.
   int Child(int row, TokenId token) const;
-  // Node of a row, -1 for a root's row.
-  int Node(int row) const { return row - forest_.num_roots; }
-  // Row of a node's parent.
-  int ParentRow(int node) const;
 
  private:
   const DraftForest& forest_;
-  std::vector<int32_t> begin_;     // [rows + 1] the children of row r: children_[begin_[r], ..)
-  std::vector<int32_t> children_;  // [nodes] by parent row, then by token
+  std::vector<int32_t> begin_;    // [rows + 1] the children of row r: children_[begin_[r], ..)
+  std::vector<NodeId> children_;  // [nodes] by parent row, then by token
 };
 
 }  // namespace coppice::decoding

@@ -304,6 +304,13 @@ absl::StatusOr<const MethodRow*> FirstMethod(const DecodingParams& params) {
       params.set_semantics ? " and beam_duplicates 'once'" : ""));
 }
 
+bool IsServed(sampling::DecodingKind kind, sampling::SamplingScope scope) {
+  DecodingParams params;
+  params.kind = kind;
+  params.sampling.mode = scope;
+  return FirstMethod(params).ok();
+}
+
 absl::Status CheckServes(const MethodRow& row, const DecodingParams& params) {
   const auto refuse = [&row](const auto&... why) {
     return absl::InvalidArgumentError(

@@ -65,6 +65,9 @@ struct MethodRow {
 };
 
 absl::Span<const MethodRow> Methods();
+// Whether a row serves the decoding in this sampling scope.
+bool IsServed(sampling::DecodingKind kind,
+              sampling::SamplingScope scope = sampling::SamplingScope::kRow);
 const MethodRow* FindMethod(absl::string_view name);  // nullptr when unknown
 
 // The first row that serves the kind, the sampling parameters and beam_duplicates. InvalidArgument:

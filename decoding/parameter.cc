@@ -79,26 +79,6 @@ bool IsDefault(const ParameterRow& row, const DecodingParams& params) {
   return row.member.get(params) == row.member.get(DecodingParams());
 }
 
-const ParameterRow* UnservedPenalty(const DecodingParams& params) {
-  if (!sampling::IsJoint(params.sampling.mode)) return nullptr;
-  for (const ParameterRow& row : Parameters()) {
-    if (row.read_by == ReadBy::kRows && !IsDefault(row, params)) return &row;
-  }
-  return nullptr;
-}
-
-std::string FormatConflict(const DecodingParams& params) {
-  if (sampling::IsJoint(params.sampling.mode)) {
-    return absl::StrCat("cannot be combined with sampling_scope ",
-                        sampling::SamplingScopeName(params.sampling.mode),
-                        ", which processes the layer as a whole");
-  }
-  if (params.min_tokens > 0) {
-    return "cannot be combined with min_tokens: a text may have to end before";
-  }
-  return "";
-}
-
 absl::string_view NoEndOfFormat(const DecodingParams& params) {
   if (!params.stop_ids.empty()) return "";
   return "needs a token that ends a text: the model has none, give stop_token_ids";

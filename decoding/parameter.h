@@ -97,12 +97,6 @@ absl::Status SetParameter(const ParameterRow& row, ParameterValue value, Decodin
 absl::Status CheckParameters(const DecodingParams& params);
 
 bool IsDefault(const ParameterRow& row, const DecodingParams& params);
-// A penalty that is not neutral and that the sampling scope of the parameters cannot serve, or
-// nullptr: it would act on the flat scores of a layer, where a token has no path of its own.
-const ParameterRow* UnservedPenalty(const DecodingParams& params);
-// What excludes a format, as "cannot be combined with min_tokens: " and the reason; "": nothing
-// does. Ids that end a text are looked at by NoEndOfFormat, when they are known.
-std::string FormatConflict(const DecodingParams& params);
 // Why a format could not end: no id ends a text. "": one does.
 absl::string_view NoEndOfFormat(const DecodingParams& params);
 // Whether one of the sampling parameters has no effect: its value is the default, or 0. Temperature

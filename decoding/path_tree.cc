@@ -7,13 +7,14 @@
 namespace coppice::decoding {
 
 PathTree::PathTree(std::shared_ptr<const OutputFormat> format) : format_(std::move(format)) {
-  nodes_.push_back({-1, -1, 0, sampling::kRootHash, format_ == nullptr ? 0 : format_->Start()});
+  nodes_.push_back(
+      {kNoPath, -1, 0, sampling::kRootHash, format_ == nullptr ? 0 : format_->Start()});
 }
 
 PathId PathTree::Extend(PathId parent, TokenId token) {
-  const auto [child, is_new] = children_.try_emplace({parent, token}, size());
+  const auto [child, is_new] = children_.try_emplace({parent, token}, PathId{size()});
   if (is_new) {
-    const Node above = nodes_[parent];
+    const Node above = At(parent);
     nodes_.push_back({parent, token, above.length + 1, sampling::ExtendHash(above.hash, token),
                       format_ == nullptr ? 0 : format_->Next(above.format_state, token)});
   }
@@ -22,14 +23,13 @@ PathId PathTree::Extend(PathId parent, TokenId token) {
 
 PathId PathTree::Find(PathId parent, TokenId token) const {
   const auto child = children_.find({parent, token});
-  return child == children_.end() ? -1 : child->second;
+  return child == children_.end() ? kNoPath : child->second;
 }
 
 std::vector<TokenId> PathTree::Tokens(PathId path, size_t from) const {
-  const size_t length = nodes_[path].length;
+  const size_t length = At(path).length;
   std::vector<TokenId> tokens(length - std::min(from, length));
-  for (size_t i = tokens.size(); i-- > 0; path = nodes_[path].parent)
-    tokens[i] = nodes_[path].token;
+  for (size_t i = tokens.size(); i-- > 0; path = At(path).parent) tokens[i] = At(path).token;
   return tokens;
 }
 
@@ -37,11 +37,11 @@ PathId PathTree::CommonAncestor(absl::Span<const PathId> paths) const {
   if (paths.empty()) return kRootPath;
   PathId common = paths[0];
   for (PathId path : paths) {
-    while (nodes_[path].length > nodes_[common].length) path = nodes_[path].parent;
-    while (nodes_[common].length > nodes_[path].length) common = nodes_[common].parent;
+    while (At(path).length > At(common).length) path = At(path).parent;
+    while (At(common).length > At(path).length) common = At(common).parent;
     while (common != path) {
-      common = nodes_[common].parent;
-      path = nodes_[path].parent;
+      common = At(common).parent;
+      path = At(path).parent;
     }
   }
   return common;

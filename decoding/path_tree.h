@@ -1,5 +1,7 @@
-// The generated token paths of one sequence as a trie. Decoder, KV bookkeeping and messages
-// identify a path by its PathId.
+// The generated token paths of one sequence as a trie. Decoder and KV bookkeeping identify a path
+// by its PathId. Unlike a TokenTree, it lives as long as its request: it grows without end, finds
+// children by token, and keeps hash, length and format state beside every token. The prompt is a
+// path of its own, since it has these too.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +16,10 @@
 
 namespace coppice::decoding {
 
-using PathId = int32_t;
-inline constexpr PathId kRootPath = 0;  // the prompt itself, no generated token
+enum class PathId : int32_t {};        // 0, 1, ... in the order in which paths are made
+inline constexpr PathId kRootPath{0};  // the prompt itself, no generated token
+inline constexpr PathId kNoPath{-1};   // none
+constexpr int32_t Index(PathId path) { return static_cast<int32_t>(path); }
 
 class PathTree {
  public:
@@ -23,14 +27,14 @@ class PathTree {
   explicit PathTree(std::shared_ptr<const OutputFormat> format = nullptr);
   // The child of `parent` by `token`; created if it does not exist.
   PathId Extend(PathId parent, TokenId token);
-  // The child of `parent` by `token`; -1 if it does not exist.
+  // The child of `parent` by `token`; kNoPath if it does not exist.
   PathId Find(PathId parent, TokenId token) const;
-  PathId parent(PathId path) const { return nodes_[path].parent; }  // -1 for the root
-  TokenId token(PathId path) const { return nodes_[path].token; }
-  uint64_t hash(PathId path) const { return nodes_[path].hash; }  // H(path), docs/algorithms.md 2
-  int length(PathId path) const { return nodes_[path].length; }   // generated tokens
+  PathId parent(PathId path) const { return At(path).parent; }  // kNoPath for the root
+  TokenId token(PathId path) const { return At(path).token; }
+  uint64_t hash(PathId path) const { return At(path).hash; }  // H(path), docs/algorithms.md 2
+  int length(PathId path) const { return At(path).length; }   // generated tokens
   // The state of the output's format after the path. 0: no format.
-  OutputFormat::State format_state(PathId path) const { return nodes_[path].format_state; }
+  OutputFormat::State format_state(PathId path) const { return At(path).format_state; }
   // The tokens of the path in order, starting at index `from`.
   std::vector<TokenId> Tokens(PathId path, size_t from = 0) const;
   // The longest path that is an ancestor of (or equal to) every one of `paths`; kRootPath when
@@ -46,6 +50,8 @@ class PathTree {
     uint64_t hash;
     OutputFormat::State format_state;
   };
+  const Node& At(PathId path) const { return nodes_[Index(path)]; }
+
   std::shared_ptr<const OutputFormat> format_;
   std::vector<Node> nodes_;
   absl::flat_hash_map<std::pair<PathId, TokenId>, PathId> children_;

@@ -89,7 +89,7 @@ parts=(
   "attention|15|forest attention of one layer"
   "wide|25|attention by wgmma and the copy engine: instructions bit by bit, results, times beside the portable kernel"
   "small|10|norm, rotary positions, SwiGLU"
-  "candidate list|10|candidate lists of 34 rows of logits"
+  "candidate_list|10|candidate lists of 34 rows of logits"
   "step|45|whole steps of an 8B decoder with random weights, and what of them is the device's"
   "draft|30|passes and forests of draft models of 1B and 68M"
   "round|35|rounds of drafting and verifying, beside plain steps"
@@ -123,7 +123,7 @@ part_wide() {
   bench wide
 }
 part_small() { bench small; }
-part_shortlist() { bench candidate list; }
+part_candidate_list() { bench candidate_list; }
 part_step() { bench step; }
 part_draft() { bench draft; }
 part_round() { bench round; }
@@ -222,7 +222,7 @@ run() {
   printf '%s\n' "${summary[@]}"
   echo
   printf '%-10s %-60s %10s %10s %6s\n' part case "us" "floor us" "floor"
-  for name in ceilings tune matmul attention wide small candidate list step draft round goals; do
+  for name in ceilings tune matmul attention wide small candidate_list step draft round goals; do
     if [ "$(grep -c "^$name" "$out/$name.log")" = 0 ]; then
       echo "$name: nothing was measured: $(tail -1 "$out/$name.log")"
     else

@@ -14,7 +14,7 @@ packages=(
   libssl-dev openssl                                  # TLS, keys; certificates of the tests
   libspdlog-dev libfmt-dev prometheus-cpp-dev         # logs, metrics
   libtomlplusplus-dev                                 # configuration files
-  libpcre2-dev                                        # tokenizers
+  libpcre2-dev libutf8proc-dev                        # tokenizers
   libhwy-dev                                          # kernels
   libgtest-dev libgmock-dev libbenchmark-dev          # tests, micro-benchmarks
   python3 curl ca-certificates openssh-client         # launchers and cluster tests (standard library only)

@@ -17,47 +17,31 @@ constexpr int kPromptsPart = 4;  // of the rows of a pass, while prompts wait
 
 // The number of positions that a request needs: those of the longest root, and one per level below
 // it.
-int64_t PositionsNeeded(const DraftSession& session, const proto::DraftRequest& message) {
-  std::vector<int64_t> length;
+int64_t PositionsNeeded(const DraftSession& session, const decoding::DraftRequest& request) {
+  const TokenTree& tree = request.roots.tree;
+  std::vector<int64_t> length(tree.rows(), 0);
   int64_t longest = 0;
-  for (const int32_t parent : message.trie_parent()) {
-    const bool below = parent >= 0 && parent < static_cast<int64_t>(length.size());
-    length.push_back(1 + (below ? length[parent] : 0));
-    longest = std::max(longest, length.back());
+  for (int i = 0; i < tree.size(); ++i) {
+    int64_t& own = length[tree.RowOf(NodeId{i})];
+    own = 1 + length[tree.RowOf(tree.parent[i])];
+    longest = std::max(longest, own);
   }
-  return session.prompt_length() + int64_t{message.stable_length()} + longest + message.depth() - 1;
+  return session.prompt_length() + int64_t{request.stable_length} + longest + request.depth - 1;
 }
 
 // The forest, and every level of it, must fit in a pass.
-absl::Status CheckShape(const decoding::DraftSize& size, const proto::DraftRequest& message,
+absl::Status CheckShape(const decoding::DraftSize& size, const decoding::DraftRequest& request,
                         int max_rows) {
   if (!size.drafts) return absl::InvalidArgumentError("method: it drafts nothing");
   const auto within = [max_rows](int value) { return value >= 1 && value <= max_rows; };
-  if (!within(message.width()) || !within(message.depth()) ||
-      !within(size.Nodes(message.width(), message.depth()))) {
-    return absl::InvalidArgumentError(absl::StrCat("width x depth: ", message.width(), " x ",
-                                                   message.depth(), " is not in [1, ", max_rows,
-                                                   "]"));
+  if (!within(request.width) || !within(request.depth) ||
+      !within(size.Nodes(request.width, request.depth))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "width x depth: ", request.width, " x ", request.depth, " is not in [1, ", max_rows, "]"));
   }
   if (size.beams <= max_rows) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("draft_beams: ", size.beams, " is more than a pass of ", max_rows, " rows"));
-}
-
-absl::StatusOr<ForestRequest> ForestRequestFromMessage(const proto::DraftRequest& message,
-                                                       const DraftSession& session, int max_rows) {
-  ForestRequest request;
-  request.round = message.round();
-  request.width = message.width();
-  request.depth = message.depth();
-  COPPICE_RETURN_IF_ERROR(CheckShape(decoding::DraftSizeOf(session.params()), message, max_rows));
-  request.trie_parent.assign(message.trie_parent().begin(), message.trie_parent().end());
-  request.trie_token.assign(message.trie_token().begin(), message.trie_token().end());
-  request.root_trie.assign(message.state().root_trie().begin(), message.state().root_trie().end());
-  COPPICE_ASSIGN_OR_RETURN(request.state,
-                           proto::DraftStateFromMessage(message.state(), session.stable_hash(),
-                                                        request.trie_parent, request.trie_token));
-  return request;
 }
 
 }  // namespace
@@ -192,10 +176,10 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   TellPrefilled(key);  // a prompt of one token
 }
 
-void DraftService::Accept(const std::string& peer, const proto::DraftRequest& request) {
-  const Key key{peer, request.session_id()};
+void DraftService::Accept(const std::string& peer, const proto::DraftRequest& message) {
+  const Key key{peer, message.session_id()};
   auto found = slots_.find(key);
-  if (found == slots_.end()) return Fail(key, request.round(), "unknown session");
+  if (found == slots_.end()) return Fail(key, message.round(), "unknown session");
   Slot& slot = found->second;
   // A newer round replaces the one in flight. Nodes whose rows never ran must not count as known.
   if (slot.builder != nullptr && !slot.builder->started()) {
@@ -204,37 +188,30 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& re
   slot.builder.reset();
   slot.last_used_s = slot.request_time_s = clock_->NowSeconds();
   slot.model_s = 0;
+  auto request = proto::DraftRequestFromMessage(message, runner_->vocab_size());
+  if (!request.ok()) return Fail(key, message.round(), std::string(request.status().message()));
   const int positions = runner_->config().max_positions;
-  if (const int64_t needed = PositionsNeeded(*slot.session, request); needed > positions) {
-    return Fail(key, request.round(),
+  if (const int64_t needed = PositionsNeeded(*slot.session, *request); needed > positions) {
+    return Fail(key, request->round,
                 absl::StrCat("depth: the request needs ", needed,
                              " positions, the draft model has ", positions));
   }
-  const std::vector<TokenId> added(request.stable_tokens().begin(), request.stable_tokens().end());
-  const int vocab = runner_->vocab_size();
-  absl::Status tokens = proto::CheckTokens(added, vocab, "stable_tokens");
-  tokens.Update(proto::CheckTokens(request.trie_token(), vocab, "trie_token"));
-  for (int32_t token : request.state().slot_token()) {
-    if (token >= 0) tokens.Update(proto::CheckTokens({token}, vocab, "slot_token"));
-  }
-  for (const proto::KnownChild& child : request.state().known_child())
-    tokens.Update(proto::CheckTokens({child.token()}, vocab, "known_child"));
-  if (!tokens.ok()) return Fail(key, request.round(), std::string(tokens.message()));
-  if (auto status = slot.session->ExtendStable(request.stable_length(), added); !status.ok()) {
-    return Fail(key, request.round(), std::string(status.message()));
-  }
-  slot.waiting = std::make_unique<proto::DraftRequest>(request);
+  absl::Status fits = slot.session->ExtendStable(request->stable_length, request->stable_tokens);
+  fits.Update(
+      CheckShape(decoding::DraftSizeOf(slot.session->params()), *request, options_.max_rows));
+  if (!fits.ok()) return Fail(key, request->round, std::string(fits.message()));
+  request->state.root_hash = decoding::RootHashes(request->roots, slot.session->stable_hash());
+  slot.waiting = std::make_unique<decoding::DraftRequest>(*std::move(request));
   if (!slot.session->prefilling()) Begin(key, &slot);
 }
 
 void DraftService::Begin(const Key& key, Slot* slot) {
-  const std::unique_ptr<proto::DraftRequest> message = std::move(slot->waiting);
-  auto request = ForestRequestFromMessage(*message, *slot->session, options_.max_rows);
-  if (!request.ok()) return Fail(key, message->round(), std::string(request.status().message()));
-  auto builder = ForestBuilder::Start(*std::move(request), slot->session.get(), blocks_);
-  if (!builder.ok()) return Fail(key, message->round(), std::string(builder.status().message()));
+  const std::unique_ptr<decoding::DraftRequest> request = std::move(slot->waiting);
+  const uint32_t round = request->round;
+  auto builder = ForestBuilder::Start(std::move(*request), slot->session.get(), blocks_);
+  if (!builder.ok()) return Fail(key, round, std::string(builder.status().message()));
   if ((*builder)->rows() > options_.max_rows) {
-    return Fail(key, message->round(), "more tokens to catch up with than one pass holds");
+    return Fail(key, round, "more tokens to catch up with than one pass holds");
   }
   slot->builder = *std::move(builder);
 }

@@ -67,8 +67,8 @@ class DraftService {
   using Key = std::pair<std::string, uint64_t>;  // leader connection, session id
   struct Slot {
     std::unique_ptr<DraftSession> session;
-    std::unique_ptr<ForestBuilder> builder;        // in flight
-    std::unique_ptr<proto::DraftRequest> waiting;  // until prefill is done
+    std::unique_ptr<ForestBuilder> builder;           // in flight
+    std::unique_ptr<decoding::DraftRequest> waiting;  // until prefill is done
     double request_time_s = 0, model_s = 0, last_used_s = 0;
     node::EnergyTally energy;  // since the leader was last told
   };
@@ -82,7 +82,7 @@ class DraftService {
   // Closes sessions and frees their KV.
   void Drop(absl::FunctionRef<bool(const Key&)> which);
   void Open(const std::string& peer, const proto::OpenDraft& open);
-  void Accept(const std::string& peer, const proto::DraftRequest& request);
+  void Accept(const std::string& peer, const proto::DraftRequest& message);
   void Begin(const Key& key, Slot* slot);
   void Announce(absl::Span<const KeyRows> stepped);
   void BeginPrefilled();

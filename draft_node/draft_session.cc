@@ -77,9 +77,8 @@ absl::StatusOr<model::KvNode> DraftSession::StableNode(
                                                    "shared ", prefix - prompt_length_));
   }
   for (size_t i = prefix; i < tokens_.size(); ++i) {
-    bool found = false;
-    model::KvNode child = blocks_->FindChild(sequence_, node, tokens_[i], &found);
-    if (!found) {
+    model::KvNode child = blocks_->FindChild(sequence_, node, tokens_[i]);
+    if (child == model::kNoKv) {
       COPPICE_ASSIGN_OR_RETURN(child, blocks_->AddNode(sequence_, node, tokens_[i]));
       missing->emplace_back(child, tokens_[i]);
     }

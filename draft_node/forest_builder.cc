@@ -13,11 +13,11 @@
 
 namespace coppice::draft_node {
 
-ForestBuilder::ForestBuilder(ForestRequest request, DraftSession* session,
+ForestBuilder::ForestBuilder(decoding::DraftRequest request, DraftSession* session,
                              model::BlockManager* blocks)
     : request_(std::move(request)), session_(session), blocks_(blocks) {}
 
-absl::StatusOr<std::unique_ptr<ForestBuilder>> ForestBuilder::Start(ForestRequest request,
+absl::StatusOr<std::unique_ptr<ForestBuilder>> ForestBuilder::Start(decoding::DraftRequest request,
                                                                     DraftSession* session,
                                                                     model::BlockManager* blocks) {
   auto builder =
@@ -32,22 +32,19 @@ absl::StatusOr<std::unique_ptr<ForestBuilder>> ForestBuilder::Start(ForestReques
 absl::Status ForestBuilder::MatchRoots() {
   const model::SequenceHandle sequence = session_->sequence();
   COPPICE_ASSIGN_OR_RETURN(const model::KvNode stable, session_->StableNode(&missing_));
-  std::vector<model::KvNode> trie(request_.trie_token.size());
-  for (size_t i = 0; i < trie.size(); ++i) {
-    const model::KvNode parent =
-        request_.trie_parent[i] < 0 ? stable : trie[request_.trie_parent[i]];
-    bool found = false;
-    trie[i] = blocks_->FindChild(sequence, parent, request_.trie_token[i], &found);
-    if (found) continue;
-    COPPICE_ASSIGN_OR_RETURN(trie[i], blocks_->AddNode(sequence, parent, request_.trie_token[i]));
-    missing_.emplace_back(trie[i], request_.trie_token[i]);
+  const TokenTree& tree = request_.roots.tree;
+  std::vector<model::KvNode> kv(tree.rows(), stable);  // by row: the root of the tree first
+  for (int i = 0; i < tree.size(); ++i) {
+    const model::KvNode parent = kv[tree.RowOf(tree.parent[i])];
+    model::KvNode& node = kv[tree.RowOf(NodeId{i})];
+    node = blocks_->FindChild(sequence, parent, tree.token[i]);
+    if (node != model::kNoKv) continue;
+    COPPICE_ASSIGN_OR_RETURN(node, blocks_->AddNode(sequence, parent, tree.token[i]));
+    missing_.emplace_back(node, tree.token[i]);
   }
-  for (int32_t entry : request_.root_trie) {
-    if (entry < 0) {
-      return absl::InvalidArgumentError("root_trie: a root has no unshared token of its own");
-    }
-    roots_.push_back(trie[entry]);
-    root_token_.push_back(request_.trie_token[entry]);
+  for (const NodeId end : request_.roots.ends) {
+    roots_.push_back(kv[tree.RowOf(end)]);
+    root_token_.push_back(tree.token[Index(end)]);
   }
   blocks_->Retain(sequence, roots_);
   // Roots become rows with logits. The other missing tokens become rows without logits.
@@ -55,10 +52,6 @@ absl::Status ForestBuilder::MatchRoots() {
     return std::find(roots_.begin(), roots_.end(), entry.first) != roots_.end();
   });
   return absl::OkStatus();
-}
-
-model::KvNode ForestBuilder::NodeOf(int32_t entry) const {
-  return entry < 0 ? roots_[-1 - entry] : node_kv_[entry];
 }
 
 int ForestBuilder::rows() const {
@@ -69,25 +62,23 @@ int ForestBuilder::length() const {
   return static_cast<int>(request_.state.layers_committed) + level_;
 }
 
-sampling::RowPath ForestBuilder::PathOf(int32_t entry) const {
+sampling::RowPath ForestBuilder::PathOf(TreePlace place) const {
   const decoding::DecodingParams& params = session_->params();
   if (!params.sampling.penalises() && params.format == nullptr) return length();
-  std::vector<TokenId> tail;  // last first
-  for (; entry >= 0; entry = drafter_->forest().parent[entry])
-    tail.push_back(drafter_->forest().token[entry]);
-  for (int32_t at = request_.root_trie[-1 - entry]; at >= 0; at = request_.trie_parent[at])
-    tail.push_back(request_.trie_token[at]);
+  const decoding::DraftForest& forest = drafter_->forest();
+  std::vector<TokenId> tail;  // after the stable tokens
+  request_.roots.tree.AppendPath(request_.roots.ends[Index(forest.RootOf(place))], &tail);
+  forest.AppendPath(place, &tail);
   sampling::RowPath path = length();
   if (params.sampling.penalises()) {
     const absl::Span<const TokenId> stable = session_->stable_tokens();
     path.tokens.assign(stable.begin(), stable.end());
-    path.tokens.insert(path.tokens.end(), tail.rbegin(), tail.rend());
+    path.tokens.insert(path.tokens.end(), tail.begin(), tail.end());
   }
   if (params.format != nullptr) {
     path.format_state = session_->stable_format_state();
-    for (auto token = tail.rbegin(); token != tail.rend(); ++token) {
-      path.format_state = params.format->Next(path.format_state, *token);
-    }
+    for (const TokenId token : tail)
+      path.format_state = params.format->Next(path.format_state, token);
   }
   return path;
 }
@@ -122,23 +113,24 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   const bool penalises = session_->params().sampling.penalises();
   RowNeed need;
   if (!penalises) need = NeedAfter(length(), step);
-  for (int32_t entry : drafter_->frontier()) {
-    const TokenId token = entry < 0 ? root_token_[-1 - entry] : forest.token[entry];
-    if (entry >= 0) {
-      COPPICE_ASSIGN_OR_RETURN(node_kv_[entry],
-                               blocks_->AddNode(sequence, NodeOf(forest.parent[entry]), token));
+  for (const TreePlace place : drafter_->frontier()) {
+    const TokenId token = At(place, root_token_, forest.token);
+    if (!place.is_root()) {
+      const int32_t node = Index(place.node());
+      COPPICE_ASSIGN_OR_RETURN(node_kv_[node],
+                               blocks_->AddNode(sequence, NodeOf(forest.parent[node]), token));
     }
-    if (penalises) need = NeedAfter(PathOf(entry), step);
-    need_.push_back(step->AddNodeRow(sequence, NodeOf(entry), token, need));
+    if (penalises) need = NeedAfter(PathOf(place), step);
+    need_.push_back(step->AddNodeRow(sequence, NodeOf(place), token, need));
   }
   return absl::OkStatus();
 }
 
 namespace {
 
-absl::Status BadRow(int32_t node, TokenId token, float logit) {
+absl::Status BadRow(TreePlace place, TokenId token, float logit) {
   return absl::InvalidArgumentError(
-      absl::StrCat("draft logits after node ", node, ": token ", token, " is ", logit));
+      absl::StrCat("draft logits after node ", place.code(), ": token ", token, " is ", logit));
 }
 
 // A draft row and its first invalid logit, if any.
@@ -265,10 +257,10 @@ absl::Status ForestBuilder::TakeGrown(const GrownForest& grown) {
   level_ = request_.depth;
   grown_ = decoding::ForestOf(grown, static_cast<int>(roots_.size()));
   if (grown.bad_level >= 0) {
-    const int32_t node = grown.bad_level == 0
-                             ? -1 - grown.bad_node
-                             : grown_->layer_begin[grown.bad_level - 1] + grown.bad_node;
-    return BadRow(node, grown.bad_token, grown.bad_logit);
+    const int32_t first = grown.bad_level == 0 ? 0 : grown_->layer_begin[grown.bad_level - 1];
+    const TreePlace place = grown.bad_level == 0 ? TreePlace(RootId{grown.bad_node})
+                                                 : TreePlace(NodeId{first + grown.bad_node});
+    return BadRow(place, grown.bad_token, grown.bad_logit);
   }
   std::vector<model::BlockManager::Relabelled> planted;
   for (size_t l = 0; l < std::min(grown.layers.size(), planned_.size()); ++l) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/host_threads.h"
+#include "decoding/draft_request.h"
 #include "decoding/drafter.h"
 #include "decoding/forest.h"
 #include "decoding/row_path.h"
@@ -22,23 +23,13 @@
 
 namespace coppice::draft_node {
 
-// A DraftRequest, checked and converted.
-struct ForestRequest {
-  uint32_t round = 0;
-  int width = 0;                     // W_S
-  int depth = 0;                     // gamma
-  std::vector<int32_t> trie_parent;  // -1: the stable prefix
-  std::vector<TokenId> trie_token;
-  std::vector<int32_t> root_trie;  // -1: the stable prefix itself
-  decoding::DraftState state;
-};
-
 class ForestBuilder {
  public:
-  // session and blocks must outlive the builder. Matches the request against the session's trie and
+  // session and blocks must outlive the builder. request.state has the hashes of the roots, and the
+  // session knows their stable tokens. Matches the request against the session's trie and
   // frees dead nodes. ResourceExhausted: the KV pool is full. After an error the session must be
   // closed.
-  static absl::StatusOr<std::unique_ptr<ForestBuilder>> Start(ForestRequest request,
+  static absl::StatusOr<std::unique_ptr<ForestBuilder>> Start(decoding::DraftRequest request,
                                                               DraftSession* session,
                                                               model::BlockManager* blocks);
 
@@ -71,20 +62,20 @@ class ForestBuilder {
   absl::Status TakeGrown(const GrownForest& grown);
 
  private:
-  ForestBuilder(ForestRequest request, DraftSession* session, model::BlockManager* blocks);
+  ForestBuilder(decoding::DraftRequest request, DraftSession* session, model::BlockManager* blocks);
   absl::Status MatchRoots();
-  model::KvNode NodeOf(int32_t frontier_entry) const;
+  model::KvNode NodeOf(TreePlace place) const { return At(place, roots_, node_kv_); }
   int length() const;  // generated tokens before the rows of this level
-  // The path of a frontier entry. Holds the tokens only if the session has penalties, and the state
+  // The path of a place. Holds the tokens only if the session has penalties, and the state
   // of the output's format if there is one.
-  sampling::RowPath PathOf(int32_t entry) const;
+  sampling::RowPath PathOf(TreePlace place) const;
   // What the draft needs of the row behind a path.
   RowNeed NeedAfter(const sampling::RowPath& path, model::StepBuilder* step) const;
   // All tokens of the roots have KV after the first pass, so the tokens that the roots' parents share
   // move to the prefix.
   absl::Status CommitRoots(std::vector<KvCopy>* commits);
 
-  ForestRequest request_;
+  decoding::DraftRequest request_;
   DraftSession* session_;
   model::BlockManager* blocks_;
   std::unique_ptr<decoding::Drafter> drafter_;

@@ -16,6 +16,7 @@
 #include "base/decoding_stats.h"
 #include "base/types.h"
 #include "decoding/beam_decoder.h"
+#include "decoding/draft_request.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "plan/step_plan.h"
@@ -88,16 +89,11 @@ absl::Status CheckDraftTimes(const proto::DraftReply& reply);
 // Joules; nullopt when there are none, or impossible ones.
 std::optional<double> DraftEnergy(const proto::DraftReply& reply);
 
-// root_trie[r]: entry of the request's token trie that root r ends at, -1 = the stable prefix
-// itself. The hashes of the roots are not sent: the receiver computes them from the tokens.
-proto::RoundState DraftStateToMessage(const decoding::DraftState& state,
-                                      absl::Span<const int32_t> root_trie);
-// stable_hash = H(generated tokens of the stable prefix). trie_parent and trie_token are those of
-// proto::DraftRequest: parent < own index, -1 = the stable prefix; tokens >= 0.
-absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundState& message,
-                                                           uint64_t stable_hash,
-                                                           absl::Span<const int32_t> trie_parent,
-                                                           absl::Span<const TokenId> trie_token);
+proto::DraftRequest DraftRequestToMessage(const decoding::DraftRequest& request);
+// The hashes of the roots are not sent: decoding::RootHashes computes them from the tokens, with
+// the hash of the stable ones.
+absl::StatusOr<decoding::DraftRequest> DraftRequestFromMessage(const proto::DraftRequest& message,
+                                                               int vocab_size);
 
 // ---- plan.proto
 proto::StepPlan PlanToMessage(const coppice::StepPlan& plan);

@@ -3,7 +3,6 @@
 #include "base/status.h"
 #include "proto/convert.h"
 #include "proto/field_checks.h"
-#include "sampling/rng.h"
 
 namespace coppice::proto {
 
@@ -15,20 +14,41 @@ using wire::Fill;
 using wire::kMostStatistic;
 using wire::ToVector;
 
+namespace {
+
+// Parents as they are sent: the code of a place. A tree that was received is checked afterwards.
+void FillParents(const TokenTree& tree, google::protobuf::RepeatedField<int32_t>* sent) {
+  sent->Reserve(tree.size());
+  for (const TreePlace parent : tree.parent) sent->Add(parent.code());
+}
+
+TokenTree UncheckedTree(int num_roots, absl::Span<const TokenId> token,
+                        absl::Span<const int32_t> parent) {
+  TokenTree tree;
+  tree.num_roots = num_roots;
+  tree.token.assign(token.begin(), token.end());
+  tree.parent.reserve(parent.size());
+  for (const int32_t code : parent) tree.parent.push_back(TreePlace::FromCode(code));
+  return tree;
+}
+
+}  // namespace
+
 proto::Forest ForestToMessage(const decoding::DraftForest& forest) {
   proto::Forest message;
   message.set_num_roots(forest.num_roots);
   Fill(forest.token, message.mutable_token());
-  Fill(forest.parent, message.mutable_parent());
+  FillParents(forest, message.mutable_parent());
   Fill(forest.layer_begin, message.mutable_layer_begin());
   for (const decoding::Proposal& proposal : forest.proposals) {
     proto::Proposal* sent = message.add_proposal();
-    sent->set_node(proposal.node);
+    sent->set_node(proposal.place.code());
     sent->set_log_weight(proposal.log_weight);
     Fill(proposal.row.tokens, sent->mutable_token());
     Fill(proposal.row.log_probs, sent->mutable_log_q());
   }
-  Fill(forest.draws, message.mutable_draw());
+  message.mutable_draw()->Reserve(static_cast<int>(forest.draws.size()));
+  for (const NodeId node : forest.draws) message.add_draw(Index(node));
   Fill(forest.draws_begin, message.mutable_draw_begin());
   return message;
 }
@@ -38,19 +58,20 @@ absl::StatusOr<decoding::DraftForest> ForestFromMessage(const proto::Forest& mes
   COPPICE_RETURN_IF_ERROR(
       CheckRange("num_roots", int64_t{message.num_roots()}, 0, decoding::kMostBeams));
   decoding::DraftForest forest;
-  forest.num_roots = message.num_roots();
-  forest.token = ToVector(message.token());
-  forest.parent = ToVector(message.parent());
+  static_cast<TokenTree&>(forest) =
+      UncheckedTree(message.num_roots(), message.token(), message.parent());
   forest.layer_begin = ToVector(message.layer_begin());
   forest.proposals.reserve(message.proposal_size());
   for (int i = 0; i < message.proposal_size(); ++i) {
     const proto::Proposal& sent = message.proposal(i);
     COPPICE_RETURN_IF_ERROR(
         CheckLength(absl::StrCat("proposal[", i, "].log_q"), sent.log_q_size(), sent.token_size()));
-    forest.proposals.push_back(
-        {sent.node(), sent.log_weight(), {ToVector(sent.token()), ToVector(sent.log_q())}});
+    forest.proposals.push_back({TreePlace::FromCode(sent.node()),
+                                sent.log_weight(),
+                                {ToVector(sent.token()), ToVector(sent.log_q())}});
   }
-  forest.draws = ToVector(message.draw());
+  forest.draws.reserve(message.draw_size());
+  for (const int32_t node : message.draw()) forest.draws.push_back(NodeId{node});
   forest.draws_begin = ToVector(message.draw_begin());
   COPPICE_RETURN_IF_ERROR(forest.Validate(vocab_size));
   return forest;
@@ -68,35 +89,64 @@ std::optional<double> DraftEnergy(const proto::DraftReply& reply) {
   return joules;
 }
 
-proto::RoundState DraftStateToMessage(const decoding::DraftState& state,
-                                      absl::Span<const int32_t> root_trie) {
-  proto::RoundState message;
-  Fill(root_trie, message.mutable_root_trie());
-  Fill(state.root_score, message.mutable_root_score());
-  Fill(state.root_multiplicity, message.mutable_root_multiplicity());
-  Fill(state.slot_root, message.mutable_slot_root());
-  message.set_layers_committed(state.layers_committed);
-  Fill(state.slot_token, message.mutable_slot_token());
-  Fill(state.slot_log_prob, message.mutable_slot_log_prob());
-  Fill(state.known_roots, message.mutable_known_root());
+namespace {
+
+void FillState(const decoding::DraftState& state, proto::RoundState* message) {
+  Fill(state.root_score, message->mutable_root_score());
+  Fill(state.root_multiplicity, message->mutable_root_multiplicity());
+  Fill(state.slot_root, message->mutable_slot_root());
+  message->set_layers_committed(state.layers_committed);
+  Fill(state.slot_token, message->mutable_slot_token());
+  Fill(state.slot_log_prob, message->mutable_slot_log_prob());
+  Fill(state.known_roots, message->mutable_known_root());
   for (const decoding::DraftState::KnownChild& child : state.known_children) {
-    proto::KnownChild* sent = message.add_known_child();
+    proto::KnownChild* sent = message->add_known_child();
     sent->set_root(child.root);
     sent->set_token(child.token);
     sent->set_score(child.score);
     sent->set_key(child.key);
   }
-  return message;
 }
 
-absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundState& message,
-                                                           uint64_t stable_hash,
-                                                           absl::Span<const int32_t> trie_parent,
-                                                           absl::Span<const TokenId> trie_token) {
+// The root of the tree is the stable path: -1 in messages.
+absl::StatusOr<decoding::RootTree> RootsFromMessage(const proto::DraftRequest& message,
+                                                    int vocab_size) {
+  const auto& parent = message.trie_parent();
+  const auto& ends = message.state().root_trie();
+  COPPICE_RETURN_IF_ERROR(CheckEntries("trie_token", message.trie_token(), 0, vocab_size));
+  COPPICE_RETURN_IF_ERROR(CheckLength("trie_token", message.trie_token_size(), parent.size()));
+  for (int i = 0; i < parent.size(); ++i) {
+    if (parent[i] < -1 || parent[i] >= i) {
+      return BadEntry("trie_parent", i, absl::StrCat(parent[i], " is not an earlier entry or -1"));
+    }
+  }
+  COPPICE_RETURN_IF_ERROR(CheckEntries("root_trie", ends, -1, parent.size()));
+  decoding::RootTree roots;
+  roots.tree = UncheckedTree(/*num_roots=*/1, message.trie_token(), parent);
+  roots.ends.reserve(ends.size());
+  for (const int32_t end : ends) {
+    if (end < 0) return wire::Bad("root_trie", "a root has no unshared token of its own");
+    roots.ends.push_back(NodeId{end});
+  }
+  return roots;
+}
+
+absl::Status CheckKnownChildren(const proto::RoundState& message, int vocab_size) {
+  for (int i = 0; i < message.known_child_size(); ++i) {
+    const proto::KnownChild& child = message.known_child(i);
+    if (child.root() < 0 || child.root() >= message.root_trie_size())
+      return BadEntry("known_child", i, absl::StrCat("root ", child.root(), " is not a root"));
+    if (child.token() < 0 || child.token() >= vocab_size)
+      return BadEntry("known_child", i,
+                      absl::StrCat("token ", child.token(), " is not in [0, ", vocab_size, ")"));
+    if (!std::isfinite(child.score()) || !std::isfinite(child.key()))
+      return BadEntry("known_child", i, "is not finite");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckState(const proto::RoundState& message, int vocab_size) {
   const size_t roots = message.root_trie_size();
-  COPPICE_RETURN_IF_ERROR(CheckLength("trie_token", trie_token.size(), trie_parent.size()));
-  COPPICE_RETURN_IF_ERROR(CheckEntries("trie_token", trie_token, 0, INT32_MAX));
-  COPPICE_RETURN_IF_ERROR(CheckEntries("root_trie", message.root_trie(), -1, trie_parent.size()));
   COPPICE_RETURN_IF_ERROR(CheckLength("root_score", message.root_score_size(), roots));
   COPPICE_RETURN_IF_ERROR(
       CheckLength("root_multiplicity", message.root_multiplicity_size(), roots));
@@ -109,7 +159,7 @@ absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundSta
   if (message.slot_token_size() > 0) {
     COPPICE_RETURN_IF_ERROR(
         CheckLength("slot_token", message.slot_token_size(), message.slot_root_size()));
-    COPPICE_RETURN_IF_ERROR(CheckEntries("slot_token", message.slot_token(), -1, INT32_MAX));
+    COPPICE_RETURN_IF_ERROR(CheckEntries("slot_token", message.slot_token(), -1, vocab_size));
   }
   COPPICE_RETURN_IF_ERROR(
       CheckLength("slot_log_prob", message.slot_log_prob_size(), message.slot_token_size()));
@@ -118,27 +168,11 @@ absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundSta
       return BadEntry("slot_log_prob", i, "is not finite");
   }
   COPPICE_RETURN_IF_ERROR(CheckEntries("known_root", message.known_root(), 0, roots));
-  for (int i = 0; i < message.known_child_size(); ++i) {
-    const proto::KnownChild& child = message.known_child(i);
-    if (child.root() < 0 || static_cast<size_t>(child.root()) >= roots)
-      return BadEntry("known_child", i, absl::StrCat("root ", child.root(), " is not a root"));
-    if (child.token() < 0)
-      return BadEntry("known_child", i, absl::StrCat("token ", child.token(), " is negative"));
-    if (!std::isfinite(child.score()) || !std::isfinite(child.key()))
-      return BadEntry("known_child", i, "is not finite");
-  }
-  std::vector<uint64_t> hash(trie_parent.size());
-  for (size_t i = 0; i < trie_parent.size(); ++i) {
-    const int32_t parent = trie_parent[i];
-    if (parent < -1 || parent >= static_cast<int64_t>(i)) {
-      return BadEntry("trie_parent", i, absl::StrCat(parent, " is not an earlier entry or -1"));
-    }
-    hash[i] = sampling::ExtendHash(parent < 0 ? stable_hash : hash[parent], trie_token[i]);
-  }
+  return CheckKnownChildren(message, vocab_size);
+}
+
+decoding::DraftState StateOf(const proto::RoundState& message) {
   decoding::DraftState state;
-  for (int32_t entry : message.root_trie()) {
-    state.root_hash.push_back(entry < 0 ? stable_hash : hash[entry]);
-  }
   state.root_score = ToVector(message.root_score());
   state.root_multiplicity = ToVector(message.root_multiplicity());
   state.slot_root = ToVector(message.slot_root());
@@ -149,6 +183,39 @@ absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundSta
     state.known_children.push_back({child.root(), child.token(), child.score(), child.key()});
   state.layers_committed = message.layers_committed();
   return state;
+}
+
+}  // namespace
+
+proto::DraftRequest DraftRequestToMessage(const decoding::DraftRequest& request) {
+  proto::DraftRequest message;
+  message.set_session_id(request.session_id);
+  message.set_round(request.round);
+  message.set_width(request.width);
+  message.set_depth(request.depth);
+  message.set_stable_length(request.stable_length);
+  Fill(request.stable_tokens, message.mutable_stable_tokens());
+  FillParents(request.roots.tree, message.mutable_trie_parent());
+  Fill(request.roots.tree.token, message.mutable_trie_token());
+  for (const NodeId end : request.roots.ends) message.mutable_state()->add_root_trie(Index(end));
+  FillState(request.state, message.mutable_state());
+  return message;
+}
+
+absl::StatusOr<decoding::DraftRequest> DraftRequestFromMessage(const proto::DraftRequest& message,
+                                                               int vocab_size) {
+  COPPICE_RETURN_IF_ERROR(CheckEntries("stable_tokens", message.stable_tokens(), 0, vocab_size));
+  decoding::DraftRequest request;
+  COPPICE_ASSIGN_OR_RETURN(request.roots, RootsFromMessage(message, vocab_size));
+  COPPICE_RETURN_IF_ERROR(CheckState(message.state(), vocab_size));
+  request.state = StateOf(message.state());
+  request.session_id = message.session_id();
+  request.round = message.round();
+  request.width = message.width();
+  request.depth = message.depth();
+  request.stable_length = message.stable_length();
+  request.stable_tokens = ToVector(message.stable_tokens());
+  return request;
 }
 
 }  // namespace coppice::proto

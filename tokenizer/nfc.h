@@ -1,5 +1,5 @@
 // Unicode normalization form C (UAX 15): characters composed where a composed form exists. Called
-// by the normalizer; tables from tests/tokenizer/make_nfc_tables.py. Pure function.
+// by the normalizer; the tables are those of libutf8proc. Pure function.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace coppice::tokenizer {
 
-// text: valid UTF-8.
+// Invalid parts of the text become U+FFFD.
 std::string ToNfc(absl::string_view text);
 
 }  // namespace coppice::tokenizer

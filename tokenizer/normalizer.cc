@@ -13,8 +13,8 @@ namespace {
 using Json = nlohmann::json;
 
 // Most bytes of a text for each byte of its NFC: seven for the two of U+0390, which U+1FBE U+0308
-// U+0301 become. Found by going through all characters of Unicode 14, the version of nfc_tables.inc,
-// and for each through what its decomposition can come from.
+// U+0301 become. Found by going through all characters of Unicode 14, and for each through what its
+// decomposition can come from. Later versions of Unicode do not change these.
 constexpr size_t kNfcShrinking = 4;
 
 // Whether a replacement can make a text shorter. What a regular expression matches may have any

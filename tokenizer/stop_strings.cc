@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <utility>
 
-#include "base/check.h"
 #include "tokenizer/utf8.h"
 
 namespace coppice::tokenizer {
@@ -20,7 +18,7 @@ constexpr absl::string_view kReplacedText = "\xef\xbf\xbd";
 
 // A State, unpacked.
 struct StopStrings::Text {
-  uint32_t node = 0;               // of the automaton
+  StopAutomaton::Node node = 0;
   uint32_t spaces = 0;             // leading spaces that are still dropped
   char pending[kLongestTail + 1];  // an incomplete character
   uint32_t num_pending = 0;
@@ -59,49 +57,8 @@ struct StopStrings::Text {
 StopStrings::StopStrings(std::shared_ptr<const Vocabulary> vocabulary,
                          absl::Span<const std::string> stops, bool skip_special,
                          absl::Span<const TokenId> prompt)
-    : vocabulary_(std::move(vocabulary)), skip_special_(skip_special), move_(1), ends_(1) {
-  move_[0].fill(0);
-  for (const std::string& stop : stops) AddStop(stop);
-  Link();
+    : vocabulary_(std::move(vocabulary)), skip_special_(skip_special), automaton_(stops) {
   start_ = AfterPrompt(prompt);
-}
-
-// Adds a path of the trie. 0 = no child yet.
-void StopStrings::AddStop(absl::string_view stop) {
-  COPPICE_CHECK(!stop.empty());
-  uint16_t node = 0;
-  for (const char c : stop) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (move_[node][byte] == 0) {
-      COPPICE_CHECK(move_.size() <= kMostBytes);
-      move_[node][byte] = static_cast<uint16_t>(move_.size());
-      move_.emplace_back().fill(0);
-      ends_.push_back(false);
-    }
-    node = move_[node][byte];
-  }
-  ends_[node] = true;
-}
-
-// Completes the moves: where the trie has no child, the move of the longest proper suffix.
-void StopStrings::Link() {
-  std::vector<uint16_t> suffix(move_.size(), 0);
-  std::deque<uint16_t> nodes = {0};
-  while (!nodes.empty()) {
-    const uint16_t node = nodes.front();
-    nodes.pop_front();
-    if (ends_[suffix[node]]) ends_[node] = true;
-    for (size_t byte = 0; byte < 256; ++byte) {
-      const uint16_t child = move_[node][byte];
-      const uint16_t fallback = node == 0 ? 0 : move_[suffix[node]][byte];
-      if (child == 0) {
-        move_[node][byte] = fallback;
-      } else {
-        suffix[child] = fallback;
-        nodes.push_back(child);
-      }
-    }
-  }
 }
 
 StopStrings::State StopStrings::AfterPrompt(absl::Span<const TokenId> prompt) const {
@@ -124,8 +81,8 @@ StopStrings::State StopStrings::AfterPrompt(absl::Span<const TokenId> prompt) co
 
 void StopStrings::AddText(absl::string_view settled, Text* text) const {
   for (const char c : settled) {
-    text->node = move_[text->node][static_cast<unsigned char>(c)];
-    text->matched = text->matched || ends_[text->node];
+    text->node = automaton_.Next(text->node, c);
+    text->matched = text->matched || automaton_.matched(text->node) > 0;
   }
 }
 

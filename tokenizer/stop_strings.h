@@ -1,9 +1,9 @@
-// Finds stop strings in the text of token paths: a finite automaton over the text that a
-// Detokenizer gives (U+FFFD for invalid bytes, leading spaces dropped), so that the token at which a
-// path ends is the one at which a client's text is cut. The worker makes one for a sequence.
+// Finds stop strings in the text of token paths: runs the automaton of stop_automaton.h over the
+// text that a Detokenizer gives (U+FFFD for invalid bytes, leading spaces dropped), so that the
+// token at which a path ends is the one at which a client's text is cut. The worker makes one for a
+// sequence.
 #pragma once
 
-#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,15 +13,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/stop_text.h"
+#include "tokenizer/stop_automaton.h"
 #include "tokenizer/vocabulary.h"
 
 namespace coppice::tokenizer {
 
 class StopStrings : public StopText {
  public:
-  static constexpr size_t kMostBytes = 65000;  // of all stop strings
-
-  // stops: at least one, none empty, at most kMostBytes in all.
+  // stops: at least one, as StopAutomaton takes them.
   StopStrings(std::shared_ptr<const Vocabulary> vocabulary, absl::Span<const std::string> stops,
               bool skip_special, absl::Span<const TokenId> prompt);
 
@@ -32,17 +31,13 @@ class StopStrings : public StopText {
 
  private:
   struct Text;
-  void AddStop(absl::string_view stop);
-  void Link();
   State AfterPrompt(absl::Span<const TokenId> prompt) const;
   void AddByte(char byte, bool search, Text* text) const;
   void AddText(absl::string_view settled, Text* text) const;
 
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const bool skip_special_;
-  // Aho-Corasick: node 0 is the root, move_[n][b] the node after byte b.
-  std::vector<std::array<uint16_t, 256>> move_;
-  std::vector<bool> ends_;  // [nodes] a stop string ends here
+  const StopAutomaton automaton_;
   State start_;
 
   mutable std::mutex lock_;

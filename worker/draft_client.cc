@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/convert.h"
-#include "worker/root_trie.h"
 
 namespace coppice::worker {
 namespace {
@@ -57,7 +56,7 @@ absl::Status CheckForest(const decoding::DraftForest& forest, const AskedForest&
   for (const decoding::Proposal& proposal : forest.proposals) {
     const int entries = static_cast<int>(proposal.row.size());
     if (entries <= limits.support) continue;
-    return refuse(absl::StrCat("proposals: entries of node ", proposal.node), entries,
+    return refuse(absl::StrCat("proposals: entries of node ", proposal.place.code()), entries,
                   limits.support);
   }
   const bool checked = limits.method != nullptr && limits.method->check_forest != nullptr;
@@ -238,29 +237,19 @@ NoDraftReason DraftClient::Ask(const Sequence& sequence, int width, int depth, d
   if (const NoDraftReason why = FindNode(sequence, now_s, &session, &node);
       why != NoDraftReason::kNone)
     return why;
-  const decoding::PathTree& paths = sequence.decoder->paths();
-  const RootTrie trie = MakeRootTrie(paths, sequence.decoder->roots());
-  const auto stable_length = static_cast<uint32_t>(paths.length(trie.stable));
-  const std::vector<TokenId> added = paths.Tokens(trie.stable, session.stable_sent);
+  decoding::DraftRequest request =
+      decoding::MakeDraftRequest(*sequence.decoder, width, depth, session.stable_sent);
+  request.session_id = session.wire_id;
+  request.round = sequence.round;
   proto::DraftCommand command;
-  proto::DraftRequest* request = command.mutable_draft();
-  request->set_session_id(session.wire_id);
-  request->set_round(sequence.round);
-  request->set_width(width);
-  request->set_depth(depth);
-  request->set_stable_length(stable_length);
-  request->mutable_stable_tokens()->Assign(added.begin(), added.end());
-  request->mutable_trie_parent()->Assign(trie.parent.begin(), trie.parent.end());
-  request->mutable_trie_token()->Assign(trie.token.begin(), trie.token.end());
-  *request->mutable_state() =
-      proto::DraftStateToMessage(sequence.decoder->draft_state(), trie.root);
+  *command.mutable_draft() = proto::DraftRequestToMessage(request);
   if (!node->channel->Send(command).ok()) {
     MarkLate(node, now_s);
     Drop(&session);
     return NoDraftReason::kDead;
   }
-  session.tokens_sent = added.size();
-  session.stable_sent = stable_length;
+  session.tokens_sent = request.stable_tokens.size();
+  session.stable_sent = request.stable_length;
   session.asked_round = sequence.round;
   session.asked = {sequence.params.method, static_cast<int>(sequence.decoder->roots().size()),
                    depth, sequence.draft.Nodes(width, depth),

@@ -9,16 +9,17 @@ absl::Status CommitVerdict(const decoding::Verdict& verdict,
                            absl::Span<const model::KvNode> node_kv, Sequence* sequence,
                            model::BlockManager* blocks, std::vector<KvCopy>* copies) {
   for (size_t i = 0; i < node_kv.size(); ++i) {
-    if (verdict.node_path[i] >= 0) sequence->SetKv(verdict.node_path[i], node_kv[i]);
+    if (verdict.node_path[i] != decoding::kNoPath)
+      sequence->SetKv(verdict.node_path[i], node_kv[i]);
   }
   const decoding::PathTree& paths = sequence->decoder->paths();
   std::vector<model::KvNode> leaves;   // for each root, the last token on its path that has KV
   std::vector<model::KvNode> parents;  // of the roots; a root itself is a row of the next pass
   for (decoding::PathId root : sequence->decoder->roots()) {
     const model::KvNode parent = sequence->KvOf(paths.parent(root));
-    COPPICE_CHECK_MSG(parent != Sequence::kNoKv, "the parent of a root has no KV");
+    COPPICE_CHECK_MSG(parent != model::kNoKv, "the parent of a root has no KV");
     parents.push_back(parent);
-    leaves.push_back(sequence->KvOf(root) == Sequence::kNoKv ? parent : sequence->KvOf(root));
+    leaves.push_back(sequence->KvOf(root) == model::kNoKv ? parent : sequence->KvOf(root));
   }
   blocks->Retain(sequence->kv, leaves);
   const auto moved = blocks->Commit(sequence->kv, parents, copies);
@@ -29,7 +30,7 @@ absl::Status CommitVerdict(const decoding::Verdict& verdict,
     for (decoding::PathId root : sequence->decoder->roots()) above.push_back(paths.parent(root));
     return above;
   }());
-  for (; common >= 0 && sequence->KvOf(common) != model::kPrefixEnd;
+  for (; common != decoding::kNoPath && sequence->KvOf(common) != model::kPrefixEnd;
        common = paths.parent(common)) {
     sequence->SetKv(common, model::kPrefixEnd);
   }

@@ -63,18 +63,18 @@ struct Sequence {
   uint64_t phase_order = 0;  // grows with every change of phase of any sequence
   int64_t reserved_blocks = 0;
 
-  // kv_of_path[p]: the trie node of generated path p, kNoKv when it has none, kPrefixEnd when it is
+  // By PathId: the KV of each generated path, kNoKv when it has none, kPrefixEnd when it is
   // committed.
-  static constexpr model::KvNode kNoKv = -2;
   model::SequenceHandle kv = -1;
   std::vector<model::KvNode> kv_of_path;
   model::KvNode KvOf(decoding::PathId path) const {
-    return path < static_cast<decoding::PathId>(kv_of_path.size()) ? kv_of_path[path] : kNoKv;
+    const size_t i = Index(path);
+    return i < kv_of_path.size() ? kv_of_path[i] : model::kNoKv;
   }
   void SetKv(decoding::PathId path, model::KvNode node) {
-    if (path >= static_cast<decoding::PathId>(kv_of_path.size()))
-      kv_of_path.resize(path + 1, kNoKv);
-    kv_of_path[path] = node;
+    const size_t i = Index(path);
+    if (i >= kv_of_path.size()) kv_of_path.resize(i + 1, model::kNoKv);
+    kv_of_path[i] = node;
   }
 
   // [roots] In a pass with a forest, known roots need no row. Their KV exists already, and since

@@ -21,12 +21,14 @@ class RowsOfPaths {
   RowsOfPaths(const RoundStart& start, const decoding::DraftForest& forest,
               const decoding::PathTree& paths)
       : start_(start), index_(forest) {
-    for (decoding::PathId path = start.paths; path < paths.size(); ++path)
+    for (int i = start.paths; i < paths.size(); ++i) {
+      const decoding::PathId path{i};
       of_new_.push_back(index_.Child(Of(paths.parent(path)), paths.token(path)));
+    }
   }
   // -1: the path has no row in this round.
   int Of(decoding::PathId path) const {
-    if (path >= start_.paths) return of_new_[path - start_.paths];
+    if (Index(path) >= start_.paths) return of_new_[Index(path) - start_.paths];
     const auto root = std::find(start_.roots.begin(), start_.roots.end(), path);
     return root == start_.roots.end() ? -1 : static_cast<int>(root - start_.roots.begin());
   }
@@ -47,9 +49,10 @@ absl::Status TokenScores::RecordRound(const RoundStart& start, const decoding::D
   const RowsOfPaths row_of(start, forest, paths);
   // New paths by parent: each parent's row is read once.
   std::vector<decoding::PathId> order;
-  for (decoding::PathId path = start.paths; path < paths.size(); ++path) {
+  for (int i = start.paths; i < paths.size(); ++i) {
+    const decoding::PathId path{i};
     if (row_of.Of(paths.parent(path)) < 0) {
-      return absl::InternalError(absl::StrCat("path ", path, " was extended without a row"));
+      return absl::InternalError(absl::StrCat("path ", i, " was extended without a row"));
     }
     order.push_back(path);
   }
@@ -64,9 +67,9 @@ absl::Status TokenScores::RecordRound(const RoundStart& start, const decoding::D
   threads->RunJobs(static_cast<int>(begin.size()) - 1, [&](int job) {
     const decoding::PathId parent = paths.parent(order[begin[job]]);
     const sampling::RawScores scores = rows.Scores(row_of.Of(parent), *top);
-    below_[parent] = scores.top();
+    below_[Index(parent)] = scores.top();
     for (size_t i = begin[job]; i < begin[job + 1]; ++i)
-      log_prob_[order[i]] = scores.LogProb(paths.token(order[i]));
+      log_prob_[Index(order[i])] = scores.LogProb(paths.token(order[i]));
   });
   return absl::OkStatus();
 }
@@ -78,8 +81,8 @@ std::vector<TokenScore> TokenScores::Of(const decoding::PathTree& paths,
   for (size_t i = 0; i < tokens.size(); ++i) {
     const decoding::PathId parent = path;
     path = paths.Find(parent, tokens[i]);
-    COPPICE_CHECK_MSG(path >= 0, "tokens that are no path of the tree");
-    if (i >= from) scores.push_back({log_prob_[path], below_[parent]});
+    COPPICE_CHECK_MSG(path != decoding::kNoPath, "tokens that are no path of the tree");
+    if (i >= from) scores.push_back({log_prob_[Index(path)], below_[Index(parent)]});
   }
   return scores;
 }

@@ -163,14 +163,11 @@ class NeedsOfRound {
 };
 
 // The tokens of a forest node.
-sampling::RowPath NodePath(const Sequence& sequence, int node) {
+sampling::RowPath NodePath(const Sequence& sequence, NodeId node) {
   const decoding::DraftForest& forest = sequence.forest;
-  std::vector<TokenId> drafted;  // last first
-  int32_t at = node;
-  for (; at >= 0; at = forest.parent[at]) drafted.push_back(forest.token[at]);
-  std::vector<TokenId> tokens =
-      sequence.decoder->paths().Tokens(sequence.decoder->roots()[-1 - at]);
-  tokens.insert(tokens.end(), drafted.rbegin(), drafted.rend());
+  const decoding::PathId root = sequence.decoder->roots()[Index(forest.RootOf(node))];
+  std::vector<TokenId> tokens = sequence.decoder->paths().Tokens(root);
+  forest.AppendPath(node, &tokens);
   return tokens;
 }
 
@@ -184,7 +181,7 @@ absl::Status ReserveRoots(Sequence* sequence, model::BlockManager* blocks, Verif
   for (decoding::PathId root : sequence->decoder->roots()) {
     const model::KvNode parent =
         root == decoding::kRootPath ? model::kPrefixEnd : sequence->KvOf(paths.parent(root));
-    COPPICE_CHECK_MSG(parent != Sequence::kNoKv, "the parent of a root has no KV");
+    COPPICE_CHECK_MSG(parent != model::kNoKv, "the parent of a root has no KV");
     COPPICE_ASSIGN_OR_RETURN(const model::KvNode node,
                              blocks->AddNode(sequence->kv, parent, RootToken(*sequence, root)));
     sequence->SetKv(root, node);
@@ -197,11 +194,9 @@ absl::Status ReserveForest(const Sequence& sequence, model::BlockManager* blocks
                            VerifyRows* rows) {
   const decoding::DraftForest& forest = sequence.forest;
   for (int i = 0; i < forest.size(); ++i) {
-    const int32_t parent = forest.parent[i];
     COPPICE_ASSIGN_OR_RETURN(
         const model::KvNode node,
-        blocks->AddNode(sequence.kv,
-                        parent < 0 ? rows->root_kv[-1 - parent] : rows->node_kv[parent],
+        blocks->AddNode(sequence.kv, At(forest.parent[i], rows->root_kv, rows->node_kv),
                         forest.token[i]));
     rows->node_kv.push_back(node);
   }
@@ -240,8 +235,8 @@ absl::Status CheckFormat(const Sequence& sequence, const RoundStart& start) {
     return params.format->CutShort(paths.format_state(path));
   };
   if (absl::c_any_of(start.roots, cut_short)) return TooManyStates();
-  for (decoding::PathId path = start.paths; path < paths.size(); ++path) {
-    if (cut_short(path)) return TooManyStates();
+  for (int path = start.paths; path < paths.size(); ++path) {
+    if (cut_short(decoding::PathId{path})) return TooManyStates();
   }
   for (const decoding::PathId root : decoder.roots()) {
     if (paths.format_state(root) == OutputFormat::kBroken)
@@ -285,13 +280,15 @@ void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* 
   std::vector<uint64_t> hash(forest.size());
   std::vector<int> depth(forest.size());
   for (int i = 0; i < forest.size(); ++i) {
-    const int32_t parent = forest.parent[i];
-    hash[i] = sampling::ExtendHash(parent < 0 ? paths.hash(roots[-1 - parent]) : hash[parent],
-                                   forest.token[i]);
-    depth[i] = parent < 0 ? 1 : depth[parent] + 1;
+    const TreePlace parent = forest.parent[i];
+    const bool first = parent.is_root();
+    hash[i] = sampling::ExtendHash(
+        first ? paths.hash(roots[Index(parent.root())]) : hash[Index(parent.node())],
+        forest.token[i]);
+    depth[i] = first ? 1 : depth[Index(parent.node())] + 1;
     rows->need.push_back(step->AddNodeRow(
         sequence.kv, rows->node_kv[i], forest.token[i],
-        needs.Of(length + depth[i], hash[i], [&] { return NodePath(sequence, i); })));
+        needs.Of(length + depth[i], hash[i], [&] { return NodePath(sequence, NodeId{i}); })));
   }
 }
 

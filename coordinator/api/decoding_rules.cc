@@ -1,7 +1,7 @@
 #include "coordinator/api/decoding_rules.h"
 
 #include "absl/strings/str_cat.h"
-#include "decoding/method.h"
+#include "decoding/parameter_rules.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -64,17 +64,15 @@ void ApplyMultinomial(const DecodingFields& given, const Refuser& refuse,
   }
   const bool ranked = request->samples > request->n;
   decoding::DecodingParams& params = request->params;
-  if (params.beam_width > 1) refuse("beam_width", "it has one path per sample");
   if (ranked && given.stream) {
     refuse.fields->Fail(kCombination, "best_of",
                         "above n cannot be combined with stream: samples are ranked at the end");
   }
   if (params.length_penalty != 1 && !ranked)
     refuse("length_penalty", "it only ranks samples when best_of > n");
-  if (!given.stop_when_full.value_or(true)) refuse("early_stopping", "there are no beams to stop");
-  if (!params.refill) refuse("refill", "there are no beams to refill");
-  params.beam_width = 1;
   params.num_hypotheses = 1;
+  RefuseViolations(*request, /*object=*/"", refuse.fields);
+  params.beam_width = 1;
   if (!given.parameters.Has("temperature") && given.do_sample.has_value() && !*given.do_sample)
     params.sampling.temperature = 0;
 }
@@ -83,7 +81,6 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
                 GenerateRequest* request) {
   JsonFields* fields = refuse.fields;
   decoding::DecodingParams& params = request->params;
-  const sampling::DecodingKind kind = params.kind;
   const bool names_width = given.parameters.Has("beam_width");
   if (names_width && given.best_of && params.beam_width != *given.best_of) {
     fields->Fail("conflicting_fields", "best_of",
@@ -94,10 +91,6 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
                         : given.best_of ? *given.best_of
                         : n > 1         ? n
                                         : 4;
-  if (n > width) {
-    fields->Fail(kCombination, "n",
-                 absl::StrCat("is ", n, " but must not exceed beam_width, which is ", width));
-  }
   if (width > max_beam_width) {
     fields->Fail(
         "invalid_value",
@@ -106,92 +99,70 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
                         : "n",
         absl::StrCat("gives a beam width of ", width, ", at most ", max_beam_width, " is served"));
   }
-  if (!params.refill && kind != sampling::DecodingKind::kBeamSampling)
-    refuse("refill", "only beam_sampling refills");
-  if (kind == sampling::DecodingKind::kBeamSearch) {
-    for (const decoding::ParameterRow& row : decoding::Parameters()) {
-      if (row.read_by == decoding::ReadBy::kSampling && row.scalar() &&
-          !decoding::IsNeutral(row, params))
-        refuse(row.field(), "scores are raw log-probabilities");
-    }
-    if (given.sampling_scope.value_or("row") != "row")
-      refuse("sampling_scope", "there are no sampling parameters");
-    params.sampling.temperature = 1;
-  } else if (params.sampling.temperature == 0) {
-    refuse("temperature", "at 0 all slots would be one path");
-  }
   request->n = static_cast<int>(n);
   request->samples = 1;
   params.beam_width = static_cast<int>(width);
   params.num_hypotheses = static_cast<int>(n);
+  RefuseViolations(*request, /*object=*/"", fields);
+  if (params.kind == sampling::DecodingKind::kBeamSearch) params.sampling.temperature = 1;
 }
 
 // "once": equal paths are one beam of weight 1 (3.3, set semantics).
-void ApplyDuplicates(const std::string& duplicates, const Refuser& refuse,
-                     decoding::DecodingParams* params) {
+void ReadDuplicates(const std::string& duplicates, JsonFields* fields,
+                    decoding::DecodingParams* params) {
   if (duplicates != "count" && duplicates != "once") {
-    refuse.fields->Fail("invalid_value", "beam_duplicates", "must be count or once");
-    return;
+    fields->Fail("invalid_value", "beam_duplicates", "must be count or once");
   }
   params->set_semantics = duplicates == "once";
-  if (!params->set_semantics) return;
-  if (params->kind != sampling::DecodingKind::kBeamSampling) {
-    refuse("beam_duplicates", "only beams of beam_sampling can be equal");
-  } else if (!decoding::FirstMethod(*params).ok()) {
-    refuse("beam_duplicates", "once is not served");
+}
+
+void ReadScope(const std::string& scope, JsonFields* fields, decoding::DecodingParams* params) {
+  const absl::StatusOr<sampling::SamplingScope> mode = sampling::ParseSamplingScope(scope);
+  if (!mode.ok()) {
+    fields->Fail("invalid_value", "sampling_scope", "must be one of row, row_raw, joint, rowcut");
+  } else {
+    params->sampling.mode = *mode;
   }
 }
 
-void CheckFormat(const GenerateRequest& request, JsonFields* fields) {
-  if (request.format_field.empty()) return;
-  if (request.ignore_eos) {
-    fields->Fail(kCombination, request.format_field,
-                 "cannot be combined with ignore_eos: a text ends where it has the format");
+const char* CodeOf(const decoding::Violation& violation) {
+  switch (violation.code) {
+    case decoding::Violation::Code::kInvalidValue:
+      return "invalid_value";
+    case decoding::Violation::Code::kNotServed:
+      return "unsupported_field";
+    case decoding::Violation::Code::kCombination:
+    case decoding::Violation::Code::kNoEffect:
+      break;
   }
-  if (const std::string conflict = decoding::FormatConflict(request.params); !conflict.empty())
-    fields->Fail(kCombination, request.format_field, conflict);
+  return kCombination;
 }
 
 }  // namespace
 
-bool IsServed(sampling::DecodingKind kind, sampling::SamplingScope mode) {
-  decoding::DecodingParams params;
-  params.kind = kind;
-  params.sampling.mode = mode;
-  return decoding::FirstMethod(params).ok();
+void RefuseViolations(const GenerateRequest& request, absl::string_view object,
+                      JsonFields* fields) {
+  for (const decoding::Violation& violation : decoding::Check(request.params)) {
+    if (violation.object != object) continue;
+    const bool format = violation.field == "format_spec";
+    fields->Fail(CodeOf(violation), format ? request.format_field : violation.field,
+                 violation.reason);
+  }
 }
 
 void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
                    GenerateRequest* request) {
   decoding::DecodingParams& params = request->params;
   params.kind = DeriveKind(given, params.beam_width, fields);
-  if (!IsServed(params.kind)) {
-    fields->Fail("unsupported_field", "decoding",
-                 absl::StrCat(sampling::DecodingKindName(params.kind), " is not served"));
-  }
   const Refuser refuse{fields, absl::StrCat("decoding ", sampling::DecodingKindName(params.kind))};
   CheckHints(given, params, refuse);
   params.stop_when_full = given.stop_when_full.value_or(true);
-  if (given.sampling_scope) {
-    const absl::StatusOr<sampling::SamplingScope> mode =
-        sampling::ParseSamplingScope(*given.sampling_scope);
-    if (!mode.ok()) {
-      fields->Fail("invalid_value", "sampling_scope", "must be one of row, row_raw, joint, rowcut");
-    } else {
-      params.sampling.mode = *mode;
-      if (!IsServed(params.kind, *mode)) {
-        refuse("sampling_scope", absl::StrCat(*given.sampling_scope, " is not served"));
-      }
-    }
+  if (given.sampling_scope) ReadScope(*given.sampling_scope, fields, &params);
+  if (given.beam_duplicates) ReadDuplicates(*given.beam_duplicates, fields, &params);
+  if (!request->format_field.empty() && request->ignore_eos) {
+    fields->Fail(kCombination, request->format_field,
+                 "cannot be combined with ignore_eos: a text ends where it has the format");
   }
-  if (const decoding::ParameterRow* penalty = decoding::UnservedPenalty(params)) {
-    fields->Fail(kCombination, penalty->field(),
-                 absl::StrCat("cannot be combined with sampling_scope ",
-                              sampling::SamplingScopeName(params.sampling.mode),
-                              ", which processes the layer as a whole"));
-  }
-  CheckFormat(*request, fields);
-  if (given.beam_duplicates) ApplyDuplicates(*given.beam_duplicates, refuse, &params);
   if (params.kind == sampling::DecodingKind::kMultinomial) {
     ApplyMultinomial(given, refuse, request);
   } else {

@@ -1,5 +1,6 @@
 // Derives the decoding from the fields of a request and refuses bad combinations (docs/api.md 2.1).
-// Pure.
+// What a decoder demands of its parameters is checked by decoding/parameter_rules; here are the rules
+// of the fields that are not parameters. Pure.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,7 @@ struct DecodingFields {
 void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
                    GenerateRequest* request);
 
-// True when a method of the table serves the kind, and with these sampling parameters.
-bool IsServed(sampling::DecodingKind kind,
-              sampling::SamplingScope mode = sampling::SamplingScope::kRow);
+// Reports to *fields, which reads `object` ("" or "speculative"), what its parameters violate.
+void RefuseViolations(const GenerateRequest& request, absl::string_view object, JsonFields* fields);
 
 }  // namespace coppice::coordinator

@@ -29,7 +29,7 @@ constexpr Endpoint kEndpoints[] = {
     {EndpointId::kVersion, "GET", "/version", "version", Access::kOpen,
      "Version, commit and build type of the coordinator."},
     {EndpointId::kMetrics, "GET", "/metrics", "metrics", Access::kOpen,
-     "Metrics of the whole cluster as Prometheus text 0.0.4, or as OpenMetrics if asked for."},
+     "Metrics of the whole cluster as Prometheus text 0.0.4."},
     {EndpointId::kOpenApi, "GET", "/openapi.json", "openapi", Access::kOpen,
      "This API as an OpenAPI 3.1 document."},
     {EndpointId::kCluster, "GET", "/cluster", "cluster", Access::kAdmin,

@@ -39,11 +39,8 @@ Json Success(const Endpoint& endpoint) {
       content["text/event-stream"]["schema"] = {{"type", "string"}};
       return Response("The answer; with stream: true as events.", std::move(content));
     }
-    case EndpointId::kMetrics: {
-      Json content = Content("text/plain", {{"type", "string"}});
-      content["application/openmetrics-text"]["schema"] = {{"type", "string"}};
-      return Response("Prometheus text 0.0.4, or OpenMetrics 1.0.0.", std::move(content));
-    }
+    case EndpointId::kMetrics:
+      return Response("Prometheus text 0.0.4.", Content("text/plain", {{"type", "string"}}));
     case EndpointId::kTokenize:
       return Response("The ids.", Content("application/json", Ref("TokenizeAnswer")));
     case EndpointId::kDetokenize:

@@ -1,11 +1,9 @@
 #include "coordinator/api/speculative_fields.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/decoding_rules.h"
 #include "coordinator/api/parameter_fields.h"
 #include "coordinator/api/renamed.h"
 #include "decoding/method.h"
@@ -42,68 +40,14 @@ std::string ReadTree(const ApiLimits& limits, JsonFields* fields) {
   return text;
 }
 
-// Refuses options that the method does not read, unless they have their default value.
-void CheckOptions(const decoding::MethodRow& row, const decoding::DecodingParams& params,
-                  JsonFields* fields) {
-  const auto check = [&](const char* name, bool given) {
-    if (given && !row.reads(name))
-      fields->Fail(kCombination, name, absl::StrCat("has no effect with method ", row.name));
-  };
-  check("draft_tree", !params.draft_tree.empty());
-  for (const decoding::ParameterRow& option : decoding::Parameters()) {
-    if (option.read_by == decoding::ReadBy::kOption && option.scalar() &&
-        option.own_syntax == nullptr)
-      check(option.field(), !decoding::IsDefault(option, params));
-  }
-}
-
-// Checks the shape of the draft against the method and the other fields.
-void CheckShape(const decoding::MethodRow& row, const decoding::DecodingParams& params,
-                JsonFields* fields) {
-  const std::string method = absl::StrCat("method ", row.name);
-  if (row.form == decoding::DraftForm::kNone) {
-    for (const decoding::ParameterRow& parameter : decoding::Parameters()) {
-      if (parameter.read_by == decoding::ReadBy::kDrafting &&
-          !decoding::IsDefault(parameter, params)) {
-        fields->Fail(kCombination, parameter.field(),
-                     absl::StrCat("has no effect with ", method, ", which drafts nothing"));
-      }
-    }
-  }
-  if (row.form == decoding::DraftForm::kPath && params.draft_width > 1) {
-    fields->Fail(kCombination, "draft_width",
-                 absl::StrCat("must be 1 with ", method, ", which drafts one path"));
-  }
-  if (row.most_children > 0 && row.form == decoding::DraftForm::kTree) {
-    const char* field = params.draft_tree.empty() ? "draft_width" : "draft_tree";
-    const auto tree = decoding::ParseTopology(params.draft_tree, std::max(1, params.draft_width));
-    if (!tree.ok() || tree->MostChildren() > row.most_children) {
-      fields->Fail(
-          kCombination, field,
-          absl::StrCat("gives a node more than the ", row.most_children, " children of ", method));
-    }
-  }
-  if (params.draft_tree.empty()) return;
-  for (const auto& [name, given] : {std::pair{"draft_width", params.draft_width > 0},
-                                    std::pair{"draft_depth", params.draft_depth > 0}}) {
-    if (given) fields->Fail(kCombination, name, "cannot be combined with draft_tree");
-  }
-}
-
-// The method of the parameters must be resolved.
-void CheckMethod(const decoding::DecodingParams& params, bool allow_lossy, JsonFields* fields) {
-  const decoding::MethodRow* row = params.method;
-  CheckOptions(*row, params, fields);
-  CheckShape(*row, params, fields);
-  if (params.width_threshold == 0 && params.min_width != 1) {
-    fields->Fail(kCombination, "min_width", "has no effect without width_threshold");
-  }
-  if (params.width_threshold > 0 && !allow_lossy) {
+// What needs the client's consent. The method of the parameters must be resolved.
+void CheckConsent(const decoding::DecodingParams& params, bool allow_lossy, JsonFields* fields) {
+  if (allow_lossy) return;
+  if (params.width_threshold > 0)
     fields->Fail(kCombination, "width_threshold", "is not lossless and needs allow_lossy: true");
-  }
-  if (!row->lossless && !allow_lossy) {
+  if (!params.method->lossless) {
     fields->Fail(kCombination, "method",
-                 absl::StrCat(row->name, " is not lossless and needs allow_lossy: true"));
+                 absl::StrCat(params.method->name, " is not lossless and needs allow_lossy: true"));
   }
 }
 
@@ -133,7 +77,8 @@ void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields
   }
   if (const auto resolved = decoding::ResolveMethod(params); resolved.ok()) {
     params.method = *resolved;
-    if (!fields.error()) CheckMethod(params, allow_lossy, &fields);
+    RefuseViolations(*request, "speculative", &fields);
+    CheckConsent(params, allow_lossy, &fields);
   } else {
     fields.Fail(kCombination, "method",
                 absl::StrCat(method, " cannot be combined with decoding ",

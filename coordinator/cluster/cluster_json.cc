@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/program.h"
-#include "coordinator/api/decoding_rules.h"
 #include "coordinator/api/parameter_fields.h"
 #include "decoding/method.h"
 
@@ -143,7 +142,8 @@ Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
   json["decodings"] = Json::array();
   json["sampling_scopes"] = Json::array();
   for (const sampling::DecodingKind kind : kKinds) {
-    if (IsServed(kind)) json["decodings"].push_back(std::string(sampling::DecodingKindName(kind)));
+    if (decoding::IsServed(kind))
+      json["decodings"].push_back(std::string(sampling::DecodingKindName(kind)));
   }
   json["speculative_methods"] = {"auto"};
   json["methods"] = Json::array();
@@ -153,7 +153,9 @@ Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
   }
   json["parameters"] = ParametersJson(limits);
   for (const sampling::SamplingScope mode : kSamplingScopes) {
-    const auto serves = [mode](sampling::DecodingKind kind) { return IsServed(kind, mode); };
+    const auto serves = [mode](sampling::DecodingKind kind) {
+      return decoding::IsServed(kind, mode);
+    };
     if (std::any_of(std::begin(kKinds), std::end(kKinds), serves))
       json["sampling_scopes"].push_back(std::string(sampling::SamplingScopeName(mode)));
   }

@@ -1,5 +1,7 @@
 #include "coordinator/cluster/metrics.h"
 
+#include <prometheus/text_serializer.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -307,6 +309,8 @@ void Metrics::Http(const std::string& handler, const std::string& method, int st
 
 void Metrics::SetConnections(int open) { impl_->gauge("http_connections", {}).Set(open); }
 
-std::string Metrics::Text(MetricsFormat format) const { return Expose(impl_->Collect(), format); }
+std::string Metrics::Text() const {
+  return prometheus::TextSerializer().Serialize(impl_->Collect());
+}
 
 }  // namespace coppice::coordinator

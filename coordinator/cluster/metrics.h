@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 
-#include "coordinator/cluster/exposition.h"
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/request/request.h"
 
@@ -35,7 +34,7 @@ class Metrics {
   void Http(const std::string& handler, const std::string& method, int status, double seconds);
   void SetConnections(int open);
 
-  std::string Text(MetricsFormat format = MetricsFormat::kText) const;
+  std::string Text() const;  // in the Prometheus text format 0.0.4
 
  private:
   struct Impl;

@@ -20,7 +20,6 @@ struct HttpRequest {
   std::string body;
   std::shared_ptr<void> body_share;  // counts the body as held in memory until both are freed
   std::string content_type;          // "" = absent
-  std::string accept;                // all Accept headers, "" = absent
   std::string timeout_header;        // X-Request-Timeout, "" = absent
   std::string authorization;         // "" = absent; a secret
   std::string caller;                // name of its key; "" = it has none. CheckHead fills it

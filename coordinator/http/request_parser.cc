@@ -132,9 +132,6 @@ void RequestParser::ReadField(http::field name, const std::string& name_text, st
       return first(&request_.content_type);
     case http::field::authorization:
       return first(&request_.authorization);
-    case http::field::accept:
-      absl::StrAppend(&request_.accept, request_.accept.empty() ? "" : ",", value);
-      return;
     case http::field::origin:
       request_.has_origin = true;
       return;

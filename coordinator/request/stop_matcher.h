@@ -5,9 +5,10 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tokenizer/stop_automaton.h"
 
 namespace coppice::coordinator {
 
@@ -15,8 +16,8 @@ class StopMatcher {
  public:
   // include: the text ends after the match instead of before it. Without stop strings, all text
   // passes at once.
-  StopMatcher(std::vector<std::string> stops, bool include)
-      : stops_(std::move(stops)), include_(include) {}
+  StopMatcher(absl::Span<const std::string> stops, bool include)
+      : stops_(stops), include_(include) {}
 
   // Returns the text that can no longer change. After a match always "".
   std::string Append(absl::string_view text);
@@ -25,11 +26,10 @@ class StopMatcher {
   const std::optional<std::string>& matched() const { return matched_; }
 
  private:
-  size_t HeldBack() const;  // bytes at the end of pending_ that may be the start of a stop
-
-  const std::vector<std::string> stops_;
+  const tokenizer::StopAutomaton stops_;
   const bool include_;
-  std::string pending_;
+  tokenizer::StopAutomaton::Node node_ = 0;
+  std::string pending_;  // the text that may be the start of a stop
   std::optional<std::string> matched_;
 };
 

@@ -31,7 +31,7 @@ absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposal
       sampling == DrawSampling::kDistinct || sampling == DrawSampling::kDistinctChildren;
   std::vector<bool> drawn(forest.layer_begin[layer + 1] - forest.layer_begin[layer]);
   for (int32_t i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
-    const int32_t node = forest.draws[i];
+    const int32_t node = Index(forest.draws[i]);
     const Proposal* proposal = proposals.Find(forest.RowOf(forest.parent[node]));
     if (proposal == nullptr || FindToken(proposal->row, forest.token[node]) < 0) {
       return Bad(absl::StrCat("node ", node, " was drawn from no proposal that was shipped"));
@@ -61,10 +61,9 @@ absl::Status CheckShippedDraws(const DraftForest& forest, DrawSampling sampling)
   return absl::OkStatus();
 }
 
-ProposalIndex::ProposalIndex(const DraftForest& forest)
-    : by_row_(forest.num_roots + forest.size(), nullptr) {
+ProposalIndex::ProposalIndex(const DraftForest& forest) : by_row_(forest.rows(), nullptr) {
   for (const Proposal& proposal : forest.proposals) {
-    by_row_[forest.RowOf(proposal.node)] = &proposal;
+    by_row_[forest.RowOf(proposal.place)] = &proposal;
   }
 }
 

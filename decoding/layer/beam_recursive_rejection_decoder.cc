@@ -34,12 +34,14 @@ class BeamRecursiveRejectionDecoder : public ParentFirstDecoder {
 
 bool BeamRecursiveRejectionDecoder::BeginRound(const DraftForest& forest) {
   choices_->BeginRound(static_cast<uint64_t>(state().layers()));
-  drafts_.assign(forest.num_roots + forest.size(), Drafts());
+  drafts_.assign(forest.rows(), Drafts());
   if (!CheckBeamRecursiveRejectionForest(forest).ok()) return false;
   for (const Proposal& proposal : forest.proposals)
-    drafts_[forest.RowOf(proposal.node)].row = &proposal.row;
-  for (int32_t node : forest.draws)
+    drafts_[forest.RowOf(proposal.place)].row = &proposal.row;
+  for (const NodeId draw : forest.draws) {
+    const int32_t node = Index(draw);
     drafts_[forest.RowOf(forest.parent[node])].entries.push_back({0, forest.token[node]});
+  }
   return true;
 }
 

@@ -18,7 +18,7 @@ class BeamRecursiveRejectionDrafter : public Drafter {
   BeamRecursiveRejectionDrafter(const DecodingParams& params, const DraftState& state, int width,
                                 std::shared_ptr<ChoiceSource> choices);
 
-  absl::Span<const int32_t> frontier() const override { return frontier_; }
+  absl::Span<const TreePlace> frontier() const override { return frontier_; }
   void Grow(absl::Span<const sampling::Distribution> rows) override;
   const DraftForest& forest() const override { return forest_; }
 
@@ -47,7 +47,7 @@ class BeamRecursiveRejectionDrafter : public Drafter {
   const std::shared_ptr<ChoiceSource> choices_;
   std::vector<double> root_slots_;  // [roots] slots that picked each root
   int slots_ = 0;                   // of the current level
-  std::vector<int32_t> frontier_;
+  std::vector<TreePlace> frontier_;
   std::vector<Node> level_;  // [frontier]
   DraftForest forest_;
 };
@@ -62,7 +62,7 @@ BeamRecursiveRejectionDrafter::BeamRecursiveRejectionDrafter(const DecodingParam
       slots_(static_cast<int>(state.slot_root.size())),
       forest_(DraftForest::Empty(static_cast<int>(state.root_hash.size()))) {
   for (int r = 0; r < state.root_hash.size(); ++r) {
-    frontier_.push_back(-1 - r);
+    frontier_.push_back(RootId{r});
     level_.push_back({state.root_hash[r], state.root_score[r], 1.0});
   }
   for (int32_t root : state.slot_root) ++root_slots_[root];
@@ -132,7 +132,7 @@ void BeamRecursiveRejectionDrafter::ShareOut(std::vector<Drafts>* drafts) const 
 
 void BeamRecursiveRejectionDrafter::AppendLayer(absl::Span<const sampling::Distribution> rows,
                                                 absl::Span<const Drafts> drafts) {
-  std::vector<int32_t> next_frontier;
+  std::vector<TreePlace> next_frontier;
   std::vector<Node> next_level;
   int next_slots = 0;
   for (int n = 0; n < drafts.size(); ++n) {
@@ -141,9 +141,7 @@ void BeamRecursiveRejectionDrafter::AppendLayer(absl::Span<const sampling::Distr
     double reach = level_[n].reach;
     for (int k = 0; k < drafts[n].count; ++k) {
       const TokenId token = drafts[n].order[k].token;
-      const int32_t node = forest_.size();
-      forest_.token.push_back(token);
-      forest_.parent.push_back(frontier_[n]);
+      const NodeId node = forest_.Add(frontier_[n], token);
       forest_.draws.push_back(node);
       if (k + 0.5 > drafts[n].demand) reach *= sampling::Exp(-kHedgeDecay);
       if (IsStopId(params_, token)) continue;  // no row and no children

@@ -64,7 +64,7 @@ LayerResult LayeredDecoder::VerifyLayer(const DraftForest& forest, const Proposa
   }
   std::vector<Entry> drafts;
   for (int32_t i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
-    const int32_t node = forest.draws[i];
+    const int32_t node = Index(forest.draws[i]);
     drafts.push_back({place[forest.RowOf(forest.parent[node]) - begin], forest.token[node]});
   }
   return rule_->Verify({&p, &q, drafts, Width(), ended_slots_, Ends()}, choices_.get());

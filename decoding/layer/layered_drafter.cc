@@ -17,7 +17,7 @@ LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& s
   forest_.layer_begin = {0};
   forest_.draws_begin = {0};
   for (int r = 0; r < state.root_hash.size(); ++r) {
-    frontier_.push_back(-1 - r);
+    frontier_.push_back(RootId{r});
     beams_.push_back({state.root_hash[r], state.root_score[r], state.root_multiplicity[r]});
   }
   choices_->BeginRound(state.layers_committed);
@@ -46,19 +46,18 @@ void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
       forest_.proposals.push_back({frontier_[b], q.rows[b].log_weight, *q.rows[b].sparse});
   }
   const int begin = forest_.size();
-  std::map<std::pair<int32_t, TokenId>, int32_t> node_of;
+  std::map<std::pair<TreePlace, TokenId>, NodeId> node_of;
   std::vector<DraftBeam> beams;  // [new nodes]
   for (const Entry& entry : DrawLayer(q)) {
     const auto [known, is_new] =
-        node_of.emplace(std::pair(frontier_[entry.beam], entry.token), forest_.size());
+        node_of.emplace(std::pair(frontier_[entry.beam], entry.token), NodeId{forest_.size()});
     if (is_new) {
-      forest_.token.push_back(entry.token);
-      forest_.parent.push_back(frontier_[entry.beam]);
+      forest_.Add(frontier_[entry.beam], entry.token);
       const sampling::Distribution& row = rows[entry.beam];
       beams.push_back({sampling::ExtendHash(beams_[entry.beam].hash, entry.token),
                        beams_[entry.beam].score + row.log_probs[FindToken(row, entry.token)], 1});
     } else if (!set_semantics_) {
-      ++beams[known->second - begin].multiplicity;
+      ++beams[Index(known->second) - begin].multiplicity;
     }
     forest_.draws.push_back(known->second);
   }
@@ -69,7 +68,7 @@ void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   beams_.clear();
   for (int node = begin; node < forest_.size(); ++node) {
     if (IsStopId(stop_ids_, forest_.token[node])) continue;  // no row and no children
-    frontier_.push_back(node);
+    frontier_.push_back(NodeId{node});
     beams_.push_back(beams[node - begin]);
   }
 }

@@ -21,7 +21,7 @@ class LayeredDrafter : public Drafter {
   LayeredDrafter(const DecodingParams& params, const DraftState& state, int width,
                  DrawSampling sampling, std::shared_ptr<ChoiceSource> choices);
 
-  absl::Span<const int32_t> frontier() const override { return frontier_; }
+  absl::Span<const TreePlace> frontier() const override { return frontier_; }
   void Grow(absl::Span<const sampling::Distribution> rows) override;
   const DraftForest& forest() const override { return forest_; }
 
@@ -39,7 +39,7 @@ class LayeredDrafter : public Drafter {
   const DrawSampling sampling_;
   const std::shared_ptr<ChoiceSource> choices_;
   JointDistribution joint_distribution_;
-  std::vector<int32_t> frontier_;
+  std::vector<TreePlace> frontier_;
   std::vector<DraftBeam> beams_;  // [frontier]
   DraftForest forest_;
 };

@@ -14,10 +14,10 @@ namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-// log q(token) of the proposal at `node`; -inf if it was not sent or does not list the token.
-double LogProposal(const DraftForest& forest, int32_t node, TokenId token) {
+// log q(token) of the proposal at `place`; -inf if it was not sent or does not list the token.
+double LogProposal(const DraftForest& forest, TreePlace place, TokenId token) {
   for (const Proposal& proposal : forest.proposals) {
-    if (proposal.node != node) continue;
+    if (proposal.place != place) continue;
     const int at = FindToken(proposal.row, token);
     return at < 0 ? kNothing : proposal.row.log_probs[at];
   }
@@ -55,7 +55,7 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
     const double log_prob = row->LogProb(path[i]);
     if (log_prob == kNothing) break;  // no longer prefix can pass
     lp += log_prob;
-    lq += LogProposal(forest, i - 1, path[i]);
+    lq += LogProposal(forest, forest.parent[i], path[i]);
     scores.push_back(row->Find(path[i]).score_log_prob);
     const bool passes = std::min(0.0, lp - lq) > log_threshold_;
     if (passes) kept.scores = scores;

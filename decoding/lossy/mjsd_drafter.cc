@@ -27,16 +27,16 @@ class MjsdDrafter : public TreeDrafter {
   DraftForest Shipped() const override;
 
  private:
-  // A path that ended with a stop id after `node`.
+  // A path that ended with a stop id after `place`.
   struct Ended {
     double score = kNothing;  // ls / len^alpha of the drafted tokens
-    int32_t node = -1;
+    TreePlace place;
     TokenId stop = -1;
   };
   double Score(double log_score, int length) const {
     return NormalisedScore(log_score, length, params().length_penalty);
   }
-  void Append(int32_t row_of, TokenId token, DraftForest* path) const;
+  void Append(TreePlace row_of, TokenId token, DraftForest* path) const;
 
   int length_ = 0;  // tokens of every live path
   Ended best_ended_;
@@ -74,12 +74,10 @@ void MjsdDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
 }
 
 // Adds a node at the end of a path. Its proposal is the row after `row_of`.
-void MjsdDrafter::Append(int32_t row_of, TokenId token, DraftForest* path) const {
-  const int32_t node = path->size();
-  const int32_t parent = node > 0 ? node - 1 : row_of;
-  path->token.push_back(token);
-  path->parent.push_back(parent);
-  path->layer_begin.push_back(node + 1);
+void MjsdDrafter::Append(TreePlace row_of, TokenId token, DraftForest* path) const {
+  const TreePlace parent = path->size() > 0 ? TreePlace(NodeId{path->size() - 1}) : row_of;
+  path->Add(parent, token);
+  path->layer_begin.push_back(path->size());
   path->proposals.push_back({parent, /*log_weight=*/0, rows_[forest().RowOf(row_of)]});
 }
 
@@ -87,16 +85,16 @@ DraftForest MjsdDrafter::Shipped() const {
   const bool lives = length_ > 0 && !level().empty();  // best first
   const bool ends = !lives || best_ended_.score > Score(level()[0].score, length_);
   std::vector<int32_t> nodes;  // last first
-  for (int32_t node = ends ? best_ended_.node : frontier()[0]; node >= 0;
-       node = forest().parent[node]) {
-    nodes.push_back(node);
+  for (TreePlace place = ends ? best_ended_.place : frontier()[0]; !place.is_root();
+       place = forest().parent[nodes.back()]) {
+    nodes.push_back(Index(place.node()));
   }
   DraftForest path = DraftForest::Empty(forest().num_roots);
   path.layer_begin = {0};
   for (size_t i = nodes.size(); i-- > 0;) {
     Append(forest().parent[nodes[i]], forest().token[nodes[i]], &path);
   }
-  if (ends && best_ended_.stop >= 0) Append(best_ended_.node, best_ended_.stop, &path);
+  if (ends && best_ended_.stop >= 0) Append(best_ended_.place, best_ended_.stop, &path);
   return path;
 }
 

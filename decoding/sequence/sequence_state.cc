@@ -20,19 +20,19 @@ void SequenceState::StartFrom(std::vector<LayerOutput> slots, int layers) {
 StopText::State SequenceState::TextOf(PathId path) const {
   text_of_path_.resize(paths_.size());
   std::vector<PathId> unknown;
-  while (path != kRootPath && !text_of_path_[path]) {
+  while (path != kRootPath && !text_of_path_[Index(path)]) {
     unknown.push_back(path);
     path = paths_.parent(path);
   }
-  if (path == kRootPath) text_of_path_[path] = params_.stop_text->Start();
+  if (path == kRootPath) text_of_path_[Index(path)] = params_.stop_text->Start();
   for (; !unknown.empty(); unknown.pop_back()) {
     const PathId child = unknown.back();
-    text_of_path_[child] =
-        params_.stop_text->Next(*text_of_path_[path], paths_.token(child),
+    text_of_path_[Index(child)] =
+        params_.stop_text->Next(*text_of_path_[Index(path)], paths_.token(child),
                                 /*search=*/paths_.length(child) >= params_.min_tokens);
     path = child;
   }
-  return *text_of_path_[path];
+  return *text_of_path_[Index(path)];
 }
 
 bool SequenceState::Ends(PathId path, absl::Span<const TokenId> more) const {
@@ -101,7 +101,7 @@ std::vector<TokenId> SequenceState::StablePrefix(absl::Span<const Beam> live) co
 }
 
 RoundLedger::RoundLedger(const DraftForest& forest, size_t num_roots, int beam_width)
-    : forest_(forest), beam_width_(beam_width), index_(forest), became_(forest.size(), -1) {
+    : forest_(forest), beam_width_(beam_width), index_(forest), became_(forest.size(), kNoPath) {
   COPPICE_CHECK_MSG(static_cast<size_t>(forest.num_roots) == num_roots,
                     absl::StrCat(forest.num_roots, " forest roots, ", num_roots, " decoder roots"));
   DecodingStats& stats = verdict_.stats;
@@ -121,8 +121,10 @@ Beam RoundLedger::Extend(PathTree* paths, const Beam& parent, TokenId token, dou
   Beam child{paths->Extend(parent.path, token), log_score, index_.Child(parent.row, token),
              parent.row};
   outputs_.push_back(child.path);
-  if (child.row >= 0 && became_[index_.Node(child.row)] < 0) {
-    became_[index_.Node(child.row)] = child.path;
+  if (child.row < 0) return child;
+  PathId& became = became_[Index(forest_.PlaceOf(child.row).node())];
+  if (became == kNoPath) {
+    became = child.path;
     ++verdict_.stats.accepted_nodes;
     if (++verdict_.stats.accepted_by_layer[verdict_.stats.layers] == 1)
       ++verdict_.stats.accepting_layers;
@@ -150,14 +152,15 @@ void RoundLedger::AddOverlap(double overlap) {
 }
 
 Verdict RoundLedger::Finish(absl::Span<const Beam> new_roots) && {
-  verdict_.node_path.assign(forest_.size(), -1);
+  verdict_.node_path.assign(forest_.size(), kNoPath);
   for (const Beam& root : new_roots) {
-    int row = root.row >= 0 ? root.row : root.parent_row;
-    while (row >= forest_.num_roots) {
-      const int node = index_.Node(row);
-      if (verdict_.node_path[node] >= 0) break;
+    const int row = root.row >= 0 ? root.row : root.parent_row;
+    if (row < 0) continue;
+    for (TreePlace place = forest_.PlaceOf(row); !place.is_root();) {
+      const int32_t node = Index(place.node());
+      if (verdict_.node_path[node] != kNoPath) break;
       verdict_.node_path[node] = became_[node];
-      row = index_.ParentRow(node);
+      place = forest_.parent[node];
     }
   }
   return std::move(verdict_);

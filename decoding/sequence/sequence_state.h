@@ -93,7 +93,7 @@ class RoundLedger {
   const DraftForest& forest_;
   const int beam_width_;
   ForestIndex index_;
-  std::vector<PathId> became_;   // [nodes] path of every node that became an output, or -1
+  std::vector<PathId> became_;   // [nodes] path of every node that became an output, or kNoPath
   std::vector<PathId> outputs_;  // of the layer being decided
   Verdict verdict_;
 };

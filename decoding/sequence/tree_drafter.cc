@@ -13,7 +13,7 @@ TreeDrafter::TreeDrafter(const DecodingParams& params, const DraftState& state, 
       forest_(DraftForest::Empty(static_cast<int>(state.root_hash.size()))) {
   for (size_t r = 0; r < state.root_hash.size(); ++r) {
     level_.push_back({state.root_hash[r], state.root_score[r], 0});
-    frontier_.push_back(-1 - static_cast<int32_t>(r));
+    frontier_.push_back(RootId{static_cast<int32_t>(r)});
   }
 }
 
@@ -29,13 +29,12 @@ std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(absl::Span<const Child>
   std::vector<Child> best;
   for (size_t i = 0; i < kept; ++i) best.push_back(children[order[i]]);
   std::vector<Node> next;
-  std::vector<int32_t> next_frontier;
+  std::vector<TreePlace> next_frontier;
   if (!best.empty() && forest_.layer_begin.empty()) forest_.layer_begin.push_back(0);
   for (const Child& child : best) {
-    forest_.token.push_back(child.token);
-    forest_.parent.push_back(frontier_[child.node]);
+    const NodeId node = forest_.Add(frontier_[child.node], child.token);
     if (is_stop(child.token)) continue;
-    next_frontier.push_back(forest_.size() - 1);
+    next_frontier.push_back(node);
     next.push_back(
         {sampling::ExtendHash(level_[child.node].hash, child.token), child.score, child.penalty});
   }

@@ -14,7 +14,7 @@ class TreeDrafter : public Drafter {
  public:
   TreeDrafter(const DecodingParams& params, const DraftState& state, int width);
 
-  absl::Span<const int32_t> frontier() const override { return frontier_; }
+  absl::Span<const TreePlace> frontier() const override { return frontier_; }
   const DraftForest& forest() const override { return forest_; }
 
  protected:
@@ -46,7 +46,7 @@ class TreeDrafter : public Drafter {
   int width_;
   DraftForest forest_;
   std::vector<Node> level_;
-  std::vector<int32_t> frontier_;
+  std::vector<TreePlace> frontier_;
 };
 
 }  // namespace coppice::decoding

@@ -64,8 +64,7 @@ absl::Status CheckGreedyDraws(const DraftForest& forest) {
       const std::vector<TokenId> drafts = DraftsBelow(forest, row, layer);
       if (!drafts.empty() && !IsGreedyDraw(proposals.Find(row)->row, drafts)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("draft forest: draws: the children of node ",
-                         row < forest.num_roots ? -1 - row : row - forest.num_roots,
+            absl::StrCat("draft forest: draws: the children of node ", forest.PlaceOf(row).code(),
                          " are not the most likely tokens and one more"));
       }
     }
@@ -102,7 +101,7 @@ std::vector<TokenId> DraftsBelow(const DraftForest& forest, int row, int layer) 
   std::vector<TokenId> drafts;
   if (layer + 1 >= static_cast<int>(forest.draws_begin.size())) return drafts;
   for (int i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
-    const int32_t node = forest.draws[i];
+    const int32_t node = Index(forest.draws[i]);
     if (forest.RowOf(forest.parent[node]) == row) drafts.push_back(forest.token[node]);
   }
   return drafts;
@@ -113,7 +112,7 @@ absl::Status CheckChildren(ChildSampling distribution, const DraftForest& forest
     case ChildSampling::kMostLikely:  // draws would need proposals, which are not sent
       return forest.draws.empty() ? absl::OkStatus()
                                   : absl::InvalidArgumentError(absl::StrCat(
-                                        "draft forest: draws[0]: node ", forest.draws[0],
+                                        "draft forest: draws[0]: node ", Index(forest.draws[0]),
                                         " is said to be drawn, want the tree alone"));
     case ChildSampling::kIid:
       return CheckShippedDraws(forest, DrawSampling::kIndependentChildren);

@@ -17,7 +17,7 @@ TopologyDrafter::TopologyDrafter(const DecodingParams& params, const DraftState&
       drawing_(params.sampling.temperature == 0 ? ChildSampling::kMostLikely : sampling),
       stop_ids_(params.stop_ids),
       choices_(std::move(choices)),
-      frontier_{-1},
+      frontier_{RootId{0}},
       level_{{state.root_hash[0], {0}}},
       forest_(DraftForest::Empty(1)) {
   COPPICE_CHECK(state.root_hash.size() == 1);
@@ -52,12 +52,11 @@ void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
       const auto twin = std::find(forest_.token.begin() + first, forest_.token.end(), drafts[j]);
       const int node = static_cast<int>(twin - forest_.token.begin());
       if (node == forest_.size()) {
-        forest_.token.push_back(drafts[j]);
-        forest_.parent.push_back(frontier_[i]);
+        forest_.Add(frontier_[i], drafts[j]);
         nodes.push_back({sampling::ExtendHash(level_[i].hash, drafts[j]), {}});
       }
       nodes[node - begin].places.push_back(places[j]);
-      if (ships_draws) forest_.draws.push_back(node);
+      if (ships_draws) forest_.draws.push_back(NodeId{node});
     }
   }
   forest_.layer_begin.push_back(forest_.size());
@@ -68,7 +67,7 @@ void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   for (int node = begin; node < forest_.size(); ++node) {
     const bool ended = IsStopId(stop_ids_, forest_.token[node]);
     if (ended || PlacesBelow(nodes[node - begin]).empty()) continue;
-    frontier_.push_back(node);
+    frontier_.push_back(NodeId{node});
     level_.push_back(std::move(nodes[node - begin]));
   }
 }

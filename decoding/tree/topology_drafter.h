@@ -20,7 +20,7 @@ class TopologyDrafter : public Drafter {
   TopologyDrafter(const DecodingParams& params, const DraftState& state, Topology topology,
                   ChildSampling sampling, std::shared_ptr<ChoiceSource> choices);
 
-  absl::Span<const int32_t> frontier() const override { return frontier_; }
+  absl::Span<const TreePlace> frontier() const override { return frontier_; }
   void Grow(absl::Span<const sampling::Distribution> rows) override;
   const DraftForest& forest() const override { return forest_; }
 
@@ -36,7 +36,7 @@ class TopologyDrafter : public Drafter {
   const ChildSampling drawing_;   // how children are drawn
   const std::vector<TokenId> stop_ids_;
   std::shared_ptr<ChoiceSource> choices_;
-  std::vector<int32_t> frontier_;
+  std::vector<TreePlace> frontier_;
   std::vector<Node> level_;  // [frontier]
   DraftForest forest_;
 };

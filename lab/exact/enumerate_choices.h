@@ -1,5 +1,5 @@
 // Runs code once for every sequence of choices that it can make through ChoiceSource
-// (docs/algorithms.md 11.1). This gives exact output distributions instead of samples. Used by
+// (tests/decoding/README.md 1). This gives exact output distributions instead of samples. Used by
 // tests/decoding and tools/golden. Thread-compatible.
 //
 //   EnumerateChoices([&](ScriptedChoices* choices) {

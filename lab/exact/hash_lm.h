@@ -1,4 +1,4 @@
-// HashLM, the deterministic test model of docs/algorithms.md 12: a row is a pure function of the
+// HashLM, the deterministic test model of tests/golden/README.md: a row is a pure function of the
 // path hash. Used by tests/decoding, tools/golden and lab/bench/decoding. Thread-compatible.
 #pragma once
 

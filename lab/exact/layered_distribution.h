@@ -56,8 +56,8 @@ inline decoding::DraftForest GrowForest(const LogProbsOf& draft, const decoding:
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
     std::vector<sampling::Distribution> rows;
-    for (int32_t node : drafter->frontier()) {
-      rows.push_back(DenseDistribution(draft(hashes[drafter->forest().RowOf(node)])));
+    for (const TreePlace place : drafter->frontier()) {
+      rows.push_back(DenseDistribution(draft(hashes[drafter->forest().RowOf(place)])));
     }
     drafter->Grow(rows);
   }

@@ -75,8 +75,8 @@ inline decoding::DraftForest DraftTreeRound(const TreeSetting& setting,
   for (int level = 0; level < depth && !drafter.frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter.forest());
     std::vector<sampling::Distribution> rows;
-    for (int32_t node : drafter.frontier())
-      rows.push_back(DenseDistribution(setting.draft(hashes[1 + node])));
+    for (const TreePlace place : drafter.frontier())
+      rows.push_back(DenseDistribution(setting.draft(hashes[drafter.forest().RowOf(place)])));
     drafter.Grow(rows);
   }
   decoding::DraftForest forest = drafter.Shipped();

@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "draft_node/device_forests.h"
 #include "worker/kv_commit.h"
-#include "worker/root_trie.h"
 #include "worker/verify_step.h"
 
 namespace coppice::lab {
@@ -118,18 +117,11 @@ absl::Status LocalReplica::PrefillDraft() {
 
 absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) {
   COPPICE_CHECK_MSG(session_ != nullptr, "opened without drafts");
-  worker::RootTrie trie = worker::MakeRootTrie(decoder().paths(), decoder().roots());
-  const std::vector<TokenId> tokens = decoder().paths().Tokens(trie.stable);
-  const auto added = absl::MakeConstSpan(tokens).subspan(session_->stable_length());
-  COPPICE_RETURN_IF_ERROR(session_->ExtendStable(static_cast<int>(tokens.size()), added));
+  decoding::DraftRequest request =  // as a worker would send it
+      decoding::MakeDraftRequest(decoder(), width, depth, session_->stable_length());
+  COPPICE_RETURN_IF_ERROR(
+      session_->ExtendStable(static_cast<int>(request.stable_length), request.stable_tokens));
   COPPICE_RETURN_IF_ERROR(PrefillDraft());
-  draft_node::ForestRequest request;  // as a worker would send it
-  request.trie_parent = std::move(trie.parent);
-  request.trie_token = std::move(trie.token);
-  request.root_trie = std::move(trie.root);
-  request.state = decoder().draft_state();
-  request.width = width;
-  request.depth = depth;
   COPPICE_ASSIGN_OR_RETURN(auto builder, draft_node::ForestBuilder::Start(
                                              std::move(request), session_.get(), draft_->blocks()));
   if (builder->GrowsOnDevice(*draft_)) {

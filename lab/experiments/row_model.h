@@ -35,7 +35,7 @@ struct TableOptions {
 };
 std::unique_ptr<RowModel> MakeRandomTables(const TableOptions& options);
 
-// HashLM of docs/algorithms.md 12: salt selects the target, noise the draft.
+// HashLM of tests/golden/README.md: salt selects the target, noise the draft.
 struct HashLmOptions {
   int vocab_size = 32;
   uint64_t salt = 1;

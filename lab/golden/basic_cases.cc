@@ -1,4 +1,4 @@
-// Random numbers, the test model, final choice: docs/algorithms.md 2, 8, 12.
+// Random numbers, the test model, final choice: docs/algorithms.md 2, 8; tests/golden/README.md.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -48,9 +48,9 @@ decoding::DraftForest Draft(const test::HashLm& lm, const decoding::DecodingPara
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = test::RowHashes(state.root_hash, drafter->forest());
     std::vector<sampling::Distribution> rows;
-    for (int32_t node : drafter->frontier()) {
+    for (const TreePlace place : drafter->frontier()) {
       rows.push_back(
-          test::DenseDistribution(lm.DraftLogProbs(hashes[drafter->forest().RowOf(node)])));
+          test::DenseDistribution(lm.DraftLogProbs(hashes[drafter->forest().RowOf(place)])));
     }
     drafter->Grow(rows);
   }

@@ -1,4 +1,4 @@
-// One case of a golden file (docs/algorithms.md 12): readers for its inputs, and comparisons that
+// One case of a golden file (tests/golden/README.md): readers for its inputs, and comparisons that
 // record the first mismatch. Used by every file of this folder.
 #pragma once
 

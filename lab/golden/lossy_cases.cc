@@ -33,8 +33,8 @@ decoding::DraftForest DraftPath(decoding::Drafter* drafter, const decoding::Draf
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = test::RowHashes(state.root_hash, drafter->forest());
     std::vector<sampling::Distribution> rows;
-    for (int32_t node : drafter->frontier()) {
-      rows.push_back(test::DenseDistribution(draft(hashes[drafter->forest().RowOf(node)])));
+    for (const TreePlace place : drafter->frontier()) {
+      rows.push_back(test::DenseDistribution(draft(hashes[drafter->forest().RowOf(place)])));
     }
     drafter->Grow(rows);
   }

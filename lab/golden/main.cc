@@ -1,4 +1,4 @@
-// coppice-golden FILE|DIRECTORY...: runs golden files (docs/algorithms.md 12) on the production
+// coppice-golden FILE|DIRECTORY...: runs golden files (tests/golden/README.md) on the production
 // decoders; of a directory, all of them. Prints a line for each case, and last the count. Exit
 // status 1 when a case failed, 2 when no file is given.
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The golden file of a whole model (docs/algorithms.md 12.1: other envelope): logits and greedy
+// The golden file of a whole model (tests/golden/README.md: other envelope): logits and greedy
 // continuations of a checkpoint, against the production forward pass in f32. Used by golden_file.
 #pragma once
 

@@ -16,10 +16,9 @@ namespace {
 
 std::vector<TokenId> NodePath(const decoding::LayeredDecoder& decoder,
                               absl::Span<const decoding::PathId> roots,
-                              const decoding::DraftForest& forest, int node) {
-  if (node < 0) return decoder.paths().Tokens(roots[-1 - node]);
-  std::vector<TokenId> path = NodePath(decoder, roots, forest, forest.parent[node]);
-  path.push_back(forest.token[node]);
+                              const decoding::DraftForest& forest, NodeId node) {
+  std::vector<TokenId> path = decoder.paths().Tokens(roots[Index(forest.RootOf(node))]);
+  forest.AppendPath(node, &path);
   return path;
 }
 

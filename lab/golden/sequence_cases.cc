@@ -37,10 +37,9 @@ struct DraftedPath {
     decoding::DraftForest forest = decoding::DraftForest::Empty(1);
     forest.layer_begin = forest.draws_begin = {0};
     for (int i = 0; i < draft.size(); ++i) {
-      forest.token.push_back(draft[i]);
-      forest.parent.push_back(i - 1);
-      forest.draws.push_back(i);
-      forest.proposals.push_back({i - 1, 0, q[i]});
+      const TreePlace parent = i == 0 ? TreePlace(RootId{0}) : NodeId{i - 1};
+      forest.draws.push_back(forest.Add(parent, draft[i]));
+      forest.proposals.push_back({parent, 0, q[i]});
       forest.layer_begin.push_back(i + 1);
       forest.draws_begin.push_back(i + 1);
     }

@@ -39,7 +39,7 @@ std::string Title(decoding::ParameterGroup group) {
     case decoding::ParameterGroup::kLength:
       return "Length and end";
     case decoding::ParameterGroup::kSampling:
-      return "Sampling";
+      return "Sampling parameters";
     case decoding::ParameterGroup::kDraft:
       break;
   }

@@ -133,7 +133,7 @@ int32_t BlockManager::Impl::TakePlace(KvSequence& sequence, int32_t block, int p
 // places are in use.
 int32_t BlockManager::Impl::TakeSlot(KvSequence& sequence, KvNode parent) {
   if (parent != kPrefixEnd) {
-    const int32_t slot = sequence.nodes[parent].slot;
+    const int32_t slot = sequence.at(parent).slot;
     const int32_t block = slot / kBlockSize;
     const int next = slot % kBlockSize + 1;
     if (pool.at(block).use == BlockUse::kRun && (FreePlaces(pool.at(block)) >> next & 1) != 0) {
@@ -158,27 +158,25 @@ int32_t BlockManager::Impl::TakeSlot(KvSequence& sequence, KvNode parent) {
 }
 
 absl::StatusOr<KvNode> BlockManager::AddNode(SequenceHandle handle, KvNode parent, TokenId token) {
-  bool found = false;
-  const KvNode existing = FindChild(handle, parent, token, &found);
-  if (found) return existing;
+  const KvNode existing = FindChild(handle, parent, token);
+  if (existing != kNoKv) return existing;
   KvSequence& sequence = impl_->Get(handle);
   const int32_t slot = impl_->TakeSlot(sequence, parent);
   if (slot < 0) return impl_->OutOfBlocks(handle, 1);
   KvNode id;
   if (sequence.free_ids.empty()) {
-    id = static_cast<KvNode>(sequence.nodes.size());
+    id = KvNode(sequence.nodes.size());
     sequence.nodes.emplace_back();
   } else {
     id = sequence.free_ids.back();
     sequence.free_ids.pop_back();
   }
-  TrieNode& node = sequence.nodes[id];
+  TrieNode& node = sequence.at(id);
   node = TrieNode();
   node.parent = parent;
   node.token = token;
   node.slot = slot;
-  node.position =
-      parent == kPrefixEnd ? sequence.prefix_length : sequence.nodes[parent].position + 1;
+  node.position = parent == kPrefixEnd ? sequence.prefix_length : sequence.at(parent).position + 1;
   node.live = true;
   KvNode& first = impl_->ChildrenOf(sequence, parent);
   node.next_sibling = first;
@@ -187,15 +185,13 @@ absl::StatusOr<KvNode> BlockManager::AddNode(SequenceHandle handle, KvNode paren
   return id;
 }
 
-KvNode BlockManager::FindChild(SequenceHandle handle, KvNode parent, TokenId token,
-                               bool* found) const {
+KvNode BlockManager::FindChild(SequenceHandle handle, KvNode parent, TokenId token) const {
   KvSequence& sequence = impl_->Get(handle);
   if (parent != kPrefixEnd) impl_->LiveNode(sequence, parent);
   KvNode child = impl_->ChildrenOf(sequence, parent);
-  while (child >= 0 && sequence.nodes[child].token != token) {
-    child = sequence.nodes[child].next_sibling;
+  while (child != kNoKv && sequence.at(child).token != token) {
+    child = sequence.at(child).next_sibling;
   }
-  *found = child >= 0;
   return child;
 }
 
@@ -210,7 +206,7 @@ void BlockManager::AppendChain(SequenceHandle handle, KvNode node,
                                std::vector<int32_t>* slots) const {
   const KvSequence& sequence = impl_->Get(handle);
   const size_t begin = slots->size();
-  for (; node != kPrefixEnd; node = sequence.nodes[node].parent) {
+  for (; node != kPrefixEnd; node = sequence.at(node).parent) {
     slots->push_back(impl_->LiveNode(sequence, node).slot);
   }
   std::reverse(slots->begin() + begin, slots->end());
@@ -225,7 +221,7 @@ int BlockManager::chain_length(SequenceHandle handle, KvNode node) const {
 // Slot and id may be handed out again from the next round on.
 void BlockManager::Impl::FreeNode(SequenceHandle handle, KvNode id) {
   KvSequence& sequence = sequences[handle];
-  TrieNode& node = sequence.nodes[id];
+  TrieNode& node = sequence.at(id);
   PoolBlock& block = pool.at(node.slot / kBlockSize);
   const uint16_t bit = static_cast<uint16_t>(1u << node.slot % kBlockSize);
   if (block.settling == 0) settling_blocks.emplace_back(node.slot / kBlockSize, handle);
@@ -243,19 +239,19 @@ void BlockManager::Impl::Relink(SequenceHandle handle) {
   std::vector<KvNode> kept;
   kept.reserve(sequence.live.size());
   for (KvNode id : sequence.live) {
-    TrieNode& node = sequence.nodes[id];
+    TrieNode& node = sequence.at(id);
     if (!node.marked) {
       FreeNode(handle, id);
       continue;
     }
     node.marked = false;
-    node.first_child = -1;
+    node.first_child = kNoKv;
     kept.push_back(id);
   }
   sequence.live = std::move(kept);
-  sequence.first_root = -1;
+  sequence.first_root = kNoKv;
   for (KvNode id : sequence.live) {
-    TrieNode& node = sequence.nodes[id];
+    TrieNode& node = sequence.at(id);
     KvNode& first = ChildrenOf(sequence, node.parent);
     node.next_sibling = first;
     first = id;
@@ -269,21 +265,21 @@ void BlockManager::Relabel(SequenceHandle handle, absl::Span<const Relabelled> n
     const int32_t above = planted.parent == kPrefixEnd
                               ? sequence.prefix_length - 1
                               : impl_->LiveNode(sequence, planted.parent).position;
-    TrieNode& node = sequence.nodes[planted.node];
+    TrieNode& node = sequence.at(planted.node);
     COPPICE_CHECK(node.position == above + 1);
     node.parent = planted.parent;
     node.token = planted.token;
   }
-  for (KvNode id : sequence.live) sequence.nodes[id].marked = true;
+  for (KvNode id : sequence.live) sequence.at(id).marked = true;
   impl_->Relink(handle);
 }
 
 void BlockManager::Retain(SequenceHandle handle, absl::Span<const KvNode> leaves) {
   KvSequence& sequence = impl_->Get(handle);
   for (KvNode leaf : leaves) {
-    for (KvNode id = leaf; id != kPrefixEnd; id = sequence.nodes[id].parent) {
+    for (KvNode id = leaf; id != kPrefixEnd; id = sequence.at(id).parent) {
       impl_->LiveNode(sequence, id);
-      if (std::exchange(sequence.nodes[id].marked, true)) break;
+      if (std::exchange(sequence.at(id).marked, true)) break;
     }
   }
   impl_->Relink(handle);
@@ -297,10 +293,10 @@ KvNode BlockManager::Impl::CommonNode(const KvSequence& sequence,
     if (leaf != kPrefixEnd) LiveNode(sequence, leaf);
     while (common != leaf && common != kPrefixEnd) {
       if (leaf == kPrefixEnd) return kPrefixEnd;
-      if (sequence.nodes[common].position >= sequence.nodes[leaf].position) {
-        common = sequence.nodes[common].parent;
+      if (sequence.at(common).position >= sequence.at(leaf).position) {
+        common = sequence.at(common).parent;
       } else {
-        leaf = sequence.nodes[leaf].parent;
+        leaf = sequence.at(leaf).parent;
       }
     }
   }
@@ -317,24 +313,23 @@ absl::StatusOr<int> BlockManager::Commit(SequenceHandle handle, absl::Span<const
   if (needed > impl_->pool.available()) return impl_->OutOfBlocks(handle, needed);
 
   std::vector<KvNode> chain(moved);
-  for (KvNode id = common, i = moved; id != kPrefixEnd; id = sequence.nodes[id].parent) {
-    chain[--i] = id;
-  }
+  int place = moved;
+  for (KvNode id = common; id != kPrefixEnd; id = sequence.at(id).parent) chain[--place] = id;
   for (KvNode id : chain) {
-    const TrieNode& node = sequence.nodes[id];
+    const TrieNode& node = sequence.at(id);
     copies->push_back({node.slot, impl_->PushPrefixToken(handle, node.token)});
   }
   // Nodes that do not descend from the new prefix end are dead. Parents come first in `live`.
   for (KvNode id : sequence.live) {
-    TrieNode& node = sequence.nodes[id];
+    TrieNode& node = sequence.at(id);
     if (node.parent == common) {
       node.marked = true;
     } else if (node.parent != kPrefixEnd) {
-      node.marked = sequence.nodes[node.parent].marked;
+      node.marked = sequence.at(node.parent).marked;
     }
   }
   for (KvNode id : sequence.live) {
-    if (sequence.nodes[id].parent == common) sequence.nodes[id].parent = kPrefixEnd;
+    if (sequence.at(id).parent == common) sequence.at(id).parent = kPrefixEnd;
   }
   impl_->Relink(handle);
   return moved;

@@ -29,8 +29,12 @@
 namespace coppice::model {
 
 using SequenceHandle = int32_t;
-using KvNode = int32_t;                   // a token of the trie outside the stable prefix
-inline constexpr KvNode kPrefixEnd = -1;  // the last token of the stable prefix
+// A token of the trie outside the stable prefix. Ids of freed nodes are handed out again, and a
+// commit moves nodes to another parent, so these are no NodeIds of a TokenTree.
+enum class KvNode : int32_t {};
+inline constexpr KvNode kPrefixEnd{-1};  // the last token of the stable prefix
+inline constexpr KvNode kNoKv{-2};       // none
+constexpr int32_t Index(KvNode node) { return static_cast<int32_t>(node); }
 
 struct BlockManagerOptions {
   // Blocks of the pool, block 0 (the sink) included.
@@ -78,8 +82,8 @@ class BlockManager {
 
   // ResourceExhausted when the pool is out of blocks; then nothing has changed.
   absl::StatusOr<KvNode> AddNode(SequenceHandle sequence, KvNode parent, TokenId token);
-  // The child of `parent` by `token`, if there is one.
-  KvNode FindChild(SequenceHandle sequence, KvNode parent, TokenId token, bool* found) const;
+  // The child of `parent` by `token`; kNoKv if there is none.
+  KvNode FindChild(SequenceHandle sequence, KvNode parent, TokenId token) const;
   int32_t slot(SequenceHandle sequence, KvNode node) const;
   KvNode parent(SequenceHandle sequence, KvNode node) const;
   // Slots of the chain from the prefix end down to and including `node`, in position order.
@@ -90,7 +94,7 @@ class BlockManager {
   // the prefix end as the one before, and another token. No parent may get two children of one
   // token.
   struct Relabelled {
-    KvNode node = 0;
+    KvNode node = kNoKv;
     KvNode parent = kPrefixEnd;
     TokenId token = 0;
   };

@@ -23,7 +23,7 @@ inline uint16_t FreePlaces(const PoolBlock& block) {
 // A token of the trie outside the stable prefix.
 struct TrieNode {
   KvNode parent = kPrefixEnd;
-  KvNode first_child = -1, next_sibling = -1;
+  KvNode first_child = kNoKv, next_sibling = kNoKv;
   TokenId token = 0;
   int32_t slot = -1;
   int32_t position = 0;  // in the sequence: does not change when the prefix grows
@@ -39,12 +39,15 @@ struct KvSequence {
   std::vector<int32_t> table;    // prefix blocks
   std::vector<int32_t> scratch;  // kept until Close
   std::vector<int32_t> runs;     // each returned to the pool when its last token is freed
-  std::vector<TrieNode> nodes;
-  std::vector<KvNode> live;  // parents before children
+  std::vector<TrieNode> nodes;   // by KvNode
+  std::vector<KvNode> live;      // parents before children
   std::vector<KvNode> free_ids;
   std::vector<KvNode> settling_ids;  // free from the next round on
-  KvNode first_root = -1;            // children of the prefix end
+  KvNode first_root = kNoKv;         // children of the prefix end
   int run_places_used = 0;           // live and settling places of runs
+
+  TrieNode& at(KvNode node) { return nodes[Index(node)]; }
+  const TrieNode& at(KvNode node) const { return nodes[Index(node)]; }
 };
 
 struct BlockManager::Impl {
@@ -63,11 +66,12 @@ struct BlockManager::Impl {
     return sequences[handle];
   }
   const TrieNode& LiveNode(const KvSequence& sequence, KvNode node) const {
-    COPPICE_CHECK(node >= 0 && node < sequence.nodes.size() && sequence.nodes[node].live);
-    return sequence.nodes[node];
+    COPPICE_CHECK(Index(node) >= 0 && Index(node) < sequence.nodes.size() &&
+                  sequence.at(node).live);
+    return sequence.at(node);
   }
   KvNode& ChildrenOf(KvSequence& sequence, KvNode node) {
-    return node == kPrefixEnd ? sequence.first_root : sequence.nodes[node].first_child;
+    return node == kPrefixEnd ? sequence.first_root : sequence.at(node).first_child;
   }
   absl::Status OutOfBlocks(SequenceHandle handle, int64_t needed) const {
     return absl::ResourceExhaustedError(absl::StrCat("sequence ", handle, ": needs ", needed,

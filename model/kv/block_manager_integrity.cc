@@ -65,46 +65,49 @@ absl::Status BlockManager::Impl::CheckTrie(SequenceHandle handle,
   absl::flat_hash_set<int32_t> slots;
   std::vector<bool> seen(sequence.nodes.size(), false);
   for (KvNode id : sequence.live) {
-    const TrieNode& node = sequence.nodes[id];
-    if (!node.live || node.marked || seen[id]) return bad(id, "is dead, marked or listed twice");
-    if (node.parent != kPrefixEnd && !seen[node.parent]) return bad(id, "comes before its parent");
-    seen[id] = true;
-    if (!slots.insert(node.slot).second) return bad(id, "shares its slot");
+    const TrieNode& node = sequence.at(id);
+    if (!node.live || node.marked || seen[Index(id)])
+      return bad(Index(id), "is dead, marked or listed twice");
+    if (node.parent != kPrefixEnd && !seen[Index(node.parent)])
+      return bad(Index(id), "comes before its parent");
+    seen[Index(id)] = true;
+    if (!slots.insert(node.slot).second) return bad(Index(id), "shares its slot");
     const int32_t block = node.slot / kBlockSize;
     if ((pool.at(block).live >> node.slot % kBlockSize & 1) == 0)
-      return bad(id, "its place is not live");
+      return bad(Index(id), "its place is not live");
     if (std::find(sequence.scratch.begin(), sequence.scratch.end(), block) ==
             sequence.scratch.end() &&
         std::find(sequence.runs.begin(), sequence.runs.end(), block) == sequence.runs.end()) {
-      return bad(id, "lies in a block of somebody else");
+      return bad(Index(id), "lies in a block of somebody else");
     }
-    const int above = node.parent == kPrefixEnd ? sequence.prefix_length - 1
-                                                : sequence.nodes[node.parent].position;
-    if (node.position != above + 1) return bad(id, "wrong position");
+    const int above =
+        node.parent == kPrefixEnd ? sequence.prefix_length - 1 : sequence.at(node.parent).position;
+    if (node.position != above + 1) return bad(Index(id), "wrong position");
   }
   size_t reached = 0;
   auto check_children = [&](KvNode parent, KvNode child) {
     absl::flat_hash_set<TokenId> tokens;
-    for (; child >= 0; child = sequence.nodes[child].next_sibling, ++reached) {
-      if (!seen[child] || sequence.nodes[child].parent != parent ||
-          reached > sequence.live.size() || !tokens.insert(sequence.nodes[child].token).second) {
+    for (; child != kNoKv; child = sequence.at(child).next_sibling, ++reached) {
+      if (!seen[Index(child)] || sequence.at(child).parent != parent ||
+          reached > sequence.live.size() || !tokens.insert(sequence.at(child).token).second) {
         return false;
       }
     }
     return true;
   };
-  if (!check_children(kPrefixEnd, sequence.first_root)) return bad(kPrefixEnd, "bad child list");
+  if (!check_children(kPrefixEnd, sequence.first_root))
+    return bad(Index(kPrefixEnd), "bad child list");
   for (KvNode id : sequence.live) {
-    if (!check_children(id, sequence.nodes[id].first_child)) return bad(id, "bad child list");
+    if (!check_children(id, sequence.at(id).first_child)) return bad(Index(id), "bad child list");
   }
   if (reached != sequence.live.size()) return bad(reached, "a node is in no child list");
   for (KvNode id : sequence.free_ids) {
-    if (seen[id]) return bad(id, "is both free and in use");
-    seen[id] = true;
+    if (seen[Index(id)]) return bad(Index(id), "is both free and in use");
+    seen[Index(id)] = true;
   }
   for (KvNode id : sequence.settling_ids) {
-    if (seen[id]) return bad(id, "was freed twice");
-    seen[id] = true;
+    if (seen[Index(id)]) return bad(Index(id), "was freed twice");
+    seen[Index(id)] = true;
   }
   if (std::find(seen.begin(), seen.end(), false) != seen.end())
     return bad(-1, "a node id was lost");

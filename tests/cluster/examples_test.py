@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the examples of docs/api.md 10 as they are written, but for the port. There is one for every endpoint of /openapi.json."""
+"""Runs the examples of docs/api.md 8 as they are written, but for the port. There is one for every endpoint of /openapi.json."""
 import json
 import re
 import subprocess
@@ -13,7 +13,7 @@ CHATML = "--chat_template=chatml"
 
 
 def examples():
-    section = (ROOT / "docs/api.md").read_text(encoding="utf8").split("\n## 10. Examples\n")[1].split("\n## ")[0]
+    section = (ROOT / "docs/api.md").read_text(encoding="utf8").split("\n## 8. Examples\n")[1].split("\n## ")[0]
     return re.findall(r"^    (curl .*)$", section, re.MULTILINE)
 
 

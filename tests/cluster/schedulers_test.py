@@ -203,7 +203,7 @@ class Images(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         packages = result.stdout.split()
         self.assertEqual(packages, sorted(set(packages)))
-        for wanted in (r"libc6", r"libzmq5", r"libopenmpi3.*", r"libprotobuf\d+.*", r"libabsl\d+.*", r"libspdlog.*", r"libpcre2-8-0"):
+        for wanted in (r"libc6", r"libzmq5", r"libopenmpi3.*", r"libprotobuf\d+.*", r"libabsl\d+.*", r"libspdlog.*", r"libpcre2-8-0", r"libutf8proc\d+"):
             self.assertTrue([package for package in packages if re.fullmatch(wanted, package)], wanted)
         self.assertEqual(run("dpkg-query", "-W", *packages).returncode, 0)
 

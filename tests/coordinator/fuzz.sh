@@ -9,7 +9,7 @@ set -euo pipefail
 
 fuzz_flags+=(-include utility)
 head_sources=(coordinator/http/request_parser.cc coordinator/http/api_error.cc coordinator/api/endpoints.cc)
-stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc tokenizer/stop_strings.cc
+stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc tokenizer/stop_automaton.cc tokenizer/stop_strings.cc
   tokenizer/utf8.cc base/check.cc)
 body_sources=(coordinator/http/api_error.cc sampling/rng.cc sampling/deterministic_math.cc base/check.cc base/decoding_stats.cc
   base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/utf8.cc)

@@ -1,4 +1,4 @@
-// Invariants of docs/algorithms.md 11.6 and 11.7 for whole decodes by every method, including the
+// Invariants of tests/decoding/README.md 6 and 7 for whole decodes by every method, including the
 // Gumbel methods: drafts equal to the target or disjoint from it, rows in both forms, logits of
 // -inf, scores as sums in path order.
 #include <gmock/gmock.h>

@@ -97,7 +97,7 @@ TEST(HypothesisPoolTest, ExactPolicyWaitsForThoseThatAreReturned) {
 DraftForest SmallForest() {
   DraftForest forest = DraftForest::Empty(2);
   forest.token = {3, 4, 3};
-  forest.parent = {-1, -2, 0};
+  forest.parent = {RootId{0}, RootId{1}, NodeId{0}};
   forest.layer_begin = {0, 2, 3};
   return forest;
 }
@@ -112,9 +112,9 @@ TEST(DraftForestTest, EveryBrokenRuleIsNamed) {
   };
   EXPECT_THAT(broken([](DraftForest* f) { f->token[1] = 5; }), HasSubstr("token[1]"));
   EXPECT_THAT(broken([](DraftForest* f) { f->token[1] = -1; }), HasSubstr("token[1]"));
-  EXPECT_THAT(broken([](DraftForest* f) { f->parent[1] = -3; }), HasSubstr("parent[1]"));
-  EXPECT_THAT(broken([](DraftForest* f) { f->parent[2] = -1; }), HasSubstr("parent[2]"));
-  EXPECT_THAT(broken([](DraftForest* f) { f->parent[2] = 2; }), HasSubstr("parent[2]"));
+  EXPECT_THAT(broken([](DraftForest* f) { f->parent[1] = RootId{2}; }), HasSubstr("parent[1]"));
+  EXPECT_THAT(broken([](DraftForest* f) { f->parent[2] = RootId{0}; }), HasSubstr("parent[2]"));
+  EXPECT_THAT(broken([](DraftForest* f) { f->parent[2] = NodeId{2}; }), HasSubstr("parent[2]"));
   EXPECT_THAT(broken([](DraftForest* f) { f->parent.pop_back(); }), HasSubstr("2 parents"));
   EXPECT_THAT(broken([](DraftForest* f) { f->layer_begin = {0, 2}; }), HasSubstr("layer_begin"));
   EXPECT_THAT(broken([](DraftForest* f) {
@@ -122,16 +122,16 @@ TEST(DraftForestTest, EveryBrokenRuleIsNamed) {
               }),
               HasSubstr("layer_begin"));
   EXPECT_THAT(broken([](DraftForest* f) {
-                f->parent[1] = -1;
+                f->parent[1] = RootId{0};
                 f->token[1] = 3;
               }),
               HasSubstr("same token"));
   EXPECT_THAT(broken([](DraftForest* f) {
-                f->proposals = {{0, 0, {{1}, {-0.5}}}};
+                f->proposals = {{NodeId{0}, 0, {{1}, {-0.5}}}};
               }),
               HasSubstr("sum"));
   EXPECT_THAT(broken([](DraftForest* f) {
-                f->proposals = {{9, 0, {{1}, {0}}}};
+                f->proposals = {{NodeId{9}, 0, {{1}, {0}}}};
               }),
               HasSubstr("node 9"));
 }

@@ -261,7 +261,7 @@ TEST(FormatNegativeControl, ProposalsWithoutTheFormatOfTheirDrafts) {
       const test::HashLm lm{kVocab, 5, 3, 36};
       tree.setting.tamper = [lm](DraftForest* forest) {
         for (Proposal& proposal : forest->proposals) {
-          if (proposal.node < 0)
+          if (proposal.place.is_root())
             proposal.row = test::DenseDistribution(lm.DraftLogProbs(sampling::kRootHash));
         }
       };

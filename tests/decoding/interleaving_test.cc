@@ -1,4 +1,4 @@
-// docs/algorithms.md 11.2, batches: the rounds of requests are interleaved in any order. Every
+// tests/decoding/README.md 2, batches: the rounds of requests are interleaved in any order. Every
 // request gets the result that it gets alone, bit for bit, whatever their methods are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

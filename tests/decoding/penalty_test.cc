@@ -205,9 +205,9 @@ TEST(PenaltyNegativeControl, ProposalsWithoutThePenaltiesOfTheirDrafts) {
     setting.tamper = [lm](DraftForest* forest) {
       // The first layer has no path, so its rows have only what the prompt brings.
       for (Proposal& proposal : forest->proposals) {
-        if (proposal.node >= 0)
-          proposal.row = test::DenseDistribution(lm.DraftLogProbs(
-              sampling::ExtendHash(sampling::kRootHash, forest->token[proposal.node])));
+        if (!proposal.place.is_root())
+          proposal.row = test::DenseDistribution(lm.DraftLogProbs(sampling::ExtendHash(
+              sampling::kRootHash, forest->token[Index(proposal.place.node())])));
       }
     };
     EXPECT_GT(test::TotalVariation(test::TreeDistribution(setting), ClosedDistribution(setting)),

@@ -1,6 +1,6 @@
-// Random points of the grid of docs/algorithms.md 11.2, for the equality tests: gamma 0..6 x W 1..8
-// x W_S W..4W x draft quality x sampling parameters x penalties x ends, stop strings among them, x
-// policy x refill x semantics.
+// Random points of the grid of tests/decoding/README.md 2, for the equality tests: gamma 0..6 x W
+// 1..8 x W_S W..4W x draft quality x sampling parameters x penalties x ends, stop strings among
+// them, x policy x refill x semantics.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,8 +1,8 @@
-// docs/algorithms.md 11.3 end to end. Decodes by every lossless method follow the distribution of
-// their decoding, with the production drafter, decoder and seeded randomness, over three layers of
-// which two are drafted. The exhaustive tests prove the rules. These prove that the noise of draft,
-// coin and residual is independent where it must be. G-tests at 1e-6, large enough to detect a bias
-// of kBias.
+// tests/decoding/README.md 3 end to end. Decodes by every lossless method follow the distribution
+// of their decoding, with the production drafter, decoder and seeded randomness, over three layers
+// of which two are drafted. The exhaustive tests prove the rules. These prove that the noise of
+// draft, coin and residual is independent where it must be. G-tests at 1e-6, large enough to detect
+// a bias of kBias.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -126,7 +126,7 @@ TEST(DraftVocabularyFolder, AHeadOfAllIdsNeedsNoList) {
   test::WriteTinyLlama(model, dir.path());
   const auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 8});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->parts().weights.spread, nullptr);
+  EXPECT_EQ(loaded->parts().weights.scatter, nullptr);
 }
 
 TEST(DraftVocabularyFolder, ARankWithoutIdsIsRefused) {

@@ -1,4 +1,4 @@
-// A real model compared with float64 logits of another program (docs/algorithms.md 12.1).
+// A real model compared with float64 logits of another program (tests/golden/README.md).
 #include <gtest/gtest.h>
 
 #include <algorithm>

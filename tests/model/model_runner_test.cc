@@ -121,7 +121,7 @@ struct Request {
   }
   BlockManager* blocks;
   SequenceHandle sequence = -1;
-  KvNode root = 0, left = 0, right = 0;
+  KvNode root{}, left{}, right{};
 };
 
 // A row of a step as decoding reads it.

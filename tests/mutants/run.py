@@ -3,7 +3,7 @@
 hang. The list is bugs/*.toml; README.md says how to add to it. The tree itself is never changed.
 
 First, all these tests run without a bug and must pass. Exit status 1 if a bug survives its test or does not build, or if its
-old text does not occur exactly once in its file.
+old text does not occur exactly once where it is looked for.
 """
 import argparse
 import contextlib
@@ -23,9 +23,16 @@ import zlib
 import bug_list
 
 ROOT = os.path.dirname(os.path.dirname(bug_list.HERE))
-PRESET = "release"
-BUILD = os.path.join("build", PRESET)
-MOST_MEMORY = 16 << 30       # bytes of address space that a test may use: a bug may allocate without end
+# What the tests of a build run with: the threads of simulated kernels in a random order, a race at once the end.
+ENVIRONMENT = {
+    "release": {},
+    "cuda-sim": {"DEV_ORDER": "random", "DEV_SEED": "7"},
+    "tsan": {"DEV_ORDER": "random", "DEV_SEED": "7",
+             "TSAN_OPTIONS": "suppressions={copy}/tests/sanitizers/races.supp:ignore_noninstrumented_modules=1:halt_on_error=1:"
+                             "symbolize=0:exitcode=66"},
+}
+MOST_MEMORY = 16 << 30       # bytes of address space that a test may use: a bug may allocate without end. The thread sanitizer
+                             # reserves more than any machine has, so its tests are not limited
 LONGEST_BUILD_S = 3600
 LONGEST_CLEAN_TEST_S = 600
 PATIENCE = 5                 # a test hangs if, with the bug, it takes longer than this times its usual time, plus LEAST_WAIT_S
@@ -134,30 +141,35 @@ def copy_tree(root, copy):
 
 
 class Workshop:
-    """A copy of the tree and its build folder."""
+    """A copy of the tree and its build folders, one for each preset."""
 
     def __init__(self, copy, jobs):
         self.copy = copy
         self.jobs = jobs
+        self.files = bug_list.Files(copy)
         # With these, ccache finds objects wherever the copy is.
         self.environment = dict(os.environ, CCACHE_BASEDIR=copy, CCACHE_NOHASHDIR="1", PYTHONDONTWRITEBYTECODE="1")
 
-    def configure(self):
-        # Sources are compiled one at a time, since bugs are planted in them. Tests have no bugs and are compiled six at a time.
-        ended = run(["cmake", "--preset", PRESET, "-DCOPPICE_UNITY_KINDS=test"], self.copy, self.environment, LONGEST_BUILD_S)
-        if ended.status != 0:
-            raise Stop(f"cmake --preset {PRESET} failed:\n{ended.output}")
+    def folder(self, build):
+        return os.path.join(self.copy, "build", build)
 
-    def build(self, targets):
-        return run(["cmake", "--build", BUILD, "--parallel", str(self.jobs), "--target", *targets], self.copy,
+    def configure(self, build):
+        # Sources are compiled one at a time, since bugs are planted in them. Tests have no bugs and are compiled six at a time.
+        ended = run(["cmake", "--preset", build, "-DCOPPICE_UNITY_KINDS=test"], self.copy, self.environment, LONGEST_BUILD_S)
+        if ended.status != 0:
+            raise Stop(f"cmake --preset {build} failed:\n{ended.output}")
+
+    def build(self, build, targets):
+        return run(["cmake", "--build", self.folder(build), "--parallel", str(self.jobs), "--target", *targets], self.copy,
                    self.environment, LONGEST_BUILD_S)
 
     def test(self, bug, timeout_s):
         if bug.ctest:
-            command = ["ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error", "-R", f"^{bug.ctest}$"]
+            command = ["ctest", "--test-dir", self.folder(bug.build), "--output-on-failure", "--no-tests=error", "-R", f"^{bug.ctest}$"]
         else:
-            command = [os.path.join(self.copy, BUILD, "bin", bug.target), f"--gtest_filter={bug.test}"]
-        return run(command, self.copy, self.environment, timeout_s, limited=True)
+            command = [os.path.join(self.folder(bug.build), "bin", bug.target), f"--gtest_filter={bug.test}"]
+        settings = {name: value.format(copy=self.copy) for name, value in ENVIRONMENT[bug.build].items()}
+        return run(command, self.copy, {**self.environment, **settings, **bug.environment}, timeout_s, limited=bug.build != "tsan")
 
 
 def passes(bug, ended):
@@ -181,20 +193,21 @@ def how_caught(bug, ended):
 
 
 def plant_and_test(workshop, bug, timeout_s):
-    path = os.path.join(workshop.copy, bug.file)
-    with open(path, encoding="utf8") as file:
-        original = file.read()
     try:
+        path = os.path.join(workshop.copy, workshop.files.path_of(bug.file))
+        with open(path, encoding="utf8") as file:
+            original = file.read()
         planted = bug.planted_in(original)
-    except bug_list.ListError:
-        return Outcome(NOT_FOUND)
+    except bug_list.ListError as error:
+        return Outcome(NOT_FOUND, str(error))
     try:
         with open(path, "w", encoding="utf8") as file:
             file.write(planted)
-        built = workshop.build([bug.target])
-        if built.status != 0 or built.timed_out:
-            errors = re.findall(r"^.*\berror: (.*)$", built.output, re.M)
-            return Outcome(NOT_BUILT, errors[0] if errors else "")
+        if bug.target:
+            built = workshop.build(bug.build, [bug.target])
+            if built.status != 0 or built.timed_out:
+                errors = re.findall(r"^.*\berror: (.*)$", built.output, re.M)
+                return Outcome(NOT_BUILT, errors[0] if errors else "")
         ended = workshop.test(bug, timeout_s)
     finally:
         with open(path, "w", encoding="utf8") as file:
@@ -228,22 +241,24 @@ def minutes(seconds):
 
 
 def run_without_bugs(workshop, bugs):
-    """Builds all targets and runs all tests without a bug. Returns the seconds that each test takes."""
-    targets = sorted({bug.target for bug in bugs})
+    """Builds all targets and runs all tests without a bug. Returns the seconds that each test takes, by build and name."""
     begin_s = time.monotonic()
-    print(f"building {len(targets)} tests without a bug", flush=True)
-    built = workshop.build(targets)
-    if built.status != 0 or built.timed_out:
-        raise Stop(f"the tree does not build:\n{built.output[-4000:]}")
+    for build in sorted({bug.build for bug in bugs}):
+        workshop.configure(build)
+        targets = sorted({bug.target for bug in bugs if bug.build == build and bug.target})
+        print(f"building {len(targets)} tests without a bug, preset {build}", flush=True)
+        built = workshop.build(build, targets) if targets else None
+        if built and (built.status != 0 or built.timed_out):
+            raise Stop(f"the tree does not build:\n{built.output[-4000:]}")
     print(f"built in {minutes(time.monotonic() - begin_s)} min; running them", flush=True)
     seconds = {}
     for bug in bugs:
-        if bug.test_name() in seconds:
+        if (bug.build, bug.test_name()) in seconds:
             continue
         ended = workshop.test(bug, LONGEST_CLEAN_TEST_S)
         if not passes(bug, ended):
             raise Stop(f"{bug.test_name()} does not pass without a bug:\n{ended.output[-4000:]}")
-        seconds[bug.test_name()] = ended.seconds
+        seconds[bug.build, bug.test_name()] = ended.seconds
     print(f"{len(seconds)} tests pass in {sum(seconds.values()):.0f} s", flush=True)
     return seconds
 
@@ -251,10 +266,10 @@ def run_without_bugs(workshop, bugs):
 def run_bugs(workshop, bugs, clean_s, keep_going):
     """Plants and tests all bugs, ordered by test and file, so that less must be rebuilt."""
     outcomes = {}
-    ordered = sorted(bugs, key=lambda bug: (bug.target, bug.file))
+    ordered = sorted(bugs, key=lambda bug: (bug.build, bug.target, bug.file))
     begin_s = time.monotonic()
     for number, bug in enumerate(ordered, 1):
-        outcome = plant_and_test(workshop, bug, PATIENCE * clean_s[bug.test_name()] + LEAST_WAIT_S)
+        outcome = plant_and_test(workshop, bug, PATIENCE * clean_s[bug.build, bug.test_name()] + LEAST_WAIT_S)
         outcomes[bug.id] = outcome
         spent_s = time.monotonic() - begin_s
         left_s = spent_s / number * (len(ordered) - number)
@@ -273,28 +288,33 @@ def print_table(bugs, outcomes):
         print("  ".join(text.ljust(width) for text, width in zip(row, widths)) + "  " + row[3])
 
 
-def select(bugs, only):
+def select(bugs, only, kinds):
     for name in only:
-        if not any(name in (bug.id, bug.folder) for bug in bugs):
-            raise Stop(f"--only {name}: neither a bug nor a folder of the list")
-    return [bug for bug in bugs if not only or bug.id in only or bug.folder in only]
+        if not any(name in (bug.id, bug.list) for bug in bugs):
+            raise Stop(f"--only {name}: neither a bug nor a list of bugs/")
+    return [bug for bug in bugs if (not only or bug.id in only or bug.list in only) and (bug.kind or not kinds)]
 
 
 def possible_here(bugs):
-    """The bugs whose test can catch them on this processor; names the others."""
+    """The bugs that can be planted on this machine and caught by their tests; names the others."""
     with open("/proc/cpuinfo", encoding="utf8") as file:
         flags = set(re.search(r"^flags\s*:(.*)$|\Z", file.read(), re.MULTILINE).group(0).split())
+    has_cuda = os.path.isfile(os.path.join(os.environ.get("CUDA_PATH", "/usr/local/cuda"), "include/cuda_bf16.h"))
+    possible = []
     for bug in bugs:
         if bug.needs and bug.needs not in flags:
             print(f"not planted: {bug.id}: this processor has no {bug.needs}")
-    return [bug for bug in bugs if not bug.needs or bug.needs in flags]
+        elif bug.target.startswith("cuda_") and not has_cuda:
+            print(f"not planted: {bug.id}: the headers of the CUDA toolkit are not installed")
+        else:
+            possible.append(bug)
+    return possible
 
 
 def work(options, bugs, copy):
     begin_s = time.monotonic()
     copy_tree(ROOT, copy)
     workshop = Workshop(copy, options.jobs)
-    workshop.configure()
     clean_s = run_without_bugs(workshop, bugs)
     outcomes = run_bugs(workshop, bugs, clean_s, options.keep_going)
     print_table(bugs, outcomes)
@@ -308,8 +328,9 @@ def work(options, bugs, copy):
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], metavar="ID|FOLDER",
-                        help="plant this bug, or the bugs of this folder; may be repeated")
+    parser.add_argument("--only", action="append", default=[], metavar="ID|LIST",
+                        help="plant this bug, or the bugs of this list; may be repeated")
+    parser.add_argument("--kinds", action="store_true", help="plant one bug of each kind that the lists name")
     parser.add_argument("--list", action="store_true", help="print the bugs and end")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of parallel compilers (default: all cores)")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first bug that is not caught")
@@ -323,10 +344,10 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM):  # even if the shell has made this process ignore Ctrl-C
         signal.signal(number, signal.default_int_handler)
     try:
-        bugs = select(bug_list.read_bugs(), options.only)
+        bugs = select(bug_list.read_bugs(), options.only, options.kinds)
         if options.list:
             for bug in bugs:
-                print(f"{bug.id}\n    {bug.file}: {bug.what}\n    {bug.test_name()}")
+                print(f"{bug.id}\n    {bug.file}: {bug.what}\n    {bug.test_name()} [{bug.build}]{f' = {bug.kind}' if bug.kind else ''}")
             print(f"{len(bugs)} bugs")
             return 0
         with workplace(options.folder) as copy:

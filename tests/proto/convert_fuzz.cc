@@ -62,18 +62,20 @@ void CheckForest(const proto::Forest& message) {
   if (!forest.ok()) return CheckRefusal(forest.status());
   Require(forest->Validate(kSampleVocabulary).ok(), "accepts a wrong forest");
   for (int i = 0; i < forest->size(); ++i)
-    Require(forest->parent[i] < i && forest->parent[i] >= -forest->num_roots, "a wrong parent");
+    Require(forest->parent[i] < TreePlace(NodeId{i}) && forest->Has(forest->parent[i]),
+            "a wrong parent");
   RequireSame(ForestToMessage(*forest), message);
 }
 
-void CheckDraftState(const proto::DraftRequest& message) {
-  const auto state =
-      DraftStateFromMessage(message.state(), 1, message.trie_parent(), message.trie_token());
-  if (!state.ok()) return CheckRefusal(state.status());
-  Require(state->root_hash.size() == state->root_score.size(), "roots without a score");
-  for (const int root : state->slot_root)
-    Require(static_cast<size_t>(root) < state->root_hash.size(), "a slot of no root");
-  RequireSame(DraftStateToMessage(*state, message.state().root_trie()), message.state());
+void CheckDraftRequest(proto::DraftRequest message) {
+  const auto request = DraftRequestFromMessage(message, kSampleVocabulary);
+  if (!request.ok()) return CheckRefusal(request.status());
+  const size_t roots = RootHashes(request->roots, /*shared_hash=*/1).size();
+  Require(roots == request->state.root_score.size(), "roots without a score");
+  for (const int root : request->state.slot_root)
+    Require(static_cast<size_t>(root) < roots, "a slot of no root");
+  message.mutable_state();  // without a state it is a request for no root
+  RequireSame(DraftRequestToMessage(*request), message);
 }
 
 void CheckPlanMessage(const proto::StepPlan& message) {
@@ -152,7 +154,7 @@ void FuzzOne(SampleKind kind, const std::string& bytes) {
     case SampleKind::kForest:
       return Fuzz<proto::Forest>(bytes, CheckForest);
     case SampleKind::kDraftRequest:
-      return Fuzz<proto::DraftRequest>(bytes, CheckDraftState);
+      return Fuzz<proto::DraftRequest>(bytes, CheckDraftRequest);
     case SampleKind::kPlan:
       return Fuzz<proto::StepPlan>(bytes, CheckPlanMessage);
     case SampleKind::kDraftReply:

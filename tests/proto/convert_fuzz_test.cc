@@ -191,30 +191,36 @@ TEST(ConvertFuzzTest, Forest) {
     if (forest.ok()) {
       EXPECT_TRUE(forest->Validate(100).ok());
       for (int i = 0; i < forest->size(); ++i) {
-        EXPECT_LT(forest->parent[i], i);
-        EXPECT_GE(forest->parent[i], -forest->num_roots);
+        EXPECT_LT(forest->parent[i], TreePlace(NodeId{i}));
+        EXPECT_TRUE(forest->Has(forest->parent[i]));
       }
     }
     return forest;
   });
 }
 
-TEST(ConvertFuzzTest, DraftState) {
-  Fuzz(3, 20000, SampleDraftRequest(), [](proto::DraftRequest message) {
+TEST(ConvertFuzzTest, DraftRequest) {
+  Fuzz(3, 20000, DraftRequestToMessage(SampleRequest()), [](proto::DraftRequest message) {
     static Random random(4);
     if (random() % 2 == 0) MutateOnce(random, message.mutable_state());
-    auto back =
-        DraftStateFromMessage(message.state(), 1, message.trie_parent(), message.trie_token());
+    auto back = DraftRequestFromMessage(message, kSampleVocabulary);
     if (back.ok()) {
-      EXPECT_EQ(back->root_hash.size(), back->root_score.size());
-      EXPECT_EQ(back->root_hash.size(), back->root_multiplicity.size());
-      EXPECT_EQ(back->slot_log_prob.size(), back->slot_token.size());
-      EXPECT_TRUE(back->slot_token.empty() || back->slot_token.size() == back->slot_root.size());
-      for (int root : back->slot_root) EXPECT_LT(static_cast<size_t>(root), back->root_hash.size());
-      for (int root : back->known_roots)
-        EXPECT_LT(static_cast<size_t>(root), back->root_hash.size());
-      for (const auto& child : back->known_children) {
-        EXPECT_LT(static_cast<size_t>(child.root), back->root_hash.size());
+      const TokenTree& tree = back->roots.tree;
+      for (int i = 0; i < tree.size(); ++i) {
+        EXPECT_LT(tree.parent[i], TreePlace(NodeId{i}));
+        EXPECT_TRUE(tree.Has(tree.parent[i]));
+      }
+      for (const NodeId end : back->roots.ends) EXPECT_TRUE(tree.Has(end));
+      const size_t roots = RootHashes(back->roots, /*shared_hash=*/1).size();
+      const decoding::DraftState& state = back->state;
+      EXPECT_EQ(roots, state.root_score.size());
+      EXPECT_EQ(roots, state.root_multiplicity.size());
+      EXPECT_EQ(state.slot_log_prob.size(), state.slot_token.size());
+      EXPECT_TRUE(state.slot_token.empty() || state.slot_token.size() == state.slot_root.size());
+      for (int root : state.slot_root) EXPECT_LT(static_cast<size_t>(root), roots);
+      for (int root : state.known_roots) EXPECT_LT(static_cast<size_t>(root), roots);
+      for (const auto& child : state.known_children) {
+        EXPECT_LT(static_cast<size_t>(child.root), roots);
         EXPECT_TRUE(std::isfinite(child.score) && std::isfinite(child.key));
       }
     }

@@ -27,9 +27,8 @@ TEST(ConvertSeeds, EverySeedAndEveryChangeIsRefusedOrComesBack) {
 TEST(ConvertSeeds, TheSamplesAreAccepted) {
   EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(SampleParams())).ok());
   EXPECT_TRUE(ForestFromMessage(ForestToMessage(SampleForest()), kSampleVocabulary).ok());
-  const proto::DraftRequest request = SampleDraftRequest();
   EXPECT_TRUE(
-      DraftStateFromMessage(request.state(), 1, request.trie_parent(), request.trie_token()).ok());
+      DraftRequestFromMessage(DraftRequestToMessage(SampleRequest()), kSampleVocabulary).ok());
   EXPECT_TRUE(CheckPlan(*PlanFromMessage(PlanToMessage(SamplePlan())), SampleLimits()).ok());
   EXPECT_TRUE(CheckDraftTimes(SampleReply()).ok());
   EXPECT_TRUE(ProgressFromMessage(SampleUpdate(false), SampleProgressLimits()).ok());

@@ -223,56 +223,60 @@ TEST(ConvertTest, ForestNamesTheBadFieldAndNode) {
   ExpectInvalid(with([](auto* m) { m->add_draw_begin(4); }), "draws_begin");
 }
 
-TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
-  const std::vector<TokenId> stable = {3, 1};
-  const std::vector<int32_t> parent = {-1, 0, 0};
-  const std::vector<TokenId> token = {7, 8, 9};
-  decoding::DraftState state;
-  state.root_score = {-1.0, -2.0, -3.0, -4.0};
-  state.root_multiplicity = {1, 2, 1, 1};
-  state.slot_root = {0, 2};
-  state.slot_token = {-1, 6};
-  state.slot_log_prob = {0, -0.25};
-  state.known_roots = {0, 3};
-  state.known_children = {{3, 6, -4.5, -1.25}, {0, 2, -1.5, -3}};
-  state.layers_committed = 4;
-  const proto::RoundState message = DraftStateToMessage(state, {1, 2, -1, 0});
-  auto back = DraftStateFromMessage(message, sampling::HashPath(stable), parent, token);
+TEST(ConvertTest, DraftRequestSurvivesTheRoundTrip) {
+  const decoding::DraftRequest request = SampleRequest();
+  auto back = DraftRequestFromMessage(DraftRequestToMessage(request), 100);
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_THAT(back->root_hash,
-              ElementsAre(sampling::HashPath({3, 1, 7, 8}), sampling::HashPath({3, 1, 7, 9}),
-                          sampling::HashPath({3, 1}), sampling::HashPath({3, 1, 7})));
-  EXPECT_EQ(back->root_score, state.root_score);
-  EXPECT_EQ(back->root_multiplicity, state.root_multiplicity);
-  EXPECT_EQ(back->slot_root, state.slot_root);
-  EXPECT_EQ(back->slot_token, state.slot_token);
-  EXPECT_EQ(back->slot_log_prob, state.slot_log_prob);
-  EXPECT_EQ(back->known_roots, state.known_roots);
-  ASSERT_EQ(back->known_children.size(), 2u);
+  EXPECT_EQ(back->session_id, request.session_id);
+  EXPECT_EQ(back->round, request.round);
+  EXPECT_EQ(back->width, request.width);
+  EXPECT_EQ(back->depth, request.depth);
+  EXPECT_EQ(back->stable_length, request.stable_length);
+  EXPECT_EQ(back->stable_tokens, request.stable_tokens);
+  EXPECT_EQ(back->roots.tree.num_roots, 1);
+  EXPECT_EQ(back->roots.tree.token, request.roots.tree.token);
+  EXPECT_EQ(back->roots.tree.parent, request.roots.tree.parent);
+  EXPECT_EQ(back->roots.ends, request.roots.ends);
+  const decoding::DraftState &got = back->state, &want = request.state;
+  EXPECT_EQ(got.root_score, want.root_score);
+  EXPECT_EQ(got.root_multiplicity, want.root_multiplicity);
+  EXPECT_EQ(got.slot_root, want.slot_root);
+  EXPECT_EQ(got.slot_token, want.slot_token);
+  EXPECT_EQ(got.slot_log_prob, want.slot_log_prob);
+  EXPECT_EQ(got.known_roots, want.known_roots);
+  ASSERT_EQ(got.known_children.size(), 2u);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(back->known_children[i].root, state.known_children[i].root);
-    EXPECT_EQ(back->known_children[i].token, state.known_children[i].token);
-    EXPECT_EQ(back->known_children[i].score, state.known_children[i].score);
-    EXPECT_EQ(back->known_children[i].key, state.known_children[i].key);
+    EXPECT_EQ(got.known_children[i].root, want.known_children[i].root);
+    EXPECT_EQ(got.known_children[i].token, want.known_children[i].token);
+    EXPECT_EQ(got.known_children[i].score, want.known_children[i].score);
+    EXPECT_EQ(got.known_children[i].key, want.known_children[i].key);
   }
-  EXPECT_EQ(back->layers_committed, 4);
+  EXPECT_EQ(got.layers_committed, 9);
+  EXPECT_THAT(RootHashes(back->roots, sampling::HashPath({3, 1})),
+              ElementsAre(sampling::HashPath({3, 1, 7, 8, 9}), sampling::HashPath({3, 1, 7, 8}),
+                          sampling::HashPath({3, 1, 7})));
 }
 
-TEST(ConvertTest, DraftStateNamesTheBadField) {
-  const std::vector<int32_t> parent = {-1, 0, 1};
-  const std::vector<TokenId> token = {7, 8, 9};
-  decoding::DraftState state;
-  state.root_score = {-1.0, -2.0};
-  state.root_multiplicity = {1, 2};
-  const proto::RoundState good = DraftStateToMessage(state, {2, 1});
-  ASSERT_TRUE(DraftStateFromMessage(good, 1, parent, token).ok());
-  const auto with = [&](auto change) {
-    proto::RoundState message = good;
+TEST(ConvertTest, DraftRequestNamesTheBadField) {
+  decoding::DraftRequest request = SampleRequest();
+  request.roots.ends.pop_back();
+  request.state = {};
+  request.state.root_score = {-1.0, -2.0};
+  request.state.root_multiplicity = {1, 2};
+  const proto::DraftRequest good = DraftRequestToMessage(request);
+  ASSERT_TRUE(DraftRequestFromMessage(good, 100).ok());
+  const auto with_request = [&](auto change) {
+    proto::DraftRequest message = good;
     change(&message);
-    return DraftStateFromMessage(message, 1, parent, token);
+    return DraftRequestFromMessage(message, 100);
+  };
+  const auto with = [&](auto change) {
+    return with_request([&](auto* m) { change(m->mutable_state()); });
   };
   ExpectInvalid(with([](auto* m) { m->set_root_trie(1, 3); }), "root_trie[1]");
   ExpectInvalid(with([](auto* m) { m->set_root_trie(0, -2); }), "root_trie[0]");
+  ExpectInvalid(with([](auto* m) { m->set_root_trie(0, -1); }),
+                "root_trie: a root has no unshared token of its own");
   ExpectInvalid(with([](auto* m) { m->add_root_score(0); }), "root_score");
   ExpectInvalid(with([](auto* m) { m->set_root_score(1, NAN); }), "root_score[1]");
   ExpectInvalid(with([](auto* m) { m->set_root_score(1, -INFINITY); }), "root_score[1]");
@@ -288,6 +292,7 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
   };
   ASSERT_TRUE(with([&](auto* m) { one_slot(m, 2, -1); }).ok());
   ExpectInvalid(with([&](auto* m) { one_slot(m, -2, -1); }), "slot_token[0]");
+  ExpectInvalid(with([&](auto* m) { one_slot(m, 100, -1); }), "slot_token[0]: 100");
   ExpectInvalid(with([&](auto* m) { one_slot(m, 2, INFINITY); }), "slot_log_prob[0]");
   const auto one_child = [](auto* m, int root, int token, double score, double key) {
     m->add_known_root(0);
@@ -302,11 +307,15 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
   ExpectInvalid(with([&](auto* m) { one_child(m, 2, 5, -1, -1); }), "known_child[0]: root 2");
   ExpectInvalid(with([&](auto* m) { one_child(m, -1, 5, -1, -1); }), "known_child[0]: root -1");
   ExpectInvalid(with([&](auto* m) { one_child(m, 0, -5, -1, -1); }), "known_child[0]: token -5");
+  ExpectInvalid(with([&](auto* m) { one_child(m, 0, 100, -1, -1); }), "known_child[0]: token 100");
   ExpectInvalid(with([&](auto* m) { one_child(m, 0, 5, NAN, -1); }), "known_child[0]");
   ExpectInvalid(with([&](auto* m) { one_child(m, 0, 5, -1, INFINITY); }), "known_child[0]");
-  ExpectInvalid(DraftStateFromMessage(good, 1, {-1, 0, 2}, token), "trie_parent[2]");
-  ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, 8}), "trie_token");
-  ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, -8, 9}), "trie_token[1]");
+  ExpectInvalid(with_request([](auto* m) { m->set_trie_parent(2, 2); }), "trie_parent[2]");
+  ExpectInvalid(with_request([](auto* m) { m->set_trie_parent(0, -2); }), "trie_parent[0]");
+  ExpectInvalid(with_request([](auto* m) { m->mutable_trie_token()->RemoveLast(); }), "trie_token");
+  ExpectInvalid(with_request([](auto* m) { m->set_trie_token(1, -8); }), "trie_token[1]");
+  ExpectInvalid(with_request([](auto* m) { m->set_trie_token(1, 100); }), "trie_token[1]: 100");
+  ExpectInvalid(with_request([](auto* m) { m->set_stable_tokens(1, 100); }), "stable_tokens[1]");
 }
 
 TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {

@@ -32,23 +32,6 @@ inline ProgressLimits ScoredProgressLimits() {
   return limits;
 }
 
-inline proto::DraftRequest SampleDraftRequest() {
-  decoding::DraftState state;
-  state.root_score = {-1, -2, -3};
-  state.root_multiplicity = {1, 2, 1};
-  state.slot_root = {0, 1, 1, 2};
-  state.slot_token = {-1, 3, 4, -1};
-  state.slot_log_prob = {0, -1, -2, 0};
-  state.known_roots = {0, 2};
-  state.known_children = {{2, 5, -3.5, -1.5}, {0, 6, -2, -2}};
-  state.layers_committed = 3;
-  proto::DraftRequest request;
-  *request.mutable_state() = DraftStateToMessage(state, {2, 1, -1});
-  for (const int parent : {-1, 0, 1}) request.add_trie_parent(parent);
-  for (const int token : {7, 8, 9}) request.add_trie_token(token);
-  return request;
-}
-
 inline proto::SequenceUpdate SampleUpdate(bool scored) {
   proto::SequenceUpdate update;
   update.add_stable_tokens(4);
@@ -133,7 +116,7 @@ inline std::map<std::string, std::string> SampleInputs() {
   return {
       {"decoding", input(SampleKind::kDecoding, DecodingToMessage(SampleParams()))},
       {"forest", input(SampleKind::kForest, ForestToMessage(SampleForest()))},
-      {"draft_request", input(SampleKind::kDraftRequest, SampleDraftRequest())},
+      {"draft_request", input(SampleKind::kDraftRequest, DraftRequestToMessage(SampleRequest()))},
       {"plan", input(SampleKind::kPlan, PlanToMessage(SamplePlan()))},
       {"draft_reply", input(SampleKind::kDraftReply, SampleReply())},
       {"update", input(SampleKind::kUpdate, SampleUpdate(/*scored=*/false))},

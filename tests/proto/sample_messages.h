@@ -44,17 +44,42 @@ inline decoding::DecodingParams SampleParams() {
 inline decoding::DraftForest SampleForest() {
   decoding::DraftForest forest;
   forest.num_roots = 2;
-  forest.token = {10, 11, 12};
-  forest.parent = {-1, -2, 0};
+  forest.Add(RootId{0}, 10);
+  forest.Add(RootId{1}, 11);
+  forest.Add(NodeId{0}, 12);
   forest.layer_begin = {0, 2, 3};
   const double half = std::log(0.5);
-  forest.proposals = {{-1, half, {{10, 20}, {half, half}}},
-                      {-2, half, {{11}, {0.0}}},
-                      {0, half, {{12, 13}, {half, half}}},
-                      {1, half, {{14}, {0.0}}}};
-  forest.draws = {0, 1, 0, 2};
+  forest.proposals = {{RootId{0}, half, {{10, 20}, {half, half}}},
+                      {RootId{1}, half, {{11}, {0.0}}},
+                      {NodeId{0}, half, {{12, 13}, {half, half}}},
+                      {NodeId{1}, half, {{14}, {0.0}}}};
+  forest.draws = {NodeId{0}, NodeId{1}, NodeId{0}, NodeId{2}};
   forest.draws_begin = {0, 3, 4};
   return forest;
+}
+
+// Two stable tokens, below which root 0 ends at 7 8 9, root 1 at 7 8 and root 2 at 7.
+inline decoding::DraftRequest SampleRequest() {
+  decoding::DraftRequest request;
+  request.session_id = 7;
+  request.round = 5;
+  request.width = 4;
+  request.depth = 3;
+  request.stable_length = 6;
+  request.stable_tokens = {3, 1};
+  TokenTree& tree = request.roots.tree;
+  tree.num_roots = 1;
+  const NodeId seven = tree.Add(RootId{0}, 7), eight = tree.Add(seven, 8);
+  request.roots.ends = {tree.Add(eight, 9), eight, seven};
+  request.state.root_score = {-1, -2, -3};
+  request.state.root_multiplicity = {1, 2, 1};
+  request.state.slot_root = {0, 1, 1, 2};
+  request.state.slot_token = {-1, 3, 4, -1};
+  request.state.slot_log_prob = {0, -1, -2, 0};
+  request.state.known_roots = {0, 2};
+  request.state.known_children = {{2, 5, -3.5, -1.5}, {0, 6, -2, -2}};
+  request.state.layers_committed = 9;
+  return request;
 }
 
 inline PlanLimits SampleLimits() {

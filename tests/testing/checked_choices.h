@@ -1,6 +1,6 @@
-// A ChoiceSource that forwards every call and checks the arguments (docs/algorithms.md 11.6): there
-// is no NaN, no distribution is empty, and probabilities are in [0, 1]. Records the distributions
-// of residual draws. Used by tests/decoding.
+// A ChoiceSource that forwards every call and checks the arguments (tests/decoding/README.md 6):
+// there is no NaN, no distribution is empty, and probabilities are in [0, 1]. Records the
+// distributions of residual draws. Used by tests/decoding.
 #pragma once
 
 #include <gtest/gtest.h>

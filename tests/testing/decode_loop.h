@@ -55,8 +55,8 @@ inline decoding::DraftForest HashLmForest(const HashLm& lm, const decoding::Draf
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
     std::vector<sampling::Distribution> rows;
-    for (int32_t node : drafter->frontier()) {
-      rows.push_back(HashLmDraftRow(lm, hashes[drafter->forest().RowOf(node)], quality));
+    for (const TreePlace place : drafter->frontier()) {
+      rows.push_back(HashLmDraftRow(lm, hashes[drafter->forest().RowOf(place)], quality));
     }
     drafter->Grow(rows);
   }
@@ -77,7 +77,8 @@ inline void CheckNodePaths(const decoding::BeamDecoder& decoder, const decoding:
   }
   for (int i = 0; i < forest.size(); ++i) {
     const auto found = kept.find(hashes[before.root_hash.size() + i]);
-    ASSERT_EQ(verdict.node_path[i], found == kept.end() ? -1 : found->second) << "node " << i;
+    ASSERT_EQ(verdict.node_path[i], found == kept.end() ? decoding::kNoPath : found->second)
+        << "node " << i;
   }
 }
 

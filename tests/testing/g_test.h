@@ -1,6 +1,6 @@
-// G-test of counts, or of a sampler, against an exact distribution (docs/algorithms.md 11.3). Seeds
-// are fixed. A test that rejects at level 1e-6 is run again with other seeds and fails only if it
-// rejects again, so false alarms have probability 1e-12. Used by tests/decoding.
+// G-test of counts, or of a sampler, against an exact distribution (tests/decoding/README.md 3).
+// Seeds are fixed. A test that rejects at level 1e-6 is run again with other seeds and fails only
+// if it rejects again, so false alarms have probability 1e-12. Used by tests/decoding.
 #pragma once
 
 #include <cmath>

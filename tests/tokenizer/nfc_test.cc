@@ -27,6 +27,13 @@ TEST(Nfc, HangulIsArithmetic) {
   EXPECT_EQ(ToNfc(Utf8(u8"\uD55C")), Utf8(u8"\uD55C"));
   // The first trailing consonant is U+11A8. The character before it does not compose.
   EXPECT_EQ(ToNfc(Utf8(u8"\uD558\u11A7")), Utf8(u8"\uD558\u11A7"));
+  EXPECT_EQ(ToNfc(Utf8(u8"\u11A7\uD558\u11A7\u0301e\u0301")),
+            Utf8(u8"\u11A7\uD558\u11A7\u0301\u00e9"));
+}
+
+TEST(Nfc, InvalidPartsAreReplaced) {
+  EXPECT_EQ(ToNfc("e\xCC\x81\xFF\xCC\x81"), Utf8(u8"\u00e9\uFFFD\u0301"));
+  EXPECT_EQ(ToNfc(std::string("\xC3\xA9\0e\xCC", 5)), std::string("\xC3\xA9\0e\xEF\xBF\xBD", 7));
 }
 
 }  // namespace

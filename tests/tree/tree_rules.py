@@ -36,7 +36,7 @@ MAY_INCLUDE = {
     "tokenizer": ("base/",),
     "grammar": ("base/", "tokenizer/vocabulary.h", "tokenizer/utf8.h"),
     "coordinator": ("base/", "plan/", "comm/", "proto/", "tokenizer/", "grammar/", "sampling/rng.h", "sampling/row_params.h",
-                    "decoding/params.h", "decoding/parameter.h", "decoding/method.h", "decoding/topology.h",
+                    "decoding/params.h", "decoding/parameter.h", "decoding/parameter_rules.h", "decoding/method.h", "decoding/topology.h",
                     "decoding/decision_cost.h"),
     "loadgen": ("base/",),
     "lab": (ALL_BUT_TESTS,),

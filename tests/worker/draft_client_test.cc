@@ -316,13 +316,12 @@ TEST_P(DraftClientTest, AnAnnouncementIsNoAnswer) {
 // Repeated draws and long rows also cost time and memory.
 TEST(CheckForestTest, DrawsAndProposalsStayWithinWhatWasAskedFor) {
   decoding::DraftForest forest = decoding::DraftForest::Empty(1);
-  forest.token = {3};
-  forest.parent = {-1};
+  forest.Add(RootId{0}, 3);
   forest.layer_begin = {0, 1};
-  forest.draws = {0, 0, 0, 0};
+  forest.draws.assign(4, NodeId{0});
   forest.draws_begin = {0, 4};
   const double half = -0.69314718055994531;
-  forest.proposals = {{-1, 0, {{3, 4}, {half, half}}}};
+  forest.proposals = {{RootId{0}, 0, {{3, 4}, {half, half}}}};
   ASSERT_TRUE(forest.Validate(kVocab).ok());
   AskedForest asked{decoding::FindMethod("dsbd"), /*roots=*/1, /*depth=*/1, /*nodes=*/4,
                     /*support=*/2};

@@ -372,14 +372,8 @@ TEST_F(EngineTurnsTest, AForestWithoutRoomInThePoolMakesAPlainRound) {
       }
       ++large;
       decoding::DraftForest forest = decoding::DraftForest::Empty(request.state().root_trie_size());
-      for (TokenId token = 0; token < 80; ++token) {
-        forest.token.push_back(token);
-        forest.parent.push_back(-1);
-      }
-      for (TokenId token = 0; token < 80; ++token) {
-        forest.token.push_back(token);
-        forest.parent.push_back(token);
-      }
+      for (TokenId token = 0; token < 80; ++token) forest.Add(RootId{0}, token);
+      for (TokenId token = 0; token < 80; ++token) forest.Add(NodeId{token}, token);
       forest.layer_begin = {0, 80, 160};
       *reply.mutable_forest() = proto::ForestToMessage(forest);
       node_.Send(reply);

@@ -68,8 +68,7 @@ class FakeDraftNode {
 
 inline proto::DraftReply ReplyTo(const proto::DraftRequest& request) {
   decoding::DraftForest forest = decoding::DraftForest::Empty(request.state().root_trie_size());
-  forest.token = {3};
-  forest.parent = {-1};
+  forest.Add(RootId{0}, 3);
   forest.layer_begin = {0, 1};
   proto::DraftReply reply;
   reply.set_session_id(request.session_id());

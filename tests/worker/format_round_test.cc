@@ -73,12 +73,10 @@ class FormatRoundTest : public ::testing::Test {
   int Banned(const decoding::DraftForest& forest, const test::ToyFormat& format) const {
     int banned = 0;
     for (int node = 0; node < forest.size(); ++node) {
-      std::vector<TokenId> path;  // last first
-      int32_t at = node;
-      for (; at >= 0; at = forest.parent[at]) path.push_back(forest.token[at]);
+      const RootId root = forest.RootOf(NodeId{node});
       std::vector<TokenId> whole =
-          replica_->decoder().paths().Tokens(replica_->decoder().roots()[-1 - at]);
-      whole.insert(whole.end(), path.rbegin(), path.rend());
+          replica_->decoder().paths().Tokens(replica_->decoder().roots()[Index(root)]);
+      forest.AppendPath(NodeId{node}, &whole);
       banned += format.AllowsAll(whole) ? 0 : 1;
     }
     return banned;

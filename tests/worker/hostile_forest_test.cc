@@ -73,8 +73,8 @@ decoding::DraftForest HonestForest(const decoding::DecodingParams& params,
   for (int level = 0; level < depth && !(*drafter)->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = test::RowHashes(state.root_hash, (*drafter)->forest());
     std::vector<sampling::Distribution> rows;
-    for (const int32_t node : (*drafter)->frontier()) {
-      const int row = (*drafter)->forest().RowOf(node);
+    for (const TreePlace place : (*drafter)->frontier()) {
+      const int row = (*drafter)->forest().RowOf(place);
       const std::vector<double> log_probs = kModel.DraftLogProbs(hashes[row]);
       const std::vector<float> logits(log_probs.begin(), log_probs.end());
       rows.push_back(

@@ -88,8 +88,7 @@ class PreparedByLoadTest : public EngineTest {
     decoding::DraftForest forest = decoding::DraftForest::Empty(1);
     if (layers > 0) forest.layer_begin = {0};
     for (int i = 0; i < layers; ++i) {
-      forest.token.push_back(answer[known + i]);
-      forest.parent.push_back(i - 1);
+      forest.Add(i == 0 ? TreePlace(RootId{0}) : NodeId{i - 1}, answer[known + i]);
       forest.layer_begin.push_back(i + 1);
     }
     proto::DraftReply reply;

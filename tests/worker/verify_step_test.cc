@@ -37,8 +37,7 @@ decoding::DraftForest OneLayer(int roots, int children) {
   decoding::DraftForest forest = decoding::DraftForest::Empty(roots);
   for (int root = 0; root < roots; ++root) {
     for (TokenId token = 0; token < children; ++token) {
-      forest.token.push_back(token);
-      forest.parent.push_back(-1 - root);
+      forest.Add(RootId{root}, token);
     }
   }
   forest.layer_begin = {0, forest.size()};
@@ -51,8 +50,7 @@ decoding::DraftForest TooLarge(int roots) {
   const int first = forest.size();
   for (int parent = 0; parent < 60; ++parent) {
     for (TokenId token = 0; token < 2; ++token) {
-      forest.token.push_back(token);
-      forest.parent.push_back(parent);
+      forest.Add(NodeId{parent}, token);
     }
   }
   forest.layer_begin = {0, first, forest.size()};
@@ -148,8 +146,7 @@ TEST(VerifyStepTest, EveryRowHasThePenaltiesOfItsPath) {
   decoding::DraftForest forest = OneLayer(static_cast<int>(roots.size()), 1);
   forest.token.assign(forest.size(), again);
   // A second layer, of one node.
-  forest.token.push_back(again);
-  forest.parent.push_back(0);
+  forest.Add(NodeId{0}, again);
   forest.layer_begin.push_back(forest.size());
   beams.sequence().forest = forest;
   model::StepBuilder step(&beams.blocks(), kTokens);
@@ -161,10 +158,9 @@ TEST(VerifyStepTest, EveryRowHasThePenaltiesOfItsPath) {
     const RowNeed& need = plan.needs[row];
     ASSERT_EQ(need.form, RowNeed::Form::kGumbel);
     std::vector<TokenId> path;
-    int32_t at = row < roots.size() ? -1 - static_cast<int32_t>(row)
-                                    : static_cast<int32_t>(row - roots.size());
-    for (; at >= 0; at = forest.parent[at]) path.push_back(forest.token[at]);
-    for (TokenId token : paths.Tokens(roots[-1 - at])) path.push_back(token);
+    const TreePlace place = forest.PlaceOf(static_cast<int>(row));
+    forest.AppendPath(place, &path);
+    for (TokenId token : paths.Tokens(roots[Index(forest.RootOf(place))])) path.push_back(token);
     std::map<TokenId, double> want;
     for (TokenId token : path) want[token] -= 0.5;
     const std::map<TokenId, double> got(plan.bias.begin() + need.bias_begin,

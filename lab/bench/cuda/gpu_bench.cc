@@ -18,7 +18,7 @@ namespace {
 constexpr char kUsage[] =
     "coppice-bench-cuda PART [--bandwidth=BYTES_PER_SECOND] [--json=FILE] [--tuning_cache=DIR] "
     "[--list]\n"
-    "PART: facts, ceilings, tune, matmul, attention, wide, small, candidate list, step, draft, "
+    "PART: facts, ceilings, tune, matmul, attention, wide, small, candidate_list, step, draft, "
     "round,\n"
     "exact, goals.\n"
     "--bandwidth gives floors; `ceilings` measures it. --json: one object a line, appended.\n"

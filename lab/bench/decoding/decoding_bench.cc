@@ -58,8 +58,7 @@ class ReadyRows : public sampling::RowSource {
   ReadyRows(absl::Span<const uint64_t> roots, const decoding::DraftForest& forest, int vocab)
       : vocab_(vocab), hashes_(roots.begin(), roots.end()) {
     for (int i = 0; i < forest.size(); ++i) {
-      const int parent =
-          forest.parent[i] < 0 ? -1 - forest.parent[i] : forest.num_roots + forest.parent[i];
+      const int parent = forest.RowOf(forest.parent[i]);
       hashes_.push_back(sampling::ExtendHash(hashes_[parent], forest.token[i]));
     }
     TargetLogits(0, vocab);
@@ -97,32 +96,23 @@ std::pair<decoding::DraftForest, double> Draft(const Setting& setting,
   const int width = decoding::AutoDraftWidth(setting.params.beam_width);
   std::unique_ptr<decoding::Drafter> drafter =
       decoding::MakeDrafter(setting.params, state, width).value();
-  std::vector<uint64_t> hashes = state.root_hash;
+  std::vector<uint64_t> hash_of_row = state.root_hash;  // [rows of the forest]
   double seconds = 0;
   for (int level = 0; level < kDepth && !drafter->frontier().empty(); ++level) {
     std::vector<std::vector<float>> logits;
-    for (uint64_t hash : hashes) logits.push_back(DraftLogits(hash, setting.vocab));
-    const int nodes_before = drafter->forest().size();
-    const std::vector<int32_t> parents(drafter->frontier().begin(), drafter->frontier().end());
+    const decoding::DraftForest& forest = drafter->forest();
+    const int nodes_before = forest.size();
+    for (const TreePlace place : drafter->frontier())
+      logits.push_back(DraftLogits(hash_of_row[forest.RowOf(place)], setting.vocab));
     const auto start = ThreadSeconds();
     std::vector<sampling::Distribution> rows;
     for (const auto& row : logits)
       rows.push_back(decoding::DraftRow(row, setting.params, decoder.layers_committed() + level));
     drafter->Grow(rows);
     seconds += ThreadSeconds() - start;
-    // Position of every parent among the level's nodes.
-    const decoding::DraftForest& forest = drafter->forest();
-    const int first = level == 0 ? 0 : parents[0];
-    std::vector<int> place(level == 0 ? 0 : nodes_before - first, -1);
-    for (size_t i = 0; i < parents.size() && level > 0; ++i)
-      place[parents[i] - first] = static_cast<int>(i);
-    std::vector<uint64_t> next;
-    for (int32_t node : drafter->frontier()) {
-      const int32_t parent = forest.parent[node];
-      next.push_back(sampling::ExtendHash(hashes[parent < 0 ? -1 - parent : place[parent - first]],
-                                          forest.token[node]));
-    }
-    hashes = std::move(next);
+    for (int i = nodes_before; i < forest.size(); ++i)
+      hash_of_row.push_back(
+          sampling::ExtendHash(hash_of_row[forest.RowOf(forest.parent[i])], forest.token[i]));
   }
   return {drafter->Shipped(), seconds};
 }

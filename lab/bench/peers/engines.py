@@ -14,7 +14,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-sys.path.insert(0, str(ROOT / "deploy/models"))
+sys.path.insert(0, str(ROOT / "training"))
 from evaluation.server import Server, ServerError  # noqa: E402
 
 # How Coppice keeps its weights: --dtype and the worker's --weight_dtype.

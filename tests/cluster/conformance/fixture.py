@@ -1,4 +1,4 @@
-"""What the statements of docs/api.md 8 are tested with: a cluster with keys, small limits and little KV, and plain HTTP to it."""
+"""What the statements of README.md are tested with: a cluster with keys, small limits and little KV, and plain HTTP to it."""
 import http.client
 import json
 import pathlib

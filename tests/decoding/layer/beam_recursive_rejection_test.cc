@@ -236,15 +236,16 @@ TEST(BeamRecursiveRejectionEnumeration, ResortedDraftsAreToldApart) {
   for (const auto& [vocab, width] : {std::pair(4, 1), {3, 2}}) {
     const Setting setting = MakeSetting(vocab, width, 3, 1, 2);
     const auto by_q = [](DraftForest* forest) {
-      const auto log_q = [&](int32_t node) {
+      const auto log_q = [&](NodeId draw) {
+        const int32_t node = Index(draw);
         for (const Proposal& proposal : forest->proposals) {
-          if (proposal.node == forest->parent[node])
+          if (proposal.place == forest->parent[node])
             return proposal.row.log_probs[FindToken(proposal.row, forest->token[node])];
         }
         return 0.0;
       };
       std::stable_sort(forest->draws.begin(), forest->draws.end(),
-                       [&](int32_t a, int32_t b) { return log_q(a) > log_q(b); });
+                       [&](NodeId a, NodeId b) { return log_q(a) > log_q(b); });
     };
     EXPECT_GT(test::TotalVariation(EnumeratedDistribution(setting, by_q),
                                    ClosedDistribution(setting).distribution()),

@@ -1,6 +1,6 @@
-// docs/algorithms.md 11.4 for 5.1: how many of the seeded drafts of a layer DSBD accepts, compared
-// with P(m, k) (erratum E2), under both rules of 5.2. P(m, k) is computed draft by draft from dense
-// rows. G-tests at 1e-6; rates within five standard errors. Seeds are fixed.
+// tests/decoding/README.md 4 for 5.1: how many of the seeded drafts of a layer DSBD accepts,
+// compared with P(m, k) (erratum E2), under both rules of 5.2. P(m, k) is computed draft by draft
+// from dense rows. G-tests at 1e-6; rates within five standard errors. Seeds are fixed.
 #include <gtest/gtest.h>
 
 #include <algorithm>

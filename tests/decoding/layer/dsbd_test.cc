@@ -132,7 +132,7 @@ TEST(DsbdDecoder, RoundsKeepTheirPromises) {
         EXPECT_EQ(decoder->layers_committed(), before + verdict.stats.layers);
         ASSERT_EQ(verdict.node_path.size(), forest.size());
         for (int node = 0; node < forest.size(); ++node) {
-          if (verdict.node_path[node] < 0) continue;
+          if (verdict.node_path[node] == kNoPath) continue;
           EXPECT_EQ(decoder->paths().token(verdict.node_path[node]), forest.token[node]);
         }
         const std::vector<TokenId> now = decoder->StablePrefix();

@@ -1,6 +1,6 @@
 // Whole DSBD decodes by the production drafter, decoder and pool, with all choices enumerated. The
 // exact distribution of all layers equals the closed distribution of beam sampling to 1e-12
-// (docs/algorithms.md 11.1), and wrong variants differ from it.
+// (tests/decoding/README.md 1), and wrong variants differ from it.
 #include <memory>
 #include <set>
 #include <string>

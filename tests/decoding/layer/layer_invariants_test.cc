@@ -1,4 +1,4 @@
-// Invariants of docs/algorithms.md 11.6 for the layer rules of 5.1-5.5: DSBD under both rules of
+// Invariants of tests/decoding/README.md 6 for the layer rules of 5.1-5.5: DSBD under both rules of
 // 5.2, and reuse of distinct drafts for targets with and without replacement. All choices are
 // enumerated, and the distributions of the draws are checked.
 #include <gtest/gtest.h>

@@ -53,10 +53,10 @@ DraftForest ZeroPath(int length) {
   DraftForest forest = DraftForest::Empty(1);
   forest.layer_begin = {0};
   for (int i = 0; i < length; ++i) {
-    forest.token.push_back(0);
-    forest.parent.push_back(i - 1);
+    const TreePlace parent = i == 0 ? TreePlace(RootId{0}) : NodeId{i - 1};
+    forest.Add(parent, 0);
     forest.layer_begin.push_back(i + 1);
-    forest.proposals.push_back({i - 1, 0, {{0, 1}, {sampling::Log(0.5), sampling::Log(0.5)}}});
+    forest.proposals.push_back({parent, 0, {{0, 1}, {sampling::Log(0.5), sampling::Log(0.5)}}});
   }
   return forest;
 }

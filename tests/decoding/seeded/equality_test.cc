@@ -1,5 +1,5 @@
-// docs/algorithms.md 11.2: with drafts of any quality, width and depth, the output equals that of
-// the reference without drafts: the same tokens, and scores to 1e-12.
+// tests/decoding/README.md 2: with drafts of any quality, width and depth, the output equals that
+// of the reference without drafts: the same tokens, and scores to 1e-12.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

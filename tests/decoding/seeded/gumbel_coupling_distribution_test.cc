@@ -1,5 +1,5 @@
 // The distribution of two layers of Gumbel coupling and Gumbel top-k, by G-test against exact
-// distributions (docs/algorithms.md 11.3).
+// distributions (tests/decoding/README.md 3).
 #include <gtest/gtest.h>
 
 #include <cmath>

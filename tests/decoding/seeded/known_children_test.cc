@@ -92,7 +92,7 @@ TEST(KnownChildrenTest, AreDraftedAndNoOthersOfTheirRoots) {
       const bool full = state.known_children.size() == width;
       Children children;
       for (int i = 0; forest.depth() > 0 && i < forest.layer_begin[1]; ++i) {
-        const int root = -1 - forest.parent[i];
+        const int root = Index(forest.parent[i].root());
         if (IsKnown(state, root)) {
           children.emplace(root, forest.token[i]);
         } else if (full && kind == sampling::DecodingKind::kBeamSearch) {

@@ -58,7 +58,7 @@ TEST(KnownSlotsTest, AreDraftedWhateverTheDraftModelSays) {
         if (token < 0 || std::find(stops.begin(), stops.end(), token) != stops.end()) continue;
         int copies = 0;
         for (int i = 0; i < forest.layer_begin[1]; ++i) {
-          copies += forest.parent[i] == -1 - state.slot_root[w] && forest.token[i] == token;
+          copies += forest.parent[i] == RootId{state.slot_root[w]} && forest.token[i] == token;
         }
         EXPECT_EQ(copies, 1) << "slot " << w;
         ++drafted;

@@ -1,4 +1,4 @@
-// Invariants of docs/algorithms.md 11.6 for block verification (4.7). All choices of drafter and
+// Invariants of tests/decoding/README.md 6 for block verification (4.7). All choices of drafter and
 // decoder are enumerated over two drafted tokens, and the distributions of the draws are checked.
 // For its distribution on ordinary rows see tree_distribution_test.cc, for its rates
 // acceptance_rate_test.cc.

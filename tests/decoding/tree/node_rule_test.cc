@@ -1,4 +1,4 @@
-// Invariants of docs/algorithms.md 11.6 for the single-sequence verifiers. And whole decodes by
+// Invariants of tests/decoding/README.md 6 for the single-sequence verifiers. And whole decodes by
 // every method of docs/algorithms.md 4, which check what a worker relies on after every round.
 #include "decoding/tree/node_rule.h"
 

@@ -32,8 +32,8 @@ TEST(TopologyDrafterTest, NothingIsDraftedBelowAnEnd) {
           test::DraftTreeRound(setting, state, /*depth=*/3, std::make_shared<SeededChoices>(seed));
       ASSERT_TRUE(forest.Validate(3).ok()) << forest.Validate(3);
       std::vector<bool> has_children(forest.size(), false);
-      for (const int32_t parent : forest.parent) {
-        if (parent >= 0) has_children[parent] = true;
+      for (const TreePlace parent : forest.parent) {
+        if (!parent.is_root()) has_children[Index(parent.node())] = true;
       }
       // Of the first two of three levels; there are fewer where every path ends.
       for (int node = 0; node < forest.layer_begin[std::min(2, forest.depth())]; ++node) {

@@ -1,4 +1,4 @@
-// docs/algorithms.md 11.1 and 11.5 for docs/algorithms.md 4. Whole decodes by every single-sequence
+// tests/decoding/README.md 1 and 5 for docs/algorithms.md 4. Whole decodes by every single-sequence
 // verifier follow the product of the target's rows to 1e-12, over trees, consecutive rounds and
 // ends of sequence. All choices of the production drafter and decoder are enumerated. Wrong
 // variants must not follow it.
@@ -191,13 +191,14 @@ test::TreeSetting WrongBlock() {
 
 // Reorders, removes or repeats the draws of every layer.
 std::function<void(DraftForest*)> Redrawn(
-    const std::function<std::vector<int32_t>(const DraftForest&, std::vector<int32_t>)>& change) {
+    const std::function<std::vector<NodeId>(const DraftForest&, std::vector<NodeId>)>& change) {
   return [change](DraftForest* forest) {
-    std::vector<int32_t> draws, begin = {0};
+    std::vector<NodeId> draws;
+    std::vector<int32_t> begin = {0};
     for (int layer = 0; layer < forest->depth(); ++layer) {
-      const std::vector<int32_t> old(forest->draws.begin() + forest->draws_begin[layer],
-                                     forest->draws.begin() + forest->draws_begin[layer + 1]);
-      for (int32_t node : change(*forest, old)) draws.push_back(node);
+      const std::vector<NodeId> old(forest->draws.begin() + forest->draws_begin[layer],
+                                    forest->draws.begin() + forest->draws_begin[layer + 1]);
+      for (const NodeId node : change(*forest, old)) draws.push_back(node);
       begin.push_back(static_cast<int32_t>(draws.size()));
     }
     forest->draws = draws;
@@ -205,32 +206,33 @@ std::function<void(DraftForest*)> Redrawn(
   };
 }
 
-double LogQ(const DraftForest& forest, int32_t node) {
+double LogQ(const DraftForest& forest, NodeId draw) {
+  const int32_t node = Index(draw);
   for (const Proposal& proposal : forest.proposals) {
-    if (proposal.node == forest.parent[node])
+    if (proposal.place == forest.parent[node])
       return proposal.row.log_probs[FindToken(proposal.row, forest.token[node])];
   }
   return 0;
 }
 
-std::vector<int32_t> SortedByQ(const DraftForest& forest, std::vector<int32_t> draws) {
+std::vector<NodeId> SortedByQ(const DraftForest& forest, std::vector<NodeId> draws) {
   std::stable_sort(draws.begin(), draws.end(),
-                   [&](int32_t a, int32_t b) { return LogQ(forest, a) > LogQ(forest, b); });
+                   [&](NodeId a, NodeId b) { return LogQ(forest, a) > LogQ(forest, b); });
   return draws;
 }
 
-std::vector<int32_t> WithoutCopies(const DraftForest&, std::vector<int32_t> draws) {
-  std::vector<int32_t> once;
-  for (int32_t node : draws) {
+std::vector<NodeId> WithoutCopies(const DraftForest&, std::vector<NodeId> draws) {
+  std::vector<NodeId> once;
+  for (const NodeId node : draws) {
     if (std::find(once.begin(), once.end(), node) == once.end()) once.push_back(node);
   }
   return once;
 }
 
 // Decides whether there is another child after looking at that child, which is wrong.
-std::vector<int32_t> WithoutUnlikely(const DraftForest& forest, std::vector<int32_t> draws) {
-  std::vector<int32_t> kept;
-  for (int32_t node : draws) {
+std::vector<NodeId> WithoutUnlikely(const DraftForest& forest, std::vector<NodeId> draws) {
+  std::vector<NodeId> kept;
+  for (const NodeId node : draws) {
     if (LogQ(forest, node) > sampling::Log(0.3)) kept.push_back(node);
   }
   return kept;

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 from gguf_writer import CHATML, FLOAT, ROOT, TEXT, U32, byte_vocabulary
-from models import BYTE_LEVEL, DEMO, DIGITS, as_f32, byte_level, convert, demo_gguf, quantised_llama, read_safetensors, tokenizer_json
+from gguf_models import BYTE_LEVEL, DEMO, DIGITS, as_f32, byte_level, convert, demo_gguf, quantised_llama, read_safetensors, tokenizer_json
 
 sys.path.insert(0, str(ROOT / "tests/cluster"))
 from stopwatch import at_most  # noqa: E402

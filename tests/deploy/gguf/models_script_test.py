@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 from gguf_writer import ROOT, TEXT
-from models import demo_gguf
+from gguf_models import demo_gguf
 from wheels import environment, write_catalogue, write_wheel
 
 import llama_folder

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 from gguf_writer import FLOAT, LIST, ROOT, TEXT, U32
-from models import byte_level, demo_gguf
+from gguf_models import byte_level, demo_gguf
 
 import gguf_to_folder
 from gguf_file import BadModel

@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 from gguf_writer import ROOT
-from models import DEMO, DIGITS, convert, demo_gguf, quantised_llama, tokenizer_json
+from gguf_models import DEMO, DIGITS, convert, demo_gguf, quantised_llama, tokenizer_json
 
 ANSWERS = ""
 

@@ -92,10 +92,9 @@ std::set<std::vector<int32_t>> Paths(const decoding::DraftForest& forest, int la
   std::set<std::vector<int32_t>> paths;
   for (int32_t node = 0; node < forest.size(); ++node) {
     std::vector<int32_t> path;
-    int32_t at = node;
-    for (; at >= 0; at = forest.parent[at]) path.push_back(forest.token[at]);
+    forest.AppendPath(NodeId{node}, &path);
     if (static_cast<int>(path.size()) > layers) continue;
-    path.push_back(at);
+    path.push_back(Index(forest.RootOf(NodeId{node})));
     paths.insert(path);
   }
   return paths;

@@ -51,9 +51,8 @@ std::set<std::vector<int32_t>> PathsOf(const decoding::DraftForest& forest) {
   std::set<std::vector<int32_t>> paths;
   for (int32_t node = 0; node < forest.size(); ++node) {
     std::vector<int32_t> path;
-    int32_t at = node;
-    for (; at >= 0; at = forest.parent[at]) path.push_back(forest.token[at]);
-    path.push_back(at);
+    forest.AppendPath(NodeId{node}, &path);
+    path.push_back(Index(forest.RootOf(NodeId{node})));
     paths.insert(path);
   }
   return paths;

@@ -138,9 +138,7 @@ StepPlan RandomSteps::Next(RowNeed::Form form) {
       const int parent = Pick(static_cast<int>(request.nodes.size()) + 1) - 1;
       const TokenId token = Pick(SmallDecoder::kVocab);
       const model::KvNode above = parent < 0 ? model::kPrefixEnd : request.nodes[parent];
-      bool found = false;
-      blocks_.FindChild(request.sequence, above, token, &found);
-      if (found) continue;
+      if (blocks_.FindChild(request.sequence, above, token) != model::kNoKv) continue;
       const model::KvNode node = blocks_.AddNode(request.sequence, above, token).value();
       request.nodes.push_back(node);
       if (Pick(4) == 0) {

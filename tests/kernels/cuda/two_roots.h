@@ -7,13 +7,13 @@
 
 namespace coppice::draft_node {
 
-inline ForestRequest TwoRoots(const DraftSession& session, int width, int depth) {
-  ForestRequest request;
+inline decoding::DraftRequest TwoRoots(const DraftSession& session, int width, int depth) {
+  decoding::DraftRequest request;
   request.width = width;
   request.depth = depth;
-  request.trie_parent = {-1, -1};
-  request.trie_token = {30, 31};
-  request.root_trie = {0, 1};
+  TokenTree& tree = request.roots.tree;
+  tree.num_roots = 1;
+  request.roots.ends = {tree.Add(RootId{0}, 30), tree.Add(RootId{0}, 31)};
   request.state.root_hash = {sampling::ExtendHash(session.stable_hash(), 30),
                              sampling::ExtendHash(session.stable_hash(), 31)};
   request.state.root_score = {-400.5, -401};

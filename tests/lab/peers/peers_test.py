@@ -13,7 +13,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 PEERS = ROOT / "lab/bench/peers"
-sys.path[:0] = [str(PEERS), str(HERE), str(ROOT / "deploy/models"), str(ROOT / "tests/cluster")]
+sys.path[:0] = [str(PEERS), str(HERE), str(ROOT / "training"), str(ROOT / "tests/cluster")]
 import numpy  # noqa: E402
 import compare  # noqa: E402
 import environment  # noqa: E402

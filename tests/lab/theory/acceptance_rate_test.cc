@@ -1,6 +1,7 @@
-// docs/algorithms.md 11.4: how often the production verifiers accept the drafts of the production
-// drafters, with seeded choices, compared with the closed forms of 4.1-4.5, 4.8 and 5.1. Seeds are
-// fixed. Rates agree within five standard errors (false alarm 6e-7 each); G-tests at 1e-6.
+// tests/decoding/README.md 4: how often the production verifiers accept the drafts of the
+// production drafters, with seeded choices, compared with the closed forms of 4.1-4.5, 4.8 and 5.1.
+// Seeds are fixed. Rates agree within five standard errors (false alarm 6e-7 each); G-tests at
+// 1e-6.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,7 +34,7 @@ double Overlapping(const Row& a, const Row& b) {
   return sum;
 }
 
-Row sampling::Normalised(Row row) {
+Row Normalised(Row row) {
   double sum = 0;
   for (double mass : row) sum += mass;
   for (double& mass : row) mass /= sum;
@@ -43,7 +44,7 @@ Row sampling::Normalised(Row row) {
 Row ResidualOf(const Row& a, const Row& b) {
   Row rest;
   for (size_t v = 0; v < a.size(); ++v) rest.push_back(std::max(0.0, a[v] - b[v]));
-  return sampling::Normalised(rest);
+  return Normalised(rest);
 }
 
 // 4.2 without replacement has no closed form. This sums its definition over all lists of drafts.
@@ -57,7 +58,7 @@ double AcceptanceWithoutReplacement(const Row& a, const Row& b, int n) {
       Row left = b;
       left[d] = 0;
       if (Overlapping(left, left) > 0)
-        later = AcceptanceWithoutReplacement(ResidualOf(a, b), sampling::Normalised(left), n - 1);
+        later = AcceptanceWithoutReplacement(ResidualOf(a, b), Normalised(left), n - 1);
     }
     accepted += b[d] * (here + (1 - here) * later);
   }
@@ -85,12 +86,11 @@ struct RowPair {
 };
 
 std::vector<RowPair> RowPairs() {
-  return {{"flat", sampling::Normalised({8, 7, 6, 5, 4, 3, 2, 1}),
-           sampling::Normalised({3, 6, 2, 7, 5, 1, 4, 8})},
-          {"peaked", sampling::Normalised({60, 1, 20, 2, 9, 4, 2, 2}),
-           sampling::Normalised({30, 40, 10, 5, 5, 4, 3, 3})},
-          {"unlike supports", sampling::Normalised({5, 0, 3, 2, 0, 6, 1, 1}),
-           sampling::Normalised({0, 4, 3, 5, 2, 1, 0, 0})}};
+  return {
+      {"flat", Normalised({8, 7, 6, 5, 4, 3, 2, 1}), Normalised({3, 6, 2, 7, 5, 1, 4, 8})},
+      {"peaked", Normalised({60, 1, 20, 2, 9, 4, 2, 2}), Normalised({30, 40, 10, 5, 5, 4, 3, 3})},
+      {"unlike supports", Normalised({5, 0, 3, 2, 0, 6, 1, 1}),
+       Normalised({0, 4, 3, 5, 2, 1, 0, 0})}};
 }
 
 sampling::Distribution Sparse(const Row& masses) {

@@ -17,7 +17,7 @@ namespace {
 
 using Row = std::vector<double>;
 
-Row sampling::Normalised(Row row) {
+Row Normalised(Row row) {
   double sum = 0;
   for (double value : row) sum += value;
   for (double& value : row) value /= sum;
@@ -29,7 +29,7 @@ Row RandomRow(int size, uint32_t seed, double power = 2) {
   std::uniform_real_distribution<double> uniform(0.01, 1);
   Row row(size);
   for (double& value : row) value = std::pow(uniform(bits), power);
-  return sampling::Normalised(std::move(row));
+  return Normalised(std::move(row));
 }
 
 bool Inside(uint32_t set, int token) { return (set >> token) & 1; }
@@ -60,7 +60,7 @@ double Greedy(const Row& q, uint32_t set, int n) {
     if (!Inside(set, static_cast<int>(top - rest.begin()))) return 0;
     *top = 0;
   }
-  return Mass(sampling::Normalised(rest), set);
+  return Mass(Normalised(rest), set);
 }
 
 // 1 + min over every set H of P(H) - Q(H).
@@ -105,7 +105,7 @@ TEST(OptimalAcceptanceTest, WorkedExample) {
 // Erratum E20: the printed ratio of generating functions gives another distribution.
 TEST(OptimalAcceptanceTest, PrefixDistributionIsThatOfSequentialDraws) {
   const Row q = {0.5, 0.3, 0.2};
-  const Row distribution = PrefixDistributionWithoutReplacement(q, {0, 1, 2}, 2);
+  const Row distribution = lab::PrefixDistributionWithoutReplacement(q, {0, 1, 2}, 2);
   EXPECT_NEAR(distribution[2], 18.0 / 35, 1e-14);
   const double printed = q[0] * q[1] / (q[0] * q[1] + q[0] * q[2] + q[1] * q[2]);
   EXPECT_NEAR(printed, 15.0 / 31, 1e-14);
@@ -116,9 +116,9 @@ TEST(OptimalAcceptanceTest, PrefixDistributionIsThatOfSequentialDraws) {
 TEST(OptimalAcceptanceTest, QuadratureAgreesWithClosedFormsOnLongRows) {
   for (double power : {1.0, 15.0}) {
     const Row q = RandomRow(3000, 5, power);
-    std::vector<TokenId> order = RatioOrder(RandomRow(3000, 6, power), q);
-    const Row one = PrefixDistributionWithoutReplacement(q, order, 1);
-    const Row two = PrefixDistributionWithoutReplacement(q, order, 2);
+    std::vector<TokenId> order = lab::RatioOrder(RandomRow(3000, 6, power), q);
+    const Row one = lab::PrefixDistributionWithoutReplacement(q, order, 1);
+    const Row two = lab::PrefixDistributionWithoutReplacement(q, order, 2);
     double mass = 0, s1 = 0, s2 = 0;
     for (size_t k = 0; k < order.size(); ++k) {
       const double value = q[order[k]];

@@ -163,8 +163,8 @@ class RandomOperations {
     }
     const TokenId token = static_cast<TokenId>(Below(4));
     const BlockCounts before = blocks_.counts();
-    bool found = false;
-    const KvNode existing = blocks_.FindChild(sequence.handle, parent, token, &found);
+    const KvNode existing = blocks_.FindChild(sequence.handle, parent, token);
+    const bool found = existing != kNoKv;
     auto node = blocks_.AddNode(sequence.handle, parent, token);
     if (!node.ok()) {
       ASSERT_FALSE(found);

@@ -20,13 +20,10 @@ TEST(BlockManagerTest, RelabelledNodesAreFoundWhereTheyBelong) {
   const int32_t slot = blocks.slot(a, x);
   blocks.Relabel(a, {{{x, right, 7}, {y, left, 8}, {below, y, 9}}});
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
-  bool found = false;
-  EXPECT_EQ(blocks.FindChild(a, right, 7, &found), x);
-  EXPECT_TRUE(found);
-  EXPECT_EQ(blocks.FindChild(a, left, 8, &found), y);
-  EXPECT_EQ(blocks.FindChild(a, y, 9, &found), below);
-  blocks.FindChild(a, left, -1, &found);
-  EXPECT_FALSE(found);
+  EXPECT_EQ(blocks.FindChild(a, right, 7), x);
+  EXPECT_EQ(blocks.FindChild(a, left, 8), y);
+  EXPECT_EQ(blocks.FindChild(a, y, 9), below);
+  EXPECT_EQ(blocks.FindChild(a, left, -1), kNoKv);
   EXPECT_EQ(blocks.slot(a, x), slot);
   std::vector<int32_t> chain;
   blocks.AppendChain(a, below, &chain);
@@ -242,9 +239,7 @@ TEST(BlockManagerTest, EqualChildrenAreOneNode) {
   EXPECT_NE(*blocks.AddNode(a, kPrefixEnd, 8), node);
   EXPECT_NE(*blocks.AddNode(a, node, 7), node);
   EXPECT_EQ(blocks.nodes(a), 3);
-  bool found = true;
-  blocks.FindChild(a, node, 9, &found);
-  EXPECT_FALSE(found);
+  EXPECT_EQ(blocks.FindChild(a, node, 9), kNoKv);
 }
 
 TEST(BlockManagerTest, CommitMovesWhatAllLeavesShare) {
@@ -357,7 +352,7 @@ TEST(BlockManagerDeathTest, PrefixCannotGrowBelowLiveNodes) {
   const SequenceHandle a = blocks.Open({}, nullptr);
   ASSERT_TRUE(blocks.AddNode(a, kPrefixEnd, 1).ok());
   EXPECT_DEATH((void)blocks.AppendPrefix(a, Iota(1)), "live nodes");
-  EXPECT_DEATH((void)blocks.slot(a, 5), "CHECK|LiveNode|live");
+  EXPECT_DEATH((void)blocks.slot(a, KvNode{5}), "CHECK|LiveNode|live");
   EXPECT_DEATH(blocks.Close(a + 1), "sequences");
 }
 

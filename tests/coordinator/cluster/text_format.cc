@@ -1,4 +1,4 @@
-#include "tests/coordinator/cluster/open_metrics.h"
+#include "tests/coordinator/cluster/text_format.h"
 
 #include <cmath>
 #include <limits>
@@ -19,34 +19,33 @@ namespace {
 
 class Reader {
  public:
-  std::map<std::string, OpenMetricsFamily> Read(absl::string_view text) {
-    if (!absl::EndsWith(text, "\n# EOF\n")) Refuse("does not end with # EOF", "");
-    text.remove_suffix(7);
+  std::map<std::string, TextFamily> Read(absl::string_view text) {
+    if (!absl::EndsWith(text, "\n")) Refuse("does not end with a line feed", "");
+    text.remove_suffix(1);
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {
       absl::StartsWith(line, "#") ? Metadata(std::string(line)) : Sample(std::string(line));
     }
-    CheckBuckets("the end");
+    EndFamily("the end");
     return std::move(families_);
   }
 
  private:
   void Metadata(const std::string& line) {
-    static const std::regex form(R"(# (TYPE|UNIT|HELP) ([a-zA-Z_:][a-zA-Z0-9_:]*) (.+))");
+    static const std::regex form(R"(# (TYPE|HELP) ([a-zA-Z_:][a-zA-Z0-9_:]*) (.+))");
     std::smatch m;
     if (!std::regex_match(line, m, form)) Refuse("metadata", line);
     if (m[2] != name_) {
-      CheckBuckets(line);
-      if (m[1] != "TYPE" || families_.count(m[2]) > 0)
-        Refuse("a family begins once, by TYPE", line);
+      EndFamily(line);
+      if (families_.count(m[2]) > 0) Refuse("a family begins once", line);
       name_ = m[2];
     }
-    OpenMetricsFamily& family = families_[name_];
+    TextFamily& family = families_[name_];
     if (!family.samples.empty()) Refuse("metadata after samples", line);
-    std::string& entry = m[1] == "TYPE" ? family.type : m[1] == "UNIT" ? family.unit : family.help;
+    std::string& entry = m[1] == "TYPE" ? family.type : family.help;
     if (!entry.empty()) Refuse("metadata twice", line);
     entry = m[3];
-    if (m[1] == "UNIT" && !absl::EndsWith(name_, "_" + entry)) Refuse("unit", line);
-    static const std::regex escapes(R"((?:[^"\\]|\\[\\n"])*)");
+    if (family.type == "counter" && !absl::EndsWith(name_, "_total")) Refuse("no _total", line);
+    static const std::regex escapes(R"((?:[^\\]|\\[\\n])*)");
     if (m[1] == "HELP" && !std::regex_match(entry, escapes)) Refuse("escapes", line);
   }
 
@@ -58,12 +57,9 @@ class Reader {
     const std::string name = m[1], labels = m[2];
     if (name_.empty() || !absl::StartsWith(name, name_)) Refuse("outside its family", line);
     const std::string suffix = name.substr(name_.size());
-    OpenMetricsFamily& family = families_.at(name_);
+    TextFamily& family = families_.at(name_);
     static const std::map<std::string, std::set<std::string>> suffixes = {
-        {"counter", {"_total"}},
-        {"gauge", {""}},
-        {"info", {"_info"}},
-        {"histogram", {"_bucket", "_count", "_sum"}}};
+        {"counter", {""}}, {"gauge", {""}}, {"histogram", {"_bucket", "_count", "_sum"}}};
     if (suffixes.count(family.type) == 0 || suffixes.at(family.type).count(suffix) == 0)
       Refuse("suffix", line);
     std::string le, others;
@@ -84,34 +80,34 @@ class Reader {
     if (!seen_.insert(absl::StrCat(name, "{", others, le, "}")).second) Refuse("twice", line);
     if ((suffix == "_bucket") == le.empty()) Refuse("le", line);
     if (family.type == "counter" && !(value >= 0)) Refuse("a counter below 0", line);
-    if (family.type == "info" && value != 1) Refuse("an info that is not 1", line);
-    if (suffix == "_bucket") {
-      Bucket(others, le, value, line);
-    } else if (suffix == "_count") {
-      if (bucket_labels_ != others || value != bucket_count_ || !std::isinf(bucket_bound_))
-        Refuse("a count that is not the bucket +Inf before it", line);
-    }
+    if (suffix == "_bucket") Bucket(&histograms_[others], le, value, line);
+    if (suffix == "_count") histograms_[others].total = value;
     family.samples.emplace_back(m.str(1) + (labels.empty() ? "" : "{" + labels + "}"), value);
   }
 
-  void Bucket(const std::string& labels, const std::string& le, double count,
-              const std::string& line) {
-    if (le != "+Inf" && le.find_first_of(".e") == std::string::npos)
-      Refuse("a bound without a point", line);
+  // Of the family that is being read, one for each set of labels.
+  struct Histogram {
+    double bound = -std::numeric_limits<double>::infinity(), count = 0;  // of its last bucket
+    double total = -1;                                                   // -1: no _count yet
+  };
+
+  static void Bucket(Histogram* histogram, const std::string& le, double count,
+                     const std::string& line) {
     const double bound = Float(le, line);
-    if (labels != bucket_labels_ || std::isinf(bucket_bound_)) {
-      CheckBuckets(line);
-      bucket_labels_ = labels;
-    } else if (!(bound > bucket_bound_) || count < bucket_count_) {
+    if (!(bound > histogram->bound) || count < histogram->count)
       Refuse("buckets that do not ascend", line);
-    }
-    bucket_bound_ = bound;
-    bucket_count_ = count;
+    histogram->bound = bound;
+    histogram->count = count;
   }
-  // Between two histograms.
-  void CheckBuckets(const std::string& line) {
-    if (!std::isinf(bucket_bound_)) Refuse("no bucket +Inf before", line);
-    bucket_labels_ = "none";
+
+  void EndFamily(const std::string& line) {
+    if (!name_.empty() && (families_.at(name_).type.empty() || families_.at(name_).help.empty()))
+      Refuse("no TYPE or no HELP before", line);
+    for (const auto& [labels, histogram] : histograms_) {
+      if (!std::isinf(histogram.bound)) Refuse("no bucket +Inf before", line);
+      if (histogram.total != histogram.count) Refuse("before: +Inf is not _count", line);
+    }
+    histograms_.clear();
   }
 
   static double Float(const std::string& text, const std::string& line) {
@@ -121,16 +117,15 @@ class Reader {
     return std::stod(text);
   }
 
-  std::map<std::string, OpenMetricsFamily> families_;
+  std::map<std::string, TextFamily> families_;
   std::string name_;  // of the family that is being read
   std::set<std::string> seen_;
-  std::string bucket_labels_ = "none";
-  double bucket_bound_ = std::numeric_limits<double>::infinity(), bucket_count_ = 0;
+  std::map<std::string, Histogram> histograms_;
 };
 
 }  // namespace
 
-std::map<std::string, OpenMetricsFamily> ReadOpenMetrics(absl::string_view text) {
+std::map<std::string, TextFamily> ReadTextFormat(absl::string_view text) {
   return Reader().Read(text);
 }
 

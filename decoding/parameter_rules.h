@@ -1,0 +1,35 @@
+// The one check of how the parameters of a request go together. The API refuses what violates a
+// rule, in the words of the fields; MakeBeamDecoder and MakeDrafter refuse what they cannot decode.
+// Ranges of single parameters are checked before, by CheckParameters. Pure; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "decoding/params.h"
+
+namespace coppice::decoding {
+
+struct Violation {
+  enum class Code {
+    kInvalidValue,
+    kNotServed,    // whatever the other parameters are
+    kCombination,  // not served with the others
+    kNoEffect,     // nothing reads the value: a client is told, decoders ignore it
+  };
+  Code code;
+  absl::string_view object;  // of the request that has the field: "" or "speculative"
+  std::string field;         // "draft_width"; "format_spec": the field that asks for the format
+  std::string reason;        // what follows the field's name in a message
+};
+
+// The violated rules, those of the output's distribution first. The rules of drafts are those of the
+// method that ResolveMethod finds. If it finds none, they are left out: its message is the error.
+std::vector<Violation> Check(const DecodingParams& params);
+
+// The first violation that a decoder cannot ignore, as InvalidArgument "field: reason".
+absl::Status CheckRules(const DecodingParams& params);
+
+}  // namespace coppice::decoding
