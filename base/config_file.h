@@ -1,5 +1,5 @@
-// Reads the configuration file of a cluster (docs/api.md 7): sections of fields in protobuf's text
-// format, `worker { model: "/models/target" threads: 2 }`. Knows no flags. Pure.
+// Reads the configuration file of a cluster (docs/api.md 7): TOML with a table for each program.
+// Knows no flags. Pure.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@
 namespace coppice {
 
 struct ConfigField {
-  std::string section;  // "coordinator"
+  enum Kind { kSection, kText, kInteger, kNumber, kBool, kOther };
+  Kind kind = kOther;   // kSection: the head of a table, without name and value
+  std::string section;  // "coordinator"; "" for a field outside of all tables
   std::string name;     // "max_queue"
   std::string path;     // "coordinator.limits.max_queue"
-  std::string value;    // without quotes and escapes
-  bool quoted = false;
+  std::string value;    // as a flag's text
   int line = 1, column = 1;
 };
 
@@ -23,11 +24,8 @@ struct ConfigError {
   std::string what;
 };
 
-// Fields may stand in a section, or in a block of a section that only groups them (`limits { ... }`).
-// Goes on after a faulty field; a broken nesting ends it. # begins a comment. Errors are appended.
+// Fields stand in a table, or in a table of a table that only groups them ([worker.limits]). In the
+// order of the file. A fault of the syntax ends it; others are told together. Errors are appended.
 std::vector<ConfigField> ParseConfig(absl::string_view text, std::vector<ConfigError>* errors);
-
-// The name that is most like `name`, "" if none is alike.
-std::string NearestName(absl::string_view name, const std::vector<std::string>& known);
 
 }  // namespace coppice

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
-#include <map>
-#include <set>
+#include <optional>
+#include <tuple>
 
-#include "absl/flags/reflection.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "base/config_file.h"
 #include "base/regular_file.h"
 #include "base/status.h"
@@ -19,130 +18,204 @@ namespace coppice {
 namespace {
 
 constexpr const char* kSections[] = {"coordinator", "worker", "draft"};
-constexpr char kGroup[] = "limits";  // the block that a section may have
+constexpr char kGroup[] = "limits";  // the table that a section may have
+constexpr int kMaxFlagFiles = 8;     // one in another
 
-struct Source {
-  std::string place;   // how an error calls the flag
-  std::string origin;  // for --print_config
-};
-
-// As the flags themselves, one table for the process.
-std::map<std::string, Source, std::less<>>& Sources() {
-  static auto* const sources = new std::map<std::string, Source, std::less<>>();
-  return *sources;
-}
-
-bool IsText(const absl::CommandLineFlag& flag) { return flag.IsOfType<std::string>(); }
-
-std::string Suggestion(absl::string_view name, const std::vector<std::string>& known) {
-  const std::string nearest = NearestName(name, known);
-  return nearest.empty() ? "" : absl::StrCat(", did you mean ", nearest, "?");
-}
-
-// A word stands for a text in lower case: CPU for "cpu", LLAMA_2 for "llama-2".
-std::string WordAsText(const std::string& word) {
-  return absl::StrReplaceAll(absl::AsciiStrToLower(word), {{"_", "-"}});
+// "" or what is wrong with the kind of value.
+std::string KindFault(const ConfigField& field, const FlagValue& value) {
+  const std::string type = FlagTypeName(value);
+  if (type == "text") return field.kind == ConfigField::kText ? "" : "expected a text in quotes";
+  if (type == "list")
+    return field.kind == ConfigField::kText ? "" : "expected a list as a text, \"a,b\"";
+  const bool is_integer = field.kind == ConfigField::kInteger;
+  const bool fits = type == "integer"  ? is_integer
+                    : type == "number" ? is_integer || field.kind == ConfigField::kNumber
+                                       : field.kind == ConfigField::kBool;
+  if (fits) return "";
+  const char* article = type == "integer" ? "an " : type == "number" ? "a " : "";
+  return absl::StrCat("expected ", article, type, ", without quotes");
 }
 
 // "" or what is wrong with the field.
-std::string SetField(const ConfigField& field, const std::string& where) {
-  absl::CommandLineFlag* flag = absl::FindCommandLineFlag(field.name);
-  if (flag == nullptr) return "there is no such flag";
-  std::string value = field.value, error;
-  if (IsText(*flag)) {
-    if (!field.quoted && !absl::ascii_isalpha(value.empty() ? '"' : value[0]))
-      return "expected a text in quotes";
-    if (!field.quoted) value = WordAsText(value);
-  } else if (field.quoted) {
-    return "expected a number or true or false, without quotes";
+std::string SetField(const ConfigField& field, const std::string& where, Flags* flags) {
+  const FlagRow* row = flags->Find(field.name);
+  std::string fault = KindFault(field, row->value);
+  if (fault.empty()) {
+    fault = flags->Set(*row, field.value, absl::StrCat(where, ": ", field.path), where);
   }
-  if (!flag->ParseFrom(value, &error))
-    return absl::StrCat("bad value '", value, "'", error.empty() ? "" : ": ", error);
-  Sources()[field.name] = {absl::StrCat(where, ": ", field.path), where};
-  return "";
+  return fault.empty() ? "" : absl::StrCat(field.path, ": ", fault);
 }
 
-std::string Fault(const ConfigField& field, const std::string& where, const std::string& section,
-                  const std::vector<std::string>& names) {
-  if (field.section.empty())
-    return absl::StrCat(field.path, " is in no section (coordinator, worker or draft)");
+std::string UnknownField(const std::string& name, const std::vector<std::string>& known,
+                         const Flags& flags) {
+  const std::string renamed = flags.NewName(name), nearest = NearestName(name, known);
+  if (!renamed.empty()) return absl::StrCat("the name is ", renamed, " now");
+  return nearest.empty() ? "unknown field"
+                         : absl::StrCat("unknown field, did you mean ", nearest, "?");
+}
+
+std::string FieldFault(const ConfigField& field, const std::string& where, Flags* flags) {
   const std::vector<std::string> sections(std::begin(kSections), std::end(kSections));
-  if (std::find(sections.begin(), sections.end(), field.section) == sections.end()) {
-    return absl::StrCat(field.section, ": unknown section", Suggestion(field.section, sections));
+  if (field.section.empty())
+    return absl::StrCat(field.path, " is in no table (", OrList(sections), ")");
+  const std::string& section = flags->table().section;
+  if (field.kind == ConfigField::kSection) {
+    if (std::find(sections.begin(), sections.end(), field.section) != sections.end()) return "";
+    const std::string nearest = NearestName(field.section, sections);
+    return absl::StrCat(field.section, ": unknown table", nearest.empty() ? "" : ", did you mean ",
+                        nearest, nearest.empty() ? "" : "?");
   }
   if (field.section != section) return "";
   const std::string plain = absl::StrCat(section, ".", field.name);
   if (field.path != plain && field.path != absl::StrCat(section, ".", kGroup, ".", field.name))
-    return absl::StrCat(field.path, ": a section has no other block than ", kGroup);
-  if (std::find(names.begin(), names.end(), field.name) == names.end())
-    return absl::StrCat(field.path, ": unknown field", Suggestion(field.name, names));
-  const std::string fault = SetField(field, where);
-  return fault.empty() ? "" : absl::StrCat(field.path, ": ", fault);
+    return absl::StrCat(field.path, ": a program has no other table than ", kGroup);
+  const std::vector<std::string> names = flags->ConfigurableNames();
+  if (std::find(names.begin(), names.end(), field.name) == names.end()) {
+    return absl::StrCat(field.path, ": ", UnknownField(field.name, names, *flags));
+  }
+  return SetField(field, where, flags);
 }
 
 std::string VariableOf(absl::string_view flag) {
   return absl::StrCat("COPPICE_", absl::AsciiStrToUpper(flag));
 }
 
+absl::Status Refused(absl::string_view flag, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", what));
+}
+
+absl::Status UnknownFlag(const std::string& name, const Flags& flags) {
+  const std::string renamed = flags.NewName(name);
+  if (!renamed.empty()) return Refused(name, absl::StrCat("the name is --", renamed, " now"));
+  if (name == "config") {
+    return Refused(name, absl::StrCat(flags.table().program, " reads no configuration file"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown flag --", name, flags.Suggestion(name, "--")));
+}
+
+absl::Status SetFromArguments(const std::vector<std::string>& arguments, int depth, Flags* flags);
+
+absl::Status SetFromFlagFile(const std::string& path, int depth, Flags* flags) {
+  if (depth == kMaxFlagFiles) return Refused("flagfile", "files name each other");
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
+  std::vector<std::string> arguments;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    if (!line.empty() && line[0] != '#') arguments.emplace_back(line);
+  }
+  return SetFromArguments(arguments, depth + 1, flags);
+}
+
+struct Argument {
+  std::string name;
+  std::optional<std::string> value;  // behind the =
+};
+
+Argument Split(const std::string& argument) {
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos) return {argument.substr(2), std::nullopt};
+  return {argument.substr(2, equals - 2), argument.substr(equals + 1)};
+}
+
+// The row of the flag; for --noNAME of a flag that is true or false, that flag with the value false.
+const FlagRow* FindRow(const Flags& flags, Argument* argument) {
+  const FlagRow* row = flags.Find(argument->name);
+  if (row != nullptr || argument->value || !absl::StartsWith(argument->name, "no")) return row;
+  row = flags.Find(argument->name.substr(2));
+  if (row == nullptr || !std::holds_alternative<bool*>(row->value)) return nullptr;
+  *argument = {row->name, "false"};
+  return row;
+}
+
+absl::Status SetFromArguments(const std::vector<std::string>& arguments, int depth, Flags* flags) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!absl::StartsWith(arguments[i], "--") || arguments[i].size() == 2) {
+      return absl::InvalidArgumentError(absl::StrCat("unexpected argument '", arguments[i], "'"));
+    }
+    Argument argument = Split(arguments[i]);
+    if (argument.name == "help" || argument.name == "version") continue;
+    const bool is_file = argument.name == "flagfile";
+    const FlagRow* row = is_file ? nullptr : FindRow(*flags, &argument);
+    if (row == nullptr && !is_file) return UnknownFlag(argument.name, *flags);
+    if (!argument.value && row != nullptr && std::holds_alternative<bool*>(row->value))
+      argument.value = "true";
+    if (!argument.value && i + 1 == arguments.size())
+      return Refused(argument.name, "expected a value");
+    if (!argument.value) argument.value = arguments[++i];
+    if (is_file) {
+      COPPICE_RETURN_IF_ERROR(SetFromFlagFile(*argument.value, depth, flags));
+      continue;
+    }
+    const std::string place = absl::StrCat("--", row->name);
+    const std::string fault = flags->Set(*row, *argument.value, place, "command line");
+    if (!fault.empty()) return Refused(row->name, fault);
+  }
+  return absl::OkStatus();
+}
+
+// The value that the arguments give to --config, else the environment.
+std::string ConfigFile(const std::vector<std::string>& arguments) {
+  const char* variable = std::getenv("COPPICE_CONFIG");
+  std::string file = variable == nullptr ? "" : variable;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (absl::StartsWith(arguments[i], "--config=")) file = arguments[i].substr(9);
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) file = arguments[i + 1];
+  }
+  return file;
+}
+
 }  // namespace
 
-absl::Status SetFlagsFromFile(const std::string& path, const std::string& section,
-                              const std::vector<std::string>& names) {
+absl::Status SetFlagsFromFile(const std::string& path, Flags* flags) {
   COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
   std::vector<ConfigError> errors;
   for (const ConfigField& field : ParseConfig(text, &errors)) {
     const std::string where = absl::StrCat(path, ":", field.line, ":", field.column);
-    std::string fault = Fault(field, where, section, names);
+    std::string fault = FieldFault(field, where, flags);
     if (!fault.empty()) errors.push_back({field.line, field.column, std::move(fault)});
   }
   std::stable_sort(errors.begin(), errors.end(), [](const ConfigError& a, const ConfigError& b) {
-    return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+    return std::tie(a.line, a.column) < std::tie(b.line, b.column);
   });
-  std::string all;
+  FlagFaults faults(flags);
   for (const ConfigError& error : errors) {
-    absl::StrAppend(&all, all.empty() ? "" : "\n", path, ":", error.line, ":", error.column, ": ",
-                    error.what);
+    faults.Add(absl::InvalidArgumentError(
+        absl::StrCat(path, ":", error.line, ":", error.column, ": ", error.what)));
   }
-  return all.empty() ? absl::OkStatus() : absl::InvalidArgumentError(all);
+  return faults.status();
 }
 
-absl::Status SetFlagsFromEnvironment(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) {
+absl::Status SetFlagsFromEnvironment(Flags* flags) {
+  FlagFaults faults(flags);
+  for (const std::string& name : flags->ConfigurableNames()) {
     const std::string variable = VariableOf(name);
     const char* value = std::getenv(variable.c_str());
     if (value == nullptr) continue;
-    std::string error;
-    if (absl::FindCommandLineFlag(name)->ParseFrom(value, &error)) {
-      Sources()[name] = {variable, variable};
-    } else {
-      absl::StrAppend(&all, all.empty() ? "" : "\n", variable, ": bad value '", value, "'",
-                      error.empty() ? "" : ": ", error);
-    }
+    const std::string fault = flags->Set(*flags->Find(name), value, variable, variable);
+    if (!fault.empty()) faults.Add(absl::InvalidArgumentError(absl::StrCat(variable, ": ", fault)));
   }
-  return all.empty() ? absl::OkStatus() : absl::InvalidArgumentError(all);
-}
-
-void NoteCommandLine(absl::string_view name) {
-  Sources()[std::string(name)] = {absl::StrCat("--", name), "command line"};
-}
-
-std::string FlagPlace(absl::string_view name) {
-  const auto found = Sources().find(name);
-  return found == Sources().end() ? absl::StrCat("--", name) : found->second.place;
-}
-
-std::string PrintedConfig(const std::string& section, const std::vector<std::string>& names) {
-  std::string out = absl::StrCat(section, " {\n");
-  for (const std::string& name : names) {
-    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-    const std::string value = flag->CurrentValue();
-    const auto found = Sources().find(name);
-    absl::StrAppend(&out, "  ", name, ": ",
-                    IsText(*flag) ? absl::StrCat("\"", absl::CEscape(value), "\"") : value, "  # ",
-                    found == Sources().end() ? "default" : found->second.origin, "\n");
+  for (const RenamedFlag& renamed : flags->table().renamed) {
+    const std::string variable = VariableOf(renamed.old_name);
+    if (std::getenv(variable.c_str()) == nullptr) continue;
+    faults.Add(absl::InvalidArgumentError(
+        absl::StrCat(variable, ": the name is ", VariableOf(renamed.name), " now")));
   }
-  return out + "}\n";
+  return faults.status();
+}
+
+absl::Status SetFlagsFromCommandLine(const std::vector<std::string>& arguments, Flags* flags) {
+  return SetFromArguments(arguments, 0, flags);
+}
+
+absl::Status SetFlags(const std::vector<std::string>& arguments, Flags* flags) {
+  if (flags->table().section.empty()) return SetFlagsFromCommandLine(arguments, flags);
+  FlagFaults faults(flags);
+  const std::string file = ConfigFile(arguments);
+  if (!file.empty()) faults.Add(SetFlagsFromFile(file, flags));
+  faults.Add(SetFlagsFromEnvironment(flags));
+  faults.Add(SetFlagsFromCommandLine(arguments, flags));
+  return faults.status();
 }
 
 }  // namespace coppice

@@ -7,25 +7,21 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
+#include "base/flag_table.h"
 
 namespace coppice {
 
-// Sets the flags of `names` that the section of the file gives. The error has a line for each
-// fault, with file, line and column: wrong syntax, a wrong value, an unknown name. Checks only the
-// syntax of other sections.
-absl::Status SetFlagsFromFile(const std::string& path, const std::string& section,
-                              const std::vector<std::string>& names);
-absl::Status SetFlagsFromEnvironment(const std::vector<std::string>& names);
-// Remembers that the command line has set a flag.
-void NoteCommandLine(absl::string_view name);
+// Sets the flags that the program's table of the file gives. The error has a line for each fault,
+// with file, line and column: of the syntax, a value, or a name that no flag has. Of other programs'
+// tables only the syntax is read.
+absl::Status SetFlagsFromFile(const std::string& path, Flags* flags);
+absl::Status SetFlagsFromEnvironment(Flags* flags);
+// InvalidArgument names an unknown flag, a bad value or a stray argument. Skips --help and --version.
+// Reads the files of --flagfile=FILE: a flag in each line, # begins a comment.
+absl::Status SetFlagsFromCommandLine(const std::vector<std::string>& arguments, Flags* flags);
 
-// How an error calls a flag: "--max_queue", or by where its value comes from:
-// "cluster.textproto:7:3: coordinator.max_queue", "COPPICE_MAX_QUEUE".
-std::string FlagPlace(absl::string_view name);
-
-// Every flag with its value as a section of a configuration file. A comment on each line says where
-// the value comes from.
-std::string PrintedConfig(const std::string& section, const std::vector<std::string>& names);
+// All three, in this order, of a program with a configuration file, else the command line alone.
+// Tells every fault.
+absl::Status SetFlags(const std::vector<std::string>& arguments, Flags* flags);
 
 }  // namespace coppice

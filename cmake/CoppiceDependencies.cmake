@@ -16,6 +16,7 @@ pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)  # headers alone: base/config_file.cc compiles the parser
 
 # The CUDA backend (kernels/cuda, behind kernels/backend.h) is built in one of two ways: for a device, or for tests that need no
 # device. For those, the kernels run on the CPU and only the toolkit's headers are used.

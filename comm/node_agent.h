@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/progress_watchdog.h"
 #include "comm/channel.h"
+#include "comm/heartbeat.h"
 #include "proto/control.pb.h"
 
 namespace coppice::comm {
@@ -25,7 +26,7 @@ struct NodeAgentOptions {
   proto::Register registration;
   // Seconds between heartbeats. The coordinator expects this interval and calls a node lost after
   // three missed ones: give both the same value.
-  double heartbeat_interval_s = 0.5;
+  double heartbeat_interval_s = kDefaultHeartbeat_s;
   // Seconds after which Start fails with a DeadlineExceeded that names the coordinator.
   double register_deadline_s = 30;
   // Progress of the compute thread, reported in the heartbeats. Must outlive the agent. nullptr:

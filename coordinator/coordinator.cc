@@ -37,25 +37,9 @@ constexpr double kFarewell_s = 1;  // time for nodes to leave after Stop
 
 RegistryOptions ForRegistry(const CoordinatorOptions& options,
                             const tokenizer::Tokenizer& tokenizer) {
-  RegistryOptions registry;
-  registry.heartbeat_interval_s = options.heartbeat_interval_s;
-  registry.stuck_after_s = options.stuck_after_s;
-  registry.forget_lost_after_s = options.forget_lost_after_s;
+  RegistryOptions registry = options.registry;
   registry.tokenizer_vocab = tokenizer.vocab_size();
-  registry.tokenizer_dir = options.tokenizer_dir;
   return registry;
-}
-
-DispatcherOptions ForDispatcher(const CoordinatorOptions& options) {
-  DispatcherOptions dispatcher;
-  dispatcher.max_queue = options.max_queue;
-  dispatcher.max_queue_per_client = options.max_queue_per_client;
-  dispatcher.max_model_len = options.max_model_len;
-  dispatcher.limits = options.limits;
-  dispatcher.log_requests = options.log_requests;
-  dispatcher.failover_wait_s = options.failover_wait_s;
-  dispatcher.timelines = options.timelines;
-  return dispatcher;
 }
 
 class CoordinatorImpl : public Coordinator {
@@ -68,7 +52,7 @@ class CoordinatorImpl : public Coordinator {
         chat_(std::move(chat)),
         metrics_(options.model_name, options.metrics_vllm_names),
         registry_(&clock_, ForRegistry(options, *tokenizer_)),
-        dispatcher_(ForDispatcher(options), &clock_, &registry_, &metrics_,
+        dispatcher_(options.dispatcher, &clock_, &registry_, &metrics_,
                     [this](const std::string& peer, const proto::CoordinatorMessage& message) {
                       if (control_ != nullptr) control_->Send(peer, message);
                     }),
@@ -130,12 +114,12 @@ class CoordinatorImpl : public Coordinator {
  private:
   RoutesContext MakeContext() {
     RoutesContext context;
-    context.api.limits = options_.limits;
+    context.api.limits = options_.dispatcher.limits;
     context.api.model_name = options_.model_name;
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
     context.api.own_bytes = tokenizer::OwnBytes(*tokenizer_);
-    context.max_model_len = options_.max_model_len;
+    context.max_model_len = options_.dispatcher.max_model_len;
     context.started_unix = std::chrono::duration_cast<std::chrono::seconds>(
                                std::chrono::system_clock::now().time_since_epoch())
                                .count();

@@ -18,9 +18,6 @@
 namespace coppice::coordinator {
 namespace {
 
-constexpr char kProgram[] = "coppice-coordinator";
-constexpr int kBadFlags = 2;  // exit status
-
 // Every connection needs a descriptor.
 void RaiseDescriptorLimit() {
   rlimit limit;
@@ -73,17 +70,13 @@ absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>
 }  // namespace
 
 int CoordinatorMain(int argc, char** argv) {
-  ParseProgramFlags(kProgram, FlagUsage(), argc, argv);
-  const absl::StatusOr<LaunchOptions> options = OptionsFromFlags();
-  if (!options.ok()) {
-    FailProgram(kProgram, options.status());
-    return kBadFlags;
-  }
-  if (CheckedConfig(kProgram)) return 0;
+  LaunchOptions options;
+  const FlagTable table = CoordinatorFlagTable(&options);
+  ParseProgramFlags(table, argc, argv);
   std::unique_ptr<comm::MpiWorld> world;
-  const absl::Status status = Serve(*options, &world);
+  const absl::Status status = Serve(options, &world);
   // MPI_Finalize would wait for ranks that did not start. Without it, mpirun ends them too.
-  if (!status.ok()) std::_Exit(FailProgram(kProgram, status));
+  if (!status.ok()) std::_Exit(FailProgram(table.program, status));
   if (world != nullptr) {
     // MPI_Finalize waits for every rank. A hanging rank must not block the exit.
     std::thread([] {

@@ -3,223 +3,265 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "base/flag_sources.h"
-#include "base/status.h"
 #include "coordinator/http/api_keys.h"
 #include "coordinator/http/tls.h"
 
-ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "address:port of the HTTP API");
-ABSL_FLAG(std::string, control_listen, "",
-          "endpoint for nodes; default: tcp://127.0.0.1:7000, under one mpirun any free port");
-ABSL_FLAG(std::string, cluster_key_file, "",
-          "file with the key of the cluster (deploy/cluster_key.sh); empty: connections with nodes "
-          "are neither authenticated nor encrypted");
-ABSL_FLAG(std::string, model, "", "Hugging Face folder of the target model, for its tokenizer");
-ABSL_FLAG(std::string, served_model_name, "",
-          "name of the model in the API; default: the name of the folder");
-ABSL_FLAG(
-    std::string, chat_template, "",
-    "chat template: a file, none, or a family (chatml, gemma, llama-2, llama-3, mistral, phi-3, "
-    "vicuna, zephyr); default: that of the model's folder");
-ABSL_FLAG(int, max_model_len, 0,
-          "tokens of prompt and completion together, at most; 0 = the model's own limit");
-ABSL_FLAG(int, max_queue, 256, "requests that may wait for a replica");
-ABSL_FLAG(int, max_queue_per_client, 0,
-          "of them, those of one client (a key, or an address without one); 0 = max_queue");
-ABSL_FLAG(int, max_connections, 10000, "open HTTP connections, at most");
-ABSL_FLAG(int64_t, max_body_bytes, 4 << 20, "bytes of a request body, at most");
-ABSL_FLAG(
-    int64_t, max_inflight_body_bytes, 256 << 20,
-    "bytes of request bodies in memory, of all connections together, at most; never less than "
-    "max_body_bytes");
-ABSL_FLAG(int, max_header_bytes, 16 << 10, "bytes of a request head, at most");
-ABSL_FLAG(int, max_n, 64, "largest n: choices for each prompt");
-ABSL_FLAG(int, max_beam_width, 64, "largest beam_width of a request");
-ABSL_FLAG(int, max_draft_width, 64, "largest draft_width of a request: draft nodes per layer");
-ABSL_FLAG(int, max_draft_depth, 16, "largest draft_depth of a request: draft layers");
-ABSL_FLAG(int, default_max_tokens, 256, "max_tokens of a request that gives none");
-ABSL_FLAG(double, default_timeout, 600, "deadline in seconds of a request that gives none");
-ABSL_FLAG(double, max_timeout, 3600, "longest deadline in seconds that a request may ask for");
-ABSL_FLAG(
-    std::string, api_keys_file, "",
-    "file with the keys of users, KEY [NAME] [weight=N] in each line; default: users need no key");
-ABSL_FLAG(std::string, admin_keys_file, "",
-          "file with the keys of admins; default: clients on this host are admins");
-ABSL_FLAG(std::string, tls_cert_file, "", "certificate chain in PEM; default: plain HTTP");
-ABSL_FLAG(std::string, tls_key_file, "", "private key of the certificate, in PEM");
-ABSL_FLAG(bool, metrics_require_key, false, "GET /metrics needs a user's key");
-ABSL_FLAG(bool, metrics_vllm_names, false,
-          "GET /metrics also shows the metrics that vLLM has too under its names, vllm:...");
-ABSL_FLAG(int, max_requests_per_minute, 0,
-          "completions that a key may begin in a minute; 0 = no limit");
-ABSL_FLAG(double, keep_alive_interval, 15,
-          "seconds of silence after which a stream gets a comment line");
-ABSL_FLAG(double, drain_timeout, 30, "seconds that running requests get after SIGTERM");
-ABSL_FLAG(double, heartbeat_interval, 0.5,
-          "seconds between the heartbeats of a node; after three missed ones it is lost");
-ABSL_FLAG(double, stuck_after, 10,
-          "seconds without progress after which a node that has work is lost and told to end");
-ABSL_FLAG(double, forget_lost_after, 3600,
-          "seconds of silence after which a lost node is no longer listed and its metrics end");
-ABSL_FLAG(double, failover_wait, 5,
-          "seconds that requests of a lost replica wait for another when none is ready");
-ABSL_FLAG(std::string, unknown_fields, "refuse",
-          "unknown fields of a request: refuse, or ignore (named in the header X-Coppice-Ignored)");
-ABSL_FLAG(int, timelines, 64,
-          "requests whose timelines are kept for /admin/timelines; 0 = none is recorded");
-ABSL_FLAG(bool, log_requests, true, "one log line for each request");
-
 namespace coppice::coordinator {
 namespace {
-
-// Collects all errors in the flags, to report them at once.
-class FlagChecker {
- public:
-  template <typename T>
-  T InRange(const char* name, T value, T low, T high) {
-    if (!(value >= low && value <= high))  // so NaN is out of it
-      Complain(name, absl::StrCat("must be between ", low, " and ", high, ", got ", value));
-    return value;
-  }
-  void Complain(const char* name, const std::string& what) {
-    absl::StrAppend(&complaints_, complaints_.empty() ? "" : "\n", FlagPlace(name), ": ", what);
-  }
-  absl::Status status() const {
-    return complaints_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(complaints_);
-  }
-
- private:
-  std::string complaints_;
-};
 
 std::string FolderName(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
   return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
 }
 
-void ReadLimits(FlagChecker* check, ApiLimits* limits) {
-  limits->max_n = check->InRange("max_n", absl::GetFlag(FLAGS_max_n), 1, 1024);
-  limits->max_beam_width =
-      check->InRange("max_beam_width", absl::GetFlag(FLAGS_max_beam_width), 1, 1024);
-  limits->max_draft_width =
-      check->InRange("max_draft_width", absl::GetFlag(FLAGS_max_draft_width), 1, 1024);
-  limits->max_draft_depth =
-      check->InRange("max_draft_depth", absl::GetFlag(FLAGS_max_draft_depth), 1, 64);
-  limits->default_max_tokens =
-      check->InRange("default_max_tokens", absl::GetFlag(FLAGS_default_max_tokens), 1, 1 << 20);
-  limits->max_timeout_s =
-      check->InRange("max_timeout", absl::GetFlag(FLAGS_max_timeout), 0.001, 1e6);
-  limits->default_timeout_s = check->InRange(
-      "default_timeout", absl::GetFlag(FLAGS_default_timeout), 0.001, limits->max_timeout_s);
-  const std::string unknown = absl::GetFlag(FLAGS_unknown_fields);
-  if (unknown != "refuse" && unknown != "ignore") {
-    check->Complain("unknown_fields",
-                    absl::StrCat("must be refuse or ignore, got '", unknown, "'"));
+FlagGroup ModelGroup(LaunchOptions* options) {
+  return {"Model",
+          {{.name = "model",
+            .value = &options->model,
+            .required = true,
+            .text = "Hugging Face folder of the target model, for its tokenizer"},
+           {.name = "served_model_name",
+            .value = &options->coordinator.model_name,
+            .own_default = "the name of the folder",
+            .text = "name of the model in the API"},
+           {.name = "chat_template",
+            .value = &options->chat_template,
+            .own_default = "that of the model's folder",
+            .text = "chat template: a file, none, or a family (chatml, gemma, llama-2, llama-3, "
+                    "mistral, phi-3, vicuna, zephyr)",
+            .more = "[api.md](api.md) 2.3."},
+           {.name = "max_model_len",
+            .value = &options->coordinator.dispatcher.max_model_len,
+            .range = {0, 1 << 24},
+            .own_default = "0: the model's own limit",
+            .text = "tokens of prompt and completion together, at most",
+            .more = "Set it to keep single requests from reserving much KV."}}};
+}
+
+FlagGroup HttpGroup(CoordinatorOptions* options) {
+  HttpOptions* http = &options->http;
+  return {
+      "HTTP",
+      {{.name = "listen",
+        .value = &http->listen,
+        .text = "address:port of the HTTP API",
+        .more = "Before you listen on other addresses than this host's own, give keys and TLS."},
+       {.name = "max_connections",
+        .value = &http->max_connections,
+        .range = {1, 1 << 20},
+        .text = "open HTTP connections, at most",
+        .more = "For one more, the one that has waited longest for a request is closed. If none "
+                "waits, it gets a 503."},
+       {.name = "max_body_bytes",
+        .value = &http->max_body_bytes,
+        .range = {1024, 1 << 30},
+        .text = "bytes of a request body, at most",
+        .more = "Raise it for very long prompts."},
+       {.name = "max_inflight_body_bytes",
+        .value = &http->max_inflight_body_bytes,
+        .range = {1024, 1ll << 40},
+        .text = "bytes of request bodies in memory, of all connections together, at most; never "
+                "less than max_body_bytes",
+        .more = "When more arrive, the largest body that is still arriving is refused with 503."},
+       {.name = "max_header_bytes",
+        .value = &http->max_header_bytes,
+        .range = {1024, 1 << 20},
+        .text = "bytes of a request head, at most"},
+       {.name = "keep_alive_interval",
+        .value = &http->keep_alive_interval_s,
+        .range = {0.01, 3600},
+        .text = "seconds of silence after which a stream gets a comment line",
+        .more = "Keep it below the idle timeout of any proxy in between."},
+       {.name = "log_requests",
+        .value = &options->dispatcher.log_requests,
+        .text = "one log line for each request"},
+       {.name = "timelines",
+        .value = &options->dispatcher.timelines,
+        .range = {0, 1 << 16},
+        .text = "requests whose timelines are kept for /admin/timelines; 0 = none is recorded",
+        .more = "[api.md](api.md) 1.1."}}};
+}
+
+FlagGroup KeysGroup(CoordinatorOptions* options) {
+  return {
+      "Keys and TLS",
+      {{.name = "api_keys_file",
+        .value = &options->api_keys_file,
+        .own_default = "users need no key",
+        .text = "file with the keys of users, KEY [NAME] [weight=N] in each line",
+        .more = "[api.md](api.md) 4. SIGHUP reads it again, as the other files of this group."},
+       {.name = "admin_keys_file",
+        .value = &options->admin_keys_file,
+        .own_default = "clients on this host are admins",
+        .text = "file with the keys of admins"},
+       {.name = "tls_cert_file",
+        .value = &options->http.tls_cert_file,
+        .own_default = "plain HTTP",
+        .text = "certificate chain in PEM"},
+       {.name = "tls_key_file",
+        .value = &options->http.tls_key_file,
+        .text = "private key of the certificate, in PEM"},
+       {.name = "metrics_require_key",
+        .value = &options->metrics_require_key,
+        .text = "GET /metrics needs a user's key"},
+       {.name = "metrics_vllm_names",
+        .value = &options->metrics_vllm_names,
+        .text = "GET /metrics also shows the metrics that vLLM has too under its names, vllm:..."},
+       {.name = "max_requests_per_minute",
+        .value = &options->max_requests_per_minute,
+        .range = {0, 1 << 20},
+        .text = "completions that a key may begin in a minute; 0 = no limit",
+        .more = "All clients without keys have one limit together."}}};
+}
+
+FlagGroup RequestGroup(LaunchOptions* options) {
+  ApiLimits* limits = &options->coordinator.dispatcher.limits;
+  return {
+      "What a request may ask for",
+      {{.name = "max_n",
+        .value = &limits->max_n,
+        .range = {1, 1024},
+        .text = "largest n: choices for each prompt"},
+       {.name = "max_beam_width",
+        .value = &limits->max_beam_width,
+        .range = {1, 1024},
+        .text = "largest beam_width of a request",
+        .more = "Each beam is a row of every pass and needs KV of its own, so this bounds what one "
+                "request can cost."},
+       {.name = "max_draft_width",
+        .value = &limits->max_draft_width,
+        .range = {1, 1024},
+        .text = "largest draft_width of a request: draft nodes per layer"},
+       {.name = "max_draft_depth",
+        .value = &limits->max_draft_depth,
+        .range = {1, 64},
+        .text = "largest draft_depth of a request: draft layers"},
+       {.name = "default_max_tokens",
+        .value = &limits->default_max_tokens,
+        .range = {1, 1 << 20},
+        .text = "max_tokens of a request that gives none"},
+       {.name = "default_timeout",
+        .value = &limits->default_timeout_s,
+        .range = {0.001, 1e6},
+        .text = "deadline in seconds of a request that gives none",
+        .more = "At most `--max_timeout`."},
+       {.name = "max_timeout",
+        .value = &limits->max_timeout_s,
+        .range = {0.001, 1e6},
+        .text = "longest deadline in seconds that a request may ask for"},
+       {.name = "unknown_fields",
+        .value = &options->unknown_fields,
+        .words = {"refuse", "ignore"},
+        .text = "unknown fields of a request; ignored ones are named in the header "
+                "X-Coppice-Ignored"}}};
+}
+
+FlagGroup ClusterGroup(LaunchOptions* options) {
+  DispatcherOptions* dispatcher = &options->coordinator.dispatcher;
+  RegistryOptions* registry = &options->coordinator.registry;
+  return {
+      "Cluster",
+      {{.name = "control_listen",
+        .value = &options->control_listen,
+        .own_default = "tcp://127.0.0.1:7000, under one mpirun any free port",
+        .text = "endpoint for nodes"},
+       {.name = "cluster_key_file",
+        .value = &options->cluster_key_file,
+        .text = "file with the key of the cluster (deploy/cluster_key.sh); empty: connections with "
+                "nodes are neither authenticated nor encrypted",
+        .more = "[operating.md](operating.md), \"Security between nodes\"."},
+       {.name = "heartbeat_interval",
+        .value = &registry->heartbeat_interval_s,
+        .range = {0.01, 60},
+        .text = "seconds between the heartbeats of a node; after three missed ones it is lost",
+        .more =
+            "Give the nodes the same value. A smaller one finds dead nodes sooner, a larger one "
+            "tolerates a busy machine."},
+       {.name = "stuck_after",
+        .value = &registry->stuck_after_s,
+        .range = {0.1, 86400},
+        .text = "seconds without progress after which a node that has work is lost and told to end",
+        .more = "Raise it for slow machines or very large models: it must exceed the time of about "
+                "one layer of a pass. [operating.md](operating.md), \"Nodes that hang\"."},
+       // A node that has been silent for a minute has lost its connection, so it registers again.
+       {.name = "forget_lost_after",
+        .value = &registry->forget_lost_after_s,
+        .range = {60, 1e9},
+        .text =
+            "seconds of silence after which a lost node is no longer listed and its metrics end",
+        .more = "Set it lower if nodes come and go often under new names, as pods do."},
+       {.name = "failover_wait",
+        .value = &dispatcher->failover_wait_s,
+        .range = {0, 86400},
+        .text = "seconds that requests of a lost replica wait for another when none is ready",
+        .more = "Raise it if a replica is restarted automatically and takes longer than this."},
+       {.name = "max_queue",
+        .value = &dispatcher->max_queue,
+        .range = {1, 1 << 20},
+        .text = "requests that may wait for a replica",
+        .more = "One more is refused, or takes the place of another if its client has fewer "
+                "waiting ([api.md](api.md) 4, \"Turns\")."},
+       {.name = "max_queue_per_client",
+        .value = &dispatcher->max_queue_per_client,
+        .range = {0, 1 << 20},
+        .text = "of them, those of one client (a key, or an address without one); 0 = max_queue"},
+       {.name = "drain_timeout",
+        .value = &options->coordinator.drain_timeout_s,
+        .range = {0, 86400},
+        .text = "seconds that running requests get after SIGTERM"}}};
+}
+
+void CheckTogether(const LaunchOptions& options, FlagFaults* faults) {
+  const ApiLimits& limits = options.coordinator.dispatcher.limits;
+  if (limits.default_timeout_s > limits.max_timeout_s) {
+    faults->Add("default_timeout",
+                absl::StrCat("must be at most --max_timeout (", limits.max_timeout_s, "), got ",
+                             limits.default_timeout_s));
   }
-  limits->ignore_unknown_fields = unknown == "ignore";
+  const HttpOptions& http = options.coordinator.http;
+  if (http.tls_cert_file.empty() != http.tls_key_file.empty()) {
+    faults->Add(http.tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file",
+                "TLS needs both a certificate and its key");
+  }
 }
 
 // The files that the flags name, so that --check_config finds what is wrong with them.
-void CheckFiles(const CoordinatorOptions& options, FlagChecker* check) {
+void CheckFiles(const CoordinatorOptions& options, FlagFaults* faults) {
   const absl::Status keys = ApiKeys::Load(options.api_keys_file, options.admin_keys_file).status();
   if (!keys.ok())
-    check->Complain(options.api_keys_file.empty() ? "admin_keys_file" : "api_keys_file",
-                    std::string(keys.message()));
+    faults->Add(options.api_keys_file.empty() ? "admin_keys_file" : "api_keys_file",
+                keys.message());
   const HttpOptions& http = options.http;
   if (http.tls_cert_file.empty() || http.tls_key_file.empty()) return;
   const absl::Status tls = LoadTls(http.tls_cert_file, http.tls_key_file).status();
-  if (!tls.ok()) check->Complain("tls_cert_file", std::string(tls.message()));
+  if (!tls.ok()) faults->Add("tls_cert_file", tls.message());
 }
 
-void ReadHttp(FlagChecker* check, HttpOptions* http) {
-  http->listen = absl::GetFlag(FLAGS_listen);
-  http->max_connections =
-      check->InRange("max_connections", absl::GetFlag(FLAGS_max_connections), 1, 1 << 20);
-  http->max_body_bytes =
-      check->InRange<int64_t>("max_body_bytes", absl::GetFlag(FLAGS_max_body_bytes), 1024, 1 << 30);
-  http->max_inflight_body_bytes = std::max<int64_t>(
-      http->max_body_bytes,
-      check->InRange<int64_t>("max_inflight_body_bytes",
-                              absl::GetFlag(FLAGS_max_inflight_body_bytes), 1024, 1ll << 40));
-  http->max_header_bytes =
-      check->InRange("max_header_bytes", absl::GetFlag(FLAGS_max_header_bytes), 1024, 1 << 20);
-  http->tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file);
-  http->tls_key_file = absl::GetFlag(FLAGS_tls_key_file);
-  if (http->tls_cert_file.empty() != http->tls_key_file.empty()) {
-    check->Complain(http->tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file",
-                    "TLS needs both a certificate and its key");
-  }
-  http->keep_alive_interval_s =
-      check->InRange("keep_alive_interval", absl::GetFlag(FLAGS_keep_alive_interval), 0.01, 3600.0);
+void Complete(LaunchOptions* options, FlagFaults* faults) {
+  CoordinatorOptions& coordinator = options->coordinator;
+  CheckTogether(*options, faults);
+  CheckFiles(coordinator, faults);
+  auto key = comm::ClusterKey::Load(options->cluster_key_file);
+  faults->Add(key.status());
+  if (key.ok()) options->channel.key = *std::move(key);
+  coordinator.registry.tokenizer_dir = options->model;
+  if (coordinator.model_name.empty()) coordinator.model_name = FolderName(options->model);
+  coordinator.dispatcher.limits.ignore_unknown_fields = options->unknown_fields == "ignore";
+  HttpOptions& http = coordinator.http;
+  http.max_inflight_body_bytes = std::max(http.max_body_bytes, http.max_inflight_body_bytes);
 }
 
 }  // namespace
 
-ProgramUsage FlagUsage() {
-  ProgramUsage usage = {
-      "Serves the HTTP API of a Coppice cluster and keeps its nodes.",
-      {{"Model", {"model", "served_model_name", "chat_template", "max_model_len"}},
-       {"HTTP",
-        {"listen", "max_connections", "max_body_bytes", "max_inflight_body_bytes",
-         "max_header_bytes", "keep_alive_interval", "log_requests", "timelines"}},
-       {"Keys and TLS",
-        {"api_keys_file", "admin_keys_file", "tls_cert_file", "tls_key_file", "metrics_require_key",
-         "metrics_vllm_names", "max_requests_per_minute"}},
-       {"What a request may ask for",
-        {"max_n", "max_beam_width", "max_draft_width", "max_draft_depth", "default_max_tokens",
-         "default_timeout", "max_timeout", "unknown_fields"}},
-       {"Cluster",
-        {"control_listen", "cluster_key_file", "heartbeat_interval", "stuck_after",
-         "forget_lost_after", "failover_wait", "max_queue", "max_queue_per_client",
-         "drain_timeout"}}}};
-  usage.section = "coordinator";
-  return usage;
-}
-
-absl::StatusOr<LaunchOptions> OptionsFromFlags() {
-  LaunchOptions options;
-  FlagChecker check;
-  options.model = absl::GetFlag(FLAGS_model);
-  options.coordinator.tokenizer_dir = options.model;
-  options.chat_template = absl::GetFlag(FLAGS_chat_template);
-  options.control_listen = absl::GetFlag(FLAGS_control_listen);
-  if (options.model.empty()) check.Complain("model", "the folder of the target model is required");
-  CoordinatorOptions& coordinator = options.coordinator;
-  coordinator.model_name = absl::GetFlag(FLAGS_served_model_name);
-  if (coordinator.model_name.empty()) coordinator.model_name = FolderName(options.model);
-  ReadLimits(&check, &coordinator.limits);
-  ReadHttp(&check, &coordinator.http);
-  coordinator.max_model_len =
-      check.InRange("max_model_len", absl::GetFlag(FLAGS_max_model_len), 0, 1 << 24);
-  coordinator.max_queue = check.InRange("max_queue", absl::GetFlag(FLAGS_max_queue), 1, 1 << 20);
-  coordinator.max_queue_per_client =
-      check.InRange("max_queue_per_client", absl::GetFlag(FLAGS_max_queue_per_client), 0, 1 << 20);
-  coordinator.api_keys_file = absl::GetFlag(FLAGS_api_keys_file);
-  coordinator.admin_keys_file = absl::GetFlag(FLAGS_admin_keys_file);
-  coordinator.metrics_require_key = absl::GetFlag(FLAGS_metrics_require_key);
-  coordinator.metrics_vllm_names = absl::GetFlag(FLAGS_metrics_vllm_names);
-  coordinator.max_requests_per_minute = check.InRange(
-      "max_requests_per_minute", absl::GetFlag(FLAGS_max_requests_per_minute), 0, 1 << 20);
-  coordinator.drain_timeout_s =
-      check.InRange("drain_timeout", absl::GetFlag(FLAGS_drain_timeout), 0.0, 86400.0);
-  coordinator.heartbeat_interval_s =
-      check.InRange("heartbeat_interval", absl::GetFlag(FLAGS_heartbeat_interval), 0.01, 60.0);
-  coordinator.stuck_after_s =
-      check.InRange("stuck_after", absl::GetFlag(FLAGS_stuck_after), 0.1, 86400.0);
-  // A node that has been silent for so long has lost its connection. So it registers, if it comes back.
-  coordinator.forget_lost_after_s =
-      check.InRange("forget_lost_after", absl::GetFlag(FLAGS_forget_lost_after), 60.0, 1e9);
-  coordinator.failover_wait_s =
-      check.InRange("failover_wait", absl::GetFlag(FLAGS_failover_wait), 0.0, 86400.0);
-  coordinator.timelines = check.InRange("timelines", absl::GetFlag(FLAGS_timelines), 0, 1 << 16);
-  coordinator.log_requests = absl::GetFlag(FLAGS_log_requests);
-  CheckFiles(coordinator, &check);
-  if (!check.status().ok()) return check.status();
-  COPPICE_ASSIGN_OR_RETURN(options.channel.key,
-                           comm::ClusterKey::Load(absl::GetFlag(FLAGS_cluster_key_file)));
-  return options;
+FlagTable CoordinatorFlagTable(LaunchOptions* options) {
+  return {
+      .program = "coppice-coordinator",
+      .about = "Serves the HTTP API of a Coppice cluster and keeps its nodes.",
+      .groups = {ModelGroup(options), HttpGroup(&options->coordinator),
+                 KeysGroup(&options->coordinator), RequestGroup(options), ClusterGroup(options)},
+      .section = "coordinator",
+      .check = [options](FlagFaults* faults) { Complete(options, faults); }};
 }
 
 }  // namespace coppice::coordinator

@@ -1,10 +1,10 @@
-// The coordinator's flags (docs/api.md 7) as one struct, checked.
+// The flags of coppice-coordinator (docs/flags.md) and the options that they give. Called by
+// coordinator_main, and by the program that writes docs/flags.md.
 #pragma once
 
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "base/program_help.h"
+#include "base/flag_table.h"
 #include "comm/channel.h"
 #include "coordinator/coordinator.h"
 
@@ -15,12 +15,13 @@ struct LaunchOptions {
   std::string model;             // folder of the target, for its tokenizer
   std::string chat_template;     // as in tokenizer::ChatPrompt::Load; "" = that of the folder
   std::string control_listen;    // endpoint for nodes; "" = depends on the kind of launch
-  comm::ChannelOptions channel;  // for nodes, with the key of the cluster
+  std::string cluster_key_file;  // "" = connections with nodes are open
+  std::string unknown_fields = "refuse";  // or ignore: ApiLimits::ignore_unknown_fields
+  comm::ChannelOptions channel;           // for nodes; with the key of the cluster
 };
 
-// What --help says: every flag of options.cc, in groups.
-ProgramUsage FlagUsage();
-// InvalidArgument names the flag and what it must be.
-absl::StatusOr<LaunchOptions> OptionsFromFlags();
+// *options must outlive the table. The table's check completes them: names and keys that follow from
+// what the flags give.
+FlagTable CoordinatorFlagTable(LaunchOptions* options);
 
 }  // namespace coppice::coordinator

@@ -13,6 +13,7 @@ packages=(
   libabsl-dev libboost-dev nlohmann-json3-dev         # status and strings, HTTP, JSON
   libssl-dev openssl                                  # TLS, keys; certificates of the tests
   libspdlog-dev libfmt-dev prometheus-cpp-dev         # logs, metrics
+  libtomlplusplus-dev                                 # configuration files
   libpcre2-dev libutf8proc-dev                        # tokenizers
   libhwy-dev                                          # kernels
   libgtest-dev libgmock-dev libbenchmark-dev          # tests, micro-benchmarks

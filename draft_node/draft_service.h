@@ -20,17 +20,18 @@
 #include "grammar/format_store.h"
 #include "model/model_runner.h"
 #include "node/energy/energy_shares.h"
+#include "plan/step_limits.h"
 #include "proto/draft.pb.h"
 
 namespace coppice::draft_node {
 
 struct DraftServiceOptions {
   // Rows of one pass at most. A larger forest is refused.
-  int max_rows = 512;
+  int max_rows = kDefaultMaxRows;
   // Prefill tokens of one pass at most, for all sessions together. With a smaller chunk, other
   // forests wait less. Forests come first. But if they leave prompts less than a quarter of the
   // rows, prompts come first in the next pass.
-  int prefill_chunk = 256;
+  int prefill_chunk = kDefaultPrefillChunk;
   // The most sequences that it drafts for at the same time. Further ones are refused and decode
   // without drafts. Raise it, and kv_bytes, if a node serves more sequences.
   int max_sessions = 64;

@@ -1,4 +1,4 @@
-// The command line of coppice-loadgen before Abseil reads it: dashes and underscores are equal in
+// The command line of coppice-loadgen before base/flag_sources reads it: dashes and underscores are equal in
 // flag names, and some flags may be repeated or take several words, as in `vllm bench serve`. Called
 // by main. Pure functions.
 #pragma once

@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -12,12 +11,8 @@ int main(int argc, char** argv) {
   arguments.insert(arguments.begin(), argv[0]);
   std::vector<char*> normalized;
   for (std::string& argument : arguments) normalized.push_back(argument.data());
-  coppice::ParseProgramFlags("coppice-loadgen", coppice::loadgen::FlagUsage(),
+  coppice::loadgen::LoadgenFlags flags;
+  coppice::ParseProgramFlags(coppice::loadgen::LoadgenFlagTable(&flags),
                              static_cast<int>(normalized.size()), normalized.data());
-  const auto options = coppice::loadgen::ReadOptions();
-  if (!options.ok()) {
-    std::fprintf(stderr, "coppice-loadgen: %s\n", std::string(options.status().message()).c_str());
-    return 2;
-  }
-  return coppice::loadgen::RunLoadgen(*options, coppice::loadgen::CommandLineText(given));
+  return coppice::loadgen::RunLoadgen(flags.options, coppice::loadgen::CommandLineText(given));
 }

@@ -1,4 +1,5 @@
-// What the options of a run may be, alone and together. Called by options. Pure function.
+// What the options of a run may be together; the table of flags says what each may be. Called by
+// options. Pure function.
 #pragma once
 
 #include "absl/status/status.h"

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "model/transformer.h"
+#include "plan/step_limits.h"
 
 namespace coppice::model {
 
@@ -17,8 +18,8 @@ struct LoadOptions {
   std::string dtype = "auto";  // of weights and KV: auto (the checkpoint's), f32, bf16, f16
   // Type of the matrices: auto (as dtype), int8, int4. If the backend lacks it: auto and a warning.
   std::string weight_dtype = "auto";
-  int max_rows = 512;    // of a step
-  int64_t kv_bytes = 0;  // of the KV pool that is to have room beside the weights
+  int max_rows = kDefaultMaxRows;  // of a step
+  int64_t kv_bytes = 0;            // of the KV pool that is to have room beside the weights
   std::function<void(double fraction)> progress;  // 0..1, may be empty
   std::function<void()> on_layer;                 // of TransformerParts
 };

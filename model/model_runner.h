@@ -27,6 +27,7 @@
 #include "model/kv/step_builder.h"
 #include "model/memory_traffic.h"
 #include "model/transformer.h"
+#include "plan/step_limits.h"
 #include "plan/step_plan.h"
 
 namespace coppice::model {
@@ -48,12 +49,12 @@ struct ModelRunnerOptions {
   int threads = 0;
   // Rows of one step at most. It bounds the prefill chunk and the forests of a step, and sizes the
   // activations.
-  int max_rows = 512;
-  int scratch_blocks = 4;        // BlockManagerOptions
-  bool always_list = false;      // BackendOptions
-  bool graphs = true;            // BackendOptions
-  std::string kernels = "best";  // BackendOptions::cpu_kernels
-  bool exact = false;            // BackendOptions
+  int max_rows = kDefaultMaxRows;
+  int scratch_blocks = kDefaultScratchBlocks;  // BlockManagerOptions
+  bool always_list = false;                    // BackendOptions
+  bool graphs = true;                          // BackendOptions
+  std::string kernels = "best";                // BackendOptions::cpu_kernels
+  bool exact = false;                          // BackendOptions
   // Where the backend can, it chooses the levels of draft forests.
   bool device_forests = true;
   std::string tuning_cache;                // BackendOptions

@@ -15,6 +15,7 @@
 #include "decoding/forest.h"
 #include "decoding/method.h"
 #include "node/energy/energy_shares.h"
+#include "plan/step_limits.h"
 #include "proto/control.pb.h"
 #include "proto/draft.pb.h"
 #include "worker/sequence.h"
@@ -25,7 +26,7 @@ struct DraftClientOptions {
   // Vocabulary of the target. Forests with other tokens are rejected.
   int vocab_size = 0;
   // Rows of one target pass: bounds a forest.
-  int max_rows = 512;
+  int max_rows = kDefaultMaxRows;
   // A draft is late after deadline_factor x the mean reply time of its node, but never before
   // min_deadline_s and always after max_deadline_s. The first draft of a session, which waits for
   // the node's prefill, has max_deadline_s. A late draft costs one plain round. Raise

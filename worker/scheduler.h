@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "plan/step_limits.h"
 #include "worker/fair_turns.h"
 #include "worker/forest_sizer.h"
 #include "worker/sequence.h"
@@ -16,17 +17,17 @@
 namespace coppice::worker {
 
 struct SchedulerOptions {
-  int64_t kv_blocks = 0;   // usable blocks of the pool
-  int scratch_blocks = 4;  // of each sequence: BlockManagerOptions
+  int64_t kv_blocks = 0;                       // usable blocks of the pool
+  int scratch_blocks = kDefaultScratchBlocks;  // of each sequence: BlockManagerOptions
   // The most rows of one pass. Raise it for many concurrent sequences on a machine where additional
   // rows are cheap.
-  int max_rows = 512;
+  int max_rows = kDefaultMaxRows;
   // The share of a step's rows that waiting prompts get. Beams and forests get the others first,
   // and prefill gets what they leave.
   double prefill_share = 0.25;
   // The most prefill tokens of one pass, for all sequences together. A larger chunk finishes
   // prompts sooner. A smaller one delays running sequences less.
-  int prefill_chunk = 256;
+  int prefill_chunk = kDefaultPrefillChunk;
   // While several clients have sequences, a step has only as many rows as are expected to take this
   // long, so that the small request of one is not slowed down by the large ones of another. 0: no
   // limit.

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "coordinator/api/api.h"
+#include "coordinator/cluster/cluster_options.h"
 #include "coordinator/cluster/kv_turns.h"
 #include "coordinator/cluster/metrics.h"
 #include "coordinator/cluster/node_registry.h"
@@ -25,17 +26,6 @@
 #include "coordinator/request/timeline.h"
 
 namespace coppice::coordinator {
-
-// Members are described at CoordinatorOptions.
-struct DispatcherOptions {
-  int max_queue = 256;
-  int max_queue_per_client = 0;
-  int max_model_len = 0;
-  ApiLimits limits;
-  bool log_requests = true;
-  double failover_wait_s = 5;
-  int timelines = 64;
-};
 
 class Dispatcher {
  public:

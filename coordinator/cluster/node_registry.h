@@ -12,6 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
+#include "coordinator/cluster/cluster_options.h"
 #include "proto/control.pb.h"
 
 namespace coppice::coordinator {
@@ -39,16 +40,6 @@ const char* NodeStateName(const Node& node);
 struct NodeEvent {
   double unix_s = 0;
   std::string what;
-};
-
-struct RegistryOptions {
-  double heartbeat_interval_s = 0.5;  // CoordinatorOptions
-  int missed_beats = 3;               // a node that misses this many heartbeats is lost
-  double stuck_after_s = 10;          // CoordinatorOptions
-  double forget_lost_after_s = 3600;  // CoordinatorOptions
-  int tokenizer_vocab = 0;    // ids of the tokenizer; the target's vocabulary must have as many
-  std::string tokenizer_dir;  // for the error message when it does not
-  size_t max_events = 100;    // kept for /cluster
 };
 
 class NodeRegistry {

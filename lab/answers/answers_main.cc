@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/program.h"
@@ -21,24 +20,6 @@
 #include "lab/answers/request.h"
 #include "lab/experiments/local_replica.h"
 #include "tokenizer/tokenizer.h"
-
-ABSL_FLAG(std::string, target, "tests/models/text2sql-target", "Hugging Face folder");
-ABSL_FLAG(std::string, draft, "tests/models/text2sql-draft", "Hugging Face folder");
-ABSL_FLAG(std::string, prompts, "lab/experiments/prompts.jsonl",
-          "recording: JSON lines with \"prompt\", a text");
-ABSL_FLAG(int, requests, 2000, "recording: how many");
-ABSL_FLAG(uint64_t, seed, 1, "recording: which requests");
-ABSL_FLAG(std::string, out, "", "file that receives the recording");
-ABSL_FLAG(std::string, compare, "", "recording whose requests are run again and compared");
-ABSL_FLAG(int, only, -1, "comparing: the number of the one request to run; prints both answers");
-ABSL_FLAG(double, score_tolerance, 0,
-          "comparing: by how much scores may differ, nats; 0 = every bit counts");
-ABSL_FLAG(bool, candidate_lists, false,
-          "read target and draft rows as candidate lists where the method can, as the ranks of a "
-          "tensor-parallel target send them");
-ABSL_FLAG(int, threads, 1, "compute threads");
-ABSL_FLAG(std::string, kernels, "best",
-          "instruction set: best, AVX-512 BF16, AVX-512, AVX2 or scalar");
 
 namespace coppice::answers {
 namespace {
@@ -53,24 +34,75 @@ constexpr char kUsage[] =
     "  coppice-answers --compare=FILE.jsonl [--only=17] [--threads=2] [--kernels=AVX2]\n\n"
     "Exit status 1 when an answer differs, 2 when nothing could be compared.";
 
-absl::StatusOr<std::unique_ptr<lab::LocalReplica>> LoadReplica() {
+struct AnswersFlags {
+  std::string target = "tests/models/text2sql-target", draft = "tests/models/text2sql-draft";
+  std::string prompts = "lab/experiments/prompts.jsonl";
+  int requests = 2000;
+  uint64_t seed = 1;
+  std::string out, compare;
+  int only = -1;  // request to run; -1: all
+  double score_tolerance = 0;
+  bool candidate_lists = false;
+  int threads = 1;
+  std::string kernels = "best";
+};
+
+FlagTable AnswersFlagTable(AnswersFlags* flags) {
+  return {
+      .program = kProgram,
+      .about = kUsage,
+      .groups =
+          {{"Recording",
+            {{.name = "out", .value = &flags->out, .text = "file that receives the recording"},
+             {.name = "requests", .value = &flags->requests, .range = {1}, .text = "how many"},
+             {.name = "seed", .value = &flags->seed, .text = "which requests"},
+             {.name = "prompts",
+              .value = &flags->prompts,
+              .text = "JSON lines with \"prompt\", a text"}}},
+           {"Comparing",
+            {{.name = "compare",
+              .value = &flags->compare,
+              .text = "recording whose requests are run again and compared"},
+             {.name = "only",
+              .value = &flags->only,
+              .text = "the number of the one request to run; prints both answers; -1 = all"},
+             {.name = "score_tolerance",
+              .value = &flags->score_tolerance,
+              .text = "by how much scores may differ, nats; 0 = every bit counts"}}},
+           {"Models",
+            {{.name = "target", .value = &flags->target, .text = "Hugging Face folder"},
+             {.name = "draft", .value = &flags->draft, .text = "Hugging Face folder"},
+             {.name = "candidate_lists",
+              .value = &flags->candidate_lists,
+              .text = "read target and draft rows as candidate lists where the method can, as the "
+                      "ranks of a tensor-parallel target send them"},
+             {.name = "threads", .value = &flags->threads, .text = "compute threads"},
+             {.name = "kernels",
+              .value = &flags->kernels,
+              .text = "instruction set: best, AVX-512 BF16, AVX-512, AVX2 or scalar"}}}},
+      .check = [flags](FlagFaults* faults) {
+        if (flags->out.empty() == flags->compare.empty())
+          faults->Add(absl::InvalidArgumentError("expected either --out or --compare"));
+      }};
+}
+
+absl::StatusOr<std::unique_ptr<lab::LocalReplica>> LoadReplica(const AnswersFlags& flags) {
   lab::LocalReplicaOptions options;
-  options.always_list = absl::GetFlag(FLAGS_candidate_lists);
-  options.target_dir = absl::GetFlag(FLAGS_target);
-  options.draft_dir = absl::GetFlag(FLAGS_draft);
+  options.always_list = flags.candidate_lists;
+  options.target_dir = flags.target;
+  options.draft_dir = flags.draft;
   options.kv_bytes = int64_t{64} << 20;
-  options.threads = absl::GetFlag(FLAGS_threads);
+  options.threads = flags.threads;
   return lab::LocalReplica::Load(options);
 }
 
-absl::StatusOr<RequestSource> LoadSource(int vocab_size) {
-  COPPICE_ASSIGN_OR_RETURN(const auto tokenizer,
-                           tokenizer::Tokenizer::Load(absl::GetFlag(FLAGS_target)));
+absl::StatusOr<RequestSource> LoadSource(const AnswersFlags& flags, int vocab_size) {
+  COPPICE_ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::Load(flags.target));
   RequestSource source;
-  source.seed = absl::GetFlag(FLAGS_seed);
+  source.seed = flags.seed;
   source.vocab_size = vocab_size;
   source.stop_ids = tokenizer->eos_ids();
-  const std::string path = absl::GetFlag(FLAGS_prompts);
+  const std::string path = flags.prompts;
   std::ifstream file(path);
   std::string line;
   while (std::getline(file, line)) {
@@ -117,14 +149,13 @@ void PrintCounts(const std::vector<RecordedAnswer>& answers) {
   }
 }
 
-absl::Status Record(const std::string& path) {
-  const int requests = absl::GetFlag(FLAGS_requests);
-  if (requests < 1) return absl::InvalidArgumentError("--requests: expected at least 1");
-  COPPICE_ASSIGN_OR_RETURN(const auto replica, LoadReplica());
-  COPPICE_ASSIGN_OR_RETURN(const RequestSource source, LoadSource(replica->vocab_size()));
+absl::Status Record(const AnswersFlags& flags, const std::string& path) {
+  const int requests = flags.requests;
+  COPPICE_ASSIGN_OR_RETURN(const auto replica, LoadReplica(flags));
+  COPPICE_ASSIGN_OR_RETURN(const RequestSource source, LoadSource(flags, replica->vocab_size()));
   Recording recording;
-  COPPICE_ASSIGN_OR_RETURN(recording.target, FolderFingerprint(absl::GetFlag(FLAGS_target)));
-  COPPICE_ASSIGN_OR_RETURN(recording.draft, FolderFingerprint(absl::GetFlag(FLAGS_draft)));
+  COPPICE_ASSIGN_OR_RETURN(recording.target, FolderFingerprint(flags.target));
+  COPPICE_ASSIGN_OR_RETURN(recording.draft, FolderFingerprint(flags.draft));
   recording.kernels = kernels::cpu::KernelTargetName();
   for (int i = 0; i < requests; ++i) {
     COPPICE_ASSIGN_OR_RETURN(RecordedAnswer line, Run(MakeRequest(source, i), replica.get()));
@@ -143,13 +174,13 @@ absl::Status CheckFolder(const char* flag, const std::string& dir, const std::st
 }
 
 // How many answers differ from the recorded ones.
-absl::StatusOr<int> Compare(const std::string& path) {
+absl::StatusOr<int> Compare(const AnswersFlags& flags, const std::string& path) {
   COPPICE_ASSIGN_OR_RETURN(const Recording recording, ReadRecording(path));
-  const std::string target = absl::GetFlag(FLAGS_target), draft = absl::GetFlag(FLAGS_draft);
+  const std::string target = flags.target, draft = flags.draft;
   COPPICE_RETURN_IF_ERROR(CheckFolder("target", target, recording.target));
   COPPICE_RETURN_IF_ERROR(CheckFolder("draft", draft, recording.draft));
-  COPPICE_ASSIGN_OR_RETURN(const auto replica, LoadReplica());
-  const int only = absl::GetFlag(FLAGS_only);
+  COPPICE_ASSIGN_OR_RETURN(const auto replica, LoadReplica(flags));
+  const int only = flags.only;
   int compared = 0, differing = 0;
   std::map<std::string, int> fields, methods;
   for (const RecordedAnswer& line : recording.answers) {
@@ -160,8 +191,7 @@ absl::StatusOr<int> Compare(const std::string& path) {
       absl::PrintF("request  %s\nrecorded %s\nnow      %s\n", RequestToJson(line.request).dump(),
                    line.answer.dump(), now.answer.dump());
     }
-    const Difference difference =
-        FirstDifference(line.answer, now.answer, absl::GetFlag(FLAGS_score_tolerance));
+    const Difference difference = FirstDifference(line.answer, now.answer, flags.score_tolerance);
     if (difference.field.empty()) continue;
     ++fields[difference.field];
     ++methods[line.request.method];
@@ -179,27 +209,19 @@ absl::StatusOr<int> Compare(const std::string& path) {
   return differing;
 }
 
-absl::StatusOr<int> RunProgram() {
-  const std::string out = absl::GetFlag(FLAGS_out), compare = absl::GetFlag(FLAGS_compare);
-  if (out.empty() == compare.empty()) {
-    return absl::InvalidArgumentError("expected either --out or --compare");
-  }
-  COPPICE_RETURN_IF_ERROR(kernels::cpu::ChooseKernelTarget(absl::GetFlag(FLAGS_kernels)));
-  if (!compare.empty()) return Compare(compare);
-  COPPICE_RETURN_IF_ERROR(Record(out));
+absl::StatusOr<int> RunProgram(const AnswersFlags& flags) {
+  COPPICE_RETURN_IF_ERROR(kernels::cpu::ChooseKernelTarget(flags.kernels));
+  if (!flags.compare.empty()) return Compare(flags, flags.compare);
+  COPPICE_RETURN_IF_ERROR(Record(flags, flags.out));
   return 0;
 }
 
 }  // namespace
 
 int AnswersMain(int argc, char** argv) {
-  const ProgramUsage usage = {
-      kUsage,
-      {{"Recording", {"out", "requests", "seed", "prompts"}},
-       {"Comparing", {"compare", "only", "score_tolerance"}},
-       {"Models", {"target", "draft", "candidate_lists", "threads", "kernels"}}}};
-  ParseProgramFlags(kProgram, usage, argc, argv);
-  const absl::StatusOr<int> differing = RunProgram();
+  AnswersFlags flags;
+  ParseProgramFlags(AnswersFlagTable(&flags), argc, argv);
+  const absl::StatusOr<int> differing = RunProgram(flags);
   if (differing.ok()) return *differing > 0 ? 1 : 0;
   FailProgram(kProgram, differing.status());
   return 2;

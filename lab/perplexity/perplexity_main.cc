@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/program.h"
@@ -15,19 +14,6 @@
 #include "tokenizer/tokenizer.h"
 
 using Words = std::vector<std::string>;
-
-ABSL_FLAG(std::string, model, "tests/models/text2sql-target", "Hugging Face folder");
-ABSL_FLAG(std::string, text, "lab/perplexity/wikisql_dev.jsonl",
-          "JSON lines with \"prompt\" and \"completion\" (.jsonl), or texts separated by "
-          "<|endoftext|>");
-ABSL_FLAG(Words, types, Words({"f32", "bf16", "int8", "int4"}),
-          "of weights: f32, bf16, int8, int4; each is compared with the first");
-ABSL_FLAG(Words, limits, {},
-          "largest relative change of the perplexity, one for each type; a larger one fails");
-ABSL_FLAG(int, window, 256, "longest part of a text that is scored by itself, tokens");
-ABSL_FLAG(int, threads, 1, "compute threads");
-ABSL_FLAG(std::string, kernels, "best",
-          "instruction set: best, avx512_bf16, avx512, avx2 or scalar");
 
 namespace coppice::perplexity {
 namespace {
@@ -39,16 +25,51 @@ constexpr char kUsage[] =
     "  coppice-perplexity --model=DIR --text=FILE --types=f32,bf16,int8,int4 "
     "--limits=0,0.005,0.01,0.04";
 
-ProgramUsage FlagUsage() {
-  return {kUsage,
-          {{"What is scored", {"model", "text", "window"}},
-           {"Types of weights", {"types", "limits"}},
-           {"Machine", {"threads", "kernels"}}}};
+struct PerplexityFlags {
+  std::string model = "tests/models/text2sql-target";
+  std::string text = "lab/perplexity/wikisql_dev.jsonl";
+  Words types = {"f32", "bf16", "int8", "int4"};
+  Words limits;
+  int window = 256;
+  int threads = 1;
+  std::string kernels = "best";
+};
+
+FlagTable PerplexityFlagTable(PerplexityFlags* flags) {
+  return {
+      .program = kProgram,
+      .about = kUsage,
+      .groups = {
+          {"What is scored",
+           {{.name = "model", .value = &flags->model, .text = "Hugging Face folder"},
+            {.name = "text",
+             .value = &flags->text,
+             .text =
+                 "JSON lines with \"prompt\" and \"completion\" (.jsonl), or texts separated by "
+                 "<|endoftext|>"},
+            {.name = "window",
+             .value = &flags->window,
+             .range = {2},
+             .text = "longest part of a text that is scored by itself, tokens"}}},
+          {"Types of weights",
+           {{.name = "types",
+             .value = &flags->types,
+             .text = "of weights: f32, bf16, int8, int4; each is compared with the first"},
+            {.name = "limits",
+             .value = &flags->limits,
+             .text = "largest relative change of the perplexity, one for each type; a larger one "
+                     "fails"}}},
+          {"Machine",
+           {{.name = "threads", .value = &flags->threads, .range = {1}, .text = "compute threads"},
+            {.name = "kernels",
+             .value = &flags->kernels,
+             .text = "instruction set: best, avx512_bf16, avx512, avx2 or scalar"}}}}};
 }
 
-absl::StatusOr<std::vector<double>> Limits(size_t types) {
+absl::StatusOr<std::vector<double>> Limits(const PerplexityFlags& flags) {
+  const size_t types = flags.types.size();
   std::vector<double> limits;
-  for (const std::string& word : absl::GetFlag(FLAGS_limits)) {
+  for (const std::string& word : flags.limits) {
     double limit = 0;
     if (!absl::SimpleAtod(word, &limit) || !(limit >= 0)) {
       return absl::InvalidArgumentError(
@@ -62,25 +83,18 @@ absl::StatusOr<std::vector<double>> Limits(size_t types) {
 }
 
 // Prints a line for each type. Whether all changes are within their limits.
-absl::StatusOr<bool> Measure() {
-  const Words types = absl::GetFlag(FLAGS_types);
-  if (absl::GetFlag(FLAGS_window) < 2)
-    return absl::InvalidArgumentError("--window: expected at least 2");
-  if (absl::GetFlag(FLAGS_threads) < 1)
-    return absl::InvalidArgumentError("--threads: expected at least 1");
-  COPPICE_ASSIGN_OR_RETURN(const std::vector<double> limits, Limits(types.size()));
-  const std::string dir = absl::GetFlag(FLAGS_model);
+absl::StatusOr<bool> Measure(const PerplexityFlags& flags) {
+  const Words& types = flags.types;
+  COPPICE_ASSIGN_OR_RETURN(const std::vector<double> limits, Limits(flags));
+  const std::string dir = flags.model;
   COPPICE_ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::Load(dir));
-  COPPICE_ASSIGN_OR_RETURN(
-      const std::vector<Window> windows,
-      ReadWindows(absl::GetFlag(FLAGS_text), absl::GetFlag(FLAGS_window), *tokenizer));
+  COPPICE_ASSIGN_OR_RETURN(const std::vector<Window> windows,
+                           ReadWindows(flags.text, flags.window, *tokenizer));
   double first = 0;
   bool within = true;
   for (size_t i = 0; i < types.size(); ++i) {
-    COPPICE_ASSIGN_OR_RETURN(
-        const TextScore score,
-        ScoreTexts({dir, types[i], absl::GetFlag(FLAGS_kernels), absl::GetFlag(FLAGS_threads)},
-                   windows));
+    COPPICE_ASSIGN_OR_RETURN(const TextScore score,
+                             ScoreTexts({dir, types[i], flags.kernels, flags.threads}, windows));
     if (i == 0) first = score.perplexity();
     const double change = score.perplexity() / first - 1;
     const bool exceeded = !limits.empty() && !(std::abs(change) <= limits[i]);
@@ -97,8 +111,9 @@ absl::StatusOr<bool> Measure() {
 }  // namespace
 
 int PerplexityMain(int argc, char** argv) {
-  ParseProgramFlags(kProgram, FlagUsage(), argc, argv);
-  const absl::StatusOr<bool> within = Measure();
+  PerplexityFlags flags;
+  ParseProgramFlags(PerplexityFlagTable(&flags), argc, argv);
+  const absl::StatusOr<bool> within = Measure(flags);
   if (!within.ok()) return FailProgram(kProgram, within.status());
   return *within ? 0 : 1;
 }

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/types.h"
+#include "plan/step_limits.h"
 #include "plan/step_plan.h"
 
 namespace coppice::model {
@@ -40,7 +41,7 @@ struct BlockManagerOptions {
   int64_t num_blocks = 0;
   // Scratch blocks per sequence. Nodes that do not fit go to branch runs, which are returned as
   // they empty; a sequence keeps its scratch until Close.
-  int scratch_blocks = 4;
+  int scratch_blocks = kDefaultScratchBlocks;
   // Whether full prefix blocks stay after Close for prompts that begin with the same tokens.
   bool prefix_cache = true;
 };

@@ -6,19 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "node/energy/nvml_source.h"
-#include "node/energy/rapl_source.h"
-
-ABSL_FLAG(std::string, energy_source, "auto",
-          "what measures energy: auto (rapl with --backend=cpu, nvml with --backend=cuda), rapl, "
-          "nvml or off");
-ABSL_FLAG(std::string, powercap, coppice::node::kPowercap,
-          "where RAPL is read: the powercap folder of sysfs, or where a container has it");
-ABSL_FLAG(std::string, nvml_library, coppice::node::kNvmlLibrary,
-          "library of the NVIDIA driver that is loaded to read a GPU's energy");
 
 namespace coppice::node {
 namespace {
@@ -28,18 +17,17 @@ const Clock* MeterClock() {  // lives as long as a thread that hangs in a driver
   return clock;
 }
 
-absl::StatusOr<std::unique_ptr<EnergySource>> OpenSource(const std::string& pci_bus_id,
-                                                         const std::string& powercap) {
-  if (!pci_bus_id.empty())
-    return OpenNvml(absl::GetFlag(FLAGS_nvml_library), pci_bus_id, MeterClock());
-  return OpenRapl(powercap, MeterClock());
+absl::StatusOr<std::unique_ptr<EnergySource>> OpenSource(const EnergyFlags& flags,
+                                                         const std::string& pci_bus_id) {
+  if (!pci_bus_id.empty()) return OpenNvml(flags.nvml_library, pci_bus_id, MeterClock());
+  return OpenRapl(flags.powercap, MeterClock());
 }
 
-absl::StatusOr<std::unique_ptr<SampledMeter>> StartMeter(EnergyClaim::Claimant claimant,
+absl::StatusOr<std::unique_ptr<SampledMeter>> StartMeter(const EnergyFlags& flags,
+                                                         EnergyClaim::Claimant claimant,
                                                          uint64_t domain,
-                                                         const std::string& pci_bus_id,
-                                                         const std::string& powercap) {
-  COPPICE_ASSIGN_OR_RETURN(auto source, OpenSource(pci_bus_id, powercap));
+                                                         const std::string& pci_bus_id) {
+  COPPICE_ASSIGN_OR_RETURN(auto source, OpenSource(flags, pci_bus_id));
   const std::string what = absl::StrCat(source->kind(), ", ", source->description());
   COPPICE_ASSIGN_OR_RETURN(
       auto meter,
@@ -54,38 +42,27 @@ absl::StatusOr<std::unique_ptr<SampledMeter>> StartMeter(EnergyClaim::Claimant c
 
 }  // namespace
 
-absl::Status CheckEnergyFlags(const std::string& backend) {
-  const std::string source = absl::GetFlag(FLAGS_energy_source);
-  const bool known = source == "auto" || source == "off" || source == "rapl" || source == "nvml";
-  if (!known) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--energy_source: '", source, "', expected auto, rapl, nvml or off"));
-  }
-  if (source == (backend == "cpu" ? "nvml" : "rapl")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--energy_source: ", source, " does not count what --backend=", backend, " computes on"));
-  }
-  return absl::OkStatus();
+std::string EnergyFault(const EnergyFlags& flags, const std::string& backend) {
+  if (flags.source != (backend == "cpu" ? "nvml" : "rapl")) return "";
+  return absl::StrCat(flags.source, " does not count what --backend=", backend, " computes on");
 }
 
-NodeEnergy StartEnergy(EnergyClaim::Claimant claimant, const std::string& pci_bus_id,
-                       const std::string& unmeasured) {
-  const std::string wanted = absl::GetFlag(FLAGS_energy_source);
-  const std::string powercap = absl::GetFlag(FLAGS_powercap);
+NodeEnergy StartEnergy(const EnergyFlags& flags, EnergyClaim::Claimant claimant,
+                       const std::string& pci_bus_id, const std::string& unmeasured) {
   std::error_code ignored;
-  const std::string root = std::filesystem::weakly_canonical(powercap, ignored).string();
+  const std::string root = std::filesystem::weakly_canonical(flags.powercap, ignored).string();
   NodeEnergy energy;
-  energy.domain = pci_bus_id.empty() ? EnergyDomain("rapl", root.empty() ? powercap : root)
+  energy.domain = pci_bus_id.empty() ? EnergyDomain("rapl", root.empty() ? flags.powercap : root)
                                      : EnergyDomain("nvml", pci_bus_id);
-  if (wanted == "off") return energy;
+  if (flags.source == "off") return energy;
   absl::Status status = absl::FailedPreconditionError(unmeasured);
   if (unmeasured.empty()) {
-    auto meter = StartMeter(claimant, energy.domain, pci_bus_id, powercap);
+    auto meter = StartMeter(flags, claimant, energy.domain, pci_bus_id);
     status = meter.status();
     if (meter.ok()) energy.meter = *std::move(meter);
   }
   if (status.ok()) return energy;
-  spdlog::log(wanted == "auto" ? spdlog::level::info : spdlog::level::warn,
+  spdlog::log(flags.source == "auto" ? spdlog::level::info : spdlog::level::warn,
               "energy is not measured: {}", std::string(status.message()));
   return energy;
 }

@@ -1,4 +1,4 @@
-// The energy of a node process: its flags, and the meter of the device that it computes on. Called
+// The energy of a node process: its settings, and the meter of the device that it computes on. Called
 // by worker_main and draft_main when the model is loaded.
 #pragma once
 
@@ -6,13 +6,21 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "node/energy/energy_meter.h"
+#include "node/energy/nvml_source.h"
+#include "node/energy/rapl_source.h"
 
 namespace coppice::node {
 
-// InvalidArgument names a flag that does not fit: --energy_source for --backend=`backend`.
-absl::Status CheckEnergyFlags(const std::string& backend);
+// Each is a flag of both kinds of node (node/node_flags).
+struct EnergyFlags {
+  std::string source = "auto";  // or rapl, nvml, off
+  std::string powercap = kPowercap;
+  std::string nvml_library = kNvmlLibrary;
+};
+
+// Why the source does not fit --backend=`backend`. "": it does.
+std::string EnergyFault(const EnergyFlags& flags, const std::string& backend);
 
 struct NodeEnergy {
   uint64_t domain = 0;                 // EnergyDomain of the device it computes on
@@ -21,7 +29,7 @@ struct NodeEnergy {
 // pci_bus_id: of the GPU, "" = the host's processors. unmeasured: why the meter of this process
 // would not count all that the node computes on, "" when it would. Without a meter one line of the
 // log says why.
-NodeEnergy StartEnergy(EnergyClaim::Claimant claimant, const std::string& pci_bus_id,
-                       const std::string& unmeasured);
+NodeEnergy StartEnergy(const EnergyFlags& flags, EnergyClaim::Claimant claimant,
+                       const std::string& pci_bus_id, const std::string& unmeasured);
 
 }  // namespace coppice::node

@@ -11,16 +11,36 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
 
-std::vector<std::string> Paths(absl::string_view text) {
+std::string KindName(ConfigField::Kind kind) {
+  switch (kind) {
+    case ConfigField::kSection:
+      return "section";
+    case ConfigField::kText:
+      return "text";
+    case ConfigField::kInteger:
+      return "integer";
+    case ConfigField::kNumber:
+      return "number";
+    case ConfigField::kBool:
+      return "bool";
+    case ConfigField::kOther:
+      break;
+  }
+  return "other";
+}
+
+std::vector<std::string> Fields(absl::string_view text) {
   std::vector<ConfigError> errors;
-  std::vector<std::string> paths;
+  std::vector<std::string> fields;
   for (const ConfigField& field : ParseConfig(text, &errors)) {
-    paths.push_back(absl::StrCat(field.path, "=", field.value, field.quoted ? "'" : "", "@",
-                                 field.line, ":", field.column));
+    fields.push_back(absl::StrCat(field.path, "=", field.value, " ", KindName(field.kind), "@",
+                                  field.line, ":", field.column));
   }
   EXPECT_THAT(errors, IsEmpty());
-  return paths;
+  return fields;
 }
 
 std::string Errors(absl::string_view text) {
@@ -32,40 +52,46 @@ std::string Errors(absl::string_view text) {
   return all;
 }
 
-TEST(ConfigFile, FieldsOfSectionsAndBlocksWithTheirPlaces) {
-  EXPECT_THAT(Paths("# a cluster\nworker { model: \"/m\"  threads: 2 # two\n}\n"
-                    "coordinator {\n  limits { max_n: 8, max_queue: 9; }\n  log_requests: false }"),
-              ElementsAre("worker.model=/m'@2:10", "worker.threads=2@2:23",
-                          "coordinator.limits.max_n=8@5:12", "coordinator.limits.max_queue=9@5:22",
-                          "coordinator.log_requests=false@6:3"));
+TEST(ConfigFile, FieldsOfTablesWithTheirPlacesInTheOrderOfTheFile) {
+  EXPECT_THAT(
+      Fields("# a cluster\n[worker]\nmodel = \"/m\"\n  threads = 2 # two\n\n"
+             "[coordinator]\nlog_requests = false\n[coordinator.limits]\nmax_n = 8\n"),
+      ElementsAre("worker= section@2:2", "worker.model=/m text@3:1", "worker.threads=2 integer@4:3",
+                  "coordinator= section@6:2", "coordinator.log_requests=false bool@7:1",
+                  "coordinator.limits.max_n=8 integer@9:1"));
 }
 
-TEST(ConfigFile, TextsHaveEscapesAndNumbersSigns) {
-  EXPECT_THAT(Paths(R"(w { a: "x\"\\\n#" b: 'y' c: -1.5e+3 d: CPU })"),
-              ElementsAre("w.a=x\"\\\n#'@1:5", "w.b=y'@1:19", "w.c=-1.5e+3@1:26", "w.d=CPU@1:37"));
+TEST(ConfigFile, ValuesHaveTheirKinds) {
+  EXPECT_THAT(Fields("[w]\na = \"x\\\"\\\\\\n#\"\nb = 'y'\nc = -1.5e+3\nd = 0.1\n"
+                     "e = inf\nf = 1_000\ng = [1]\nh = 1979-05-27\n"),
+              ElementsAre("w= section@1:2", "w.a=x\"\\\n# text@2:1", "w.b=y text@3:1",
+                          "w.c=-1500 number@4:1", StartsWith("w.d=0.1"), "w.e=inf number@6:1",
+                          "w.f=1000 integer@7:1", "w.g= other@8:1", "w.h= other@9:1"));
 }
 
-TEST(ConfigFile, AColonBeforeABlockIsAllowed) {
-  EXPECT_THAT(Paths("w: { a: 1 }"), ElementsAre("w.a=1@1:6"));
+TEST(ConfigFile, FieldsMayStandOutsideOfTablesAndInInlineOnes) {
+  EXPECT_THAT(Fields("a = 1\nw = { b = 2, limits = { c = 3 } }\n"),
+              ElementsAre("a=1 integer@1:1", "w= section@2:1", "w.b=2 integer@2:7",
+                          "w.limits.c=3 integer@2:25"));
 }
 
 TEST(ConfigFile, FaultsHaveLineAndColumn) {
-  EXPECT_EQ(Errors("w {\n  a 1\n}"), "2:5: expected : or { after w.a\n");
-  EXPECT_EQ(Errors("w { a: }"), "1:8: expected the value of w.a\n");
-  EXPECT_EQ(Errors("w { a: 1"), "1:9: expected } at the end of w\n");
-  EXPECT_EQ(Errors("}"), "1:1: expected a name, got '}'\n");
-  EXPECT_THAT(Errors("w { a: \"x\n }"), HasSubstr("1:8: a text without its closing quote"));
-  EXPECT_THAT(Errors("w { a: \"\\q\" }"), HasSubstr("1:8: "));
-  EXPECT_EQ(Errors("w {\n a: 1\n limits { a: 2 }\n}"),
-            "3:11: w.limits.a: it is given twice, first in line 2\n");
-  EXPECT_EQ(Errors("a { b { c { d: 1 } } }"), "1:9: a.b.c: blocks are nested too deep\n");
+  EXPECT_THAT(Errors("[w]\na 1\n"), StartsWith("2:3: "));
+  EXPECT_THAT(Errors("[w]\n  a = \n"), StartsWith("2:"));
+  EXPECT_THAT(Errors("[w\n"), StartsWith("1:3: "));
+  EXPECT_THAT(Errors("[w]\na = \"x\n"), StartsWith("2:7: "));
+  EXPECT_THAT(Errors("[w]\na = 1\na = 2\n"), StartsWith("3:"));
+  EXPECT_EQ(Errors("[w]\na = 1\n[w.limits]\na = 2\n"),
+            "4:1: w.limits.a: it is given twice, first in line 2\n");
+  EXPECT_EQ(Errors("[a.b.c]\nd = 1\n"), "1:6: a.b.c: tables are nested too deep\n");
 }
 
-TEST(ConfigFile, NearestNames) {
-  const std::vector<std::string> known = {"max_queue", "max_n", "listen"};
-  EXPECT_EQ(NearestName("max_queu", known), "max_queue");
-  EXPECT_EQ(NearestName("lisen", known), "listen");
-  EXPECT_EQ(NearestName("zzzz", known), "");
+TEST(ConfigFile, AFileInTheOldSyntaxIsToldSo) {
+  for (const char* text :
+       {"# a cluster\ncoordinator {\n  max_n: 8\n}\n", "\n  worker: { threads: 1 }"})
+    EXPECT_THAT(Errors(text), HasSubstr("2:1: a configuration file is in TOML now")) << text;
+  EXPECT_THAT(Errors("[worker]\nworker {"), HasSubstr("in TOML now"));
+  EXPECT_THAT(Errors("[worker]\nthreads { 1 }"), Not(HasSubstr("in TOML now")));
 }
 
 }  // namespace

@@ -168,9 +168,9 @@ class CudaRanks(unittest.TestCase):
                                                              "--communicator=host works without it"),
             (("--communicator=nccl", "--exact"), {"DEV_DEVICES": "4"}, "--communicator=nccl: NCCL does not sum in rank order, and --exact "
                                                                        "needs it; --communicator=host works without it"),
-            (("--communicator=tcp",), {}, 'must be auto, shm, mpi, nccl, oneshot or host, got "tcp"'),
+            (("--communicator=tcp",), {}, "must be auto, shm, mpi, nccl, oneshot or host, got 'tcp'"),
             (("--communicator=nccl", "--backend=cpu"), {}, "NCCL is for GPUs"),
-            (("--step_deadline=0",), {}, "--step_deadline: must be more than 0 s"),
+            (("--step_deadline=0",), {}, "--step_deadline: must be more than 0, got 0"),
         ]
         for flags, environment, message in refusals:
             with self.subTest(flags), self.assertRaises(StartFailure) as failure:

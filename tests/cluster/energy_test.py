@@ -193,7 +193,7 @@ class Energy(unittest.TestCase):
 
     def test_a_source_that_does_not_fit_is_refused(self):
         for flag, reason in (("--energy_source=nvml", "nvml does not count what --backend=cpu computes on"),
-                             ("--energy_source=watts", "'watts', expected auto, rapl, nvml or off")):
+                             ("--energy_source=watts", "must be auto, rapl, nvml or off, got 'watts'")):
             with self.assertRaises(StartFailure) as failure:
                 with Cluster(drafts=0, worker_flags=(flag,)):
                     pass

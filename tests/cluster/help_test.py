@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """--help of every program exits with 0, groups its flags and names no source file. Every flag that the pages name exists in a
-program or a script, with the same spelling."""
+program or a script, with the same spelling. docs/flags.md has the flags of --help."""
 import re
 import subprocess
 import unittest
@@ -63,6 +63,19 @@ class Help(unittest.TestCase):
                 for name in FLAG.findall(code):
                     if not FOREIGN.fullmatch(name):
                         self.assertIn(name, known, f"{path.relative_to(ROOT)}: {code}")
+
+    def test_the_page_of_flags_has_the_flags_of_help(self):
+        page = (ROOT / "docs/flags.md").read_text(encoding="utf8")
+        chapters = dict(chapter.split("\n", 1) for chapter in page.split("\n## ")[1:])
+        self.assertEqual(list(chapters), ["coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen"])
+        for program, chapter in chapters.items():
+            with self.subTest(program):
+                in_help = {name for name, _ in ENTRY.findall(help_of(program).stdout)} - {"flagfile", "version", "help"}
+                self.assertEqual(in_help, set(re.findall(r"^- \*\*`--([\w-]+)`\*\* \(", chapter, re.MULTILINE)))
+
+    def test_a_renamed_flag_is_refused_with_its_new_name(self):
+        result = subprocess.run([BIN / "coppice-lab", "--warps=T=1"], capture_output=True, text=True, timeout=at_most(30))
+        self.assertEqual((result.returncode, result.stderr), (2, "coppice-lab: --warps: the name is --samplings now\n"))
 
     def test_the_list_of_first_flags_names_flags_of_its_program(self):
         section = (ROOT / "docs/operating.md").read_text(encoding="utf8").split("\n## Flags\n")[1].split("\n## ")[0]

@@ -48,7 +48,7 @@ class AdminTest : public ClusterTest {
   // Before StartCluster. Answers as Short does, but waits for go_ first. Meanwhile the replica
   // neither beats nor takes what arrives.
   FakeWorker::Script Held() {
-    options_.heartbeat_interval_s = 20;
+    options_.registry.heartbeat_interval_s = 20;
     return [this](const proto::StartSequence& start) {
       Eventually([this] { return go_.load(); });
       return Short(start);
@@ -153,7 +153,7 @@ TEST_F(AdminTest, RefusedRequestsAreLoggedWithoutTheirContent) {
   const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(64);
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
-  options_.log_requests = true;
+  options_.dispatcher.log_requests = true;
   options_.max_requests_per_minute = 1;
   StartCluster();
   Ask(Post(R"({"prompt": "secret", "secret_field": 1})", "X-Request-Id: first\r\n"));
@@ -316,7 +316,7 @@ TEST_F(AdminTest, ATimelineHasThePartsOfEachRound) {
 }
 
 TEST_F(AdminTest, OnlyTheLastTimelinesAreKept) {
-  options_.timelines = 2;
+  options_.dispatcher.timelines = 2;
   StartCluster();
   const auto worker = Join("replica-0", Timed);
   WaitReady();

@@ -23,8 +23,8 @@ class ClusterTest : public ::testing::Test {
     options_.model_name = "demo";
     options_.http.listen = "127.0.0.1:0";
     options_.http.max_body_bytes = 65536;
-    options_.heartbeat_interval_s = 0.4;
-    options_.log_requests = false;
+    options_.registry.heartbeat_interval_s = 0.4;
+    options_.dispatcher.log_requests = false;
   }
   void TearDown() override { StopCluster(); }
 

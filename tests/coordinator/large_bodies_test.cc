@@ -98,7 +98,7 @@ TEST_F(LargeBodiesTest, SmallOnesThatMayHaveAFormatAreReadLikeLargeOnes) {
 }
 
 TEST_F(LargeBodiesTest, TheyTakePlacesInTheQueue) {
-  options_.max_queue = 2;
+  options_.dispatcher.max_queue = 2;
   Start();
   const auto first = SendSlow();
   RawClient second(port());

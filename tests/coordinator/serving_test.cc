@@ -264,7 +264,7 @@ TEST_F(ServingTest, WaitsForAReplicaUntilTheDeadline) {
 }
 
 TEST_F(ServingTest, AFullQueueRefuses) {
-  options_.max_queue = 2;
+  options_.dispatcher.max_queue = 2;
   StartCluster();
   RawClient first(port()), second(port());
   for (RawClient* client : {&first, &second}) client->Send(Post(R"({"prompt": "hi", "seed": 1})"));
@@ -315,7 +315,7 @@ TEST_F(ServingTest, ALostReplicaEndsAShownStreamThatCannotBeReproduced) {
 }
 
 TEST_F(ServingTest, DrainRefusesNewRequestsAndFinishesRunningOnes) {
-  options_.heartbeat_interval_s = 20;  // a replica that waits in its script does not beat
+  options_.registry.heartbeat_interval_s = 20;  // a replica that waits in its script does not beat
   StartCluster();
   std::atomic<bool> go = false;
   const auto worker = Join("replica-0", [&](const proto::StartSequence& start) {

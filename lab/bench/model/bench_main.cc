@@ -5,29 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/program.h"
 #include "base/status.h"
 #include "lab/bench/model/subcommands.h"
+#include "plan/step_limits.h"
 
 using Words = std::vector<std::string>;
-
-ABSL_FLAG(std::string, model, "tests/models/text2sql-target", "model, forest: Hugging Face folder");
-ABSL_FLAG(Words, types, Words({"bf16"}), "of weights: f32, bf16, int8, int4");
-ABSL_FLAG(Words, threads, Words({"1"}), "compute threads");
-ABSL_FLAG(std::string, kernels, "best",
-          "instruction set: best, avx512_bf16, avx512, avx2 or scalar");
-ABSL_FLAG(int, repetitions, 5, "of each measurement; the median counts");
-ABSL_FLAG(Words, rows, Words({"1", "8"}),
-          "model: sequences that generate together; kernels: rows of a pass");
-ABSL_FLAG(int, prefill, 512, "model: tokens of a prompt; 0: none");
-ABSL_FLAG(int, prefill_chunk, 256, "model: tokens of one prefill pass");
-ABSL_FLAG(int, context, 64, "model: tokens before the rows that generate; kernels: of attention");
-ABSL_FLAG(Words, contexts, Words({"1000"}), "forest: tokens before the forest");
-ABSL_FLAG(Words, nodes, Words({"20", "36"}), "forest: rows of a forest");
-ABSL_FLAG(int, beams, 4, "forest: beams over which the nodes are divided");
 
 namespace coppice::bench {
 namespace {
@@ -40,11 +25,58 @@ constexpr char kUsage[] =
     "  coppice-bench forest --model=DIR --nodes=20,36 --beams=4 --contexts=1000\n"
     "  coppice-bench kernels --types=bf16,int4 --rows=1,8,256";
 
-ProgramUsage FlagUsage() {
-  return {kUsage,
-          {{"Every measurement", {"types", "threads", "kernels", "repetitions"}},
-           {"model", {"model", "rows", "prefill", "prefill_chunk", "context"}},
-           {"forest", {"nodes", "beams", "contexts"}}}};
+struct BenchFlags {
+  std::string model = "tests/models/text2sql-target";
+  Words types = {"bf16"}, threads = {"1"};
+  std::string kernels = "best";
+  int repetitions = 5;
+  Words rows = {"1", "8"};
+  int prefill = 512, prefill_chunk = kDefaultPrefillChunk, context = 64;
+  Words contexts = {"1000"}, nodes = {"20", "36"};
+  int beams = 4;
+};
+
+FlagTable BenchFlagTable(BenchFlags* flags) {
+  return {
+      .program = kProgram,
+      .about = kUsage,
+      .groups = {
+          {"Every measurement",
+           {{.name = "types", .value = &flags->types, .text = "of weights: f32, bf16, int8, int4"},
+            {.name = "threads", .value = &flags->threads, .text = "compute threads"},
+            {.name = "kernels",
+             .value = &flags->kernels,
+             .text = "instruction set: best, avx512_bf16, avx512, avx2 or scalar"},
+            {.name = "repetitions",
+             .value = &flags->repetitions,
+             .range = {1, 1000},
+             .text = "of each measurement; the median counts"}}},
+          {"model",
+           {{.name = "model", .value = &flags->model, .text = "model, forest: Hugging Face folder"},
+            {.name = "rows",
+             .value = &flags->rows,
+             .text = "model: sequences that generate together; kernels: rows of a pass"},
+            {.name = "prefill",
+             .value = &flags->prefill,
+             .range = {0, 1 << 20},
+             .text = "model: tokens of a prompt; 0: none"},
+            {.name = "prefill_chunk",
+             .value = &flags->prefill_chunk,
+             .range = {1, 512},
+             .text = "model: tokens of one prefill pass"},
+            {.name = "context",
+             .value = &flags->context,
+             .range = {1, 1 << 20},
+             .text = "model: tokens before the rows that generate; kernels: of attention"}}},
+          {"forest",
+           {{.name = "nodes", .value = &flags->nodes, .text = "forest: rows of a forest"},
+            {.name = "beams",
+             .value = &flags->beams,
+             .range = {1, 512},
+             .text = "forest: beams over which the nodes are divided"},
+            {.name = "contexts",
+             .value = &flags->contexts,
+             .text = "forest: tokens before the forest"}}}}};
 }
 
 absl::StatusOr<std::vector<int>> Numbers(const char* flag, const Words& words) {
@@ -61,49 +93,34 @@ absl::StatusOr<std::vector<int>> Numbers(const char* flag, const Words& words) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, ": none given"));
 }
 
-absl::Status CheckBetween(const char* flag, int value, int least, int most) {
-  if (value >= least && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": ", value, ", expected ", least, " to ", most));
-}
-
-absl::Status CheckFlags() {
-  for (const std::string& type : absl::GetFlag(FLAGS_types)) {
+absl::Status CheckTypes(const Words& types) {
+  for (const std::string& type : types) {
     if (type != "f32" && type != "bf16" && type != "int8" && type != "int4") {
       return absl::InvalidArgumentError(
           absl::StrCat("--types: '", type, "', expected f32, bf16, int8 or int4"));
     }
   }
-  if (absl::GetFlag(FLAGS_types).empty()) return absl::InvalidArgumentError("--types: none given");
-  COPPICE_RETURN_IF_ERROR(CheckBetween("repetitions", absl::GetFlag(FLAGS_repetitions), 1, 1000));
-  COPPICE_RETURN_IF_ERROR(CheckBetween("prefill", absl::GetFlag(FLAGS_prefill), 0, 1 << 20));
-  COPPICE_RETURN_IF_ERROR(
-      CheckBetween("prefill_chunk", absl::GetFlag(FLAGS_prefill_chunk), 1, 512));
-  COPPICE_RETURN_IF_ERROR(CheckBetween("context", absl::GetFlag(FLAGS_context), 1, 1 << 20));
-  return CheckBetween("beams", absl::GetFlag(FLAGS_beams), 1, 512);
+  return types.empty() ? absl::InvalidArgumentError("--types: none given") : absl::OkStatus();
 }
 
-absl::Status Run(const std::string& subcommand) {
-  COPPICE_RETURN_IF_ERROR(CheckFlags());
-  COPPICE_ASSIGN_OR_RETURN(const auto threads, Numbers("threads", absl::GetFlag(FLAGS_threads)));
-  COPPICE_ASSIGN_OR_RETURN(const auto rows, Numbers("rows", absl::GetFlag(FLAGS_rows)));
-  COPPICE_ASSIGN_OR_RETURN(const auto nodes, Numbers("nodes", absl::GetFlag(FLAGS_nodes)));
-  const Words types = absl::GetFlag(FLAGS_types);
-  const std::string dir = absl::GetFlag(FLAGS_model), kernels = absl::GetFlag(FLAGS_kernels);
-  const int repetitions = absl::GetFlag(FLAGS_repetitions);
+absl::Status Run(const std::string& subcommand, const BenchFlags& flags) {
+  COPPICE_RETURN_IF_ERROR(CheckTypes(flags.types));
+  COPPICE_ASSIGN_OR_RETURN(const auto threads, Numbers("threads", flags.threads));
+  COPPICE_ASSIGN_OR_RETURN(const auto rows, Numbers("rows", flags.rows));
+  COPPICE_ASSIGN_OR_RETURN(const auto nodes, Numbers("nodes", flags.nodes));
+  const Words types = flags.types;
+  const std::string dir = flags.model, kernels = flags.kernels;
+  const int repetitions = flags.repetitions;
   if (subcommand == "model") {
-    return RunModelBench({dir, types, threads, rows, absl::GetFlag(FLAGS_prefill),
-                          absl::GetFlag(FLAGS_prefill_chunk), absl::GetFlag(FLAGS_context),
-                          repetitions, kernels});
+    return RunModelBench({dir, types, threads, rows, flags.prefill, flags.prefill_chunk,
+                          flags.context, repetitions, kernels});
   }
   if (subcommand == "forest") {
-    COPPICE_ASSIGN_OR_RETURN(const auto contexts,
-                             Numbers("contexts", absl::GetFlag(FLAGS_contexts)));
+    COPPICE_ASSIGN_OR_RETURN(const auto contexts, Numbers("contexts", flags.contexts));
     return RunForestBench(
-        {dir, types, threads, nodes, absl::GetFlag(FLAGS_beams), contexts, repetitions, kernels});
+        {dir, types, threads, nodes, flags.beams, contexts, repetitions, kernels});
   }
-  return RunKernelsBench(
-      {types, threads, rows, absl::GetFlag(FLAGS_context), repetitions, kernels});
+  return RunKernelsBench({types, threads, rows, flags.context, repetitions, kernels});
 }
 
 }  // namespace
@@ -115,13 +132,14 @@ int BenchMain(int argc, char** argv) {
     argv[1] = argv[0];
     --argc, ++argv;
   }
-  ParseProgramFlags(kProgram, FlagUsage(), argc, argv);
+  BenchFlags flags;
+  ParseProgramFlags(BenchFlagTable(&flags), argc, argv);
   if (std::find(subcommands.begin(), subcommands.end(), subcommand) == subcommands.end()) {
     FailProgram(kProgram, absl::InvalidArgumentError(absl::StrCat(
                               "'", subcommand, "', expected model, forest or kernels first")));
     return 2;
   }
-  const absl::Status status = Run(subcommand);
+  const absl::Status status = Run(subcommand, flags);
   return status.ok() ? 0 : FailProgram(kProgram, status);
 }
 

@@ -30,17 +30,18 @@ def configuration(folder, **limits):
     (folder / "users").write_text(f"# users\n{USER} alice\n")
     (folder / "admins").write_text(f"{ADMIN} root\n")
     limits = dict(dict(max_queue=2048, max_body_bytes=MAX_BODY, max_beam_width=8), **limits)
-    (folder / "conformance.textproto").write_text(f"""
-coordinator {{
-  api_keys_file: "{folder}/users"
-  admin_keys_file: "{folder}/admins"
-  keep_alive_interval: 1
-  chat_template: "chatml"
-  limits {{ {" ".join(f"{name}: {value}" for name, value in limits.items())} }}
-}}
-worker {{ kv_bytes: {KV_BLOCK * KV_BLOCKS} }}
+    (folder / "conformance.toml").write_text(f"""
+[coordinator]
+api_keys_file = "{folder}/users"
+admin_keys_file = "{folder}/admins"
+keep_alive_interval = 1
+chat_template = "chatml"
+limits = {{ {", ".join(f"{name} = {value}" for name, value in limits.items())} }}
+
+[worker]
+kv_bytes = {KV_BLOCK * KV_BLOCKS}
 """)
-    return f"--config={folder}/conformance.textproto"
+    return f"--config={folder}/conformance.toml"
 
 
 class Answer:

@@ -1,0 +1,50 @@
+#include "draft_node/draft_flags.h"
+
+#include <utility>
+
+namespace coppice::draft_node {
+namespace {
+
+FlagGroup DraftGroup(DraftFlags* flags) {
+  model::ModelRunnerOptions* runner = &flags->node.runner;
+  return {
+      "Draft node",
+      {{.name = "node_id",
+        .value = &flags->node_id,
+        .own_default = "draft-PID",
+        .text = "name of this node"},
+       {.name = "listen",
+        .value = &flags->listen,
+        .text =
+            "where worker leaders connect: direct://host:port, or tcp://host:port to use ZeroMQ",
+        .more = "An address of this host that they can reach, and a port (`*`: any free one)."},
+       {.name = "kv_bytes",
+        .value = &runner->kv_bytes,
+        .range = {0},
+        .text = "bytes of the KV pool; 0 = as for a worker"},
+       {.name = "max_sessions",
+        .value = &flags->service.max_sessions,
+        .range = {0},
+        .text = "sequences drafted for at the same time",
+        .more = "Further ones decode without drafts. Raise it, and `--kv_bytes`, if a node serves "
+                "more sequences."},
+       {.name = "device_forests",
+        .value = &runner->device_forests,
+        .text = "let a GPU choose the levels of a forest itself, with one wait for all of them"}}};
+}
+
+}  // namespace
+
+FlagTable DraftFlagTable(DraftFlags* flags) {
+  FlagTable table = {
+      .program = kProgram,
+      .about = "Grows draft forests for the workers of a Coppice cluster.",
+      .groups = {DraftGroup(flags)},
+      .section = "draft",
+      .check = [flags](FlagFaults* faults) { node::CheckNodeFlags(flags->node, faults); }};
+  for (FlagGroup& group : node::NodeFlagGroups(&flags->node))
+    table.groups.push_back(std::move(group));
+  return table;
+}
+
+}  // namespace coppice::draft_node

@@ -1,0 +1,113 @@
+#include "worker/worker_flags.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace coppice::worker {
+namespace {
+
+FlagGroup ReplicaGroup(WorkerFlags* flags) {
+  model::ModelRunnerOptions* runner = &flags->node.runner;
+  return {
+      "Replica",
+      {{.name = "tp",
+        .value = &flags->tp,
+        .range = {0},
+        .own_default = "0: all worker ranks of this mpirun are one replica",
+        .text = "ranks of one replica"},
+       {.name = "replica_id",
+        .value = &flags->replica_id,
+        .own_default = "replica-PID of its leader",
+        .text = "name of this replica"},
+       {.name = "plan_listen",
+        .value = &flags->plan_listen,
+        .text = "where the followers of a replica connect to its leader: tcp:// (ZeroMQ) or "
+                "direct://"},
+       {.name = "communicator",
+        .value = &runner->collectives.kind,
+        .words = {"auto", "shm", "mpi", "nccl", "oneshot", "host"},
+        .text =
+            "how the ranks of a replica form sums. CPUs: shm (memory that the ranks of one host "
+            "share), mpi, or auto: shm where it can be. GPUs: nccl, oneshot (our own kernels, "
+            "on one host), host, shm or mpi (through host memory and the way of CPUs), or auto: "
+            "nccl and oneshot by measured size, where every rank has them and a GPU of its own"},
+       {.name = "step_deadline",
+        .value = &runner->collectives.step_deadline_s,
+        .range = {.low = 0, .above = true},
+        .text = "seconds that a step of a replica with several GPUs may take; after them the "
+                "replica ends"},
+       {.name = "exact",
+        .value = &runner->exact,
+        .text = "on a GPU: the tokens of a request do not depend on what else is computed; slower. "
+                "A CPU always computes so",
+        .more = "[cuda.md](cuda.md) says what it costs."}}};
+}
+
+FlagGroup KvGroup(WorkerFlags* flags) {
+  model::ModelRunnerOptions* runner = &flags->node.runner;
+  return {"KV cache",
+          {{.name = "kv_bytes",
+            .value = &runner->kv_bytes,
+            .range = {0},
+            .own_default = "0: on a GPU what is free beside the weights, less a tenth of its "
+                           "memory; on a CPU 1 GiB",
+            .text = "bytes of the KV pool of each rank"},
+           {.name = "scratch_blocks",
+            .value = &runner->scratch_blocks,
+            .range = {0},
+            .text = "KV blocks of a sequence for unshared tokens, before private chains take whole "
+                    "blocks"}}};
+}
+
+FlagGroup DraftGroup(DraftClientOptions* drafts) {
+  return {"Drafts",
+          {{.name = "draft_deadline_min",
+            .value = &drafts->min_deadline_s,
+            .range = {0},
+            .text = "seconds that a draft may always take before its round goes on without it",
+            .more = "Raise it on a machine with many stalls."},
+           {.name = "draft_deadline_max",
+            .value = &drafts->max_deadline_s,
+            .range = {0},
+            .text = "seconds that a draft may take at most"}}};
+}
+
+void CheckWorkerFlags(const WorkerFlags& flags, FlagFaults* faults) {
+  node::CheckNodeFlags(flags.node, faults);
+  const DraftClientOptions& drafts = flags.engine.drafts;
+  if (drafts.min_deadline_s <= drafts.max_deadline_s) return;
+  faults->Add("draft_deadline_min",
+              absl::StrCat("must be at most --draft_deadline_max (", drafts.max_deadline_s,
+                           "), got ", drafts.min_deadline_s));
+}
+
+}  // namespace
+
+FlagTable WorkerFlagTable(WorkerFlags* flags) {
+  FlagTable table = {
+      .program = kProgram,
+      .about = "One tensor-parallel rank of the target model of a Coppice cluster.",
+      .groups = {ReplicaGroup(flags),
+                 KvGroup(flags),
+                 {"Clients",
+                  {{.name = "max_step",
+                    .value = &flags->engine.scheduler.max_step_s,
+                    .range = {0},
+                    .text =
+                        "seconds that a step may be expected to take while several clients have "
+                        "requests: it gets fewer rows; 0 = no limit",
+                    .more = "[step.md](step.md), \"Who gets the rows\"."}}},
+                 DraftGroup(&flags->engine.drafts),
+                 {"Measurements",
+                  {{.name = "trace_rounds",
+                    .value = &flags->engine.trace_rounds,
+                    .text = "CSV file that receives the times of every round"}}}},
+      .section = "worker",
+      .check = [flags](FlagFaults* faults) { CheckWorkerFlags(*flags, faults); }};
+  for (FlagGroup& group : node::NodeFlagGroups(&flags->node))
+    table.groups.push_back(std::move(group));
+  return table;
+}
+
+}  // namespace coppice::worker

@@ -1,0 +1,25 @@
+// The flags of coppice-worker. Called by worker_main, and by the program that writes docs/flags.md.
+#pragma once
+
+#include <string>
+
+#include "base/flag_table.h"
+#include "node/node_flags.h"
+#include "worker/engine.h"
+
+namespace coppice::worker {
+
+inline constexpr char kProgram[] = "coppice-worker";
+
+struct WorkerFlags {
+  node::NodeFlags node;  // runner: also the KV pool and the collectives of this rank
+  int tp = 0;            // ranks of a replica; 0: all
+  std::string replica_id;
+  std::string plan_listen = "tcp://127.0.0.1:*";
+  EngineOptions engine;  // scheduler.max_step_s, deadlines of drafts, trace_rounds
+};
+
+// *flags must outlive the table.
+FlagTable WorkerFlagTable(WorkerFlags* flags);
+
+}  // namespace coppice::worker
