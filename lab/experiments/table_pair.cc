@@ -40,8 +40,8 @@ class TableSequence : public PairSequence {
     for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
       const std::vector<uint64_t> hashes = test::RowHashes(state.root_hash, drafter->forest());
       std::vector<sampling::Distribution> rows;
-      for (int32_t node : drafter->frontier()) {
-        const uint64_t hash = hashes[drafter->forest().RowOf(node)];
+      for (const TreePlace place : drafter->frontier()) {
+        const uint64_t hash = hashes[drafter->forest().RowOf(place)];
         const int length = static_cast<int>(state.layers_committed) + level;
         rows.push_back(decoding::DraftRow(model_->Draft(prompt_, hash), params_, length));
       }

@@ -102,10 +102,10 @@ class Description(unittest.TestCase):
         self.assertIn("# replica-1 on gpu2 (by ssh -o BatchMode=yes -o ConnectTimeout=10 gpu2), "
                       f"log {self.folder}/state/gpu2/replica-1.log", self.comments)
 
-    def test_example_of_the_readme_is_this_cluster(self):
-        readme = (ROOT / "README.md").read_text(encoding="utf8")
+    def test_example_of_the_page_is_this_cluster(self):
+        page = (ROOT / "docs/hosts.md").read_text(encoding="utf8")
         example = (ROOT / "deploy/examples/two_hosts.toml").read_text(encoding="utf8")
-        block = re.search(r"```toml\n(.*?)```", readme, re.S)[1]
+        block = re.search(r"```toml\n(.*?)```", page, re.S)[1]
         bare = [[line.split("#")[0].strip() for line in text.splitlines()] for text in (block, example)]
         self.assertEqual(*([line for line in lines if line] for lines in bare))
         lines = self.lines(example)
