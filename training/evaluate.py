@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures a served pair on a task: quality and speed of many settings (greedy, samples with a vote, beams, DSBD, MJSD, certified
+"""Measures a served pair on a task: quality and speed of many settings (greedy, samples with a vote, beams, DSBD, MJSD, speculative beam
 search), each with drafts and without. It starts a cluster of one replica and one draft node, or asks one that runs (--url).
 
   evaluate.py wikisql --data dev.jsonl.xz --questions 300 --json run.jsonl --plot run.svg

@@ -1,9 +1,9 @@
 // Candidate lists of rows of logits: the largest logits, or the largest keys with Gumbel noise, of
 // each piece of a row, then those among the pieces. A list is of a need, or of a need and a slot.
+#include "kernels/cuda/ops/candidate_lists.h"
 #include "kernels/cuda/ops/gumbel_noise.h"
 #include "kernels/cuda/ops/kernel_types.h"
 #include "kernels/cuda/ops/list_select.h"
-#include "kernels/cuda/ops/candidate_lists.h"
 
 namespace coppice::kernels::cuda {
 namespace {

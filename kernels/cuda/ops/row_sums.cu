@@ -1,7 +1,7 @@
 // Log-sum-exps of rows of logits in f64: of each chunk the largest x and the sum of exp(x -
 // largest), operation for operation as sampling/row_kernels.cc has them, so the bits are the same.
-#include "kernels/cuda/ops/kernel_types.h"
 #include "kernels/cuda/ops/candidate_lists.h"
+#include "kernels/cuda/ops/kernel_types.h"
 
 namespace coppice::kernels::cuda {
 namespace {

@@ -1,11 +1,11 @@
 """Writes GGUF files for tests: a small Llama of given tensors and vocabulary. Python standard library only, and independent of the
-reader in tools/."""
+reader in deploy/models."""
 import pathlib
 import struct
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "deploy/models"))
+sys.path[:0] = [str(ROOT / "deploy/models"), str(ROOT / "training")]
 
 U32, I32, FLOAT, BOOL, TEXT, LIST = 4, 5, 6, 7, 8, 9
 FORMS = {U32: "<I", I32: "<i", FLOAT: "<f", BOOL: "<?", 10: "<Q"}

@@ -57,11 +57,11 @@ class ProgramTest(unittest.TestCase):
             self.assertIn(name, result.stdout)
 
     def test_bad_arguments_are_named(self):
-        for flags, reason in ((["--source=tables"], "--source: 'tables'"),
+        for flags, reason in ((["--source=tables"], "--source: must be random, zipf, hashlm or pair, got 'tables'"),
                               (["--experiment=table1"], "--experiment: unknown 'table1'"),
                               (["--source=zipf", "--methods=beam"], "unknown method 'beam'"),
                               (["--source=zipf", "--widths=two"], "--widths: 'two'"),
-                              (["--source=zipf", "--sequences=0"], "--sequences: 0"),
+                              (["--source=zipf", "--sequences=0"], "--sequences: must be at least 1, got 0"),
                               (["--source=zipf", "--json=/nowhere/at/all.json"], "--json: cannot write"),
                               (["--target=/nowhere"], "/nowhere"),
                               (["--source=zipf", "--bogus"], "bogus")):
