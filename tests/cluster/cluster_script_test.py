@@ -18,8 +18,8 @@ from cluster import DRAFT, ROOT, TARGET, folders_left, free_port, run_launcher, 
 from launchers_test import END_WITHIN_S, ENVIRONMENT, LONG, listening
 from stopwatch import Stopwatch, at_most
 
-sys.path.insert(0, str(ROOT / "tests/gguf"))
-from models import quantised_llama  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests/deploy/gguf"))
+from gguf_models import quantised_llama  # noqa: E402
 from tls_test import make_certificate  # noqa: E402
 from wheels import environment  # noqa: E402
 

@@ -14,8 +14,8 @@ from cluster import DRAFT, ROOT, TARGET, free_port, run_launcher, send_signal, s
 from stopwatch import at_most, wait_until
 from launchers_test import END_WITHIN_S
 
-sys.path.insert(0, str(ROOT / "tests/gguf"))
-from models import quantised_llama  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests/deploy/gguf"))
+from gguf_models import quantised_llama  # noqa: E402
 from wheels import environment, write_catalogue, write_wheel  # noqa: E402
 
 

@@ -15,8 +15,8 @@ from api_client import ApiClient
 from cluster import BIN, ROOT, Cluster, folders_left, free_port, run_launcher, wait_sessions_gone
 from stopwatch import Stopwatch, at_most, wait_until
 
-sys.path.insert(0, str(ROOT / "tests/gguf"))
-from models import quantised_llama  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests/deploy/gguf"))
+from gguf_models import quantised_llama  # noqa: E402
 from wheels import environment, write_catalogue, write_wheel  # noqa: E402
 
 LONG = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=8, n=8, max_tokens=200,

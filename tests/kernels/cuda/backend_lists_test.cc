@@ -68,7 +68,7 @@ TEST_F(BackendListsTest, EveryFormInOneStep) {
 
 TEST_F(BackendListsTest, AWholeVocabularyOf128256) {
   StepPlan plan = PlanOfRows(3);
-  plan.needs = {Top(0, 64, 1, true), sampling::Gumbel(1, 1, 1, 0xf), Top(2, 1024, 1, true)};
+  plan.needs = {Top(0, 64, 1, true), GumbelNeed(1, 1, 1, 0xf), Top(2, 1024, 1, true)};
   int complete = 0;
   ExpectSame(plan, RandomLogits(3 * 128256, 1), 128256, &complete);
   EXPECT_EQ(complete, 2);  // the 1024th of the last row has more ties than a list has room
@@ -118,8 +118,7 @@ TEST_F(BackendListsTest, Ties) {
 TEST_F(BackendListsTest, SlackDecidesWhatIsListed) {
   constexpr int64_t kVocab = 3000;
   StepPlan plan = PlanOfRows(4);
-  plan.needs = {Top(0, 4, 1, true), Top(1, 4, 1, true), Top(2, 4, 3, true),
-                sampling::Gumbel(3, 5, 1, 1)};
+  plan.needs = {Top(0, 4, 1, true), Top(1, 4, 1, true), Top(2, 4, 3, true), GumbelNeed(3, 5, 1, 1)};
   plan.needs[0].slack = 0.05;
   plan.needs[1].slack = 0.5;  // may overflow
   plan.needs[2].slack = 0.2;
@@ -130,8 +129,8 @@ TEST_F(BackendListsTest, SlackDecidesWhatIsListed) {
 TEST_F(BackendListsTest, BadLogitsAreNamedAndNeverListed) {
   constexpr int64_t kVocab = 20000;
   StepPlan plan = PlanOfRows(4);
-  plan.needs = {Top(0, 4, 1, true), sampling::Gumbel(1, 1, 1, 0x5), Top(2, 4, 1, true),
-                sampling::Gumbel(3, 1, 1, 0x1)};
+  plan.needs = {Top(0, 4, 1, true), GumbelNeed(1, 1, 1, 0x5), Top(2, 4, 1, true),
+                GumbelNeed(3, 1, 1, 0x1)};
   std::vector<float> logits = RandomLogits(4 * kVocab, 3);
   logits[0 * kVocab + 19999] = std::numeric_limits<float>::quiet_NaN();
   logits[1 * kVocab + 8192] = kInfiniteLogit;
@@ -144,8 +143,8 @@ TEST_F(BackendListsTest, BadLogitsAreNamedAndNeverListed) {
 TEST_F(BackendListsTest, ExtremeLogits) {
   constexpr int64_t kVocab = 2000;
   StepPlan plan = PlanOfRows(4);
-  plan.needs = {Top(0, 4, 1, true), sampling::Gumbel(1, 1, 1, 1), Top(2, 4, 1e-3, true),
-                sampling::Gumbel(3, 1, 0.5, 1)};
+  plan.needs = {Top(0, 4, 1, true), GumbelNeed(1, 1, 1, 1), Top(2, 4, 1e-3, true),
+                GumbelNeed(3, 1, 0.5, 1)};
   std::vector<float> logits;
   for (int row = 0; row < 4; ++row) {
     for (const float value : RandomLogits(kVocab, row)) {
@@ -160,7 +159,7 @@ TEST_F(BackendListsTest, ExtremeLogits) {
 TEST_F(BackendListsTest, CoarseNoisyKeysAreNotTrusted) {
   constexpr int64_t kVocab = 2000;
   StepPlan plan = PlanOfRows(1);
-  plan.needs = {sampling::Gumbel(0, 1, 1, 1)};
+  plan.needs = {GumbelNeed(0, 1, 1, 1)};
   std::vector<float> logits = RandomLogits(kVocab, 1, /*spread=*/0.1f);
   for (float& logit : logits) logit = std::max(logit, -1.0f) + 16777216.0f;  // in units of 2
   ListPass pass(cuda_.get(), logits, kVocab);

@@ -66,7 +66,7 @@ inline RowNeed Top(int row, int count, double temperature, bool sums) {
   return need;
 }
 
-inline RowNeed sampling::Gumbel(int row, int count, double temperature, uint32_t slots) {
+inline RowNeed GumbelNeed(int row, int count, double temperature, uint32_t slots) {
   RowNeed need = Top(row, count, temperature, /*sums=*/true);
   need.form = RowNeed::Form::kGumbel;
   need.slack = count == 1 ? 0.01 : 4e-6;
@@ -91,10 +91,10 @@ inline StepPlan MixedPlan(uint64_t seed) {
                 Top(1, 9, 1.3, true),
                 RowNeed(),
                 raw,
-                sampling::Gumbel(4, 1, 1, 0xf),
-                sampling::Gumbel(5, 1, 0.6, 0x80000011),
-                sampling::Gumbel(6, 7, 1.7, 1),
-                sampling::Gumbel(7, 1, 0.05, 0x6)};
+                GumbelNeed(4, 1, 1, 0xf),
+                GumbelNeed(5, 1, 0.6, 0x80000011),
+                GumbelNeed(6, 7, 1.7, 1),
+                GumbelNeed(7, 1, 0.05, 0x6)};
   plan.needs[2].row = 2;
   // What `logprobs` adds to a need, and what `echo` needs of a prompt's row.
   for (const int i : {0, 3, 5}) plan.needs[i] = sampling::WithRawScores(plan.needs[i], 4);

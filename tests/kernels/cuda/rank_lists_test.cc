@@ -118,7 +118,7 @@ TEST_P(RankListsTest, TiesAndTokensOfOneRankAlone) {
   StepPlan plan = PlanOfRows(5);
   std::vector<float> logits;
   for (int row = 0; row < 5; ++row) {
-    plan.needs.push_back(row == 4 ? sampling::Gumbel(row, 1, 1, 0x3) : Top(row, 8, 1, true));
+    plan.needs.push_back(row == 4 ? GumbelNeed(row, 1, 1, 0x3) : Top(row, 8, 1, true));
     std::vector<float> values = RandomLogits(kVocab, row);
     for (int v = 0; v < kVocab; ++v) {
       if (row == 0) values[v] = v % 400 == 7 ? 3.0f : -1.0f;             // ties on every rank
@@ -137,7 +137,7 @@ TEST_P(RankListsTest, TiesAndTokensOfOneRankAlone) {
 TEST_P(RankListsTest, BadLogitsAreNamed) {
   constexpr int64_t kVocab = 20011;
   StepPlan plan = PlanOfRows(3);
-  plan.needs = {Top(0, 4, 1, true), sampling::Gumbel(1, 1, 1, 0x5), Top(2, 4, 1, true)};
+  plan.needs = {Top(0, 4, 1, true), GumbelNeed(1, 1, 1, 0x5), Top(2, 4, 1, true)};
   std::vector<float> logits = RandomLogits(3 * kVocab, 3);
   logits[0 * kVocab + 20010] = std::numeric_limits<float>::quiet_NaN();
   logits[1 * kVocab + 20000] = std::numeric_limits<float>::quiet_NaN();
