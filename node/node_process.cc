@@ -1,5 +1,6 @@
 #include "node/node_process.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -55,6 +56,10 @@ int RunNode(const FlagTable& table, int argc, char** argv, const Serve& serve) {
   std::unique_ptr<comm::MpiWorld> world;
   absl::Status status = serve(world);
   if (status.ok()) return 0;
+  if (absl::IsCancelled(status) && StopRequested()) {  // asked for, so no error of this process
+    spdlog::info("{}", status.message());
+    std::_Exit(1);
+  }
   status = NameStoppedRanks(status);
   const int exit_status = FailProgram(table.program, status);
   LetRootFailureBeTold(status);

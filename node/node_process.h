@@ -23,7 +23,7 @@ namespace coppice::node {
 
 // Parses the flags, then serves. `serve` may fill *world. When serving fails, *world is not
 // destroyed, because MPI_Finalize would wait for the other ranks. Exit status: 0 clean stop, 1
-// cannot start or failed, 2 bad flags.
+// cannot start, failed, or stopped before it served (a log line, not an error), 2 bad flags.
 using Serve = std::function<absl::Status(std::unique_ptr<comm::MpiWorld>& world)>;
 int RunNode(const FlagTable& table, int argc, char** argv, const Serve& serve);
 
