@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"DraftVocabulary", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4,
               Sampling(0.9), 7},
         Shape{"DraftVocabularyTopP", "gumbel_coupling", sampling::DecodingKind::kMultinomial, 1,
-              Warp(0.7, 0, 0.9), 40},
+              Sampling(0.7, 0, 0.9), 40},
         Shape{"WithoutReplacement", "gumbel_top_k",
               sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, Sampling(1)}),
     [](const auto& info) { return info.param.name; });
