@@ -57,7 +57,7 @@ int RunNode(const FlagTable& table, int argc, char** argv, const Serve& serve) {
   absl::Status status = serve(world);
   if (status.ok()) return 0;
   if (absl::IsCancelled(status) && StopRequested()) {  // asked for, so no error of this process
-    spdlog::info("{}", status.message());
+    spdlog::info(std::string(status.message()));
     std::_Exit(1);
   }
   status = NameStoppedRanks(status);
