@@ -136,6 +136,8 @@ absl::Status SetFromArguments(const std::vector<std::string>& arguments, int dep
     Argument argument = Split(arguments[i]);
     if (argument.name == "help" || argument.name == "version") continue;
     const bool is_file = argument.name == "flagfile";
+    if (depth > 0 && argument.name == "config")
+      return Refused("config", "cannot be in a file of --flagfile");
     const FlagRow* row = is_file ? nullptr : FindRow(*flags, &argument);
     if (row == nullptr && !is_file) return UnknownFlag(argument.name, *flags);
     if (!argument.value && row != nullptr && std::holds_alternative<bool*>(row->value))

@@ -134,7 +134,7 @@ class Flags {
 std::string FlagText(const FlagValue& value);
 // "integer", "number", "true or false", "text", "list".
 std::string FlagTypeName(const FlagValue& value);
-// "from 1 to 1024", "more than 0", "cpu or cuda"; "" if every value of the type is allowed.
+// "between 1 and 1024", "more than 0", "cpu or cuda"; "" if every value of the type is allowed.
 std::string FlagValues(const FlagRow& row);
 // "a, b or c".
 std::string OrList(const std::vector<std::string>& words);

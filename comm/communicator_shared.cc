@@ -45,15 +45,15 @@ class SharedCommunicator final : public Communicator {
   SharedCommunicator(SharedMemory memory, int rank, int size, std::chrono::milliseconds patience)
       : memory_(std::move(memory)), rank_(rank), size_(size), patience_(patience) {
     COPPICE_CHECK(memory_.size() == SharedBytes(size) && rank >= 0 && rank < size);
-    auto* posts = reinterpret_cast<BarrierSlot*>(memory_.data());
+    auto* slots = reinterpret_cast<BarrierSlot*>(memory_.data());
     for (int r = 0; r < size; ++r) {
-      posts_.push_back(posts + r);
-      processes_.emplace_back(posts + r);
+      slots_.push_back(slots + r);
+      processes_.emplace_back(slots + r);
     }
-    buffers_ = reinterpret_cast<float*>(posts + size);
-    JoinPost(posts_[rank_]);
+    buffers_ = reinterpret_cast<float*>(slots + size);
+    JoinSlot(slots_[rank_]);
   }
-  ~SharedCommunicator() override { LeavePost(posts_[rank_]); }
+  ~SharedCommunicator() override { LeaveSlot(slots_[rank_]); }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -106,16 +106,16 @@ class SharedCommunicator final : public Communicator {
   absl::Status Meet(Collective collective, size_t count) {
     COPPICE_RETURN_IF_ERROR(failure_);
     ++number_;
-    Arrive(posts_[rank_], number_, {collective, count});
+    Arrive(slots_[rank_], number_, {collective, count});
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      const std::string gone = AwaitPost(posts_[r], &processes_[r], number_, patience_);
+      const std::string gone = AwaitSlot(slots_[r], &processes_[r], number_, patience_);
       if (!gone.empty()) {
         failure_ = absl::UnavailableError(absl::StrCat(Mine(collective, count), ": rank ", r,
                                                        " (pid ", processes_[r].pid(), ") ", gone));
         return failure_;
       }
-      const BarrierSlot::Call other = posts_[r]->calls[number_ % 2];
+      const BarrierSlot::Call other = slots_[r]->calls[number_ % 2];
       if (other.collective == collective && other.count == count) continue;
       failure_ = absl::InternalError(absl::StrCat(Mine(collective, count), " meets a ",
                                                   Name(other.collective), " of ", other.count,
@@ -176,7 +176,7 @@ class SharedCommunicator final : public Communicator {
   SharedMemory memory_;
   const int rank_, size_;
   const std::chrono::milliseconds patience_;
-  std::vector<BarrierSlot*> posts_;
+  std::vector<BarrierSlot*> slots_;
   std::vector<RankProcess> processes_;
   float* buffers_ = nullptr;
   int turn_ = 0;  // which buffer of each rank is in use

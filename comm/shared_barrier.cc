@@ -42,49 +42,49 @@ void WakeAll(std::atomic<uint32_t>* word) {
 }
 
 // A rank is at most one collective ahead, so counts that wrap around compare by their difference.
-bool HasCome(const BarrierSlot& post, uint32_t number) {
-  return static_cast<int32_t>(post.count.load(std::memory_order_acquire) - number) >= 0;
+bool HasCome(const BarrierSlot& slot, uint32_t number) {
+  return static_cast<int32_t>(slot.count.load(std::memory_order_acquire) - number) >= 0;
 }
 
-bool ComesAwake(const BarrierSlot& post, uint32_t number) {
+bool ComesAwake(const BarrierSlot& slot, uint32_t number) {
   for (int i = 0; i < kPauses; ++i) {
-    if (HasCome(post, number)) return true;
+    if (HasCome(slot, number)) return true;
     Pause();
   }
   const Clock::time_point until = Clock::now() + kAwake;
   do {
     sched_yield();
-    if (HasCome(post, number)) return true;
+    if (HasCome(slot, number)) return true;
   } while (Clock::now() < until);
   return false;
 }
 
 }  // namespace
 
-void JoinPost(BarrierSlot* post) { post->pid = getpid(); }
+void JoinSlot(BarrierSlot* slot) { slot->pid = getpid(); }
 
-void Arrive(BarrierSlot* post, uint32_t number, BarrierSlot::Call call) {
-  post->calls[number % 2] = call;
+void Arrive(BarrierSlot* slot, uint32_t number, BarrierSlot::Call call) {
+  slot->calls[number % 2] = call;
   // In one order with the sleepers' count and their look at this one: either they see the new
   // count, or they are seen here.
-  post->count.store(number, std::memory_order_seq_cst);
-  if (post->sleepers.load(std::memory_order_seq_cst) > 0) WakeAll(&post->count);
+  slot->count.store(number, std::memory_order_seq_cst);
+  if (slot->sleepers.load(std::memory_order_seq_cst) > 0) WakeAll(&slot->count);
 }
 
-void LeavePost(BarrierSlot* post) {
-  post->left.store(1, std::memory_order_seq_cst);
-  if (post->sleepers.load(std::memory_order_seq_cst) > 0) WakeAll(&post->count);
+void LeaveSlot(BarrierSlot* slot) {
+  slot->left.store(1, std::memory_order_seq_cst);
+  if (slot->sleepers.load(std::memory_order_seq_cst) > 0) WakeAll(&slot->count);
 }
 
 RankProcess::RankProcess(RankProcess&& other) noexcept
-    : post_(other.post_), fd_(std::exchange(other.fd_, -1)) {}
+    : slot_(other.slot_), fd_(std::exchange(other.fd_, -1)) {}
 
 RankProcess::~RankProcess() {
   if (fd_ >= 0) close(fd_);
 }
 
 std::string RankProcess::Gone() {
-  if (post_->left) return "has left its replica";
+  if (slot_->left) return "has left its replica";
   if (pid() == 0) return "";  // it has not joined yet
   // Readable once the process has ended. Where the system has no pidfd, the launcher ends the rest.
   if (fd_ < 0) fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid(), 0));
@@ -93,16 +93,16 @@ std::string RankProcess::Gone() {
   return poll(&ended, 1, 0) == 1 ? "has ended" : "";
 }
 
-std::string AwaitPost(BarrierSlot* post, RankProcess* process, uint32_t number,
+std::string AwaitSlot(BarrierSlot* slot, RankProcess* process, uint32_t number,
                       std::chrono::milliseconds patience) {
-  if (HasCome(*post, number) || ComesAwake(*post, number)) return "";
+  if (HasCome(*slot, number) || ComesAwake(*slot, number)) return "";
   std::optional<Clock::time_point> gone_since;
   std::string reason;
-  post->sleepers.fetch_add(1, std::memory_order_seq_cst);
+  slot->sleepers.fetch_add(1, std::memory_order_seq_cst);
   while (true) {
     const std::string gone = process->Gone();  // before the look: it may have come and then gone
-    const uint32_t seen = post->count.load(std::memory_order_seq_cst);
-    if (HasCome(*post, number)) break;
+    const uint32_t seen = slot->count.load(std::memory_order_seq_cst);
+    if (HasCome(*slot, number)) break;
     if (!gone.empty()) {
       const Clock::time_point now = Clock::now();
       if (!gone_since) gone_since = now;
@@ -111,9 +111,9 @@ std::string AwaitPost(BarrierSlot* post, RankProcess* process, uint32_t number,
         break;
       }
     }
-    SleepWhile(&post->count, seen);
+    SleepWhile(&slot->count, seen);
   }
-  post->sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  slot->sleepers.fetch_sub(1, std::memory_order_seq_cst);
   return reason;
 }
 

@@ -30,32 +30,32 @@ struct BarrierSlot {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// Makes `post` that of the calling process.
-void JoinPost(BarrierSlot* post);
+// Makes `slot` that of the calling process.
+void JoinSlot(BarrierSlot* slot);
 // The calling rank has come to its collective `number`, which is one more than its last.
-void Arrive(BarrierSlot* post, uint32_t number, BarrierSlot::Call call);
-void LeavePost(BarrierSlot* post);
+void Arrive(BarrierSlot* slot, uint32_t number, BarrierSlot::Call call);
+void LeaveSlot(BarrierSlot* slot);
 
 // The processes that other ranks run in, for waits.
 class RankProcess {
  public:
-  explicit RankProcess(const BarrierSlot* post) : post_(post) {}
+  explicit RankProcess(const BarrierSlot* slot) : slot_(slot) {}
   RankProcess(RankProcess&& other) noexcept;
   RankProcess& operator=(RankProcess&&) = delete;
   ~RankProcess();
 
-  int pid() const { return post_->pid; }
+  int pid() const { return slot_->pid; }
   // "has ended" or "has left its replica"; "" while it may still come.
   std::string Gone();
 
  private:
-  const BarrierSlot* const post_;
+  const BarrierSlot* const slot_;
   int fd_ = -1;  // a pidfd, once the process is known
 };
 
-// Waits until `post` has come to collective `number`. Returns why its rank never will, `patience`
+// Waits until `slot` has come to collective `number`. Returns why its rank never will, `patience`
 // after that is known. Meanwhile the rank that failed can report the cause.
-std::string AwaitPost(BarrierSlot* post, RankProcess* process, uint32_t number,
+std::string AwaitSlot(BarrierSlot* slot, RankProcess* process, uint32_t number,
                       std::chrono::milliseconds patience);
 
 }  // namespace coppice::comm

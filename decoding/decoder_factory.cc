@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
   if (row->form == DraftForm::kNone) {
     return Bad("speculative.method", absl::StrCat("'", row->name, "' drafts nothing"));
   }
-  COPPICE_RETURN_IF_ERROR(CheckRules(params));
+  COPPICE_RETURN_IF_ERROR(CheckDraftRules(params, *row));
   return row->make_drafter(Neutralised(params), state, width);
 }
 

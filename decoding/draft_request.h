@@ -16,7 +16,7 @@ namespace coppice::decoding {
 
 // The tokens by which the roots of a round differ, below the path that all of them share. That
 // path is the only root of the tree. Every root ends at a node, so the last token of a lone root
-// is its own. No two children of one place have the same token.
+// is its own. Those of MakeRootTree have no two children of one place with the same token.
 struct RootTree {
   TokenTree tree;
   std::vector<NodeId> ends;  // [roots]

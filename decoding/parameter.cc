@@ -76,7 +76,8 @@ absl::Status CheckParameters(const DecodingParams& params) {
 }
 
 bool IsDefault(const ParameterRow& row, const DecodingParams& params) {
-  return row.member.get(params) == row.member.get(DecodingParams());
+  static const DecodingParams* const defaults = new DecodingParams();
+  return row.member.get(params) == row.member.get(*defaults);
 }
 
 absl::string_view NoEndOfFormat(const DecodingParams& params) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "decoding/method.h"
 #include "decoding/parameter.h"
 #include "decoding/topology.h"
@@ -138,14 +139,26 @@ class DraftRules {
         violations_(violations) {}
 
   void CheckAll() {
-    CheckOptions();
+    CheckEffects();
     CheckShape();
-    if (!params_.draft_tree.empty()) {
-      if (params_.draft_width > 0) NoEffect("draft_width", "cannot be combined with draft_tree");
-      if (params_.draft_depth > 0) NoEffect("draft_depth", "cannot be combined with draft_tree");
+  }
+  // What a drafter cannot ignore. Called for every draft, so it is short.
+  void CheckShape() {
+    if (row_.form == DraftForm::kPath && params_.draft_width > 1) {
+      Add(Code::kCombination, "draft_width",
+          absl::StrCat("must be 1 with ", method_, ", which drafts one path"));
     }
-    if (params_.width_threshold == 0 && params_.min_width != 1)
-      NoEffect("min_width", "has no effect without width_threshold");
+    const int width = row_.form == DraftForm::kTree ? std::max(1, params_.draft_width) : 1;
+    const absl::StatusOr<Topology> tree = ParseTopology(params_.draft_tree, width);
+    if (!tree.ok()) {
+      absl::string_view reason = tree.status().message();
+      absl::ConsumePrefix(&reason, "draft_tree: ");
+      Add(Code::kInvalidValue, "draft_tree", std::string(reason));
+    } else if (row_.most_children > 0 && tree->MostChildren() > row_.most_children) {
+      Add(Code::kCombination, params_.draft_tree.empty() ? "draft_width" : "draft_tree",
+          absl::StrCat("gives a node more than the ", row_.most_children, " children of ",
+                       method_));
+    }
     if (row_.reads("min_width") && params_.min_width > params_.beam_width) {
       Add(Code::kInvalidValue, "min_width",
           absl::StrCat("must be between 1 and beam_width, got ", params_.min_width));
@@ -153,6 +166,23 @@ class DraftRules {
   }
 
  private:
+  void CheckEffects() {
+    CheckOptions();
+    if (row_.form == DraftForm::kNone) {
+      for (const ParameterRow& drafting : Parameters()) {
+        if (drafting.read_by != ReadBy::kDrafting || IsDefault(drafting, params_)) continue;
+        NoEffect(drafting.field(),
+                 absl::StrCat("has no effect with ", method_, ", which drafts nothing"));
+      }
+    }
+    if (!params_.draft_tree.empty()) {
+      if (params_.draft_width > 0) NoEffect("draft_width", "cannot be combined with draft_tree");
+      if (params_.draft_depth > 0) NoEffect("draft_depth", "cannot be combined with draft_tree");
+    }
+    if (params_.width_threshold == 0 && params_.min_width != 1)
+      NoEffect("min_width", "has no effect without width_threshold");
+  }
+
   void CheckOptions() {
     const auto check = [&](const char* name, bool given) {
       if (given && !row_.reads(name)) NoEffect(name, absl::StrCat("has no effect with ", method_));
@@ -161,29 +191,6 @@ class DraftRules {
     for (const ParameterRow& option : Parameters()) {
       if (option.read_by == ReadBy::kOption && option.scalar() && option.own_syntax == nullptr)
         check(option.field(), !IsDefault(option, params_));
-    }
-  }
-
-  void CheckShape() {
-    if (row_.form == DraftForm::kNone) {
-      for (const ParameterRow& drafting : Parameters()) {
-        if (drafting.read_by != ReadBy::kDrafting || IsDefault(drafting, params_)) continue;
-        NoEffect(drafting.field(),
-                 absl::StrCat("has no effect with ", method_, ", which drafts nothing"));
-      }
-    }
-    if (row_.form == DraftForm::kPath && params_.draft_width > 1) {
-      Add(Code::kCombination, "draft_width",
-          absl::StrCat("must be 1 with ", method_, ", which drafts one path"));
-    }
-    const int width = row_.form == DraftForm::kTree ? std::max(1, params_.draft_width) : 1;
-    const absl::StatusOr<Topology> tree = ParseTopology(params_.draft_tree, width);
-    if (!tree.ok()) {
-      Add(Code::kInvalidValue, "draft_tree", std::string(tree.status().message()));
-    } else if (row_.most_children > 0 && tree->MostChildren() > row_.most_children) {
-      Add(Code::kCombination, params_.draft_tree.empty() ? "draft_width" : "draft_tree",
-          absl::StrCat("gives a node more than the ", row_.most_children, " children of ",
-                       method_));
     }
   }
 
@@ -200,6 +207,14 @@ class DraftRules {
   std::vector<Violation>* const violations_;
 };
 
+absl::Status FirstFault(const std::vector<Violation>& violations) {
+  for (const Violation& violation : violations) {
+    if (violation.code == Code::kNoEffect) continue;
+    return absl::InvalidArgumentError(absl::StrCat(violation.field, " ", violation.reason));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<Violation> Check(const DecodingParams& params) {
@@ -210,12 +225,12 @@ std::vector<Violation> Check(const DecodingParams& params) {
   return violations;
 }
 
-absl::Status CheckRules(const DecodingParams& params) {
-  for (const Violation& violation : Check(params)) {
-    if (violation.code == Code::kNoEffect) continue;
-    return absl::InvalidArgumentError(absl::StrCat(violation.field, ": ", violation.reason));
-  }
-  return absl::OkStatus();
+absl::Status CheckRules(const DecodingParams& params) { return FirstFault(Check(params)); }
+
+absl::Status CheckDraftRules(const DecodingParams& params, const MethodRow& row) {
+  std::vector<Violation> violations;
+  DraftRules(params, row, &violations).CheckShape();
+  return FirstFault(violations);
 }
 
 }  // namespace coppice::decoding

@@ -29,7 +29,9 @@ struct Violation {
 // method that ResolveMethod finds. If it finds none, they are left out: its message is the error.
 std::vector<Violation> Check(const DecodingParams& params);
 
-// The first violation that a decoder cannot ignore, as InvalidArgument "field: reason".
+// The first violation that a decoder cannot ignore, as InvalidArgument "field reason".
 absl::Status CheckRules(const DecodingParams& params);
+// The same of the rules of drafts alone, for the method `row`. Short enough for every draft.
+absl::Status CheckDraftRules(const DecodingParams& params, const MethodRow& row);
 
 }  // namespace coppice::decoding

@@ -135,7 +135,7 @@ std::vector<ParameterRow> LengthRows() {
   return rows;
 }
 
-std::vector<ParameterRow> ProcessRows() {
+std::vector<ParameterRow> SamplingRows() {
   std::vector<ParameterRow> rows = {
       {.name = "temperature",
        .member = Member<&DecodingParams::sampling, &sampling::SamplingParams::temperature>(),
@@ -301,7 +301,7 @@ std::vector<ParameterRow> DraftRows() {
 std::vector<ParameterRow> MakeParameters() {
   std::vector<ParameterRow> table;
   for (std::vector<ParameterRow>& rows : std::vector<std::vector<ParameterRow>>{
-           DecodingRows(), LengthRows(), ProcessRows(), DraftRows()}) {
+           DecodingRows(), LengthRows(), SamplingRows(), DraftRows()}) {
     std::move(rows.begin(), rows.end(), std::back_inserter(table));
   }
   for (ParameterRow& row : table) {

@@ -4,9 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "base/printable_name.h"
 #include "decoding/draft_size.h"
 #include "decoding/method.h"
 

@@ -262,16 +262,16 @@ absl::Status ForestBuilder::TakeGrown(const GrownForest& grown) {
                                                  : TreePlace(NodeId{first + grown.bad_node});
     return BadRow(place, grown.bad_token, grown.bad_logit);
   }
-  std::vector<model::BlockManager::Relabelled> planted;
+  std::vector<model::BlockManager::Relabelled> relabelled;
   for (size_t l = 0; l < std::min(grown.layers.size(), planned_.size()); ++l) {
     const GrownForest::Layer& layer = grown.layers[l];
     for (size_t i = 0; i < layer.token.size(); ++i) {
       const model::KvNode parent =
           l == 0 ? roots_[layer.parent[i]] : planned_[l - 1][layer.parent[i]];
-      planted.push_back({planned_[l][i], parent, layer.token[i]});
+      relabelled.push_back({planned_[l][i], parent, layer.token[i]});
     }
   }
-  blocks_->Relabel(session_->sequence(), planted);
+  blocks_->Relabel(session_->sequence(), relabelled);
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
 // How many bytes of weights and KV the passes of a model must read from memory, over all its ranks:
-// the work of a memory-bound decoder, counted from the plans and the sizes of what is in memory. A
+// the work of a memory-bound transformer, counted from the plans and the sizes of what is in memory. A
 // pass reads
 //   - the matrices and gains of its layers once, whatever the number of rows; final norm and head if
 //     a row is needed; of the embedding only the rows of its tokens;

@@ -106,14 +106,14 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks)));
   blocks_ = std::make_unique<BlockManager>(
       BlockManagerOptions{.num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
-  COPPICE_ASSIGN_OR_RETURN(decoder_, Transformer::Create(std::move(parts), backend_.get(),
+  COPPICE_ASSIGN_OR_RETURN(transformer_, Transformer::Create(std::move(parts), backend_.get(),
                                                          pool_.get(), communicator->size()));
-  COPPICE_RETURN_IF_ERROR(backend_->Prepare(decoder_.get(), options_.on_progress));
+  COPPICE_RETURN_IF_ERROR(backend_->Prepare(transformer_.get(), options_.on_progress));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
   spdlog::info(
       "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB for {} tokens, {}",
-      options_.dir, clock.NowSeconds() - begin_s, decoder_->parts().weights.bytes / 1e6,
-      kernels::DTypeName(decoder_->parts().weight_dtype), pool_->bytes / 1e6,
+      options_.dir, clock.NowSeconds() - begin_s, transformer_->parts().weights.bytes / 1e6,
+      kernels::DTypeName(transformer_->parts().weight_dtype), pool_->bytes / 1e6,
       (blocks - 1) * kBlockSize, backend_->description());
   return absl::OkStatus();
 }
@@ -152,7 +152,7 @@ absl::Status ModelRunner::Start(StepPlan plan) {
   StepPlan& held = plan.fetch.empty() ? plan_ : fetch_;
   held = std::move(plan);
   if (followers_ != nullptr) COPPICE_RETURN_IF_ERROR(followers_->Send(held));
-  COPPICE_RETURN_IF_ERROR(backend_->Submit(held, decoder_.get()));
+  COPPICE_RETURN_IF_ERROR(backend_->Submit(held, transformer_.get()));
   reads_->Add(held);  // while a device computes
   return absl::OkStatus();
 }
@@ -168,7 +168,7 @@ absl::Status ModelRunner::SubmitForests(ForestPlan plan) {
     ++step_;
   }
   forests_ = std::move(plan);
-  COPPICE_RETURN_IF_ERROR(backend_->SubmitForests(forests_, decoder_.get()));
+  COPPICE_RETURN_IF_ERROR(backend_->SubmitForests(forests_, transformer_.get()));
   for (const StepPlan& level : forests_.levels) reads_->Add(level);
   return absl::OkStatus();
 }

@@ -81,11 +81,11 @@ class ModelRunner {
   ModelRunner(const ModelRunner&) = delete;
   ModelRunner& operator=(const ModelRunner&) = delete;
 
-  const ModelConfig& config() const { return decoder_->parts().config; }
+  const ModelConfig& config() const { return transformer_->parts().config; }
   int vocab_size() const { return config().vocab_size; }
-  kernels::DType dtype() const { return decoder_->parts().dtype; }
-  uint64_t fingerprint() const { return decoder_->parts().fingerprint; }
-  int max_rows() const { return decoder_->parts().max_rows; }
+  kernels::DType dtype() const { return transformer_->parts().dtype; }
+  uint64_t fingerprint() const { return transformer_->parts().fingerprint; }
+  int max_rows() const { return transformer_->parts().max_rows; }
   std::string backend_description() const { return backend_->description(); }
   std::string pci_bus_id() const { return backend_->pci_bus_id(); }
   bool batch_invariant() const { return backend_->batch_invariant(); }
@@ -146,7 +146,7 @@ class ModelRunner {
   ThreadTeam threads_;
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<kernels::KvPool> pool_;
-  std::unique_ptr<Transformer> decoder_;
+  std::unique_ptr<Transformer> transformer_;
   std::unique_ptr<BlockManager> blocks_;
   std::unique_ptr<ReadCounter> reads_;
   ProgressWatchdog progress_watchdog_;

@@ -1,6 +1,6 @@
 // A token tree: tokens below one or more roots. A draft forest is one, and so are the tokens by
 // which the roots of a round differ. Nodes come after their parents, in flat arrays. Identifiers
-// are types of their own, so that a node, a root and a row cannot be confused.
+// are types of their own, so that a node and a root cannot be confused.
 #pragma once
 
 #include <compare>

@@ -120,14 +120,11 @@ absl::StatusOr<decoding::RootTree> RootsFromMessage(const proto::DraftRequest& m
       return BadEntry("trie_parent", i, absl::StrCat(parent[i], " is not an earlier entry or -1"));
     }
   }
-  COPPICE_RETURN_IF_ERROR(CheckEntries("root_trie", ends, -1, parent.size()));
+  COPPICE_RETURN_IF_ERROR(CheckEntries("root_trie", ends, 0, parent.size()));
   decoding::RootTree roots;
   roots.tree = UncheckedTree(/*num_roots=*/1, message.trie_token(), parent);
   roots.ends.reserve(ends.size());
-  for (const int32_t end : ends) {
-    if (end < 0) return wire::Bad("root_trie", "a root has no unshared token of its own");
-    roots.ends.push_back(NodeId{end});
-  }
+  for (const int32_t end : ends) roots.ends.push_back(NodeId{end});
   return roots;
 }
 

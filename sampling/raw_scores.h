@@ -30,7 +30,7 @@ class RawScores {
   RawScores(const CandidateRow& row, int top);
 
   const Alternatives& top() const { return top_; }
-  // nats; -inf for a token that no list of the candidate list holds: it cannot have been chosen
+  // nats; -inf for a token that no list of the row holds: it cannot have been chosen
   // from it, unless the row bans every token.
   double LogProb(TokenId token) const;
 

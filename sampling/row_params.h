@@ -80,7 +80,7 @@ struct SamplingParams {
   }
 };
 
-// Section numbers are those of docs/algorithms.md.
+// What acts on every row of a sequence.
 struct RowParams {
   DecodingKind kind = DecodingKind::kMultinomial;
 
@@ -90,8 +90,8 @@ struct RowParams {
   // Ids that end a hypothesis (EOS). Empty: only max_tokens ends it.
   std::vector<TokenId> stop_ids;
 
-  // What it allows. Not of the request: set by the node that decodes it. nullptr: every token. A
-  // draft node may lack it; its drafts are then worse.
+  // What the format of the output allows. Not of the request: set by the node that decodes it.
+  // nullptr: every token. A draft node may lack it; its drafts are then worse.
   std::shared_ptr<const OutputFormat> format;
 
   SamplingParams sampling;

@@ -1,6 +1,6 @@
 // Turns raw logits of target or draft into the row that a decision reads: bans stop ids before
 // min_tokens and what the output's format does not allow, adds the logit bias, applies penalties
-// and warp. The only place that does so. Called by every decoder. Thread-compatible.
+// and the other sampling parameters. The only place that does so. Called by every decoder. Thread-compatible.
 #pragma once
 
 #include <vector>

@@ -25,8 +25,8 @@ DraftArrival Failed(uint64_t sequence_id, NoDraftReason why) {
 
 }  // namespace
 
-const char* NoDraftReasonName(NoDraftReason fallback) {
-  switch (fallback) {
+const char* NoDraftReasonName(NoDraftReason reason) {
+  switch (reason) {
     case NoDraftReason::kNone:
       return "none";
     case NoDraftReason::kLate:

@@ -43,7 +43,7 @@ struct DraftClientOptions {
 
 // Why a round has no draft. Label `reason` of rounds_without_draft_total.
 enum class NoDraftReason { kNone, kLate, kDead, kRefused, kMismatch, kNoNode };
-const char* NoDraftReasonName(NoDraftReason fallback);
+const char* NoDraftReasonName(NoDraftReason reason);
 
 struct DraftArrival {
   uint64_t sequence_id = 0;

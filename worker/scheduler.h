@@ -17,8 +17,7 @@
 namespace coppice::worker {
 
 struct SchedulerOptions {
-  int64_t kv_blocks = 0;                       // usable blocks of the pool
-  int scratch_blocks = kDefaultScratchBlocks;  // of each sequence: BlockManagerOptions
+  int64_t kv_blocks = 0;  // usable blocks of the pool
   // The most rows of one pass. Raise it for many concurrent sequences on a machine where additional
   // rows are cheap.
   int max_rows = kDefaultMaxRows;

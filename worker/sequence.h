@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "base/decoding_stats.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/draft_size.h"
@@ -68,10 +69,12 @@ struct Sequence {
   model::SequenceHandle kv = -1;
   std::vector<model::KvNode> kv_of_path;
   model::KvNode KvOf(decoding::PathId path) const {
+    COPPICE_CHECK(path != decoding::kNoPath);
     const size_t i = Index(path);
     return i < kv_of_path.size() ? kv_of_path[i] : model::kNoKv;
   }
   void SetKv(decoding::PathId path, model::KvNode node) {
+    COPPICE_CHECK(path != decoding::kNoPath);
     const size_t i = Index(path);
     if (i >= kv_of_path.size()) kv_of_path.resize(i + 1, model::kNoKv);
     kv_of_path[i] = node;

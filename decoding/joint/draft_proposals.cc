@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "decoding/joint/layer_distribution.h"
-#include "sampling/deterministic_math.h"
+#include "draws/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -26,9 +26,8 @@ absl::Status CheckWeights(const DraftForest& forest, const ProposalIndex& propos
 }
 
 absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
-                        DrawSampling sampling) {
-  const bool distinct =
-      sampling == DrawSampling::kDistinct || sampling == DrawSampling::kDistinctChildren;
+                        DrawKind draws) {
+  const bool distinct = draws == DrawKind::kDistinct || draws == DrawKind::kDistinctChildren;
   std::vector<bool> drawn(forest.layer_begin[layer + 1] - forest.layer_begin[layer]);
   for (int32_t i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
     const int32_t node = Index(forest.draws[i]);
@@ -50,13 +49,13 @@ absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposal
 
 }  // namespace
 
-absl::Status CheckShippedDraws(const DraftForest& forest, DrawSampling sampling) {
+absl::Status CheckShippedDraws(const DraftForest& forest, DrawKind draws) {
   if (forest.draws_begin.size() != forest.layer_begin.size()) return Bad("draws are not listed");
   const ProposalIndex proposals(forest);
   for (int layer = 0; layer < forest.depth(); ++layer) {
-    if (sampling == DrawSampling::kIndependent || sampling == DrawSampling::kDistinct)
+    if (draws == DrawKind::kIndependent || draws == DrawKind::kDistinct)
       COPPICE_RETURN_IF_ERROR(CheckWeights(forest, proposals, layer));
-    COPPICE_RETURN_IF_ERROR(CheckLayer(forest, proposals, layer, sampling));
+    COPPICE_RETURN_IF_ERROR(CheckLayer(forest, proposals, layer, draws));
   }
   return absl::OkStatus();
 }

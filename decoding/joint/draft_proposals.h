@@ -11,7 +11,7 @@
 namespace coppice::decoding {
 
 // How the draws of a layer were made.
-enum class DrawSampling {
+enum class DrawKind {
   kIndependent,          // iid from the joint proposal of the layer: copies are listed
   kDistinct,             // without replacement from the joint proposal of the layer
   kIndependentChildren,  // iid from each parent's own row: copies are listed; weights are not read
@@ -21,7 +21,7 @@ enum class DrawSampling {
 // Checks that each draw has a proposal that lists its token, each node was drawn, draws without
 // replacement differ, and the weights of each layer's joint proposal sum to 1. InvalidArgument
 // names the layer or the node.
-absl::Status CheckShippedDraws(const DraftForest& forest, DrawSampling sampling);
+absl::Status CheckShippedDraws(const DraftForest& forest, DrawKind draws);
 
 // Proposals by row (roots first, then nodes). *forest must outlive it.
 class ProposalIndex {

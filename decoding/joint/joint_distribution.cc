@@ -69,7 +69,7 @@ void AddSparse(const sampling::Distribution& row, absl::Span<const double> x, do
 }  // namespace
 
 // (ls + log m) / T.
-double JointDistribution::FlatScore(const DistributionBeam& beam) const {
+double JointDistribution::FlatScore(const WeightedBeam& beam) const {
   const double score =
       beam.score + (beam.multiplicity == 1 ? 0.0 : sampling::Log(beam.multiplicity));
   return sampling_.temperature > 0 ? score / sampling_.temperature : score;
@@ -77,29 +77,29 @@ double JointDistribution::FlatScore(const DistributionBeam& beam) const {
 
 // A score below which min-p or temperature 0 keeps nothing, with slack for rounding. -inf if top-p
 // needs all masses.
-double JointDistribution::Floor(absl::Span<const DistributionBeam> beams) const {
+double JointDistribution::Floor(absl::Span<const WeightedBeam> beams) const {
   const bool one_hot = sampling_.temperature <= 0;
   const bool has_top_p = sampling_.top_p > 0 && sampling_.top_p < 1;
   if (!one_hot && (has_top_p || sampling_.min_p <= 0)) return kNothing;
   double largest = kNothing;
-  for (const DistributionBeam& beam : beams) {
+  for (const WeightedBeam& beam : beams) {
     if (beam.processed != nullptr && beam.processed->whole())
       largest = std::max(largest, FlatScore(beam) + beam.processed->log_sum().max);
   }
   return largest + (one_hot ? 0.0 : sampling::Log(std::min(sampling_.min_p, 1.0))) - kFloorSlack;
 }
 
-LayerDistribution JointDistribution::Make(absl::Span<const DistributionBeam> beams) {
+LayerDistribution JointDistribution::Make(absl::Span<const WeightedBeam> beams) {
   if (!sampling::IsJoint(sampling_.mode)) return MakeLayerDistribution(beams);
   rows_.assign(beams.size(), sampling::Distribution());
   return sampling::CutsJointly(sampling_) ? CutLayer(beams) : WeighRows(beams);
 }
 
 // For no cut, or cuts inside each row. The weight of a beam includes the mass that its row keeps.
-LayerDistribution JointDistribution::WeighRows(absl::Span<const DistributionBeam> beams) {
-  std::vector<DistributionBeam> weighed(beams.begin(), beams.end());
+LayerDistribution JointDistribution::WeighRows(absl::Span<const WeightedBeam> beams) {
+  std::vector<WeightedBeam> weighed(beams.begin(), beams.end());
   for (size_t b = 0; b < weighed.size(); ++b) {
-    DistributionBeam& beam = weighed[b];
+    WeightedBeam& beam = weighed[b];
     beam.score = FlatScore(beam);
     beam.multiplicity = 1;
     if (beam.processed != nullptr) {
@@ -115,10 +115,10 @@ LayerDistribution JointDistribution::WeighRows(absl::Span<const DistributionBeam
   return MakeLayerDistribution(weighed);
 }
 
-LayerDistribution JointDistribution::CutLayer(absl::Span<const DistributionBeam> beams) {
+LayerDistribution JointDistribution::CutLayer(absl::Span<const WeightedBeam> beams) {
   const double floor = Floor(beams);
   FlatScores flat;
-  for (const DistributionBeam& beam : beams) {
+  for (const WeightedBeam& beam : beams) {
     if (beam.processed == nullptr) {
       AddSparse(*beam.sparse, Tempered(*beam.sparse, sampling_), FlatScore(beam), &flat);
     } else if (beam.processed->whole()) {

@@ -23,13 +23,13 @@ class JointDistribution {
   // The distribution over the beams' rows, in their order. A beam without entries after a joint cut
   // has neither row. `processed`: read with the same parameters. `sparse`: a row as DraftRow makes
   // it. The distribution refers to the given rows and to this object's, until the next Make.
-  LayerDistribution Make(absl::Span<const DistributionBeam> beams);
+  LayerDistribution Make(absl::Span<const WeightedBeam> beams);
 
  private:
-  double FlatScore(const DistributionBeam& beam) const;
-  double Floor(absl::Span<const DistributionBeam> beams) const;
-  LayerDistribution WeighRows(absl::Span<const DistributionBeam> beams);
-  LayerDistribution CutLayer(absl::Span<const DistributionBeam> beams);
+  double FlatScore(const WeightedBeam& beam) const;
+  double Floor(absl::Span<const WeightedBeam> beams) const;
+  LayerDistribution WeighRows(absl::Span<const WeightedBeam> beams);
+  LayerDistribution CutLayer(absl::Span<const WeightedBeam> beams);
 
   const sampling::SamplingParams sampling_;
   std::vector<sampling::Distribution> rows_;  // [beams] the rows that were processed here

@@ -83,15 +83,15 @@ std::vector<EntryMass> ListEntries(const LayerDistribution& distribution) {
   return entries;
 }
 
-LayerDistribution MakeLayerDistribution(absl::Span<const DistributionBeam> beams) {
+LayerDistribution MakeLayerDistribution(absl::Span<const WeightedBeam> beams) {
   std::vector<double> logs;
-  for (const DistributionBeam& beam : beams) {
+  for (const WeightedBeam& beam : beams) {
     logs.push_back(beam.score + (beam.multiplicity == 1 ? 0.0 : sampling::Log(beam.multiplicity)));
   }
   const double total = sampling::LogSumExp(logs);
   LayerDistribution distribution;
   for (int b = 0; b < beams.size(); ++b) {
-    const DistributionBeam& beam = beams[b];
+    const WeightedBeam& beam = beams[b];
     WeightedRow row;
     row.hash = beam.hash;
     row.log_weight = logs[b] - total;

@@ -61,14 +61,14 @@ struct EntryMass {
 std::vector<EntryMass> ListEntries(const LayerDistribution& distribution);
 
 // p_beam of docs/algorithms.md 3.3, multiset semantics: row b has weight exp(score_b) m_b / sum.
-struct DistributionBeam {
+struct WeightedBeam {
   uint64_t hash = 0;
   double score = 0;  // ls, nats
   int multiplicity = 1;
   const sampling::Distribution* sparse = nullptr;     // or
   const sampling::ProcessedRow* processed = nullptr;  // in either form
 };
-LayerDistribution MakeLayerDistribution(absl::Span<const DistributionBeam> beams);
+LayerDistribution MakeLayerDistribution(absl::Span<const WeightedBeam> beams);
 
 // h of docs/algorithms.md 2 for draws over a joint layer: the wrapping sum of the hashes of its
 // distinct beams.

@@ -48,7 +48,7 @@ bool BeamRecursiveRejectionDecoder::BeginRound(const DraftForest& forest) {
 // Draws the tokens of the slots that picked one parent. Its row has been read. This is a layer with
 // one beam.
 LayerResult BeamRecursiveRejectionDecoder::DrawTokens(const Beam& parent, int slots) {
-  DistributionBeam beam;
+  WeightedBeam beam;
   beam.hash = paths().hash(parent.path);
   beam.processed = &row_;
   const LayerDistribution p = MakeLayerDistribution({beam});
@@ -89,7 +89,7 @@ std::vector<Beam> BeamRecursiveRejectionDecoder::DrawSlots(sampling::RowSource* 
 }  // namespace
 
 absl::Status CheckBeamRecursiveRejectionForest(const DraftForest& forest) {
-  return CheckShippedDraws(forest, DrawSampling::kDistinctChildren);
+  return CheckShippedDraws(forest, DrawKind::kDistinctChildren);
 }
 
 std::unique_ptr<BeamDecoder> MakeBeamRecursiveRejectionDecoder(

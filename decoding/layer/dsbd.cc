@@ -10,7 +10,7 @@ namespace {
 
 std::unique_ptr<BeamDecoder> MakeDecoder(const DecodingParams& params, RemovedParents rule) {
   return std::make_unique<LayeredDecoder>(
-      params, std::make_unique<DsbdRule>(rule, DsbdWidthRule(params)), DrawSampling::kIndependent,
+      params, std::make_unique<DsbdRule>(rule, DsbdWidthRule(params)), DrawKind::kIndependent,
       std::make_shared<SeededChoices>(params.seed));
 }
 
@@ -23,7 +23,7 @@ WidthRule DsbdWidthRule(const DecodingParams& params) {
 }
 
 absl::Status CheckDsbdForest(const DraftForest& forest) {
-  return CheckShippedDraws(forest, DrawSampling::kIndependent);
+  return CheckShippedDraws(forest, DrawKind::kIndependent);
 }
 
 std::unique_ptr<BeamDecoder> MakeDsbdDecoder(const DecodingParams& params) {
@@ -36,7 +36,7 @@ std::unique_ptr<BeamDecoder> MakeDsbdRenormaliseDecoder(const DecodingParams& pa
 
 std::unique_ptr<Drafter> MakeDsbdDrafter(const DecodingParams& params, const DraftState& state,
                                          int width) {
-  return std::make_unique<LayeredDrafter>(params, state, width, DrawSampling::kIndependent,
+  return std::make_unique<LayeredDrafter>(params, state, width, DrawKind::kIndependent,
                                           std::make_shared<SeededChoices>(params.seed));
 }
 

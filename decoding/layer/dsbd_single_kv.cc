@@ -8,7 +8,7 @@ namespace coppice::decoding {
 std::unique_ptr<BeamDecoder> MakeDsbdSingleKvDecoder(const DecodingParams& params) {
   return std::make_unique<LayeredDecoder>(
       params, std::make_unique<DsbdRule>(RemovedParents::kReject, DsbdWidthRule(params)),
-      DrawSampling::kIndependent, std::make_shared<SeededChoices>(params.seed), KeptBeams::kBest);
+      DrawKind::kIndependent, std::make_shared<SeededChoices>(params.seed), KeptBeams::kBest);
 }
 
 }  // namespace coppice::decoding

@@ -13,18 +13,18 @@ std::unique_ptr<LayerRule> MakeDsbdWorRule(const DecodingParams& params, Removed
 }
 
 absl::Status CheckDsbdWorForest(const DraftForest& forest) {
-  return CheckShippedDraws(forest, DrawSampling::kDistinct);
+  return CheckShippedDraws(forest, DrawKind::kDistinct);
 }
 
 std::unique_ptr<BeamDecoder> MakeDsbdWorDecoder(const DecodingParams& params) {
   return std::make_unique<LayeredDecoder>(params, MakeDsbdWorRule(params, RemovedParents::kReject),
-                                          DrawSampling::kDistinct,
+                                          DrawKind::kDistinct,
                                           std::make_shared<SeededChoices>(params.seed));
 }
 
 std::unique_ptr<Drafter> MakeDsbdWorDrafter(const DecodingParams& params, const DraftState& state,
                                             int width) {
-  return std::make_unique<LayeredDrafter>(params, state, width, DrawSampling::kDistinct,
+  return std::make_unique<LayeredDrafter>(params, state, width, DrawKind::kDistinct,
                                           std::make_shared<SeededChoices>(params.seed));
 }
 

@@ -8,7 +8,7 @@
 namespace coppice::decoding {
 
 LayeredDecoder::LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule,
-                               DrawSampling drafts, std::shared_ptr<ChoiceSource> choices,
+                               DrawKind drafts, std::shared_ptr<ChoiceSource> choices,
                                KeptBeams kept)
     : SequenceDecoder(params),
       rule_(std::move(rule)),

@@ -39,7 +39,7 @@ class LayeredDecoder : public SequenceDecoder {
  public:
   // A forest that fails CheckShippedDraws(forest, drafts) is ignored and the round is a plain step.
   // `choices` makes the random decisions (SeededChoices in production).
-  LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule, DrawSampling drafts,
+  LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule, DrawKind drafts,
                  std::shared_ptr<ChoiceSource> choices, KeptBeams kept = KeptBeams::kAll);
 
   // Call before the first round: starts from given slots instead of the prompt (exact
@@ -64,7 +64,7 @@ class LayeredDecoder : public SequenceDecoder {
   int Width() const;
 
   const std::unique_ptr<LayerRule> rule_;
-  const DrawSampling drafts_;
+  const DrawKind drafts_;
   const std::shared_ptr<ChoiceSource> choices_;
   const KeptBeams kept_;
   LayerBeams beams_;

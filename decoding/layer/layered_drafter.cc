@@ -6,11 +6,11 @@
 namespace coppice::decoding {
 
 LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& state, int width,
-                               DrawSampling sampling, std::shared_ptr<ChoiceSource> choices)
+                               DrawKind draws, std::shared_ptr<ChoiceSource> choices)
     : stop_ids_(params.stop_ids),
       set_semantics_(params.set_semantics),
       width_(width),
-      sampling_(sampling),
+      draws_(draws),
       choices_(std::move(choices)),
       joint_distribution_(params.sampling) {
   forest_ = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
@@ -24,7 +24,7 @@ LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& s
 }
 
 std::vector<Entry> LayeredDrafter::DrawLayer(const LayerDistribution& q) {
-  if (sampling_ == DrawSampling::kDistinct)
+  if (draws_ == DrawKind::kDistinct)
     return choices_->ChooseDistinct(sampling::Domain::kDraft, 0, q, width_);
   std::vector<Entry> draws;
   draws.reserve(width_);
@@ -34,13 +34,12 @@ std::vector<Entry> LayeredDrafter::DrawLayer(const LayerDistribution& q) {
 }
 
 void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
-  std::vector<DistributionBeam> distribution_beams;
-  distribution_beams.reserve(beams_.size());
+  std::vector<WeightedBeam> beams;
+  beams.reserve(beams_.size());
   for (int b = 0; b < beams_.size(); ++b) {
-    distribution_beams.push_back(
-        {beams_[b].hash, beams_[b].score, beams_[b].multiplicity, &rows[b]});
+    beams.push_back({beams_[b].hash, beams_[b].score, beams_[b].multiplicity, &rows[b]});
   }
-  const LayerDistribution q = joint_distribution_.Make(distribution_beams);
+  const LayerDistribution q = joint_distribution_.Make(beams);
   for (int b = 0; b < beams_.size(); ++b) {
     if (q.rows[b].sparse != nullptr)
       forest_.proposals.push_back({frontier_[b], q.rows[b].log_weight, *q.rows[b].sparse});

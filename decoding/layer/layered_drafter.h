@@ -16,10 +16,10 @@ namespace coppice::decoding {
 
 class LayeredDrafter : public Drafter {
  public:
-  // width = W_S >= 1. distribution: kIndependent or kDistinct. `choices` makes the draws
+  // width = W_S >= 1. draws: kIndependent or kDistinct. `choices` makes the draws
   // (SeededChoices in production).
-  LayeredDrafter(const DecodingParams& params, const DraftState& state, int width,
-                 DrawSampling sampling, std::shared_ptr<ChoiceSource> choices);
+  LayeredDrafter(const DecodingParams& params, const DraftState& state, int width, DrawKind draws,
+                 std::shared_ptr<ChoiceSource> choices);
 
   absl::Span<const TreePlace> frontier() const override { return frontier_; }
   void Grow(absl::Span<const sampling::Distribution> rows) override;
@@ -36,7 +36,7 @@ class LayeredDrafter : public Drafter {
   const std::vector<TokenId> stop_ids_;
   const bool set_semantics_;
   const int width_;
-  const DrawSampling sampling_;
+  const DrawKind draws_;
   const std::shared_ptr<ChoiceSource> choices_;
   JointDistribution joint_distribution_;
   std::vector<TreePlace> frontier_;

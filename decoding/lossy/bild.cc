@@ -61,7 +61,7 @@ void BildDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
     size_t at = std::max_element(q.log_probs.begin(), q.log_probs.end()) - q.log_probs.begin();
     if (q.log_probs[at] >= sampling::Log(params().fallback_threshold)) {
       if (params().sampling.temperature > 0) {
-        DistributionBeam beam;
+        WeightedBeam beam;
         beam.hash = level()[0].hash;
         beam.sparse = &q;
         const Draw draw =

@@ -151,7 +151,7 @@ std::vector<JointGumbelCouplingDrafter::Candidate> JointGumbelCouplingDrafter::T
 // entries also pay for the most likely hedge.
 std::vector<JointGumbelCouplingDrafter::Candidate> JointGumbelCouplingDrafter::RankEntries(
     absl::Span<const sampling::Distribution> rows, absl::Span<const int> nodes) {
-  std::vector<DistributionBeam> beams;
+  std::vector<WeightedBeam> beams;
   double least = kInfinity;  // cost of a hedge
   for (int n : nodes) {
     if (multiplicity_[n] == 0) least = std::min(least, level()[n].cost);

@@ -38,7 +38,7 @@ bool LayerBeams::RowsKnown() const {
 }
 
 LayerDistribution LayerBeams::Read(sampling::RowSource* rows, const PathTree& paths) {
-  std::vector<DistributionBeam> distribution;
+  std::vector<WeightedBeam> distribution;
   for (size_t b = 0; b < beams_.size(); ++b) {
     if (b == rows_.size()) rows_.push_back(std::make_unique<sampling::ProcessedRow>(params_));
     distribution.push_back({paths.hash(beams_[b].path), beams_[b].log_score, multiplicity_[b],

@@ -64,7 +64,7 @@ LayerDistribution BlockResidual(const LayerDistribution& row,
 }
 
 absl::Status CheckPathForest(const DraftForest& forest) {
-  if (absl::Status status = CheckShippedDraws(forest, DrawSampling::kIndependentChildren);
+  if (absl::Status status = CheckShippedDraws(forest, DrawKind::kIndependentChildren);
       !status.ok()) {
     return status;
   }

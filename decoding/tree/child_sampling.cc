@@ -74,10 +74,10 @@ absl::Status CheckGreedyDraws(const DraftForest& forest) {
 
 }  // namespace
 
-std::vector<TokenId> DrawChildren(ChildSampling distribution, const sampling::Distribution& q,
+std::vector<TokenId> DrawChildren(ChildSampling kind, const sampling::Distribution& q,
                                   uint64_t hash, int n, ChoiceSource* choices) {
   std::vector<TokenId> drafts;
-  switch (distribution) {
+  switch (kind) {
     case ChildSampling::kIid:
       for (int j = 0; j < n; ++j) drafts.push_back(DrawOne(q, hash, j, choices));
       return drafts;
@@ -107,20 +107,20 @@ std::vector<TokenId> DraftsBelow(const DraftForest& forest, int row, int layer) 
   return drafts;
 }
 
-absl::Status CheckChildren(ChildSampling distribution, const DraftForest& forest) {
-  switch (distribution) {
+absl::Status CheckChildren(ChildSampling kind, const DraftForest& forest) {
+  switch (kind) {
     case ChildSampling::kMostLikely:  // draws would need proposals, which are not sent
       return forest.draws.empty() ? absl::OkStatus()
                                   : absl::InvalidArgumentError(absl::StrCat(
                                         "draft forest: draws[0]: node ", Index(forest.draws[0]),
                                         " is said to be drawn, want the tree alone"));
     case ChildSampling::kIid:
-      return CheckShippedDraws(forest, DrawSampling::kIndependentChildren);
+      return CheckShippedDraws(forest, DrawKind::kIndependentChildren);
     case ChildSampling::kWithoutReplacement:
-      return CheckShippedDraws(forest, DrawSampling::kDistinctChildren);
+      return CheckShippedDraws(forest, DrawKind::kDistinctChildren);
     case ChildSampling::kGreedy:
     case ChildSampling::kSpecHub:
-      COPPICE_RETURN_IF_ERROR(CheckShippedDraws(forest, DrawSampling::kDistinctChildren));
+      COPPICE_RETURN_IF_ERROR(CheckShippedDraws(forest, DrawKind::kDistinctChildren));
       return CheckGreedyDraws(forest);
   }
   return absl::OkStatus();

@@ -22,13 +22,13 @@ enum class ChildSampling {
 };
 
 // The children of a node with draft row q and path hash `hash`, in drawing order; n >= 1 of them,
-// fewer when q has fewer tokens and the distribution draws distinct ones.
-std::vector<TokenId> DrawChildren(ChildSampling sampling, const sampling::Distribution& q,
+// fewer when q has fewer tokens and `kind` draws distinct ones.
+std::vector<TokenId> DrawChildren(ChildSampling kind, const sampling::Distribution& q,
                                   uint64_t hash, int n, ChoiceSource* choices);
 
 // Checks what a verifier relies on beyond DraftForest::Validate: that the forest's draws can have
-// come from the distribution. InvalidArgument names the node. A forest that fails is ignored.
-absl::Status CheckChildren(ChildSampling sampling, const DraftForest& forest);
+// come from `kind`. InvalidArgument names the node. A forest that fails is ignored.
+absl::Status CheckChildren(ChildSampling kind, const DraftForest& forest);
 
 // Tokens drawn below a row of the forest (roots first, then nodes) in layer `layer`, drawing
 // order, copies listed.

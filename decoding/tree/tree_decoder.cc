@@ -8,7 +8,7 @@ namespace coppice::decoding {
 
 void TreeDecoder::DecideTokens(const DraftForest& forest, sampling::RowSource* rows,
                                RoundLedger* ledger) {
-  const bool fits = CheckChildren(sampling_, forest).ok();
+  const bool fits = CheckChildren(children_, forest).ok();
   const ProposalIndex proposals(forest);
   bool go_on = true;
   for (int layer = 0; go_on; ++layer) {

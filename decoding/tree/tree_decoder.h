@@ -16,12 +16,12 @@ namespace coppice::decoding {
 
 class TreeDecoder : public SingleSequenceDecoder {
  public:
-  // A forest that `distribution` cannot have drawn is ignored and the round is a plain step.
-  TreeDecoder(const DecodingParams& params, NodeRule rule, ChildSampling sampling,
+  // A forest that `children` cannot have drawn is ignored and the round is a plain step.
+  TreeDecoder(const DecodingParams& params, NodeRule rule, ChildSampling children,
               std::shared_ptr<ChoiceSource> choices)
       : SingleSequenceDecoder(params, std::move(choices)),
         rule_(rule),
-        sampling_(sampling),
+        children_(children),
         row_(params) {}
 
  private:
@@ -29,20 +29,20 @@ class TreeDecoder : public SingleSequenceDecoder {
                     RoundLedger* ledger) override;
 
   const NodeRule rule_;
-  const ChildSampling sampling_;
+  const ChildSampling children_;
   sampling::ProcessedRow row_;  // of the current node
 };
 
 // Seeded.
-template <NodeRule rule, ChildSampling sampling>
+template <NodeRule rule, ChildSampling children>
 std::unique_ptr<BeamDecoder> MakeTreeDecoder(const DecodingParams& params) {
-  return std::make_unique<TreeDecoder>(params, rule, sampling,
+  return std::make_unique<TreeDecoder>(params, rule, children,
                                        std::make_shared<SeededChoices>(params.seed));
 }
 
-template <ChildSampling sampling>
+template <ChildSampling children>
 absl::Status CheckTreeForest(const DraftForest& forest) {
-  return CheckChildren(sampling, forest);
+  return CheckChildren(children, forest);
 }
 
 }  // namespace coppice::decoding

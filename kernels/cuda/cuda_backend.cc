@@ -21,7 +21,7 @@
 #include "kernels/cuda/runtime/device_check.h"
 #include "kernels/cuda/runtime/rank_agreement.h"
 #include "kernels/cuda/runtime/step_marks.h"
-#include "kernels/cuda/simulator/overlap.h"
+#include "kernels/cuda/device/overlap.h"
 #include "kernels/cuda/steps/cuda_step_rows.h"
 #include "kernels/cuda/steps/device_op.h"
 #include "kernels/cuda/steps/rank_rows.h"

@@ -1,6 +1,6 @@
 // Exact distributions of beam sampling, computed as products of p_beam (docs/algorithms.md 3.3,
 // 3.4). They are the reference for every enumerated output distribution. Used by tests/decoding and
-// tools/golden.
+// lab/golden.
 #pragma once
 
 #include <algorithm>

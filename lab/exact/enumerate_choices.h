@@ -1,6 +1,6 @@
 // Runs code once for every sequence of choices that it can make through ChoiceSource
 // (tests/decoding/README.md 1). This gives exact output distributions instead of samples. Used by
-// tests/decoding and tools/golden. Thread-compatible.
+// tests/decoding and lab/golden. Thread-compatible.
 //
 //   EnumerateChoices([&](ScriptedChoices* choices) {
 //     run(choices);

@@ -1,5 +1,5 @@
 // The readings of the sampling parameters (docs/algorithms.md 1) over every entry of a layer,
-// written directly from the specification: the reference for decoding/joint and decoding/rows. Slow
+// written directly from the specification: the reference for decoding/joint and sampling. Slow
 // and plain. Used by tests/decoding and lab/exact/layered_distribution.h.
 #pragma once
 

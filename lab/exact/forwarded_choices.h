@@ -1,5 +1,5 @@
 // A ChoiceSource that forwards every call. It is the base class of recorders and of deliberately
-// wrong variants, which distribution tests must reject. Used by tests/decoding and tools/golden.
+// wrong variants, which distribution tests must reject. Used by tests/decoding and lab/golden.
 #pragma once
 
 #include "decoding/joint/choice_source.h"

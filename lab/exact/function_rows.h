@@ -1,5 +1,5 @@
 // Target rows from a function of the path hash, as f64 log-probabilities or f32 logits. Used by
-// tests/decoding and tools/golden.
+// tests/decoding and lab/golden.
 #pragma once
 
 #include <cstdint>

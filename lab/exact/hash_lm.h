@@ -1,5 +1,5 @@
 // HashLM, the deterministic test model of tests/golden/README.md: a row is a pure function of the
-// path hash. Used by tests/decoding, tools/golden and lab/bench/decoding. Thread-compatible.
+// path hash. Used by tests/decoding, lab/golden and lab/bench/decoding. Thread-compatible.
 #pragma once
 
 #include <algorithm>

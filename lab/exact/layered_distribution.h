@@ -1,6 +1,6 @@
 // The exact distribution of whole decodes by a layer rule: all choices of the production drafter
 // and decoder are enumerated. And the closed distribution of beam sampling, with or without
-// replacement, for comparison. Used by tests/decoding and tools/golden.
+// replacement, for comparison. Used by tests/decoding and lab/golden.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct LayeredSetting {
   decoding::RemovedParents removed = decoding::RemovedParents::kReject;
   std::unique_ptr<decoding::LayerRule> (*rule)(const decoding::DecodingParams&,
                                                decoding::RemovedParents) = DsbdRuleOf;
-  decoding::DrawSampling drafts = decoding::DrawSampling::kIndependent;
+  decoding::DrawKind drafts = decoding::DrawKind::kIndependent;
   decoding::KeptBeams kept = decoding::KeptBeams::kAll;
   std::vector<decoding::LayeredDecoder::StartSlot> start;  // empty: the prompt alone
   int draft_width = 2;                                     // W_S
@@ -116,7 +116,7 @@ inline ExactDistribution LayeredDistribution(const LayeredSetting& setting,
 
 // The closed distribution of the same decode: every layer drawn from p_beam of the live beams, iid
 // (3.3) or without replacement (3.4) with the walk of docs/algorithms.md 8. p_beam is computed here
-// from its definition, with nothing of decoding/joint and decoding/rows.
+// from its definition, with nothing of decoding/joint and sampling.
 class BeamSamplingDistribution {
  public:
   explicit BeamSamplingDistribution(const LayeredSetting& setting, bool with_replacement = true)

@@ -1,6 +1,6 @@
 // The exact distribution of whole decodes of one sequence: all choices of the production drafter
 // and decoder are enumerated. And the product of the target's rows, for comparison. Used by
-// tests/decoding and tools/golden.
+// tests/decoding and lab/golden.
 #pragma once
 
 #include <algorithm>

@@ -30,12 +30,11 @@ void RunBeamSampling(const Json& inputs, const Json& expected, CaseCheck* check)
   std::vector<sampling::Distribution> rows;
   for (const Json& row : inputs.at("rows")) rows.push_back(RowOf(Vec(row)));
   const int vocab = static_cast<int>(Vec(inputs.at("rows").at(0)).size());
-  std::vector<decoding::DistributionBeam> listed, merged,
+  std::vector<decoding::WeightedBeam> listed, merged,
       once;                  // copies separate, merged with multiplicity, as a set
   std::map<int, int> place;  // beam -> index in merged
   for (int b = 0; b < static_cast<int>(weights.size()); ++b) {
-    decoding::DistributionBeam beam{static_cast<uint64_t>(b), sampling::Log(weights[b]), 1,
-                                    &rows[b]};
+    decoding::WeightedBeam beam{static_cast<uint64_t>(b), sampling::Log(weights[b]), 1, &rows[b]};
     listed.push_back(beam);
     const Json& copies = inputs.at("duplicate_of");
     if (const auto copy = copies.find(std::to_string(b)); copy != copies.end()) {

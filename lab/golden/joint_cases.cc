@@ -48,7 +48,7 @@ void CheckJointSampling(const Json& inputs, const Json& expected, CaseCheck* che
   const int vocab = static_cast<int>(log_probs[0].size());
   GivenRows source(std::move(log_probs));
   std::vector<std::unique_ptr<sampling::ProcessedRow>> rows;
-  std::vector<decoding::DistributionBeam> beams;
+  std::vector<decoding::WeightedBeam> beams;
   for (size_t b = 0; b < scores.size(); ++b) {
     rows.push_back(std::make_unique<sampling::ProcessedRow>(params));
     rows.back()->Read(&source, static_cast<int>(b), /*path=*/0);

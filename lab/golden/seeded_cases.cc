@@ -95,7 +95,7 @@ test::LayeredSetting ReadSetting(const Json& inputs, const Seeding& seeding) {
                                              : decoding::RemovedParents::kRenormalise;
   if (inputs.at("kind") == "dsbd_wor") {
     setting.rule = decoding::MakeDsbdWorRule;
-    setting.drafts = decoding::DrawSampling::kDistinct;
+    setting.drafts = decoding::DrawKind::kDistinct;
     if (inputs.at("target") == "wor")
       setting.params.kind = sampling::DecodingKind::kBeamSamplingWithoutReplacement;
   }

@@ -1,5 +1,5 @@
 // Writes docs/parameters.md from the tables of parameters and methods. The program
-// coppice-reference prints it; tests/reference fails when the page in the tree is stale. Pure.
+// coppice-reference prints it; tests/lab/reference fails when the page in the tree is stale. Pure.
 #pragma once
 
 #include <string>

@@ -260,15 +260,15 @@ void BlockManager::Impl::Relink(SequenceHandle handle) {
 
 void BlockManager::Relabel(SequenceHandle handle, absl::Span<const Relabelled> nodes) {
   KvSequence& sequence = impl_->Get(handle);
-  for (const Relabelled& planted : nodes) {
-    impl_->LiveNode(sequence, planted.node);
-    const int32_t above = planted.parent == kPrefixEnd
+  for (const Relabelled& relabelled : nodes) {
+    impl_->LiveNode(sequence, relabelled.node);
+    const int32_t above = relabelled.parent == kPrefixEnd
                               ? sequence.prefix_length - 1
-                              : impl_->LiveNode(sequence, planted.parent).position;
-    TrieNode& node = sequence.at(planted.node);
+                              : impl_->LiveNode(sequence, relabelled.parent).position;
+    TrieNode& node = sequence.at(relabelled.node);
     COPPICE_CHECK(node.position == above + 1);
-    node.parent = planted.parent;
-    node.token = planted.token;
+    node.parent = relabelled.parent;
+    node.token = relabelled.token;
   }
   for (KvNode id : sequence.live) sequence.at(id).marked = true;
   impl_->Relink(handle);

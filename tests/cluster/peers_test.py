@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """lab/bench/peers/compare.py with a cluster that it starts and peers of the test: the table has all of them, a peer that cannot be had is
-named, and nothing is left behind, also after SIGTERM or when the cluster does not start. tests/peers has the parts."""
+named, and nothing is left behind, also after SIGTERM or when the cluster does not start. tests/lab/peers has the parts."""
 import json
 import os
 import pathlib

@@ -160,7 +160,7 @@ TEST(FormatEnumeration, JointLayersWithReuse) {
         sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
     test::LayeredSetting setting = Layered("dsbd_wor", kind, 2, 2);
     setting.rule = MakeDsbdWorRule;
-    setting.drafts = DrawSampling::kDistinct;
+    setting.drafts = DrawKind::kDistinct;
     ExpectLayersExact(setting);
   }
 }
@@ -173,7 +173,7 @@ TEST(FormatEnumeration, FewerTokensThanBeams) {
   test::LayeredSetting setting =
       Layered("dsbd_wor", sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, 2);
   setting.rule = MakeDsbdWorRule;
-  setting.drafts = DrawSampling::kDistinct;
+  setting.drafts = DrawKind::kDistinct;
   ExpectLayersExact(setting, few);
 }
 

@@ -275,7 +275,7 @@ TEST(PenaltyEnumeration, JointLayersWithReuse) {
     test::LayeredSetting setting = Layered("dsbd_wor", 2, sampling::SamplingScope::kRow);
     setting.params.kind = kind;
     setting.rule = MakeDsbdWorRule;
-    setting.drafts = DrawSampling::kDistinct;
+    setting.drafts = DrawKind::kDistinct;
     ExpectLayersExact(setting);
   }
 }

@@ -235,7 +235,7 @@ bool LayersFit(bool reuse, int width, int draft_width, const Models& models,
   setting.draft_depth = 1;
   if (reuse) {
     setting.rule = MakeDsbdWorRule;
-    setting.drafts = DrawSampling::kDistinct;
+    setting.drafts = DrawKind::kDistinct;
   }
   setting.target = models.target;
   setting.draft = models.draft;

@@ -106,7 +106,7 @@ TEST(StopStringsDistribution, JointLayersWithReuse) {
                                       sampling::DecodingKind::kBeamSamplingWithoutReplacement}) {
     test::LayeredSetting setting = Layered("dsbd_wor", kind, 2, 2);
     setting.rule = MakeDsbdWorRule;
-    setting.drafts = DrawSampling::kDistinct;
+    setting.drafts = DrawKind::kDistinct;
     ExpectLayersExact(setting);
   }
 }

@@ -69,9 +69,9 @@ class WithoutIntegers : public kernels::Backend {
   std::unique_ptr<kernels::Backend> cpu_;
 };
 
-class NoDraftReasonTest : public testing::Test {
+class ModelFallbackTest : public testing::Test {
  protected:
-  NoDraftReasonTest() { test::WriteTinyLlama(test::MakeTinyLlama({.dtype = "BF16"}), dir_.path()); }
+  ModelFallbackTest() { test::WriteTinyLlama(test::MakeTinyLlama({.dtype = "BF16"}), dir_.path()); }
   ModelRunnerOptions WithThreads(int threads) const {
     ModelRunnerOptions options;
     options.dir = dir_.path();
@@ -85,7 +85,7 @@ class NoDraftReasonTest : public testing::Test {
   const std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
 };
 
-TEST_F(NoDraftReasonTest, WeightsThatTheBackendLacksKeepTheTypeOfTheModel) {
+TEST_F(ModelFallbackTest, WeightsThatTheBackendLacksKeepTheTypeOfTheModel) {
   for (const std::string asked : {"int8", "int4"}) {
     const test::CapturedLog log;
     test::RunRanks(2, [&](comm::Communicator* communicator) {
@@ -107,7 +107,7 @@ TEST_F(NoDraftReasonTest, WeightsThatTheBackendLacksKeepTheTypeOfTheModel) {
   }
 }
 
-TEST_F(NoDraftReasonTest, MoreThreadsThanCoresAreUsedWithAWarning) {
+TEST_F(ModelFallbackTest, MoreThreadsThanCoresAreUsedWithAWarning) {
   const int cores = AvailableCores();
   const test::CapturedLog log;
   auto runner = ModelRunner::Load(WithThreads(cores + 1), single_.get());
@@ -117,7 +117,7 @@ TEST_F(NoDraftReasonTest, MoreThreadsThanCoresAreUsedWithAWarning) {
                                                  ", but this process may use ", cores, " core")));
 }
 
-TEST_F(NoDraftReasonTest, AsManyThreadsAsCoresAreUsedInSilence) {
+TEST_F(ModelFallbackTest, AsManyThreadsAsCoresAreUsedInSilence) {
   for (const int threads : {0, AvailableCores()}) {
     const test::CapturedLog log;
     ASSERT_TRUE(ModelRunner::Load(WithThreads(threads), single_.get()).ok());
@@ -125,7 +125,7 @@ TEST_F(NoDraftReasonTest, AsManyThreadsAsCoresAreUsedInSilence) {
   }
 }
 
-TEST_F(NoDraftReasonTest, RefusesThreadsWithoutNumber) {
+TEST_F(ModelFallbackTest, RefusesThreadsWithoutNumber) {
   for (const int threads : {-1, 1 << 20}) {
     const auto runner = ModelRunner::Load(WithThreads(threads), single_.get());
     EXPECT_EQ(runner.status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,5 +1,5 @@
 // A model whose rows are those of another model with the tokens at -inf that the format of the
-// output does not allow, computed from the texts of the format: with nothing of decoding/rows and
+// output does not allow, computed from the texts of the format: with nothing of sampling and
 // grammar/automaton.h. To a decoder without a format it is what the first model is to a decoder
 // with it. Tokens are those of toy_text.h.
 #pragma once

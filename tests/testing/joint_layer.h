@@ -47,7 +47,7 @@ inline Layer MakeLayer(const std::vector<LayerBeam>& target, const std::vector<L
   Layer layer;
   for (const LayerBeam& beam : target) layer.target_rows.push_back(Row(beam.row));
   for (const LayerBeam& beam : draft) layer.draft_rows.push_back(Row(beam.row));
-  std::vector<decoding::DistributionBeam> p, q;
+  std::vector<decoding::WeightedBeam> p, q;
   for (int b = 0; b < target.size(); ++b)
     p.push_back({b + 1u, sampling::Log(target[b].weight), target[b].multiplicity});
   for (int b = 0; b < draft.size(); ++b)

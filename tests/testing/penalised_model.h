@@ -1,5 +1,5 @@
 // A model whose rows are those of another model with the penalties of docs/algorithms.md 1 applied,
-// computed from their definition: with nothing of decoding/rows. To a decoder without penalties it
+// computed from their definition: with nothing of sampling. To a decoder without penalties it
 // is what the first model is to a decoder with them. For small vocabularies and short paths.
 #pragma once
 

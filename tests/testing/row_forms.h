@@ -51,7 +51,7 @@ struct RowForms {
   RowForms(int beams, int vocab, int support, uint64_t seed, int hole = 0) : proposals(beams) {
     LogitRows rows(vocab, seed, hole);
     const decoding::DecodingParams params;
-    std::vector<decoding::DistributionBeam> whole_beams, listed_beams;
+    std::vector<decoding::WeightedBeam> whole_beams, listed_beams;
     listed.reserve(beams);
     for (int b = 0; b < beams; ++b) {
       whole.push_back(std::make_unique<sampling::ProcessedRow>(params));

@@ -107,20 +107,20 @@ def check_cuda_headers(root):
 
 
 ASSEMBLY = re.compile(r"\basm\b\s*(?:volatile\b\s*)?[({]|__asm")
-DEVICE_FOLDER = "kernels/cuda/simulator/"
+DEVICE_FOLDERS = ("kernels/cuda/device/", "kernels/cuda/simulator/")
 
 
 def check_kernels(root):
     """Assembly is in the device's own folder alone, and a kernel includes no header of the CUDA toolkit: so each is C++ for the
     simulator too."""
     for path in walk(root, "kernels"):
-        if not path.endswith(SOURCES) or path.startswith(DEVICE_FOLDER):
+        if not path.endswith(SOURCES) or path.startswith(DEVICE_FOLDERS):
             continue
         for number, line in enumerate(read(root, path).splitlines(), 1):
             if ASSEMBLY.search(line):
                 yield f"{path}:{number}: assembly outside of {DEVICE_FOLDER}"
             if path.endswith((".cu", ".cuh")) and CUDA_HEADER.match(line):
-                yield f"{path}:{number}: a kernel includes a header of the CUDA toolkit itself, not {DEVICE_FOLDER}device.h"
+                yield f"{path}:{number}: a kernel includes a header of the CUDA toolkit itself, not {DEVICE_FOLDERS[0]}device.h"
 
 
 def check_subfolders(root):

@@ -8,7 +8,7 @@
 #include "kernels/cuda/ops/attention_cost.h"
 #include "kernels/cuda/ops/attention_rows.h"
 #include "kernels/cuda/ops/kernel_types.h"
-#include "kernels/cuda/simulator/hopper.h"
+#include "kernels/cuda/device/hopper.h"
 
 namespace coppice::kernels::cuda {
 namespace {

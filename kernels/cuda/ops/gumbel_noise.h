@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/simulator/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace coppice::kernels::cuda {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/ops/launch.h"
-#include "kernels/cuda/simulator/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace coppice::kernels::cuda {
 

@@ -11,7 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/ops/work_list.h"
-#include "kernels/cuda/simulator/overlap.h"
+#include "kernels/cuda/device/overlap.h"
 #include "plan/step_plan.h"
 
 namespace coppice::kernels::cuda {

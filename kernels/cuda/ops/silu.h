@@ -1,7 +1,7 @@
 // The gated activation, for the kernels that apply it. For .cu files.
 #pragma once
 
-#include "kernels/cuda/simulator/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace coppice::kernels::cuda {
 

@@ -31,7 +31,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cuda/simulator/overlap.h"
+#include "kernels/cuda/device/overlap.h"
 
 namespace coppice::kernels::cuda::simt {
 

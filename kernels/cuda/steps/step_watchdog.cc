@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kComesBackWithin(3);
 StepWatchdog::StepWatchdog(DeviceCollectives* collectives, double deadline_s,
                            std::function<void(const absl::Status&)> on_hang)
     : collectives_(collectives), deadline_s_(deadline_s), on_hang_(std::move(on_hang)) {
-  clock_.Wait();
+  progress_.Wait();
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -33,14 +33,14 @@ StepWatchdog::~StepWatchdog() {
 }
 
 void StepWatchdog::Begin(uint64_t step) {
-  clock_.Begin();
+  progress_.Begin();
   const std::lock_guard<std::mutex> lock(mutex_);
   step_ = step;
   in_step_ = true;
 }
 
 void StepWatchdog::End() {
-  clock_.Wait();
+  progress_.Wait();
   const std::lock_guard<std::mutex> lock(mutex_);
   in_step_ = false;
   changed_.notify_all();
@@ -50,7 +50,7 @@ absl::Status StepWatchdog::Look(std::unique_lock<std::mutex>* lock) {
   const bool in_step = in_step_;
   lock->unlock();
   absl::Status status = in_step ? collectives_->Failure() : absl::OkStatus();
-  const double still_s = clock_.Look(kLongestGap_s).still_s;
+  const double still_s = progress_.Look(kLongestGap_s).still_s;
   if (in_step && status.ok() && still_s > deadline_s_) {
     status = absl::DeadlineExceededError(absl::StrFormat(
         "the ranks have not ended it within %.1f s (--step_deadline)", deadline_s_));

@@ -38,7 +38,7 @@ class StepWatchdog {
   const double deadline_s_;
   const std::function<void(const absl::Status&)> on_hang_;
   std::atomic<bool> alarmed_ = false;
-  ProgressWatchdog clock_;
+  ProgressWatchdog progress_;
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   uint64_t step_ = 0;

@@ -19,9 +19,9 @@ using kernels::cuda::OpList;
 
 // By the alternatives of DeviceOp.
 constexpr std::array<const char*, std::variant_size_v<DeviceOp>> kNames = {
-    "commit",          "embedding",    "norm",         "product",      "rotary positions",
-    "attention",       "SwiGLU",       "gather",       "sum of ranks", "sum and norm",
-    "candidate_lists", "place levels", "choose levels"};
+    "commit",       "embedding",       "norm",         "product",      "rotary positions",
+    "attention",    "SwiGLU",          "scatter",      "gather",       "sum of ranks",
+    "sum and norm", "candidate lists", "place levels", "choose levels"};
 
 std::string NameOf(const DeviceOp& op) {
   const char* const name = kNames[op.index()];

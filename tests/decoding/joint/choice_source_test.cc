@@ -38,7 +38,7 @@ class Layer {
   Layer(uint64_t seed, int top_k) {
     RandomRows source(seed);
     DecodingParams params;
-    std::vector<DistributionBeam> beams;
+    std::vector<WeightedBeam> beams;
     for (int b = 0; b < 3; ++b) {
       params.sampling.top_k = b == 1 ? top_k : 0;
       rows_.push_back(std::make_unique<sampling::ProcessedRow>(params));

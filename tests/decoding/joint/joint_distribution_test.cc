@@ -89,16 +89,16 @@ TEST(JointDistributionTest, TargetDistributionIsTheFlatSampling) {
       params.sampling = sampling;
       GivenRows source(layer.log_probs);
       std::vector<std::unique_ptr<sampling::ProcessedRow>> rows;
-      std::vector<DistributionBeam> distribution_beams;
+      std::vector<WeightedBeam> beams;
       for (int b = 0; b < beams; ++b) {
         rows.push_back(std::make_unique<sampling::ProcessedRow>(params));
         rows.back()->Read(&source, b, 0);
-        distribution_beams.push_back({static_cast<uint64_t>(b), layer.log_score[b],
-                                      layer.multiplicity[b], nullptr, rows.back().get()});
+        beams.push_back({static_cast<uint64_t>(b), layer.log_score[b], layer.multiplicity[b],
+                         nullptr, rows.back().get()});
       }
       JointDistribution distribution(sampling);
       const std::vector<double> flat = test::FlatSampling(layer, sampling);
-      ExpectNear(test::FlatMass(distribution.Make(distribution_beams), vocab), flat);
+      ExpectNear(test::FlatMass(distribution.Make(beams), vocab), flat);
       for (size_t i = 0; i < flat.size(); ++i) {  // the raw log p is added to ls
         if (flat[i] == 0) continue;
         const int b = static_cast<int>(i) / vocab, v = static_cast<int>(i) % vocab;
@@ -114,24 +114,23 @@ TEST(JointDistributionTest, DraftDistributionIsTheFlatSamplingOfTheShippedRows) 
     sampling.logit_bias.clear();  // DraftRow has already added it
     const test::FlatLayer layer = RandomLayer(++seed, 3, 12);
     std::vector<sampling::Distribution> rows;
-    std::vector<DistributionBeam> distribution_beams;
+    std::vector<WeightedBeam> beams;
     for (int b = 0; b < 3; ++b)
       rows.push_back(sampling::ProcessRow(layer.log_probs[b], sampling::SamplingParams()));
     for (int b = 0; b < 3; ++b) {
-      distribution_beams.push_back(
+      beams.push_back(
           {static_cast<uint64_t>(b), layer.log_score[b], layer.multiplicity[b], &rows[b], nullptr});
     }
     JointDistribution distribution(sampling);
-    ExpectNear(test::FlatMass(distribution.Make(distribution_beams), 12),
-               test::FlatSampling(layer, sampling));
+    ExpectNear(test::FlatMass(distribution.Make(beams), 12), test::FlatSampling(layer, sampling));
   }
 }
 
 // Four copies of a path have weight 4^(1/T), not 4.
 TEST(JointDistributionTest, CountsMultiplicityBeforeTheTemperature) {
   const sampling::Distribution certain{{0}, {0.0}};
-  const std::vector<DistributionBeam> beams = {{1, -1, 4, &certain, nullptr},
-                                               {2, -1, 1, &certain, nullptr}};
+  const std::vector<WeightedBeam> beams = {{1, -1, 4, &certain, nullptr},
+                                           {2, -1, 1, &certain, nullptr}};
   for (sampling::SamplingScope mode :
        {sampling::SamplingScope::kJoint, sampling::SamplingScope::kRowCut}) {
     sampling::SamplingParams sampling;

@@ -29,7 +29,7 @@ test::LayeredSetting Setting(const Size& size, bool with_replacement) {
   setting.params.beam_width = setting.params.num_hypotheses = size.width;
   setting.params.max_tokens = size.layers;
   setting.rule = MakeDsbdWorRule;
-  setting.drafts = DrawSampling::kDistinct;
+  setting.drafts = DrawKind::kDistinct;
   setting.draft_width = size.draft_width;
   setting.draft_depth = size.draft_depth;
   const test::HashLm lm{size.vocab, 47, 3, 0}, other{size.vocab, 1136, 3, 0};

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/cuda/ops/launch.h"
-#include "kernels/cuda/simulator/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace coppice::kernels::cuda {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/simulator/device.h"
+#include "kernels/cuda/device/device.h"
 #include "tests/kernels/cuda/device_probe.h"
 
 namespace coppice::kernels::cuda {

@@ -1,4 +1,4 @@
-// Kernels that do one thing each: what a wrapper of kernels/cuda/simulator/device.h does, with its
+// Kernels that do one thing each: what a wrapper of kernels/cuda/device/device.h does, with its
 // registers as the lanes hold them. Arrays are device memory; each function is one launch.
 #pragma once
 

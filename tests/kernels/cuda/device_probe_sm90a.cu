@@ -1,4 +1,4 @@
-#include "kernels/cuda/simulator/hopper.h"
+#include "kernels/cuda/device/hopper.h"
 #include "tests/kernels/cuda/device_probe.h"
 
 namespace coppice::kernels::cuda {

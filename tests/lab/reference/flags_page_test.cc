@@ -61,7 +61,6 @@ TEST_F(FlagTables, SharedFlagsHaveTheSameDefault) {
             worker_.node.heartbeat_interval_s);
   EXPECT_EQ(worker_.node.runner.max_rows, worker_.engine.scheduler.max_rows);
   EXPECT_EQ(worker_.node.runner.max_rows, worker_.engine.drafts.max_rows);
-  EXPECT_EQ(worker_.node.runner.scratch_blocks, worker_.engine.scheduler.scratch_blocks);
   EXPECT_EQ(worker_.node.prefill_chunk, worker_.engine.scheduler.prefill_chunk);
   EXPECT_EQ(draft_.node.prefill_chunk, draft_.service.prefill_chunk);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""training/distill_draft.py with PyTorch: the decoder is the one of tools/pair_training, the losses are those of whole distributions in the
+"""training/distill_draft.py with PyTorch: the decoder is the one of training/pair_training, the losses are those of whole distributions in the
 mean, steps of Muon are PyTorch's, a training raises the overlap and goes on after an interruption. Run by hand where torch (2.9 or
 later), numpy, tokenizers and jinja2 are installed; takes about seven minutes."""
 import argparse

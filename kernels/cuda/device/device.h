@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/simulator/overlap.h"
+#include "kernels/cuda/device/overlap.h"
 
 namespace coppice::kernels::cuda::dev {
 using bf16 = __nv_bfloat16;

@@ -8,7 +8,7 @@
 // c ^ r % 8.
 #pragma once
 
-#include "kernels/cuda/simulator/device.h"
+#include "kernels/cuda/device/device.h"
 
 #if defined(__CUDACC__)
 
