@@ -118,7 +118,7 @@ def check_kernels(root):
             continue
         for number, line in enumerate(read(root, path).splitlines(), 1):
             if ASSEMBLY.search(line):
-                yield f"{path}:{number}: assembly outside of {DEVICE_FOLDER}"
+                yield f"{path}:{number}: assembly outside of {DEVICE_FOLDERS[0]}"
             if path.endswith((".cu", ".cuh")) and CUDA_HEADER.match(line):
                 yield f"{path}:{number}: a kernel includes a header of the CUDA toolkit itself, not {DEVICE_FOLDERS[0]}device.h"
 
