@@ -56,8 +56,11 @@ std::string UnknownField(const std::string& name, const std::vector<std::string>
 
 std::string FieldFault(const ConfigField& field, const std::string& where, Flags* flags) {
   const std::vector<std::string> sections(std::begin(kSections), std::end(kSections));
-  if (field.section.empty())
+  if (field.section.empty()) {
+    if (std::find(sections.begin(), sections.end(), field.path) != sections.end())
+      return absl::StrCat(field.path, ": expected one table [", field.path, "]");
     return absl::StrCat(field.path, " is in no table (", OrList(sections), ")");
+  }
   const std::string& section = flags->table().section;
   if (field.kind == ConfigField::kSection) {
     if (std::find(sections.begin(), sections.end(), field.section) != sections.end()) return "";
@@ -94,17 +97,19 @@ absl::Status UnknownFlag(const std::string& name, const Flags& flags) {
       absl::StrCat("unknown flag --", name, flags.Suggestion(name, "--")));
 }
 
-absl::Status SetFromArguments(const std::vector<std::string>& arguments, int depth, Flags* flags);
+void SetFromArguments(const std::vector<std::string>& arguments, int depth, Flags* flags,
+                      FlagFaults* faults);
 
-absl::Status SetFromFlagFile(const std::string& path, int depth, Flags* flags) {
-  if (depth == kMaxFlagFiles) return Refused("flagfile", "files name each other");
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
+void SetFromFlagFile(const std::string& path, int depth, Flags* flags, FlagFaults* faults) {
+  if (depth == kMaxFlagFiles) return faults->Add(Refused("flagfile", "files name each other"));
+  const absl::StatusOr<std::string> text = ReadRegularFile(path, kMostSettingsBytes);
+  if (!text.ok()) return faults->Add(text.status());
   std::vector<std::string> arguments;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
     line = absl::StripAsciiWhitespace(line);
     if (!line.empty() && line[0] != '#') arguments.emplace_back(line);
   }
-  return SetFromArguments(arguments, depth + 1, flags);
+  SetFromArguments(arguments, depth + 1, flags, faults);
 }
 
 struct Argument {
@@ -128,32 +133,48 @@ const FlagRow* FindRow(const Flags& flags, Argument* argument) {
   return row;
 }
 
-absl::Status SetFromArguments(const std::vector<std::string>& arguments, int depth, Flags* flags) {
+// Sets one flag of the program.
+absl::Status SetFlag(const FlagRow& row, const std::string& value, Flags* flags) {
+  const std::string place = absl::StrCat("--", row.name);
+  const std::string fault = flags->Set(row, value, place, "command line");
+  return fault.empty() ? absl::OkStatus() : Refused(row.name, fault);
+}
+
+// Goes on after a fault, so that all are told.
+void SetFromArguments(const std::vector<std::string>& arguments, int depth, Flags* flags,
+                      FlagFaults* faults) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!absl::StartsWith(arguments[i], "--") || arguments[i].size() == 2) {
-      return absl::InvalidArgumentError(absl::StrCat("unexpected argument '", arguments[i], "'"));
-    }
-    Argument argument = Split(arguments[i]);
-    if (argument.name == "help" || argument.name == "version") continue;
-    const bool is_file = argument.name == "flagfile";
-    if (depth > 0 && argument.name == "config")
-      return Refused("config", "cannot be in a file of --flagfile");
-    const FlagRow* row = is_file ? nullptr : FindRow(*flags, &argument);
-    if (row == nullptr && !is_file) return UnknownFlag(argument.name, *flags);
-    if (!argument.value && row != nullptr && std::holds_alternative<bool*>(row->value))
-      argument.value = "true";
-    if (!argument.value && i + 1 == arguments.size())
-      return Refused(argument.name, "expected a value");
-    if (!argument.value) argument.value = arguments[++i];
-    if (is_file) {
-      COPPICE_RETURN_IF_ERROR(SetFromFlagFile(*argument.value, depth, flags));
+      faults->Add(
+          absl::InvalidArgumentError(absl::StrCat("unexpected argument '", arguments[i], "'")));
       continue;
     }
-    const std::string place = absl::StrCat("--", row->name);
-    const std::string fault = flags->Set(*row, *argument.value, place, "command line");
-    if (!fault.empty()) return Refused(row->name, fault);
+    Argument argument = Split(arguments[i]);
+    if (flags->table().dashes) std::replace(argument.name.begin(), argument.name.end(), '-', '_');
+    if (argument.name == "help" || argument.name == "version") continue;
+    const bool is_file = argument.name == "flagfile";
+    const FlagRow* row = is_file ? nullptr : FindRow(*flags, &argument);
+    if (row == nullptr && !is_file) {
+      faults->Add(UnknownFlag(argument.name, *flags));
+      continue;
+    }
+    if (depth > 0 && argument.name == "config") {
+      faults->Add(Refused("config", "cannot be in a file of --flagfile"));
+      continue;
+    }
+    if (!argument.value && row != nullptr && std::holds_alternative<bool*>(row->value))
+      argument.value = "true";
+    if (!argument.value && i + 1 == arguments.size()) {
+      faults->Add(Refused(argument.name, "expected a value"));
+      continue;
+    }
+    if (!argument.value) argument.value = arguments[++i];
+    if (is_file) {
+      SetFromFlagFile(*argument.value, depth, flags, faults);
+    } else {
+      faults->Add(SetFlag(*row, *argument.value, flags));
+    }
   }
-  return absl::OkStatus();
 }
 
 // The value that the arguments give to --config, else the environment.
@@ -207,7 +228,9 @@ absl::Status SetFlagsFromEnvironment(Flags* flags) {
 }
 
 absl::Status SetFlagsFromCommandLine(const std::vector<std::string>& arguments, Flags* flags) {
-  return SetFromArguments(arguments, 0, flags);
+  FlagFaults faults(flags);
+  SetFromArguments(arguments, 0, flags, &faults);
+  return faults.status();
 }
 
 absl::Status SetFlags(const std::vector<std::string>& arguments, Flags* flags) {

@@ -46,7 +46,8 @@ bool Parse(absl::string_view text, std::vector<std::string>* value) {
 }
 template <typename T, typename = std::enable_if_t<std::is_integral_v<T>>>
 bool Parse(absl::string_view text, T* value) {
-  return absl::SimpleAtoi(text, value);
+  return absl::StartsWith(text, "0x") ? absl::SimpleHexAtoi(text, value)
+                                      : absl::SimpleAtoi(text, value);
 }
 
 std::string Text(bool value) { return value ? "true" : "false"; }
@@ -224,7 +225,14 @@ std::string Flags::Set(const FlagRow& row, absl::string_view text, std::string p
                        std::string origin) {
   const bool read = std::visit(
       [text](auto* pointer) {
-        PlainType<decltype(pointer)> value{};
+        using Value = PlainType<decltype(pointer)>;
+        Value value{};
+        if constexpr (!std::is_same_v<std::remove_pointer_t<decltype(pointer)>, Value>) {
+          if (text.empty()) {  // as if it were not given
+            pointer->reset();
+            return true;
+          }
+        }
         if (!Parse(text, &value)) return false;
         *pointer = std::move(value);
         return true;

@@ -49,7 +49,7 @@ std::string Spelled(const std::string& name, const FlagTable& table) {
 
 std::string FlagEntry(const FlagRow& row, const Flags& flags) {
   std::string text = row.text;
-  if (!row.words.empty()) absl::StrAppend(&text, ": ", OrList(row.words));
+  if (!row.words.empty()) absl::StrAppend(&text, " (", OrList(row.words), ")");
   const std::string& value = flags.DefaultText(row);
   if (!row.own_default.empty()) {
     absl::StrAppend(&text, "; default: ", row.own_default);

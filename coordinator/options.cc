@@ -34,7 +34,7 @@ FlagGroup ModelGroup(LaunchOptions* options) {
            {.name = "max_model_len",
             .value = &options->coordinator.dispatcher.max_model_len,
             .range = {0, 1 << 24},
-            .own_default = "0: the model's own limit",
+            .own_default = "0, for the model's own limit",
             .text = "tokens of prompt and completion together, at most",
             .more = "Set it to keep single requests from reserving much KV."}}};
 }

@@ -10,7 +10,7 @@
 
 namespace coppice::decoding {
 
-// The forest without its levels. nullopt: the method ships proposals or ranks by another rule, or the
+// The forest without its levels. nullopt: the method sends proposals or ranks by another rule, or the
 // draft row is cut by top-p or min-p.
 std::optional<ForestPlan::Forest> DeviceForest(const DecodingParams& params,
                                                const DraftState& state, int width);

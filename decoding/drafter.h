@@ -31,7 +31,7 @@ class Drafter {
   virtual void Grow(absl::Span<const sampling::Distribution> rows) = 0;
   virtual const DraftForest& forest() const = 0;
   // What the verifier receives after the last Grow: the forest, or a part of it.
-  virtual DraftForest Shipped() const { return forest(); }
+  virtual DraftForest Sent() const { return forest(); }
 };
 
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& params,

@@ -1,5 +1,5 @@
 // The table of speculation methods: name -> drafter, verifier, distribution, what it serves and
-// what it ships. The coordinator looks a request's method up once; from then on it is a row. GET
+// what it sends. The coordinator looks a request's method up once; from then on it is a row. GET
 // /v1/models lists the rows; MakeBeamDecoder and MakeDrafter dispatch on them. A new method is one
 // row here and its own files.
 #pragma once
@@ -41,7 +41,7 @@ struct MethodRow {
   bool reproducible;                     // same text as without drafts at equal seed
   bool joint_sampling;                   // serves JOINT and ROWCUT besides the row modes
   DraftForm form;
-  absl::string_view ships;  // from the draft node: "tree", "tree and proposals"
+  absl::string_view sends;  // from the draft node: "tree", "tree and proposals"
   // Which of the optional fields it reads: fields of `speculative` that not all methods read, and
   // beam_duplicates.
   std::vector<std::string> options;

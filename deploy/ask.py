@@ -184,7 +184,7 @@ def by_method(question, method, decoding):
 
 def tour(client, questions):
     """Asks the questions with every method and decoding. Prints one line of totals for each method and decoding."""
-    print(f"{'method':<25}{'decoding':<34}{'distribution':<10}{'block efficiency':>15}{'drafted':>9}{'accepted':>9}{'ms each':>9}  first answer")
+    print(f"{'method':<25}{'decoding':<34}{'distribution':<14}{'block efficiency':>17}{'drafted':>9}{'accepted':>9}{'ms each':>9}  first answer")
     for method in client.fetch("/v1/models")["data"][0]["capabilities"]["methods"]:
         for decoding in method["decodings"]:
             answers = [client.complete(by_method(question, method, decoding)) for question in questions]
@@ -194,8 +194,8 @@ def tour(client, questions):
             sums = {key: sum(s[key] for s in spec) for key in ("layers", "target_passes", "drafted_nodes", "accepted_nodes")}
             if method["draft_form"] != "none" and not sums["drafted_nodes"]:
                 sys.exit(f"ask: no draft reached {method['name']}; is the draft node running?")
-            print(f"{method['name']:<25}{decoding:<34}{'kept' if method['lossless'] else 'lossy':<10}"
-                  f"{sums['layers'] / max(sums['target_passes'], 1):>15.2f}{sums['drafted_nodes']:>9}{sums['accepted_nodes']:>9}"
+            print(f"{method['name']:<25}{decoding:<34}{'kept' if method['lossless'] else 'lossy':<14}"
+                  f"{sums['layers'] / max(sums['target_passes'], 1):>17.2f}{sums['drafted_nodes']:>9}{sums['accepted_nodes']:>9}"
                   f"{1000 * sum(seconds for _, seconds in answers) / len(answers):>9.1f}"
                   f"  {answers[0][0]['choices'][0]['text'].strip()}", flush=True)
 

@@ -21,7 +21,7 @@
 # how the ranks of a replica form sums (default: GPUs by NCCL where each has it and a GPU of its own, else through the host; CPUs
 # through shared memory on one host, else by MPI). --exact: on GPUs too, a request's tokens do not depend on what else is computed.
 # --tuning-cache keeps what was measured on it; "": nothing is measured (docs/operating.md, "On a GPU"). --chat-template is for a
-# model without a chat template of its own (docs/operating.md).
+# model without a chat template of its own (docs/api.md 2.3).
 # The processes prove to each other that they have the cluster key, and encrypt what they send (docs/operating.md, "Security between
 # nodes"). up makes a new key for each cluster; --cluster-key is for one that you keep, at the same place on every host, and none
 # for links without.

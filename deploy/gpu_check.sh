@@ -24,7 +24,7 @@ pack() {
   out=$root/build/gpu_check
   if [ ! -f "$build/build.ninja" ]; then
     cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCOPPICE_CUDA=ON -DCOPPICE_PORTABLE=ON \
-      "-DCOPPICE_FOLDERS=base;decoding;comm;kernels;proto;model;bench;tests"
+      "-DCOPPICE_FOLDERS=base;plan;sampling;decoding;comm;kernels;proto;model;lab;tests"
   fi
   cmake --build "$build" --target "${programs[@]}"
   rm -rf "$out"
@@ -208,7 +208,7 @@ run() {
       [ "$outcome" = ok ] || failed=1
       if [ "$name" = facts ] && [ "$outcome" != ok ]; then device=0; fi
       say "$name ($what): $outcome, $took s" >&2
-      summary+=("$(printf '%-10s %5s s  %s' "$name" "$took" "$outcome")")
+      summary+=("$(printf '%-15s %5s s  %s' "$name" "$took" "$outcome")")
       printf '%s\n{"part":%s,"outcome":%s,"seconds":%s}' "$separator" "$(quoted "$name")" "$(quoted "$outcome")" "$took"
       separator=,
     done
@@ -221,7 +221,7 @@ run() {
   grep -v '^ *$' "$out/facts.log" || true
   printf '%s\n' "${summary[@]}"
   echo
-  printf '%-10s %-60s %10s %10s %6s\n' part case "us" "floor us" "floor"
+  printf '%-15s %-60s %10s %10s %6s\n' part case "us" "floor us" "floor"
   for name in ceilings tune matmul attention wide small candidate_list step draft round goals; do
     if [ "$(grep -c "^$name" "$out/$name.log")" = 0 ]; then
       echo "$name: nothing was measured: $(tail -1 "$out/$name.log")"
@@ -244,7 +244,7 @@ dry_run() {
   find_programs || broken=1
   for entry in "${parts[@]}"; do
     IFS='|' read -r name seconds what <<<"$entry"
-    printf '%-10s at most %3s s  %s\n' "$name" "$seconds" "$what"
+    printf '%-15s at most %3s s  %s\n' "$name" "$seconds" "$what"
     [ $broken = 0 ] || continue
     case $name in
       kernels) count_tests cuda_kernels_gpu_test || broken=1 ;;

@@ -41,7 +41,7 @@ void DraftService::Reply(const Key& key, Slot* slot) {
   proto::DraftReply reply;
   reply.set_session_id(key.second);
   reply.set_round(slot->builder->round());
-  *reply.mutable_forest() = proto::ForestToMessage(slot->builder->Shipped());
+  *reply.mutable_forest() = proto::ForestToMessage(slot->builder->Sent());
   reply.set_draft_ms((clock_->NowSeconds() - slot->request_time_s) * 1e3);
   reply.set_model_ms(slot->model_s * 1e3);
   if (const auto joules = slot->energy.Take()) reply.set_energy_joules(*joules);

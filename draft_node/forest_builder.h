@@ -45,7 +45,7 @@ class ForestBuilder {
   // Chooses the level from its rows. rows: of the whole step. Appends new commits to *commits.
   absl::Status Consume(const kernels::StepRows& rows, HostThreads* threads,
                        std::vector<KvCopy>* commits);
-  decoding::DraftForest Shipped() const { return grown_ ? *grown_ : drafter_->Shipped(); }
+  decoding::DraftForest Sent() const { return grown_ ? *grown_ : drafter_->Sent(); }
 
   // ---- instead, if the device chooses the levels (device_forests.h)
   // Whether it can, by this runner's backend. Before the first pass.

@@ -42,8 +42,8 @@ def load_report(path):
             report = json.load(file)
     except (OSError, ValueError) as error:
         fail(f"{path}: {error}")
-    if not isinstance(report, dict) or report.get("format_version") != 1:
-        fail(f"{path}: is no report of coppice-lab --json (format_version 1)")
+    if not isinstance(report, dict) or report.get("format_version") != 2:
+        fail(f"{path}: is no report of coppice-lab --json (format_version 2)")
     return report
 
 

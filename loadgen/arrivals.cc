@@ -37,42 +37,40 @@ class GammaSource {
   std::mt19937_64 engine_;
 };
 
-double RampRate(const ArrivalProcess& distribution, double progress) {
-  if (distribution.ramp == Ramp::kLinear)
-    return distribution.ramp_start + (distribution.ramp_end - distribution.ramp_start) * progress;
-  return distribution.ramp_start *
-         std::pow(distribution.ramp_end / distribution.ramp_start, progress);
+double RampRate(const ArrivalProcess& arrivals, double progress) {
+  if (arrivals.ramp == Ramp::kLinear)
+    return arrivals.ramp_start + (arrivals.ramp_end - arrivals.ramp_start) * progress;
+  return arrivals.ramp_start * std::pow(arrivals.ramp_end / arrivals.ramp_start, progress);
 }
 
 // The number of requests whose ramp is expected to take the duration: duration divided by the mean
 // gap, the integral of 1 / rate over the way.
-int RampCount(const ArrivalProcess& distribution) {
-  const double a = distribution.ramp_start, b = distribution.ramp_end;
+int RampCount(const ArrivalProcess& arrivals) {
+  const double a = arrivals.ramp_start, b = arrivals.ramp_end;
   double mean_gap = 1 / a;
   if (std::abs(b / a - 1) > 1e-9) {
     const double log_ratio = std::log(b / a);
-    mean_gap =
-        distribution.ramp == Ramp::kLinear ? log_ratio / (b - a) : (1 / a - 1 / b) / log_ratio;
+    mean_gap = arrivals.ramp == Ramp::kLinear ? log_ratio / (b - a) : (1 / a - 1 / b) / log_ratio;
   }
-  return static_cast<int>(std::ceil(distribution.duration_s / mean_gap));
+  return static_cast<int>(std::ceil(arrivals.duration_s / mean_gap));
 }
 
 }  // namespace
 
-std::vector<double> ArrivalTimes(int count, const ArrivalProcess& distribution, uint64_t seed) {
-  const bool ramped = distribution.ramp != Ramp::kNone;
-  if (!ramped && std::isinf(distribution.rate)) return std::vector<double>(count, 0.0);
-  const int ramp_steps = !ramped ? 0 : count > 0 ? count : RampCount(distribution);
-  const double burstiness = distribution.burstiness;
+std::vector<double> ArrivalTimes(int count, const ArrivalProcess& arrivals, uint64_t seed) {
+  const bool ramped = arrivals.ramp != Ramp::kNone;
+  if (!ramped && std::isinf(arrivals.rate)) return std::vector<double>(count, 0.0);
+  const int ramp_steps = !ramped ? 0 : count > 0 ? count : RampCount(arrivals);
+  const double burstiness = arrivals.burstiness;
   std::vector<double> times;
   GammaSource gamma(seed);
   double now = 0;
   for (int k = 0; count == 0 || k < count; ++k) {
-    double rate = distribution.rate;
+    double rate = arrivals.rate;
     if (ramped)
-      rate = RampRate(distribution, ramp_steps > 1 ? std::min(1.0, k / (ramp_steps - 1.0)) : 0.0);
+      rate = RampRate(arrivals, ramp_steps > 1 ? std::min(1.0, k / (ramp_steps - 1.0)) : 0.0);
     now += gamma.Next(burstiness) / (burstiness * rate);
-    if (distribution.duration_s > 0 && now >= distribution.duration_s) break;
+    if (arrivals.duration_s > 0 && now >= arrivals.duration_s) break;
     times.push_back(now);
   }
   return times;

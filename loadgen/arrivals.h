@@ -26,7 +26,7 @@ struct ArrivalProcess {
 // Seconds since the start of the run, ascending. Without a limit in time: [count]. count 0 (with a
 // duration): as many as the duration holds; a ramp then reaches its end about when it is over. An
 // infinite rate gives [count] zeros.
-std::vector<double> ArrivalTimes(int count, const ArrivalProcess& distribution, uint64_t seed);
+std::vector<double> ArrivalTimes(int count, const ArrivalProcess& arrivals, uint64_t seed);
 
 // Whether request k is one of those that are cancelled, percent of all.
 bool IsChosenForCancellation(uint64_t seed, int64_t k, double percent);

@@ -52,17 +52,15 @@ absl::Status CheckDataset(const LoadgenOptions& o) {
 }
 
 absl::Status CheckArrivals(const LoadgenOptions& o) {
-  const ArrivalProcess& distribution = o.arrivals;
-  if (distribution.ramp != Ramp::kNone) {
-    if (!std::isinf(distribution.rate))
-      return RefuseFlag("request_rate", "has no effect with a ramp");
-    if (!(distribution.ramp_start > 0))
-      return RefuseFlag("ramp_up_start_rps", "expected more than 0");
-    if (!(distribution.ramp_end > 0)) return RefuseFlag("ramp_up_end_rps", "expected more than 0");
-  } else if (distribution.ramp_start != 0 || distribution.ramp_end != 0) {
+  const ArrivalProcess& arrivals = o.arrivals;
+  if (arrivals.ramp != Ramp::kNone) {
+    if (!std::isinf(arrivals.rate)) return RefuseFlag("request_rate", "has no effect with a ramp");
+    if (!(arrivals.ramp_start > 0)) return RefuseFlag("ramp_up_start_rps", "expected more than 0");
+    if (!(arrivals.ramp_end > 0)) return RefuseFlag("ramp_up_end_rps", "expected more than 0");
+  } else if (arrivals.ramp_start != 0 || arrivals.ramp_end != 0) {
     return RefuseFlag("ramp_up_strategy", "expected linear or exponential with the rates");
   }
-  if (o.trace_times() && (distribution.ramp != Ramp::kNone || !std::isinf(distribution.rate))) {
+  if (o.trace_times() && (arrivals.ramp != Ramp::kNone || !std::isinf(arrivals.rate))) {
     return RefuseFlag("self_timed", "false is needed with a rate: the trace has its own times");
   }
   if (!o.trace() && o.window_s != 0) return RefuseFlag("trace_window", "needs azure or burstgpt");

@@ -107,7 +107,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   blocks_ = std::make_unique<BlockManager>(
       BlockManagerOptions{.num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
   COPPICE_ASSIGN_OR_RETURN(transformer_, Transformer::Create(std::move(parts), backend_.get(),
-                                                         pool_.get(), communicator->size()));
+                                                             pool_.get(), communicator->size()));
   COPPICE_RETURN_IF_ERROR(backend_->Prepare(transformer_.get(), options_.on_progress));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
   spdlog::info(

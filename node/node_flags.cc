@@ -48,7 +48,7 @@ FlagGroup ModelGroup(NodeFlags* flags) {
        {.name = "threads",
         .value = &runner->threads,
         .range = {0},
-        .own_default = "0: all cores that this process may use",
+        .own_default = "0, for all cores that this process may use",
         .text = "compute threads of each rank",
         .more = "More than the process has cores are used with a warning."},
        {.name = "max_rows",
@@ -113,6 +113,8 @@ std::vector<FlagGroup> NodeFlagGroups(NodeFlags* flags) {
 void CheckNodeFlags(const NodeFlags& flags, FlagFaults* faults) {
   const std::string what = EnergyFault(flags.energy, flags.runner.backend);
   if (!what.empty()) faults->Add("energy_source", what);
+  if (const auto key = comm::ClusterKey::Load(flags.cluster_key_file); !key.ok())
+    faults->Add("cluster_key_file", key.status().message());
 }
 
 absl::StatusOr<comm::ChannelOptions> ChannelOptionsOf(const NodeFlags& flags) {

@@ -26,9 +26,10 @@ void AppendComposed(absl::string_view part, std::string* out) {
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(part.data()),
                    static_cast<utf8proc_ssize_t>(part.size()), &composed,
                    static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(composed, &std::free);
+  if (length == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
   COPPICE_CHECK_MSG(length >= 0, utf8proc_errmsg(length));
   out->append(reinterpret_cast<const char*>(composed), static_cast<size_t>(length));
-  std::free(composed);
 }
 
 }  // namespace

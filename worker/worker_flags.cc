@@ -14,7 +14,7 @@ FlagGroup ReplicaGroup(WorkerFlags* flags) {
       {{.name = "tp",
         .value = &flags->tp,
         .range = {0},
-        .own_default = "0: all worker ranks of this mpirun are one replica",
+        .own_default = "0, for one replica of all worker ranks of this mpirun",
         .text = "ranks of one replica"},
        {.name = "replica_id",
         .value = &flags->replica_id,
@@ -50,7 +50,7 @@ FlagGroup KvGroup(WorkerFlags* flags) {
           {{.name = "kv_bytes",
             .value = &runner->kv_bytes,
             .range = {0},
-            .own_default = "0: on a GPU what is free beside the weights, less a tenth of its "
+            .own_default = "0, for what is free on a GPU beside the weights, less a tenth of its "
                            "memory; on a CPU 1 GiB",
             .text = "bytes of the KV pool of each rank"},
            {.name = "scratch_blocks",

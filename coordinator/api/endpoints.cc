@@ -41,7 +41,7 @@ constexpr Endpoint kEndpoints[] = {
     {EndpointId::kCancel, "DELETE", "/admin/requests/{request_id}", "cancel", Access::kAdmin,
      "Ends the requests with this X-Request-Id."},
     {EndpointId::kTimeline, "GET", "/admin/timelines/{request_id}", "timeline", Access::kAdmin,
-     "What a request spent its time on, round by round, as Chrome trace JSON; of a running request "
+     "What a request spent its time on, as Chrome trace JSON; of a running request "
      "or one of the last."},
 };
 

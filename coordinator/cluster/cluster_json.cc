@@ -131,7 +131,7 @@ Json MethodJson(const decoding::MethodRow& row) {
   json["draft_form"] = FormName(row.form);
   json["most_children"] = row.most_children > 0 ? Json(row.most_children) : Json();
   json["greedy_only"] = row.greedy_only;
-  json["ships"] = std::string(row.ships);
+  json["sends"] = std::string(row.sends);
   json["options"] = row.options;
   json["source"] = std::string(row.source);
   return json;

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "decoding/joint/layer_distribution.h"
-#include "draws/deterministic_math.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -33,7 +33,7 @@ absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposal
     const int32_t node = Index(forest.draws[i]);
     const Proposal* proposal = proposals.Find(forest.RowOf(forest.parent[node]));
     if (proposal == nullptr || FindToken(proposal->row, forest.token[node]) < 0) {
-      return Bad(absl::StrCat("node ", node, " was drawn from no proposal that was shipped"));
+      return Bad(absl::StrCat("node ", node, " was drawn from no proposal that was sent"));
     }
     const int place = node - forest.layer_begin[layer];
     if (drawn[place] && distinct) {
@@ -49,7 +49,7 @@ absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposal
 
 }  // namespace
 
-absl::Status CheckShippedDraws(const DraftForest& forest, DrawKind draws) {
+absl::Status CheckSentDraws(const DraftForest& forest, DrawKind draws) {
   if (forest.draws_begin.size() != forest.layer_begin.size()) return Bad("draws are not listed");
   const ProposalIndex proposals(forest);
   for (int layer = 0; layer < forest.depth(); ++layer) {

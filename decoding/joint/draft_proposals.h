@@ -21,7 +21,7 @@ enum class DrawKind {
 // Checks that each draw has a proposal that lists its token, each node was drawn, draws without
 // replacement differ, and the weights of each layer's joint proposal sum to 1. InvalidArgument
 // names the layer or the node.
-absl::Status CheckShippedDraws(const DraftForest& forest, DrawKind draws);
+absl::Status CheckSentDraws(const DraftForest& forest, DrawKind draws);
 
 // Proposals by row (roots first, then nodes). *forest must outlive it.
 class ProposalIndex {

@@ -89,7 +89,7 @@ std::vector<Beam> BeamRecursiveRejectionDecoder::DrawSlots(sampling::RowSource* 
 }  // namespace
 
 absl::Status CheckBeamRecursiveRejectionForest(const DraftForest& forest) {
-  return CheckShippedDraws(forest, DrawKind::kDistinctChildren);
+  return CheckSentDraws(forest, DrawKind::kDistinctChildren);
 }
 
 std::unique_ptr<BeamDecoder> MakeBeamRecursiveRejectionDecoder(

@@ -23,7 +23,7 @@ WidthRule DsbdWidthRule(const DecodingParams& params) {
 }
 
 absl::Status CheckDsbdForest(const DraftForest& forest) {
-  return CheckShippedDraws(forest, DrawKind::kIndependent);
+  return CheckSentDraws(forest, DrawKind::kIndependent);
 }
 
 std::unique_ptr<BeamDecoder> MakeDsbdDecoder(const DecodingParams& params) {

@@ -13,7 +13,7 @@ std::unique_ptr<LayerRule> MakeDsbdWorRule(const DecodingParams& params, Removed
 }
 
 absl::Status CheckDsbdWorForest(const DraftForest& forest) {
-  return CheckShippedDraws(forest, DrawKind::kDistinct);
+  return CheckSentDraws(forest, DrawKind::kDistinct);
 }
 
 std::unique_ptr<BeamDecoder> MakeDsbdWorDecoder(const DecodingParams& params) {

@@ -102,7 +102,7 @@ void LayeredDecoder::Decide(const DraftForest& forest, sampling::RowSource* rows
   choices_->BeginRound(static_cast<uint64_t>(state().layers()));
   beams_.BeginRound();
   round_.clear();
-  const int depth = CheckShippedDraws(forest, drafts_).ok() ? forest.depth() : 0;
+  const int depth = CheckSentDraws(forest, drafts_).ok() ? forest.depth() : 0;
   const ProposalIndex proposals(forest);
   bool go_on = true;
   for (int layer = 0; go_on; ++layer) {

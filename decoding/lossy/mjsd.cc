@@ -74,7 +74,7 @@ absl::Status CheckMjsdForest(const DraftForest& forest) {
   for (int node = 0; node < forest.size(); ++node) {
     if (LogProposal(forest, forest.parent[node], forest.token[node]) == kNothing) {
       return absl::InvalidArgumentError(
-          absl::StrCat("mjsd: draft node ", node, " was taken from no proposal that was shipped"));
+          absl::StrCat("mjsd: draft node ", node, " was taken from no proposal that was sent"));
     }
   }
   return absl::OkStatus();

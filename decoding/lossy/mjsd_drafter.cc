@@ -24,7 +24,7 @@ class MjsdDrafter : public TreeDrafter {
       : TreeDrafter(params, Unscored(state), params.draft_beams) {}
 
   void Grow(absl::Span<const sampling::Distribution> rows) override;
-  DraftForest Shipped() const override;
+  DraftForest Sent() const override;
 
  private:
   // A path that ended with a stop id after `place`.
@@ -81,7 +81,7 @@ void MjsdDrafter::Append(TreePlace row_of, TokenId token, DraftForest* path) con
   path->proposals.push_back({parent, /*log_weight=*/0, rows_[forest().RowOf(row_of)]});
 }
 
-DraftForest MjsdDrafter::Shipped() const {
+DraftForest MjsdDrafter::Sent() const {
   const bool lives = length_ > 0 && !level().empty();  // best first
   const bool ends = !lives || best_ended_.score > Score(level()[0].score, length_);
   std::vector<int32_t> nodes;  // last first

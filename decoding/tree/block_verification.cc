@@ -64,8 +64,7 @@ LayerDistribution BlockResidual(const LayerDistribution& row,
 }
 
 absl::Status CheckPathForest(const DraftForest& forest) {
-  if (absl::Status status = CheckShippedDraws(forest, DrawKind::kIndependentChildren);
-      !status.ok()) {
+  if (absl::Status status = CheckSentDraws(forest, DrawKind::kIndependentChildren); !status.ok()) {
     return status;
   }
   for (int layer = 0; layer < forest.depth(); ++layer) {

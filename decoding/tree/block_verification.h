@@ -26,7 +26,7 @@ BlockChances FindBlockChances(absl::Span<const LayerDistribution> rows,
 LayerDistribution BlockResidual(const LayerDistribution& row,
                                 const sampling::Distribution& proposal, double kept);
 
-// Checks that each layer has one draw, made from a shipped proposal.
+// Checks that each layer has one draw, made from a sent proposal.
 absl::Status CheckPathForest(const DraftForest& forest);
 
 class BlockDecoder : public SingleSequenceDecoder {

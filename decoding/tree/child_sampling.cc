@@ -115,12 +115,12 @@ absl::Status CheckChildren(ChildSampling kind, const DraftForest& forest) {
                                         "draft forest: draws[0]: node ", Index(forest.draws[0]),
                                         " is said to be drawn, want the tree alone"));
     case ChildSampling::kIid:
-      return CheckShippedDraws(forest, DrawKind::kIndependentChildren);
+      return CheckSentDraws(forest, DrawKind::kIndependentChildren);
     case ChildSampling::kWithoutReplacement:
-      return CheckShippedDraws(forest, DrawKind::kDistinctChildren);
+      return CheckSentDraws(forest, DrawKind::kDistinctChildren);
     case ChildSampling::kGreedy:
     case ChildSampling::kSpecHub:
-      COPPICE_RETURN_IF_ERROR(CheckShippedDraws(forest, DrawKind::kDistinctChildren));
+      COPPICE_RETURN_IF_ERROR(CheckSentDraws(forest, DrawKind::kDistinctChildren));
       return CheckGreedyDraws(forest);
   }
   return absl::OkStatus();

@@ -1,6 +1,6 @@
 // How the children of one node of a draft tree are drawn from the draft's row there,
 // docs/algorithms.md 4.2-4.5. Each rule of decoding/tree/node_rule.h is exact for only one of these
-// distributions. Called by the drafter of trees, and by the verifier to check what was shipped.
+// distributions. Called by the drafter of trees, and by the verifier to check what was sent.
 // Pure except for the ChoiceSource.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace coppice::decoding {
 enum class ChildSampling {
   kIid,                 // 4.1, 4.2 with replacement, 4.3, 4.8: copies are listed
   kWithoutReplacement,  // 4.2 without
-  kMostLikely,          // 4.2 deterministic: the tree alone is shipped
+  kMostLikely,          // 4.2 deterministic: the tree alone is sent
   kGreedy,              // 4.4
   kSpecHub,             // 4.5: at most two children
 };

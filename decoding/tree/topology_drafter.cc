@@ -39,14 +39,14 @@ std::vector<int> TopologyDrafter::PlacesBelow(const Node& node) const {
 
 void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level_.size());
-  const bool ships_draws = sampling_ != ChildSampling::kMostLikely;
+  const bool sends_draws = sampling_ != ChildSampling::kMostLikely;
   const int begin = forest_.size();
   std::vector<Node> nodes;  // of the new layer
   for (size_t i = 0; i < level_.size(); ++i) {
     const std::vector<int> places = PlacesBelow(level_[i]);
     const std::vector<TokenId> drafts = DrawChildren(
         drawing_, rows[i], level_[i].hash, static_cast<int>(places.size()), choices_.get());
-    if (ships_draws) forest_.proposals.push_back({frontier_[i], /*log_weight=*/0, rows[i]});
+    if (sends_draws) forest_.proposals.push_back({frontier_[i], /*log_weight=*/0, rows[i]});
     const int first = forest_.size();
     for (size_t j = 0; j < drafts.size(); ++j) {
       const auto twin = std::find(forest_.token.begin() + first, forest_.token.end(), drafts[j]);
@@ -56,11 +56,11 @@ void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
         nodes.push_back({sampling::ExtendHash(level_[i].hash, drafts[j]), {}});
       }
       nodes[node - begin].places.push_back(places[j]);
-      if (ships_draws) forest_.draws.push_back(NodeId{node});
+      if (sends_draws) forest_.draws.push_back(NodeId{node});
     }
   }
   forest_.layer_begin.push_back(forest_.size());
-  if (ships_draws) forest_.draws_begin.push_back(static_cast<int32_t>(forest_.draws.size()));
+  if (sends_draws) forest_.draws_begin.push_back(static_cast<int32_t>(forest_.draws.size()));
 
   frontier_.clear();
   level_.clear();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the Kubernetes objects of a cluster as one JSON list, for `kubectl apply -f -`: a Deployment and a Service for the
+"""Prints the Kubernetes objects of a cluster as one JSON list, for `kubectl apply -f -`: a Deployment and two Services for the
 coordinator, a Deployment for the draft nodes, and for each replica an MPIJob (kubeflow.org/v2beta1: the MPI operator must be
 installed).
 

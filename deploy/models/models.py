@@ -16,7 +16,6 @@ except ModuleNotFoundError:
     sys.exit("models: needs Python 3.11 or later")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "deploy/models"))
 from partial_folder import PartialFolder  # noqa: E402
 
 FIELDS = {"what": str, "package": str, "version": str, "sha256": str, "mb": int, "file": str}

@@ -81,7 +81,7 @@ COPPICE_VNNI inline __m512 VnniScale(const uint8_t* block, int part) {
 }
 
 // VNNI: rows row .. row + kRows - 1 of one panel. The steps are not unrolled, which is faster
-// with GCC 12 (docs/decisions.md, "Integer products read one panel after the other").
+// with GCC 12 (docs/decisions.md, "On AVX2 up to eight rows share an integer product").
 template <class Weights, int kRows>
 COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& product, int64_t row,
                                                      int64_t panel) {

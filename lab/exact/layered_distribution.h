@@ -61,7 +61,7 @@ inline decoding::DraftForest GrowForest(const LogProbsOf& draft, const decoding:
     }
     drafter->Grow(rows);
   }
-  return drafter->Shipped();
+  return drafter->Sent();
 }
 
 inline decoding::DraftForest DraftLayeredRound(const LayeredSetting& setting,

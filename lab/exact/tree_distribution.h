@@ -79,7 +79,7 @@ inline decoding::DraftForest DraftTreeRound(const TreeSetting& setting,
       rows.push_back(DenseDistribution(setting.draft(hashes[drafter.forest().RowOf(place)])));
     drafter.Grow(rows);
   }
-  decoding::DraftForest forest = drafter.Shipped();
+  decoding::DraftForest forest = drafter.Sent();
   if (setting.tamper) setting.tamper(&forest);
   return forest;
 }

@@ -136,7 +136,7 @@ absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) 
     COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, Run(draft_.get(), std::move(step)));
     COPPICE_RETURN_IF_ERROR(builder->Consume(*rows, draft_->threads(), draft_->commits()));
   }
-  return builder->Shipped();
+  return builder->Sent();
 }
 
 void LocalReplica::Close() {

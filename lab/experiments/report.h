@@ -26,7 +26,7 @@ struct LabReport {
 };
 
 std::string ReportTable(const LabReport& report);
-// {format_version: 1, experiment, source, seed, sequences, cells, skipped, nodes}; an estimate is
+// {format_version: 2, experiment, source, seed, sequences, cells, skipped, nodes}; an estimate is
 // {value, se, count}, null where nothing was counted.
 std::string ReportJson(const LabReport& report);
 

@@ -52,7 +52,7 @@ OrderedJson CellJson(const MeasuredCell& measured) {
     json["source"] = std::string(row->source);
     json["joint_sampling"] = row->joint_sampling;
     json["reproducible"] = row->reproducible;
-    json["ships"] = std::string(row->ships);
+    json["sends"] = std::string(row->sends);
   }
   json["block_efficiency"] = ToJson(result.block_efficiency);
   json["acceptance_by_layer"] = OrderedJson::array();
@@ -92,7 +92,7 @@ OrderedJson NodeJson(const NodeResult& result) {
 }  // namespace
 
 std::string ReportJson(const LabReport& report) {
-  OrderedJson json = {{"format_version", 1}, {"experiment", report.experiment}};
+  OrderedJson json = {{"format_version", 2}, {"experiment", report.experiment}};
   json["source"] = OrderedJson::object();
   for (const auto& [name, value] : report.source) json["source"][name] = value;
   json["seed"] = report.seed;

@@ -47,7 +47,7 @@ class TableSequence : public PairSequence {
       }
       drafter->Grow(rows);
     }
-    return drafter->Shipped();
+    return drafter->Sent();
   }
 
   absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest) override {

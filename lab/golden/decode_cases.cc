@@ -54,7 +54,7 @@ decoding::DraftForest Draft(const test::HashLm& lm, const decoding::DecodingPara
     }
     drafter->Grow(rows);
   }
-  return drafter->Shipped();
+  return drafter->Sent();
 }
 
 // width 0: no drafts.

@@ -38,7 +38,7 @@ decoding::DraftForest DraftPath(decoding::Drafter* drafter, const decoding::Draf
     }
     drafter->Grow(rows);
   }
-  return drafter->Shipped();
+  return drafter->Sent();
 }
 
 void CheckMjsd(const Json& inputs, const Json& expected, CaseCheck* check) {

@@ -11,9 +11,9 @@ fuzz_flags+=(-include utility)
 head_sources=(coordinator/http/request_parser.cc coordinator/http/api_error.cc coordinator/api/endpoints.cc)
 stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc tokenizer/stop_automaton.cc tokenizer/stop_strings.cc
   tokenizer/utf8.cc base/check.cc)
-body_sources=(coordinator/http/api_error.cc sampling/rng.cc sampling/deterministic_math.cc base/check.cc base/decoding_stats.cc
+body_sources=(coordinator/http/api_error.cc plan/*.cc sampling/*.cc base/check.cc base/decoding_stats.cc
   base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/utf8.cc)
-for name in api chat_fields decoding_rules format_fields json_fields ordered_text parameter_fields prompt_fields speculative_fields token_endpoints; do
+for name in api chat_fields decoding_rules format_fields json_fields ordered_text parameter_fields prompt_fields renamed speculative_fields token_endpoints; do
   body_sources+=("coordinator/api/$name.cc")
 done
 for source in $(git ls-files 'decoding/*.cc' 'grammar/*.cc' 'tokenizer/chat_template/*.cc'); do

@@ -388,7 +388,7 @@ TEST_F(ServingTest, ModelsListWhatIsServed) {
       EXPECT_THAT(can["sampling_scopes"].dump(), HasSubstr(mode.dump())) << method;
     }
     EXPECT_TRUE(method["lossless"].is_boolean() && method["reproducible"].is_boolean()) << method;
-    for (const char* text : {"distribution", "draft_form", "ships", "source"}) {
+    for (const char* text : {"distribution", "draft_form", "sends", "source"}) {
       EXPECT_FALSE(method[text].get<std::string>().empty()) << method;
     }
     EXPECT_TRUE(method["options"].is_array()) << method;

@@ -192,7 +192,7 @@ TEST(PenaltyEnumeration, EveryRuleOnTreesAndPaths) {
 }
 
 // A penalty in the wrong place: the children are drawn from penalised rows, but the proposals that
-// are shipped with them are not.
+// are sent with them are not.
 TEST(PenaltyNegativeControl, ProposalsWithoutThePenaltiesOfTheirDrafts) {
   int seen = 0;
   for (const test::TreeMethod& method : test::TreeMethods()) {

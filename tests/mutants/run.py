@@ -313,6 +313,8 @@ def possible_here(bugs):
 
 def work(options, bugs, copy):
     begin_s = time.monotonic()
+    if not bugs:
+        raise Stop("no bug to plant here")
     copy_tree(ROOT, copy)
     workshop = Workshop(copy, options.jobs)
     clean_s = run_without_bugs(workshop, bugs)

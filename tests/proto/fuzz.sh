@@ -11,7 +11,7 @@ generated=$folder/generated
 mkdir -p "$generated"
 protoc --proto_path=. --cpp_out="$generated" proto/*.proto
 fuzz_flags+=(-include utility "-I$generated")
-sources=(tests/proto/convert_fuzz.cc "$generated"/proto/*.cc proto/*.cc plan/plan_check.cc sampling/rng.cc sampling/deterministic_math.cc
+sources=(tests/proto/convert_fuzz.cc "$generated"/proto/*.cc proto/*.cc plan/*.cc sampling/*.cc
   base/check.cc base/decoding_stats.cc base/host_threads.cc base/output_format.cc)
 while read -r source; do sources+=("$source"); done < <(git ls-files 'decoding/*.cc')
 packages=(protobuf absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_hash absl_cord libhwy)

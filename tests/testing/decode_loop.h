@@ -60,7 +60,7 @@ inline decoding::DraftForest HashLmForest(const HashLm& lm, const decoding::Draf
     }
     drafter->Grow(rows);
   }
-  return drafter->Shipped();
+  return drafter->Sent();
 }
 
 // Checks that node_path has exactly the nodes on paths to new roots, each with its own path.

@@ -82,7 +82,7 @@ decoding::DraftForest HonestForest(const decoding::DecodingParams& params,
     }
     (*drafter)->Grow(rows);
   }
-  return (*drafter)->Shipped();
+  return (*drafter)->Sent();
 }
 
 // Makes one change that keeps most of the structure, so many changed forests reach a verifier.

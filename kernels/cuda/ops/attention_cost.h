@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/ops/launch.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/ops/launch.h"
 
 namespace coppice::kernels::cuda {
 

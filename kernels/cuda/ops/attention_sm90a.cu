@@ -5,10 +5,10 @@
 // there (transposed by the instruction).
 #include <algorithm>
 
+#include "kernels/cuda/device/hopper.h"
 #include "kernels/cuda/ops/attention_cost.h"
 #include "kernels/cuda/ops/attention_rows.h"
 #include "kernels/cuda/ops/kernel_types.h"
-#include "kernels/cuda/device/hopper.h"
 
 namespace coppice::kernels::cuda {
 namespace {

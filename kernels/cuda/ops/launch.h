@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/ops/work_list.h"
 #include "kernels/cuda/device/overlap.h"
+#include "kernels/cuda/ops/work_list.h"
 #include "plan/step_plan.h"
 
 namespace coppice::kernels::cuda {

@@ -58,7 +58,7 @@ void PrintGoal(const Goal& goal, std::FILE* json) {
   const char* const bound = goal.at_least ? "at least" : "at most";
   const std::string value = goal.value.has_value() ? absl::StrFormat("%.2f", *goal.value) : "";
   const char* const met = value.empty() ? "not measured" : goal.met() ? "met" : "NOT MET";
-  absl::PrintF("%-10s %-60s %10s %-2s %8s %.4g %s: %s\n", kGoals, goal.what, value, goal.unit,
+  absl::PrintF("%-15s %-60s %10s %-2s %8s %.4g %s: %s\n", kGoals, goal.what, value, goal.unit,
                bound, goal.bound, goal.unit, met);
   if (json == nullptr) return;
   absl::FPrintF(json,

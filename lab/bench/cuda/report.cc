@@ -16,7 +16,7 @@ bool Report::Wants(const BenchCase& bench_case) {
   } else if (bandwidth_ > 0) {
     floor = absl::StrFormat("floor %.1f us", FloorUs(bench_case));
   }
-  absl::PrintF("%-10s %-60s %14.0f bytes  %s\n", bench_case.part, bench_case.name, bench_case.bytes,
+  absl::PrintF("%-15s %-60s %14.0f bytes  %s\n", bench_case.part, bench_case.name, bench_case.bytes,
                floor);
   return false;
 }
@@ -29,7 +29,7 @@ void Report::Add(const BenchCase& bench_case, const Timing& timing) {
     against = absl::StrFormat("%10.1f %5.0f%%", floor, percent);
     fields = absl::StrFormat("\"floor_us\":%.3f,\"percent\":%.1f", floor, percent);
   }
-  absl::PrintF("%-10s %-60s %10.1f %s  spread %.0f%%\n", bench_case.part, bench_case.name,
+  absl::PrintF("%-15s %-60s %10.1f %s  spread %.0f%%\n", bench_case.part, bench_case.name,
                timing.us, against, 100 * timing.spread);
   std::fflush(stdout);
   if (json_ == nullptr) return;
@@ -41,7 +41,7 @@ void Report::Add(const BenchCase& bench_case, const Timing& timing) {
 
 void Report::AddCeiling(const std::string& name, const std::string& unit, double rate,
                         double spread) {
-  absl::PrintF("%-10s %-60s %10.3e %s  spread %.0f%%\n", "ceilings", name, rate, unit,
+  absl::PrintF("%-15s %-60s %10.3e %s  spread %.0f%%\n", "ceilings", name, rate, unit,
                100 * spread);
   std::fflush(stdout);
   if (json_ == nullptr) return;
@@ -51,7 +51,7 @@ void Report::AddCeiling(const std::string& name, const std::string& unit, double
 }
 
 void Report::AddCount(const BenchCase& bench_case, int64_t count) {
-  absl::PrintF("%-10s %-60s %10d\n", bench_case.part, bench_case.name, count);
+  absl::PrintF("%-15s %-60s %10d\n", bench_case.part, bench_case.name, count);
   std::fflush(stdout);
   if (json_ == nullptr) return;
   absl::FPrintF(json_, "{\"part\":\"%s\",\"name\":\"%s\",\"count\":%d}\n", bench_case.part,

@@ -114,7 +114,7 @@ std::pair<decoding::DraftForest, double> Draft(const Setting& setting,
       hash_of_row.push_back(
           sampling::ExtendHash(hash_of_row[forest.RowOf(forest.parent[i])], forest.token[i]));
   }
-  return {drafter->Shipped(), seconds};
+  return {drafter->Sent(), seconds};
 }
 
 // A request of width W with draft width 2 W and no end of sequence.
@@ -166,7 +166,7 @@ constexpr Method kMethods[] = {
     {"GumbelCoupling", "gumbel_coupling", sampling::DecodingKind::kBeamSampling},
     {"GumbelTopK", "gumbel_top_k", sampling::DecodingKind::kBeamSamplingWithoutReplacement},
     {"Dsbd", "dsbd", sampling::DecodingKind::kBeamSampling},
-    {"Certified", "speculative_beam_search", sampling::DecodingKind::kBeamSearch},
+    {"SpeculativeBeamSearch", "speculative_beam_search", sampling::DecodingKind::kBeamSearch},
 };
 
 // W = 4, W_S = 8: every method and kind of row, verdict and draft.

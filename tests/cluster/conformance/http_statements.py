@@ -197,8 +197,8 @@ class Validation(Statements):
     def test_27_unknown_unsupported_and_penalties(self):
         self.refused(dict(SHORT, foo=1), "foo", "unknown_field")
         self.refused(dict(SHORT, suffix="x"), "suffix", "unsupported_field")
-        self.refused(dict(SHORT, **{"war" "p_mode": "row"}), "war" "p_mode", "unknown_field")
-        answer = self.cluster.post(dict(SHORT, speculative=dict(method="pf_" "gumbel")))
+        self.refused(dict(SHORT, **{"warp_mode": "row"}), "warp_mode", "unknown_field")
+        answer = self.cluster.post(dict(SHORT, speculative=dict(method="pf_gumbel")))
         self.assertEqual((answer.status, answer.error["param"]), (400, "speculative.method"))
         self.assertIn("is now called gumbel_coupling", answer.error["message"])
         self.ask(suffix=None)

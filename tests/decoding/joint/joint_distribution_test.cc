@@ -108,7 +108,7 @@ TEST(JointDistributionTest, TargetDistributionIsTheFlatSampling) {
   }
 }
 
-TEST(JointDistributionTest, DraftDistributionIsTheFlatSamplingOfTheShippedRows) {
+TEST(JointDistributionTest, DraftDistributionIsTheFlatSamplingOfTheSentRows) {
   uint64_t seed = 1000;
   for (sampling::SamplingParams sampling : Samplings()) {
     sampling.logit_bias.clear();  // DraftRow has already added it

@@ -106,7 +106,7 @@ TEST(MjsdTest, DrafterShipsTheBestPathAlone) {
   ASSERT_EQ(drafter->frontier().size(), 2u);
   drafter->Grow({sampling::Distribution{{0, 1}, {sampling::Log(0.5), sampling::Log(0.5)}},
                  sampling::Distribution{{0, 1}, {sampling::Log(0.9), sampling::Log(0.1)}}});
-  const DraftForest path = drafter->Shipped();
+  const DraftForest path = drafter->Sent();
   EXPECT_THAT(path.token, ElementsAre(1, 0));
   EXPECT_TRUE(path.Validate(3).ok()) << path.Validate(3);
   EXPECT_TRUE(CheckMjsdForest(path).ok());
@@ -114,8 +114,8 @@ TEST(MjsdTest, DrafterShipsTheBestPathAlone) {
   auto ending = MakeMjsdDrafter(params, state, 1);
   ending->Grow({sampling::Distribution{
       {0, 1, 2}, {sampling::Log(0.2), sampling::Log(0.1), sampling::Log(0.7)}}});
-  EXPECT_THAT(ending->Shipped().token, ElementsAre(2));
-  EXPECT_TRUE(ending->Shipped().Validate(3).ok());
+  EXPECT_THAT(ending->Sent().token, ElementsAre(2));
+  EXPECT_TRUE(ending->Sent().Validate(3).ok());
 }
 
 int BildKeeps(std::vector<double> p, double tau2) {
@@ -146,7 +146,7 @@ TEST(BildTest, DraftsWhileTheDraftIsSure) {
   EXPECT_THAT(drafter->forest().token, ElementsAre(3));
   drafter->Grow({sampling::Distribution{{0, 3}, {sampling::Log(0.45), sampling::Log(0.55)}}});
   EXPECT_TRUE(drafter->frontier().empty());
-  EXPECT_EQ(drafter->Shipped().size(), 1);
+  EXPECT_EQ(drafter->Sent().size(), 1);
 }
 
 // The distribution of the first two tokens of a decode, with all choices enumerated.

@@ -4,7 +4,7 @@ scalar_blocks.py, bit for bit."""
 import struct
 import unittest
 
-import gguf_writer  # noqa: F401  (puts tools/ on the path)
+import gguf_writer  # noqa: F401  (puts deploy/models and training on the path)
 from scalar_blocks import SCALAR, random_blocks, scalar_values
 
 import gguf_blocks

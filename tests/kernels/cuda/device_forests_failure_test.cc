@@ -78,7 +78,7 @@ class DeviceForestsFailureTest : public testing::Test {
     runner_->WaitForHead();
     COPPICE_ASSIGN_OR_RETURN(const auto grown, WaitForForests(builders, runner_.get()));
     COPPICE_RETURN_IF_ERROR(grown[0]);
-    return builder->Shipped();
+    return builder->Sent();
   }
 
   test::TempDir dir_;

@@ -257,8 +257,8 @@ std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
   std::vector<std::set<std::vector<int32_t>>> paths;
   for (ForestBuilder* const builder : builders) {
     EXPECT_TRUE(builder->done());
-    EXPECT_EQ(builder->Shipped().Validate(kVocab), absl::OkStatus());
-    paths.push_back(PathsOf(builder->Shipped()));
+    EXPECT_EQ(builder->Sent().Validate(kVocab), absl::OkStatus());
+    paths.push_back(PathsOf(builder->Sent()));
   }
   EXPECT_EQ(runner->blocks()->CheckIntegrity(), absl::OkStatus());
   return paths;

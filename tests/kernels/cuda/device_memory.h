@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cuda/ops/launch.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/ops/launch.h"
 
 namespace coppice::kernels::cuda {
 

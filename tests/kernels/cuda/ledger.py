@@ -21,7 +21,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-KERNELS = ROOT / "kernels/cuda"
+KERNELS = ROOT / "kernels/cuda/ops"
 LEDGER = HERE / "ledger.txt"
 ARCHITECTURES = ("80", "90")
 HOPPER = ("90a",)  # of the files whose name ends in _sm90a.cu
@@ -128,6 +128,8 @@ def main():
         sys.exit(77)
     found, bad = [], []
     kernels = names or sorted(path.name for path in KERNELS.glob("*.cu"))
+    if not kernels:
+        sys.exit(f"there are no kernels in {KERNELS}")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for lines, bad_lines in pool.map(lambda kernel: lines_of(kernel, disassembler), kernels):
             found += lines

@@ -180,7 +180,7 @@ TEST(ReportTest, JsonHasEveryFieldAndNullWhereNothingWasCounted) {
   study.nodes = 20;
   report.nodes = *RunNodeStudy(study, pair.get(), [](const std::string&) {});
   const auto json = nlohmann::json::parse(ReportJson(report));
-  EXPECT_EQ(json["format_version"], 1);
+  EXPECT_EQ(json["format_version"], 2);
   EXPECT_EQ(json["source"]["rows"], "random");
   ASSERT_EQ(json["cells"].size(), 2u);
   for (const char* name :
