@@ -46,17 +46,17 @@ void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   }
   const int begin = forest_.size();
   std::map<std::pair<TreePlace, TokenId>, NodeId> node_of;
-  std::vector<DraftBeam> beams;  // [new nodes]
+  std::vector<DraftBeam> grown;  // [new nodes]
   for (const Entry& entry : DrawLayer(q)) {
     const auto [known, is_new] =
         node_of.emplace(std::pair(frontier_[entry.beam], entry.token), NodeId{forest_.size()});
     if (is_new) {
       forest_.Add(frontier_[entry.beam], entry.token);
       const sampling::Distribution& row = rows[entry.beam];
-      beams.push_back({sampling::ExtendHash(beams_[entry.beam].hash, entry.token),
+      grown.push_back({sampling::ExtendHash(beams_[entry.beam].hash, entry.token),
                        beams_[entry.beam].score + row.log_probs[FindToken(row, entry.token)], 1});
     } else if (!set_semantics_) {
-      ++beams[Index(known->second) - begin].multiplicity;
+      ++grown[Index(known->second) - begin].multiplicity;
     }
     forest_.draws.push_back(known->second);
   }
@@ -68,7 +68,7 @@ void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   for (int node = begin; node < forest_.size(); ++node) {
     if (IsStopId(stop_ids_, forest_.token[node])) continue;  // no row and no children
     frontier_.push_back(NodeId{node});
-    beams_.push_back(beams[node - begin]);
+    beams_.push_back(grown[node - begin]);
   }
 }
 

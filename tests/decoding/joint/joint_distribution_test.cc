@@ -78,19 +78,19 @@ std::vector<sampling::SamplingParams> Samplings() {
 
 TEST(JointDistributionTest, TargetDistributionIsTheFlatSampling) {
   uint64_t seed = 0;
-  for (const auto& [beams, vocab] : {std::pair(1, 5), std::pair(3, 9), std::pair(4, 700)}) {
+  for (const auto& [width, vocab] : {std::pair(1, 5), std::pair(3, 9), std::pair(4, 700)}) {
     for (const sampling::SamplingParams& sampling : Samplings()) {
       SCOPED_TRACE(testing::Message()
                    << sampling::SamplingScopeName(sampling.mode) << " T " << sampling.temperature
                    << " k " << sampling.top_k << " p " << sampling.top_p << " min_p "
                    << sampling.min_p << " V " << vocab);
-      const test::FlatLayer layer = RandomLayer(++seed, beams, vocab);
+      const test::FlatLayer layer = RandomLayer(++seed, width, vocab);
       DecodingParams params;
       params.sampling = sampling;
       GivenRows source(layer.log_probs);
       std::vector<std::unique_ptr<sampling::ProcessedRow>> rows;
       std::vector<WeightedBeam> beams;
-      for (int b = 0; b < beams; ++b) {
+      for (int b = 0; b < width; ++b) {
         rows.push_back(std::make_unique<sampling::ProcessedRow>(params));
         rows.back()->Read(&source, b, 0);
         beams.push_back({static_cast<uint64_t>(b), layer.log_score[b], layer.multiplicity[b],
