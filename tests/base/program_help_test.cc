@@ -54,7 +54,7 @@ TEST_F(ProgramHelpTest, GroupsHaveTheirFlagsWithDefaults) {
                               "  --first_size              rows of one pass [7]\n\nNames:\n"));
   EXPECT_THAT(text, HasSubstr("; default: that of the\n                            model\n"));
   EXPECT_THAT(text, HasSubstr("  --third_switch            a switch [true]\n"));
-  EXPECT_THAT(text, HasSubstr("  --fourth                  how large: small or large [small]\n"));
+  EXPECT_THAT(text, HasSubstr("  --fourth                  how large (small or large) [small]\n"));
   EXPECT_THAT(text, HasSubstr("\nEvery program:\n  --log_level"));
 }
 

@@ -199,7 +199,8 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
   };
   EXPECT_THAT(message([](DecodingParams* p) { p->beam_width = 0; }), HasSubstr("beam_width"));
   EXPECT_THAT(message([](DecodingParams* p) { p->beam_width = 2; }), HasSubstr("beam_width"));
-  EXPECT_THAT(message([](DecodingParams* p) { p->num_hypotheses = 2; }), HasSubstr("n:"));
+  EXPECT_THAT(message([](DecodingParams* p) { p->num_hypotheses = 2; }),
+              HasSubstr("n is 2 but must not exceed beam_width, which is 1"));
   EXPECT_THAT(message([](DecodingParams* p) { p->max_tokens = 0; }), HasSubstr("max_tokens"));
   EXPECT_THAT(message([](DecodingParams* p) { p->sampling.top_p = 1.5; }), HasSubstr("top_p"));
   EXPECT_THAT(message([](DecodingParams* p) { p->sampling.temperature = -1; }),
@@ -227,7 +228,7 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
   EXPECT_EQ(formatted([](DecodingParams*) {}), "");
   EXPECT_THAT(formatted([](DecodingParams* p) { p->format = nullptr; }), HasSubstr("format_spec:"));
   EXPECT_THAT(formatted([](DecodingParams* p) { p->min_tokens = 1; }),
-              HasSubstr("format_spec: cannot be combined with min_tokens"));
+              HasSubstr("format_spec cannot be combined with min_tokens"));
   EXPECT_THAT(formatted([](DecodingParams* p) { p->stop_ids.clear(); }),
               HasSubstr("format_spec: needs a token that ends a text"));
   for (const sampling::SamplingScope mode :
@@ -236,7 +237,7 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
                   p->kind = sampling::DecodingKind::kBeamSampling;
                   p->sampling.mode = mode;
                 }),
-                HasSubstr("format_spec: cannot be combined with sampling_scope"));
+                HasSubstr("format_spec cannot be combined with sampling_scope"));
   }
   DraftState state;
   EXPECT_FALSE(MakeDrafter(DecodingParams(), state, 4).ok());
