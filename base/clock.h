@@ -7,6 +7,9 @@
 
 namespace coppice {
 
+using SteadyTime = std::chrono::steady_clock::time_point;
+inline SteadyTime SteadyNow() { return std::chrono::steady_clock::now(); }
+
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -16,8 +19,7 @@ class Clock {
 class SteadyClock : public Clock {
  public:
   double NowSeconds() const override {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
+    return std::chrono::duration<double>(SteadyNow().time_since_epoch()).count();
   }
 };
 

@@ -52,17 +52,16 @@ set(COPPICE_HEADERS_DEPS_node coppice_messages spdlog::spdlog)
 set(COPPICE_HEADERS_DEPS_service coppice_messages spdlog::spdlog)
 set(COPPICE_HEADERS_DEPS_test GTest::gmock)
 
-# Most files of a service, a tool or a test instantiate the same templates (JSON, Boost, GoogleTest). So six files are compiled as
-# one, which saves a fifth of the build time. Libraries and nodes are compiled one file at a time, so that no file sees the names
-# of another. Turn this OFF to see the errors of each file by itself, or while you compile one file again and again.
-option(COPPICE_UNITY "compile services, tools and tests six files at a time" ON)
-set(COPPICE_UNITY_KINDS service tool test CACHE STRING "kinds of code that are compiled so")
+# Files of a library read the same headers and instantiate the same templates. So up to eight of them are compiled as one, which
+# takes half the time. Turn this OFF to see the errors of each file by itself, or while you compile one file again and again. The
+# preset lto-odr has it OFF, so its build notices a file that uses what only its neighbour includes.
+option(COPPICE_UNITY "compile the files of a library or program eight at a time" ON)
 
 # Sets the flags and precompiled headers of a target of this kind. ccache needs -fpch-preprocess.
 function(coppice_compile target kind)
   target_compile_options(${target} PRIVATE ${COPPICE_FLAGS} ${COPPICE_FLAGS_${kind}})
-  if(COPPICE_UNITY AND kind IN_LIST COPPICE_UNITY_KINDS)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  if(COPPICE_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
   if(NOT COPPICE_PRECOMPILE)
     return()
@@ -81,12 +80,14 @@ function(coppice_compile target kind)
   target_precompile_headers(${target} REUSE_FROM ${precompiled})
 endfunction()
 
+# ALONE: sources that are never compiled together with others, because Highway compiles them once for each instruction set.
 function(coppice_library name)
-  cmake_parse_arguments(ARG "" "KIND" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "KIND" "SOURCES;ALONE;DEPS" ${ARGN})
   if(NOT ARG_KIND)
     set(ARG_KIND library)
   endif()
-  add_library(${name} STATIC ${ARG_SOURCES})
+  add_library(${name} STATIC ${ARG_SOURCES} ${ARG_ALONE})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
   coppice_compile(${name} ${ARG_KIND})

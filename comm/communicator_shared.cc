@@ -16,7 +16,7 @@ namespace coppice::comm {
 namespace {
 
 constexpr size_t kPiece = 32 << 10;  // floats that a rank shows at once: 128 KiB
-constexpr size_t kScatterFrom =
+constexpr size_t kScatterFromShared =
     2 << 10;                        // floats; from here on each of 3 or more ranks sums a part
 constexpr size_t kBlock = 1 << 10;  // floats that are added while they are in the nearest cache
 constexpr int kBuffers = 2;
@@ -147,7 +147,7 @@ class SharedCommunicator final : public Communicator {
   absl::Status SumPiece(absl::Span<float> data) {
     std::copy(data.begin(), data.end(), NextBuffer());
     COPPICE_RETURN_IF_ERROR(Meet(Collective::kSum, data.size()));
-    if (size_ == 2 || data.size() < kScatterFrom) {
+    if (size_ == 2 || data.size() < kScatterFromShared) {
       SumInRankOrder(0, data.size(), data.data());
       return absl::OkStatus();
     }

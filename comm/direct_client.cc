@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "comm/channel.h"
 #include "comm/frame_log.h"
@@ -16,12 +17,9 @@ namespace coppice::comm {
 namespace {
 
 using google::protobuf::MessageLite;
-using SteadyTime = std::chrono::steady_clock::time_point;
 
 constexpr auto kFirstRetry = std::chrono::milliseconds(50);
 constexpr auto kLastRetry = std::chrono::milliseconds(1000);
-
-SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
 class DirectClientChannel final : public ClientChannel {
  public:
@@ -88,7 +86,7 @@ class DirectClientChannel final : public ClientChannel {
       if (!fd.ok()) return RetryLater();
       fd_ = *std::move(fd);
     }
-    give_up_ = Now() + HandshakeTime(options_);
+    give_up_ = SteadyNow() + HandshakeTime(options_);
     Advance();
   }
 
@@ -96,13 +94,13 @@ class DirectClientChannel final : public ClientChannel {
   void Advance() {
     if (connected_) return;
     if (!fd_.open()) {
-      if (Now() >= retry_) StartConnect();
+      if (SteadyNow() >= retry_) StartConnect();
       return;
     }
     if (!greeting_) {
       pollfd waiting = {fd_.get(), POLLOUT, 0};
       if (poll(&waiting, 1, 0) <= 0) {
-        if (Now() >= give_up_) RetryLater();
+        if (SteadyNow() >= give_up_) RetryLater();
         return;
       }
       if (ConnectError(fd_.get()) != 0) return RetryLater();
@@ -126,7 +124,7 @@ class DirectClientChannel final : public ClientChannel {
       ended_ = !lives;
       return true;
     }
-    const bool late = Now() >= give_up_;
+    const bool late = SteadyNow() >= give_up_;
     if (lives && !late) return false;
     const char* why = stream_.distrust();
     if (why == nullptr) {
@@ -142,7 +140,7 @@ class DirectClientChannel final : public ClientChannel {
   void RetryLater() {
     fd_.Reset();
     greeting_ = false;
-    retry_ = Now() + pause_;
+    retry_ = SteadyNow() + pause_;
     pause_ = std::min(2 * pause_, kLastRetry);
   }
 

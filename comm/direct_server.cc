@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "comm/channel.h"
 #include "comm/frame_log.h"
@@ -27,11 +28,8 @@ namespace coppice::comm {
 namespace {
 
 using google::protobuf::MessageLite;
-using SteadyTime = std::chrono::steady_clock::time_point;
 
 constexpr auto kAcceptAgain = std::chrono::seconds(1);  // pause if no file descriptor is left
-
-SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
 // All connections share one epoll descriptor, so a poll waits for only one descriptor.
 class DirectServerChannel final : public ServerChannel {
@@ -135,7 +133,7 @@ class DirectServerChannel final : public ServerChannel {
 
   // Reads and writes as much as possible. Returns false if nothing was possible.
   bool Pump() {
-    if (!accepting_ && Now() >= accept_again_) Accepting(true);
+    if (!accepting_ && SteadyNow() >= accept_again_) Accepting(true);
     std::array<epoll_event, 64> events;
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
     for (int i = 0; i < count; ++i) {
@@ -179,7 +177,7 @@ class DirectServerChannel final : public ServerChannel {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
           spdlog::warn("{}", SocketError("accept", endpoint_, errno).ToString());
           Accepting(false);
-          accept_again_ = Now() + kAcceptAgain;
+          accept_again_ = SteadyNow() + kAcceptAgain;
         }
         return;
       }
@@ -202,15 +200,15 @@ class DirectServerChannel final : public ServerChannel {
     if (strangers_.size() >= kMostStrangers) {
       Refuse(strangers_.begin()->first, "too many others are waiting");
     }
-    strangers_[id] = Now() + HandshakeTime(options_);
+    strangers_[id] = SteadyNow() + HandshakeTime(options_);
     if (strangers_.size() == 1) SetTimer();
   }
 
   // The timer rings when the time of the oldest stranger is over, or before.
   void SetTimer() {
     if (strangers_.empty()) return;
-    const auto left =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(strangers_.begin()->second - Now());
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
+        strangers_.begin()->second - SteadyNow());
     const int64_t ns = std::max<int64_t>(left.count(), 1);
     itimerspec spec = {};
     spec.it_value = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
@@ -220,7 +218,7 @@ class DirectServerChannel final : public ServerChannel {
   void RefuseLateStrangers() {
     uint64_t rings;
     (void)!read(timer_.get(), &rings, sizeof(rings));
-    while (!strangers_.empty() && strangers_.begin()->second <= Now()) {
+    while (!strangers_.empty() && strangers_.begin()->second <= SteadyNow()) {
       Refuse(strangers_.begin()->first, "it did not finish the handshake in time");
     }
     SetTimer();

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
 #include "comm/zmq_context.h"
@@ -21,9 +22,6 @@
 namespace coppice::comm {
 namespace {
 
-using SteadyTime = std::chrono::steady_clock::time_point;
-
-SteadyTime Now() { return std::chrono::steady_clock::now(); }
 std::chrono::nanoseconds Seconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(seconds));
@@ -114,9 +112,9 @@ class ZmqNodeAgent final : public NodeAgent {
     thread_ = std::thread([this] { Run(); });
     std::unique_lock<std::mutex> lock(mutex_);
     const auto answered = [this] { return first_ack_ || !keys_.ok(); };
-    const SteadyTime deadline = Now() + Seconds(options_.register_deadline_s);
-    while (!StopRequested() && Now() < deadline) {
-      const SteadyTime look = std::min(deadline, Now() + Seconds(kLookForStopS));
+    const SteadyTime deadline = SteadyNow() + Seconds(options_.register_deadline_s);
+    while (!StopRequested() && SteadyNow() < deadline) {
+      const SteadyTime look = std::min(deadline, SteadyNow() + Seconds(kLookForStopS));
       if (answered_.wait_until(lock, look, answered)) break;
     }
     if (!keys_.ok()) return keys_;
@@ -195,7 +193,7 @@ class ZmqNodeAgent final : public NodeAgent {
     SendRegister(registration);
     while (!stopping_) {
       const SteadyTime next = registered_ ? next_beat_ : next_register_;
-      const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next - Now());
+      const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next - SteadyNow());
       const Pollable sockets[] = {to_agent_->socket(), channel_->socket(), monitor_->socket()};
       Poll(sockets, static_cast<int>(std::max<int64_t>(wait.count() + 1, 0)));
       to_agent_->Drain();
@@ -203,8 +201,8 @@ class ZmqNodeAgent final : public NodeAgent {
       while (channel_->Receive(&received_)) OnMessage(&registration);
       if (registered_) {
         SendOutgoing();
-        if (Now() >= next_beat_) SendBeat();
-      } else if (Now() >= next_register_) {
+        if (SteadyNow() >= next_beat_) SendBeat();
+      } else if (SteadyNow() >= next_register_) {
         if (refused_) {
           monitor_.reset();
           const absl::Status again = Connect();  // to an address that was right before
@@ -223,7 +221,7 @@ class ZmqNodeAgent final : public NodeAgent {
   }
 
   void SendRegister(const proto::Register& registration) {
-    next_register_ = Now() + Seconds(connected_ ? kRegisterAgainS : kRegisterUnheardS);
+    next_register_ = SteadyNow() + Seconds(connected_ ? kRegisterAgainS : kRegisterUnheardS);
     proto::NodeMessage message;
     *message.mutable_register_() = registration;
     register_queued_ = !connected_;
@@ -240,7 +238,7 @@ class ZmqNodeAgent final : public NodeAgent {
   // with the right key.
   void OnFailedHandshake(const LinkEvent& event) {
     refused_ |= event.refused();
-    next_register_ = std::max(next_register_, Now() + Seconds(kRegisterAgainS));
+    next_register_ = std::max(next_register_, SteadyNow() + Seconds(kRegisterAgainS));
     ++failed_handshakes_;
     if (!event.refused() && failed_handshakes_ < kMostUnclear) return;
     const absl::Status reason = absl::FailedPreconditionError(
@@ -258,7 +256,7 @@ class ZmqNodeAgent final : public NodeAgent {
     if (!connected) {
       if (registered_) spdlog::warn("{}: lost the coordinator at {}", Name(), options_.coordinator);
       connected_ = registered_ = register_queued_ = false;
-      next_register_ = Now() + Seconds(kRegisterAgainS);
+      next_register_ = SteadyNow() + Seconds(kRegisterAgainS);
       return;
     }
     connected_ = true;
@@ -289,7 +287,7 @@ class ZmqNodeAgent final : public NodeAgent {
     if (!registered_) return;
     spdlog::warn("{}: the coordinator does not know it", Name());
     registered_ = false;
-    next_register_ = std::min(next_register_, Now() + Seconds(kRegisterAgainS));
+    next_register_ = std::min(next_register_, SteadyNow() + Seconds(kRegisterAgainS));
   }
 
   // Returns true if the owner must see the message: an acceptance lists the draft nodes.
@@ -299,14 +297,14 @@ class ZmqNodeAgent final : public NodeAgent {
     acknowledged_ = true;
     if (ack.accepted()) {
       registered_ = true;
-      next_beat_ = Now();
+      next_beat_ = SteadyNow();
       if (!ack.node_id().empty()) registration->set_node_id(ack.node_id());
     } else {
       const absl::Status refusal = Refusal(ack.reason());
       if (registered_ && options_.on_refused) options_.on_refused(refusal);
       if (!first) spdlog::warn("{}", std::string(refusal.message()));
       registered_ = false;
-      next_register_ = Now() + Seconds(kRegisterAgainS);
+      next_register_ = SteadyNow() + Seconds(kRegisterAgainS);
     }
     if (first) {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -329,7 +327,7 @@ class ZmqNodeAgent final : public NodeAgent {
   }
 
   void SendBeat() {
-    next_beat_ = Now() + Seconds(options_.heartbeat_interval_s);
+    next_beat_ = SteadyNow() + Seconds(options_.heartbeat_interval_s);
     proto::NodeMessage beat;
     {
       std::lock_guard<std::mutex> lock(mutex_);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -8,6 +7,7 @@
 #include "decoding/method.h"
 #include "decoding/parameter.h"
 #include "decoding/parameter_rules.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -47,7 +47,7 @@ absl::Status CheckKnown(const DraftState& state, size_t beams) {
     return Bad("draft state", absl::StrCat(state.known_children.size(),
                                            " known children, the decoding has ", beams, " beams"));
   }
-  double best = std::numeric_limits<double>::infinity();
+  double best = sampling::kInfinity;
   for (const DraftState::KnownChild& child : state.known_children) {
     if (!std::binary_search(state.known_roots.begin(), state.known_roots.end(), child.root))
       return Bad("draft state", absl::StrCat("a known child of root ", child.root));

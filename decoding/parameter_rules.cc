@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -11,6 +10,7 @@
 #include "decoding/method.h"
 #include "decoding/parameter.h"
 #include "decoding/topology.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
@@ -99,7 +99,7 @@ class DecodingRules {
 
   void CheckBias() {
     for (const auto& [token, bias] : params_.sampling.logit_bias) {
-      if (std::isnan(bias) || bias == std::numeric_limits<double>::infinity()) {
+      if (std::isnan(bias) || bias == sampling::kInfinity) {
         Add(Code::kInvalidValue, "logit_bias",
             absl::StrCat("of token ", token, " must be finite or -inf"));
       }

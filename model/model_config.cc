@@ -43,7 +43,7 @@ absl::StatusOr<const Family*> ReadFamily(const JsonFile& json) {
                                                   absl::StrJoin(kFamilies, ", ", name), " are)"));
 }
 
-absl::Status ReadSizes(const JsonFile& json, ModelConfig* config) {
+absl::Status ParseSizes(const JsonFile& json, ModelConfig* config) {
   constexpr int64_t kLargest = 1 << 24;
   COPPICE_ASSIGN_OR_RETURN(config->vocab_size, json.Int("vocab_size", 1, kLargest));
   COPPICE_ASSIGN_OR_RETURN(config->hidden_size, json.Int("hidden_size", 1, 1 << 20));
@@ -208,7 +208,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   ModelConfig config;
   COPPICE_ASSIGN_OR_RETURN(const Family* family, ReadFamily(json));
   COPPICE_ASSIGN_OR_RETURN(config.model_type, json.StringOr("model_type", ""));
-  COPPICE_RETURN_IF_ERROR(ReadSizes(json, &config));
+  COPPICE_RETURN_IF_ERROR(ParseSizes(json, &config));
   COPPICE_RETURN_IF_ERROR(ReadRope(json, &config));
   COPPICE_RETURN_IF_ERROR(CheckFullAttention(json, *family, config));
   COPPICE_RETURN_IF_ERROR(ReadChoices(json, *family, &config));

@@ -16,7 +16,6 @@
 namespace coppice::sampling {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr int kSpare = 16;          // room for tokens within the slack of the last one asked for
 constexpr int kWorthListing = 4;    // a list longer than vocabulary / kWorthListing is sent whole
 constexpr double kRounding = 1e-9;  // relative change of a sum by the order of its terms, at most
@@ -66,7 +65,7 @@ ChunkSums SumShard(absl::Span<const double> x, const ShardRow& row) {
   ChunkSums sums;
   for (int c = 0; c < kLseChunks; ++c) {
     const int64_t begin = ChunkBegin(row.vocab, c), end = ChunkBegin(row.vocab, c + 1);
-    sums.max[c] = kNothing;
+    sums.max[c] = kLogZero;
     sums.sum[c] = 0;
     if (begin < row.tokens.begin || end > row.tokens.end) continue;
     SumChunk(x.subspan(begin - row.tokens.begin, end - begin), &sums.max[c], &sums.sum[c]);
@@ -141,7 +140,7 @@ class NoisyShard {
  public:
   // x: the shard's keys without noise.
   NoisyShard(const RowNeed& need, const ShardRow& row, absl::Span<const double> x)
-      : need_(need), row_(row), odd_(row.tokens.begin % 2), x_(odd_ + x.size(), kNothing) {
+      : need_(need), row_(row), odd_(row.tokens.begin % 2), x_(odd_ + x.size(), kLogZero) {
     // Noise is generated for pairs of tokens, so x_ begins with an even token.
     std::copy(x.begin(), x.end(), x_.begin() + odd_);
     if (need.count > 1) return;
@@ -153,7 +152,7 @@ class NoisyShard {
     const NoiseKey key{need_.seed, Domain::kToken, need_.path_hash, slot};
     const auto begin = static_cast<TokenId>(row_.tokens.begin);
     if (need_.count == 1) {
-      if (sum_.max == kNothing) return {};
+      if (sum_.max == kLogZero) return {};
       const NoisyWinner winner =
           ArgmaxWithNoise(x_, weights_.data(), sum_, key, begin - static_cast<TokenId>(odd_));
       if (winner.margin >= std::min(kMarginCap, need_.slack)) return {winner.token - begin};
@@ -343,12 +342,12 @@ CandidateRow JoinRecords(const RowNeed& need, absl::Span<const float* const> rec
   CandidateRow row;
   row.slots = need.form == RowNeed::Form::kGumbel ? need.slots : 0;
   row.lists.resize(Lists(need));
-  std::fill(row.sums.max, row.sums.max + kLseChunks, kNothing);
+  std::fill(row.sums.max, row.sums.max + kLseChunks, kLogZero);
   std::fill(row.sums.sum, row.sums.sum + kLseChunks, 0.0);
   row.raw_sums = row.sums;
   const auto add = [](const ChunkSums& part, ChunkSums* whole) {
     for (int c = 0; c < kLseChunks; ++c) {
-      if (part.max[c] == kNothing) continue;
+      if (part.max[c] == kLogZero) continue;
       whole->max[c] = part.max[c];
       whole->sum[c] = part.sum[c];
     }

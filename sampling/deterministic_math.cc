@@ -10,7 +10,6 @@ namespace {
 constexpr double kLn2High =
     6.93147180369123816490e-01;  // ln 2 = high + low, high has 21 trailing zero bits
 constexpr double kLn2Low = 1.90821492927058770002e-10;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 

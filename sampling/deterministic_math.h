@@ -3,7 +3,12 @@
 // and NaN behave as in libm.
 #pragma once
 
+#include <limits>
+
 namespace coppice::sampling {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline constexpr double kLogZero = -kInfinity;  // log of probability 0
 
 double Log(double x);
 double Exp(double x);

@@ -8,6 +8,10 @@
 
 namespace coppice::sampling {
 
+// What is left of a distribution after removals counts as nothing from this mass down: its entries
+// would lose precision in f64. Methods stay exact, because they decide by what was removed alone.
+inline constexpr double kLeastMass = 1e-200;
+
 struct Distribution {
   std::vector<TokenId> tokens;    // ascending
   std::vector<double> log_probs;  // nats, same length

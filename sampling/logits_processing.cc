@@ -11,7 +11,6 @@
 namespace coppice::sampling {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr size_t kWorthGathering = 4;  // gather if fewer than 1 in 4 logits may be kept
 
 bool HasTopP(const SamplingParams& sampling) { return sampling.top_p > 0 && sampling.top_p < 1; }
@@ -113,7 +112,7 @@ std::vector<TokenId> KeptByMinP(absl::Span<const double> x, double min_p) {
   BlockMaxima(x, &maxima);
   const double max = *std::max_element(maxima.begin(), maxima.end());
   std::vector<TokenId> tokens;
-  if (max == kNothing) return tokens;
+  if (max == kLogZero) return tokens;
   CollectAtLeast(x, maxima, max + Log(std::min(min_p, 1.0)) - 1e-6,
                  &tokens);  // the exact test follows
   return tokens;
@@ -122,7 +121,7 @@ std::vector<TokenId> KeptByMinP(absl::Span<const double> x, double min_p) {
 Distribution Renormalise(absl::Span<const double> x, std::vector<TokenId> tokens) {
   // The tokens of a row that was already cut are sorted.
   if (!std::is_sorted(tokens.begin(), tokens.end())) std::sort(tokens.begin(), tokens.end());
-  double max = kNothing;
+  double max = kLogZero;
   Distribution row;
   row.log_probs.reserve(tokens.size());
   for (TokenId token : tokens) {
@@ -141,7 +140,7 @@ Distribution WholeRow(absl::Span<const double> x) {
   row.tokens.reserve(x.size());
   row.log_probs.reserve(x.size());
   for (size_t v = 0; v < x.size(); ++v) {
-    if (x[v] == kNothing) continue;
+    if (x[v] == kLogZero) continue;
     row.tokens.push_back(static_cast<TokenId>(v));
     row.log_probs.push_back(std::min(0.0, x[v] - log_sum));
   }
@@ -172,7 +171,7 @@ std::vector<TokenId> Contenders(absl::Span<const float> logits, const SamplingPa
 // CutRow, if only the listed tokens can survive.
 Distribution CutList(const TokenList& list, const SamplingParams& sampling, const LogSum* sum) {
   const std::vector<double> x = TemperList(list, sampling);
-  if (x.empty() || *std::max_element(x.begin(), x.end()) == kNothing) return OneHot(0);
+  if (x.empty() || *std::max_element(x.begin(), x.end()) == kLogZero) return OneHot(0);
   Distribution row = CutRow(x, sampling, sum);
   for (TokenId& token : row.tokens) token = list.tokens[token];
   return row;
@@ -256,7 +255,7 @@ Distribution CutRow(absl::Span<const double> x, const SamplingParams& sampling, 
   }
   if (kept.empty()) return OneHot(0);
   if (sampling.min_p > 0) {
-    double max = kNothing;
+    double max = kLogZero;
     for (TokenId token : kept) max = std::max(max, x[token]);
     kept.erase(std::remove_if(kept.begin(), kept.end(),
                               [&](TokenId token) {
@@ -269,7 +268,7 @@ Distribution CutRow(absl::Span<const double> x, const SamplingParams& sampling, 
 
 Distribution ProcessRow(absl::Span<const double> logits, const SamplingParams& sampling) {
   std::vector<double> x(logits.begin(), logits.end());
-  for (double& value : x) value = value == value ? value : kNothing;
+  for (double& value : x) value = value == value ? value : kLogZero;
   return ProcessInPlace(absl::MakeSpan(x), sampling);
 }
 
@@ -323,7 +322,7 @@ std::vector<double> TemperList(const TokenList& list, const SamplingParams& samp
   TemperRow(listed, absl::MakeSpan(x));
   if (sampling.allowed != nullptr) {
     for (size_t i = 0; i < x.size(); ++i) {
-      if (!sampling.allowed->Has(list.tokens[i])) x[i] = kNothing;
+      if (!sampling.allowed->Has(list.tokens[i])) x[i] = kLogZero;
     }
   }
   return x;

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::sampling {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr double kTieSlack = 1e-6;  // nats; far above the rounding error of adding a score
 
 // The tokens of all lists, ascending, without repetitions.
@@ -56,7 +56,7 @@ void ProcessedRow::Read(RowSource* rows, int row, const RowPath& path) {
   gathered_ = false;
   if (const absl::Span<const double> exact = rows->LogProbs(row); !exact.empty()) {
     x_.assign(exact.begin(), exact.end());
-    for (double& value : x_) value = value == value ? value : kNothing;
+    for (double& value : x_) value = value == value ? value : kLogZero;
   } else if (const CandidateRow* listed = rows->Listed(row)) {
     return ReadList(*listed, sampling);
   } else {
@@ -75,7 +75,7 @@ void ProcessedRow::Read(RowSource* rows, int row, const RowPath& path) {
     raw_log_sum_ = LogSumExp(raw_);
     rows->TellLogSum(row, raw_log_sum_);
   }
-  if (IsJoint(sampling.mode) && raw_log_sum_ != kNothing) {
+  if (IsJoint(sampling.mode) && raw_log_sum_ != kLogZero) {
     for (double& value : x_) value -= raw_log_sum_;
   }
   TemperRow(sampling, absl::MakeSpan(x_));
@@ -88,7 +88,7 @@ void ProcessedRow::Read(RowSource* rows, int row, const RowPath& path) {
     if (sampling.mode == SamplingScope::kRow && KeepsLogits(sampling))
       rows->TellLogSum(row, sum_.log);
     if (candidates_ != nullptr) KeepAllowed(*candidates_, absl::MakeSpan(x_));
-    const bool none = candidates_ != nullptr ? TopTokens(x_, 1).empty() : sum_.max == kNothing;
+    const bool none = candidates_ != nullptr ? TopTokens(x_, 1).empty() : sum_.max == kLogZero;
     if (none) form_ = Form::kCut;  // no finite logit, so one-hot on token 0
   }
   if (form_ == Form::kCut) sparse_ = CutRow(x_, sampling);
@@ -145,7 +145,7 @@ ProcessedRow::Draw ProcessedRow::DrawListed(const NoiseKey& key) const {
   noise.resize(tokens.size());
   GumbelMany(key, tokens, noise.data());
   size_t best = 0;
-  double best_key = kNothing, second_key = kNothing;
+  double best_key = kLogZero, second_key = kLogZero;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const double value = log_prob(i) + noise[i];
     if (value > best_key) {
@@ -196,7 +196,7 @@ TargetRow ProcessedRow::Materialise() const {
     return out;
   }
   for (size_t i = 0; i < x_.size(); ++i) {
-    if (x_[i] != kNothing) add(At(TokenAt(i), UncutLogProb(i)));
+    if (x_[i] != kLogZero) add(At(TokenAt(i), UncutLogProb(i)));
   }
   return out;
 }
@@ -204,18 +204,18 @@ TargetRow ProcessedRow::Materialise() const {
 double ProcessedRow::log_kept_mass() const {
   if (whole()) return sum_.log;
   const double value = x_[sparse_.tokens[0]];
-  return value == kNothing ? 0.0 : value - sparse_.log_probs[0];
+  return value == kLogZero ? 0.0 : value - sparse_.log_probs[0];
 }
 
 double ProcessedRow::LogProb(TokenId token) const {
   if (whole()) {
-    return token >= 0 && static_cast<size_t>(token) < x_.size() ? UncutLogProb(token) : kNothing;
+    return token >= 0 && static_cast<size_t>(token) < x_.size() ? UncutLogProb(token) : kLogZero;
   }
   const std::vector<TokenId>& tokens = cut() ? sparse_.tokens : tokens_;
   const auto found = std::lower_bound(tokens.begin(), tokens.end(), token);
   if (found == tokens.end() || *found != token) {
     COPPICE_CHECK_MSG(cut(), "a candidate list was asked for a token that it does not hold");
-    return kNothing;
+    return kLogZero;
   }
   const size_t place = found - tokens.begin();
   return cut() ? sparse_.log_probs[place] : UncutLogProb(place);

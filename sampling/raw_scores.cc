@@ -1,15 +1,13 @@
 #include "sampling/raw_scores.h"
 
 #include <algorithm>
-#include <limits>
 
+#include "sampling/deterministic_math.h"
 #include "sampling/logits_processing.h"
 #include "sampling/row_kernels.h"
 
 namespace coppice::sampling {
 namespace {
-
-constexpr double kImpossible = -std::numeric_limits<double>::infinity();
 
 // The token's logit, if the list holds it.
 const float* FindLogit(const TokenList& list, TokenId token) {
@@ -67,19 +65,19 @@ RawScores::RawScores(const CandidateRow& row, int top)
 }
 
 double RawScores::Normalised(double logit) const {
-  return logit == kImpossible ? kImpossible : std::min(0.0, logit - log_sum_);
+  return logit == kLogZero ? kLogZero : std::min(0.0, logit - log_sum_);
 }
 
 double RawScores::LogProb(TokenId token) const {
   if (listed_ == nullptr) {
     return token >= 0 && static_cast<size_t>(token) < whole_.size() ? Normalised(whole_[token])
-                                                                    : kImpossible;
+                                                                    : kLogZero;
   }
   if (const float* logit = FindLogit(listed_->raw, token)) return Normalised(*logit);
   for (const TokenList& list : listed_->lists) {
     if (const float* logit = FindLogit(list, token)) return Normalised(*logit);
   }
-  return kImpossible;
+  return kLogZero;
 }
 
 }  // namespace coppice::sampling

@@ -1,10 +1,10 @@
 #include "sampling/target_row.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "sampling/deterministic_math.h"
 #include "sampling/logits_processing.h"
 #include "sampling/processed_row.h"
 
@@ -34,7 +34,7 @@ void AddUp(Bias* bias) {
 SamplingParams WithoutStops(const RowParams& params) {
   SamplingParams sampling = params.sampling;
   for (TokenId stop : params.stop_ids) {
-    sampling.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
+    sampling.logit_bias.emplace_back(stop, kLogZero);
   }
   return sampling;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "base/check.h"
@@ -12,20 +11,19 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr uint32_t kSelectionSlot = 0x800000;  // domain ACCEPT: above every draft's coin
 
 // The best and the second best key so far. Entries arrive in any order. Ties go to the entry that
 // comes first in canonical order.
 struct Race {
   Entry entry;
-  double best = -kInfinity;
-  double second = -kInfinity;
+  double best = -sampling::kInfinity;
+  double second = -sampling::kInfinity;
 
   void Offer(Entry candidate, double key) {
     const bool before = candidate.beam < entry.beam ||
                         (candidate.beam == entry.beam && candidate.token < entry.token);
-    if (key > best || (key == best && key > -kInfinity && before)) {
+    if (key > best || (key == best && key > -sampling::kInfinity && before)) {
       second = best;
       best = key;
       entry = candidate;
@@ -68,7 +66,7 @@ void OfferListed(int beam, const std::vector<TokenId>& tokens, const std::vector
 void RaceWhole(int beam, const WeightedRow& row, const sampling::NoiseKey& noise_key, Race* race) {
   OfferListed(beam, row.changed, ListedKeys(row.changed, row.changed_log_mass, 0.0, noise_key),
               race);
-  if (row.unchanged != nullptr && row.unchanged->log_mass() == -kInfinity) return;
+  if (row.unchanged != nullptr && row.unchanged->log_mass() == -sampling::kInfinity) return;
   const sampling::NoisyWinner winner =
       row.unchanged != nullptr
           ? row.unchanged->DrawToken(noise_key)
@@ -139,7 +137,8 @@ std::vector<Entry> SeededChoices::LargestOfListed(sampling::Domain domain, uint3
     const std::vector<double> keys =
         SparseKeys(row, {seed_, domain, NoiseHash(domain, row.hash), slot});
     for (int i = 0; i < keys.size(); ++i) {
-      if (keys[i] > -kInfinity) candidates.push_back({keys[i], {beam, row.sparse->tokens[i]}});
+      if (keys[i] > -sampling::kInfinity)
+        candidates.push_back({keys[i], {beam, row.sparse->tokens[i]}});
     }
   }
   std::vector<int> order(candidates.size());
@@ -168,7 +167,7 @@ std::vector<Entry> SeededChoices::LargestOneByOne(sampling::Domain domain, uint3
   while (drawn.size() < count) {
     const auto winner = std::max_element(
         races.begin(), races.end(), [](const Race& a, const Race& b) { return a.best < b.best; });
-    if (winner->best == -kInfinity) break;
+    if (winner->best == -sampling::kInfinity) break;
     drawn.push_back(winner->entry);
     RemoveEntry(drawn.back(), &left);
     run(drawn.back().beam);
@@ -179,13 +178,13 @@ std::vector<Entry> SeededChoices::LargestOneByOne(sampling::Domain domain, uint3
 Coin SeededChoices::Accept(uint64_t layer_hash, uint32_t slot, double a, double b) {
   const double u = sampling::Uniform(seed_, sampling::Domain::kAccept,
                                      sampling::EpochHash(layer_hash, epoch_), slot, 0);
-  return {u * b<a, a> 0 ? std::fabs(sampling::Log(u * b) - sampling::Log(a)) : kInfinity};
+  return {u * b<a, a> 0 ? std::fabs(sampling::Log(u * b) - sampling::Log(a)) : sampling::kInfinity};
 }
 
 // argmax over the drafts of log weight + Gumbel(ACCEPT, h', 0x800000 + j, 0). On ties, the first.
 Selection SeededChoices::Select(uint64_t layer_hash, absl::Span<const double> log_weights) {
   Selection selection;
-  double best = -kInfinity, second = -kInfinity;
+  double best = -sampling::kInfinity, second = -sampling::kInfinity;
   for (int j = 0; j < log_weights.size(); ++j) {
     const double key = log_weights[j] + sampling::Gumbel(seed_, sampling::Domain::kAccept,
                                                          sampling::EpochHash(layer_hash, epoch_),

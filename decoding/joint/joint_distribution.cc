@@ -1,7 +1,6 @@
 #include "decoding/joint/joint_distribution.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "sampling/deterministic_math.h"
 #include "sampling/logits_processing.h"
@@ -10,7 +9,6 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr double kFloorSlack = 1e-6;  // nats; far above any rounding error
 
 // The sampling parameters with only their cuts, for scores that already include bias and
@@ -51,7 +49,7 @@ void AddWhole(const sampling::ProcessedRow& row, double score, int top_k, double
   if (top_k > 0) {  // an entry of the joint top-k is in the top-k of its row
     tokens = sampling::TopTokens(x, static_cast<size_t>(top_k));
     std::sort(tokens.begin(), tokens.end());
-  } else if (floor > kNothing) {
+  } else if (floor > sampling::kLogZero) {
     std::vector<double> maxima;
     sampling::BlockMaxima(x, &maxima);
     sampling::CollectAtLeast(x, maxima, floor - score, &tokens);
@@ -80,8 +78,8 @@ double JointDistribution::FlatScore(const WeightedBeam& beam) const {
 double JointDistribution::Floor(absl::Span<const WeightedBeam> beams) const {
   const bool one_hot = sampling_.temperature <= 0;
   const bool has_top_p = sampling_.top_p > 0 && sampling_.top_p < 1;
-  if (!one_hot && (has_top_p || sampling_.min_p <= 0)) return kNothing;
-  double largest = kNothing;
+  if (!one_hot && (has_top_p || sampling_.min_p <= 0)) return sampling::kLogZero;
+  double largest = sampling::kLogZero;
   for (const WeightedBeam& beam : beams) {
     if (beam.processed != nullptr && beam.processed->whole())
       largest = std::max(largest, FlatScore(beam) + beam.processed->log_sum().max);
@@ -140,7 +138,7 @@ LayerDistribution JointDistribution::CutLayer(absl::Span<const WeightedBeam> bea
     }
     WeightedRow weighted;
     weighted.hash = beams[b].hash;
-    weighted.log_weight = row.size() == 0 ? kNothing : sampling::LogSumExp(row.log_probs);
+    weighted.log_weight = row.size() == 0 ? sampling::kLogZero : sampling::LogSumExp(row.log_probs);
     for (double& log_prob : row.log_probs) {
       log_prob = std::min(0.0, log_prob - weighted.log_weight);
     }

@@ -1,47 +1,40 @@
 #include "decoding/joint/layer_distribution.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "sampling/deterministic_math.h"
 #include "sampling/logits_processing.h"
 
 namespace coppice::decoding {
-namespace {
-
-constexpr double kNoMass = -std::numeric_limits<double>::infinity();
-
-}  // namespace
-
 int FindToken(const sampling::Distribution& row, TokenId token) {
   const auto it = std::lower_bound(row.tokens.begin(), row.tokens.end(), token);
   return it != row.tokens.end() && *it == token ? static_cast<int>(it - row.tokens.begin()) : -1;
 }
 
 double LogMass(const LayerDistribution& distribution, Entry entry) {
-  if (entry.beam < 0) return kNoMass;
+  if (entry.beam < 0) return sampling::kLogZero;
   const WeightedRow& row = distribution.rows[entry.beam];
   const auto it = std::lower_bound(row.changed.begin(), row.changed.end(), entry.token);
   if (it != row.changed.end() && *it == entry.token)
     return row.changed_log_mass[it - row.changed.begin()];
   if (row.whole != nullptr) return row.log_weight + row.whole->LogProb(entry.token);
   const int position = row.sparse == nullptr ? -1 : FindToken(*row.sparse, entry.token);
-  return position < 0 ? kNoMass : row.log_weight + row.sparse->log_probs[position];
+  return position < 0 ? sampling::kLogZero : row.log_weight + row.sparse->log_probs[position];
 }
 
 void RemoveTokens(int beam, absl::Span<const TokenId> tokens, LayerDistribution* distribution) {
   WeightedRow& row = distribution->rows[beam];
   bool more_changed = false;
   for (TokenId token : tokens) {
-    if (LogMass(*distribution, {beam, token}) == kNoMass) continue;
+    if (LogMass(*distribution, {beam, token}) == sampling::kLogZero) continue;
     const auto place = std::lower_bound(row.changed.begin(), row.changed.end(), token);
     const auto mass = row.changed_log_mass.begin() + (place - row.changed.begin());
     if (place != row.changed.end() && *place == token) {
-      *mass = kNoMass;
+      *mass = sampling::kLogZero;
       continue;
     }
-    row.changed_log_mass.insert(mass, kNoMass);
+    row.changed_log_mass.insert(mass, sampling::kLogZero);
     row.changed.insert(place, token);
     more_changed = true;
   }
@@ -54,16 +47,16 @@ void RemoveEntry(Entry entry, LayerDistribution* distribution) {
 }
 
 bool HasMass(const LayerDistribution& distribution) {
-  return std::any_of(distribution.rows.begin(), distribution.rows.end(),
-                     [](const WeightedRow& row) {
-                       if (row.log_weight == kNoMass) return false;
-                       for (double mass : row.changed_log_mass) {
-                         if (mass > kNoMass) return true;
-                       }
-                       if (row.sparse != nullptr) return row.changed.size() < row.sparse->size();
-                       if (row.whole == nullptr) return false;
-                       return row.unchanged == nullptr || row.unchanged->log_mass() > kNoMass;
-                     });
+  return std::any_of(
+      distribution.rows.begin(), distribution.rows.end(), [](const WeightedRow& row) {
+        if (row.log_weight == sampling::kLogZero) return false;
+        for (double mass : row.changed_log_mass) {
+          if (mass > sampling::kLogZero) return true;
+        }
+        if (row.sparse != nullptr) return row.changed.size() < row.sparse->size();
+        if (row.whole == nullptr) return false;
+        return row.unchanged == nullptr || row.unchanged->log_mass() > sampling::kLogZero;
+      });
 }
 
 std::vector<EntryMass> ListEntries(const LayerDistribution& distribution) {
@@ -77,7 +70,7 @@ std::vector<EntryMass> ListEntries(const LayerDistribution& distribution) {
       const Entry entry{beam,
                         row.whole != nullptr ? static_cast<TokenId>(i) : row.sparse->tokens[i]};
       const double log_mass = LogMass(distribution, entry);
-      if (log_mass != kNoMass) entries.push_back({entry, log_mass});
+      if (log_mass != sampling::kLogZero) entries.push_back({entry, log_mass});
     }
   }
   return entries;

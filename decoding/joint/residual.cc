@@ -1,7 +1,6 @@
 #include "decoding/joint/residual.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "sampling/deterministic_math.h"
 
@@ -140,7 +139,7 @@ void Residual::RemoveTarget(absl::Span<const Entry> entries) {
     const auto place =
         std::lower_bound(removed_outside_.begin(), removed_outside_.end(), entry, Before);
     if (place != removed_outside_.end() && *place == entry) continue;
-    if (!(LogMass(p_, entry) > -std::numeric_limits<double>::infinity())) continue;
+    if (!(LogMass(p_, entry) > sampling::kLogZero)) continue;
     removed_outside_.insert(place, entry);
     cut = true;
     if (!outside_known_ || entry.beam == outside) continue;

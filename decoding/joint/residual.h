@@ -36,11 +36,10 @@ class Residual {
   void NormaliseProposal(double total) { proposal_scale_ = 1 / total; }
   // Removes entries of P from the next Reset on; canonical order.
   void RemoveTarget(absl::Span<const Entry> entries);
-  // True when enough of P is left: with less mass its entries would lose precision in f64.
-  bool HasTarget() const { return !target_cut_ || target_mass_ > kLeastTarget; }
+  // True when enough of P is left.
+  bool HasTarget() const { return !target_cut_ || target_mass_ > sampling::kLeastMass; }
 
  private:
-  static constexpr double kLeastTarget = 1e-200;
   struct Shared {  // an entry with P > 0 and Q > 0, canonical order
     Entry entry;
     double p, q, a;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -75,7 +74,7 @@ std::vector<double> BeamRecursiveRejectionDrafter::Demand() const {
   if (forest_.size() == 0) return root_slots_;
   std::vector<double> demand(level_.size(), 0.0), key(level_.size());
   for (int slot = 0; slot < slots_; ++slot) {
-    double best = -std::numeric_limits<double>::infinity();
+    double best = sampling::kLogZero;
     for (int n = 0; n < level_.size(); ++n) {
       key[n] = level_[n].score +
                sampling::Gumbel(params_.seed, sampling::Domain::kParent, level_[n].hash, slot, 0);

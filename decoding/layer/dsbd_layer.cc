@@ -1,7 +1,6 @@
 #include "decoding/layer/dsbd_layer.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "decoding/joint/residual.h"
 #include "decoding/layer/dsbd_width.h"
@@ -9,8 +8,6 @@
 
 namespace coppice::decoding {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void DrawInto(sampling::Domain domain, const LayerDistribution& distribution, ChoiceSource* choices,
               LayerResult* result) {
@@ -66,7 +63,7 @@ LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const 
   const uint64_t layer_hash = LayerHash(p);
 
   LayerResult result;
-  result.min_margin = kInfinity;
+  result.min_margin = sampling::kInfinity;
   result.overlap = a.Overlap();
   const int outputs = LayerWidth(width, input, m, &a);
   for (int j = 0; j < input.drafts.size() && result.outputs.size() < outputs; ++j) {
@@ -99,7 +96,7 @@ LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const 
 
 LayerResult DrawLayer(const LayerDistribution& p, int width, ChoiceSource* choices) {
   LayerResult result;
-  result.min_margin = kInfinity;
+  result.min_margin = sampling::kInfinity;
   while (result.outputs.size() < width) DrawInto(sampling::Domain::kDirect, p, choices, &result);
   return result;
 }

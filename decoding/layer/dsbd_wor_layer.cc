@@ -1,7 +1,6 @@
 #include "decoding/layer/dsbd_wor_layer.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "decoding/joint/residual.h"
 #include "decoding/layer/dsbd_layer.h"
@@ -10,11 +9,6 @@
 
 namespace coppice::decoding {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Drafts are read while at least this mass of the proposal is left. Below it, entries underflow in
-// f64. The distribution allows this, because stopping depends only on the drafts already read.
-constexpr double kLeastProposal = 1e-200;
 
 // b of 5.5: the proposal's entries not yet taken by a draft, over its first `rows` rows.
 class ProposalLeft {
@@ -58,7 +52,7 @@ class Reuse {
         layer_hash_(LayerHash(*input.p)),
         a_(*input.p, *input.q),
         b_(*input.q, drops_removed_ ? beams_ : static_cast<int>(input.q->rows.size())) {
-    result_.min_margin = kInfinity;
+    result_.min_margin = sampling::kInfinity;
     result_.overlap = a_.Overlap();
   }
 
@@ -68,7 +62,7 @@ class Reuse {
   // The next output: the first remaining draft that passes, or a draw from the residual.
   Entry DrawOutput() {
     a_.Reset();
-    while (next_ < input_.drafts.size() && b_.Mass() > kLeastProposal) {
+    while (next_ < input_.drafts.size() && b_.Mass() > sampling::kLeastMass) {
       const int j = next_++;
       if (Test(j)) {
         result_.outputs.push_back({input_.drafts[j], j});
@@ -190,7 +184,7 @@ LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule
 LayerResult DrawDistinctLayer(const LayerDistribution& p, int width, const LayerEnds& ends,
                               ChoiceSource* choices) {
   LayerResult result;
-  result.min_margin = kInfinity;
+  result.min_margin = sampling::kInfinity;
   CompleteWalk(p, width, ends, choices, &result);
   return result;
 }

@@ -1,7 +1,6 @@
 #include "decoding/lossy/mjsd.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,16 +11,14 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
-
 // log q(token) of the proposal at `place`; -inf if it was not sent or does not list the token.
 double LogProposal(const DraftForest& forest, TreePlace place, TokenId token) {
   for (const Proposal& proposal : forest.proposals) {
     if (proposal.place != place) continue;
     const int at = FindToken(proposal.row, token);
-    return at < 0 ? kNothing : proposal.row.log_probs[at];
+    return at < 0 ? sampling::kLogZero : proposal.row.log_probs[at];
   }
-  return kNothing;
+  return sampling::kLogZero;
 }
 
 class MjsdDecoder : public PathDecoder {
@@ -53,7 +50,7 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
   double lp = 0, lq = 0;
   for (int i = 0; i < static_cast<int>(path.size()); ++i) {
     const double log_prob = row->LogProb(path[i]);
-    if (log_prob == kNothing) break;  // no longer prefix can pass
+    if (log_prob == sampling::kLogZero) break;  // no longer prefix can pass
     lp += log_prob;
     lq += LogProposal(forest, forest.parent[i], path[i]);
     scores.push_back(row->Find(path[i]).score_log_prob);
@@ -72,7 +69,7 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
 
 absl::Status CheckMjsdForest(const DraftForest& forest) {
   for (int node = 0; node < forest.size(); ++node) {
-    if (LogProposal(forest, forest.parent[node], forest.token[node]) == kNothing) {
+    if (LogProposal(forest, forest.parent[node], forest.token[node]) == sampling::kLogZero) {
       return absl::InvalidArgumentError(
           absl::StrCat("mjsd: draft node ", node, " was taken from no proposal that was sent"));
     }

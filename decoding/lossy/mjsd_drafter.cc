@@ -1,16 +1,14 @@
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "decoding/lossy/mjsd.h"
 #include "decoding/sequence/hypothesis_pool.h"
 #include "decoding/sequence/tree_drafter.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 namespace {
-
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 // The search scores only drafted tokens, so the roots start with score 0.
 DraftState Unscored(DraftState state) {
@@ -29,7 +27,7 @@ class MjsdDrafter : public TreeDrafter {
  private:
   // A path that ended with a stop id after `place`.
   struct Ended {
-    double score = kNothing;  // ls / len^alpha of the drafted tokens
+    double score = sampling::kLogZero;  // ls / len^alpha of the drafted tokens
     TreePlace place;
     TokenId stop = -1;
   };

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,8 +12,6 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kHedgeCost = 1;     // hc
 constexpr size_t kNodesPerSlot = 4;  // "its 4 cheapest n"
 constexpr int kLeastHedges = 24;     // number of ranked candidates beyond the width
@@ -51,9 +48,9 @@ class GumbelCouplingDrafter : public TreeDrafter {
     Child child;
     int replaces;  // index into predictions_
   };
-  struct Cost {                 // of a token of a node
-    double output = kInfinity;  // distance from being an output, least over the slots
-    int prediction = -1;        // the output that it would replace
+  struct Cost {                           // of a token of a node
+    double output = sampling::kInfinity;  // distance from being an output, least over the slots
+    int prediction = -1;                  // the output that it would replace
   };
 
   // log m_b of a beam which `slots` slots are predicted to hold.
@@ -199,7 +196,7 @@ std::vector<TreeDrafter::Child> GumbelCouplingDrafter::ListCandidates(
     for (size_t i = 0; i < rows[n].size(); ++i) {
       const auto& [cost, prediction] = costs_[n][i];
       const TokenId token = rows[n].tokens[i];
-      if (cost == kInfinity || is_stop(token)) continue;
+      if (cost == sampling::kInfinity || is_stop(token)) continue;
       const double score = level()[n].score + rows[n].log_probs[i];
       listed.push_back({{cost, static_cast<int>(n), token, score, cost}, prediction});
     }
@@ -248,7 +245,7 @@ void GumbelCouplingDrafter::RankByNextPicks(absl::Span<const int> replaces,
   for (const Prediction& prediction : predictions_) {
     if (prediction.candidate >= 0) ++multiplicity[prediction.candidate];
   }
-  std::vector<double> gap(count, kInfinity), key(count), score(count);
+  std::vector<double> gap(count, sampling::kInfinity), key(count), score(count);
   std::vector<uint64_t> hash(count);
   std::vector<int> replaced(count, -1);  // the candidate that would no longer be an output
   for (size_t c = 0; c < count; ++c) {
@@ -260,7 +257,7 @@ void GumbelCouplingDrafter::RankByNextPicks(absl::Span<const int> replaces,
   }
   for (int slot = 0; slot < slots; ++slot) {
     int best = -1;
-    double best_key = kNothing, second_key = kNothing;
+    double best_key = sampling::kLogZero, second_key = sampling::kLogZero;
     PickKeys(slot, hash, score, &key);
     for (size_t c = 0; c < count; ++c) {
       if (multiplicity[c] == 0) continue;

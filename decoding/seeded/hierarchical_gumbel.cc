@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "sampling/deterministic_math.h"
 #include "sampling/gumbel_kernels.h"
@@ -22,7 +21,7 @@ std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, do
   for (size_t i = 0; i < keys.size(); ++i) keys[i] = log_score + log_probs[i] + keys[i];
   const double largest = *std::max_element(keys.begin(), keys.end());
   // The conditioning keeps the order of the noisy scores, except for rounding.
-  double least = -std::numeric_limits<double>::infinity();
+  double least = sampling::kLogZero;
   if (keys.size() > count) {
     std::vector<double> best(count);
     std::partial_sort_copy(keys.begin(), keys.end(), best.begin(), best.end(), std::greater<>());
@@ -30,7 +29,7 @@ std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, do
   }
   for (double& key : keys) {
     if (key < least) {
-      key = -std::numeric_limits<double>::infinity();
+      key = sampling::kLogZero;
       continue;
     }
     if (key == largest) {

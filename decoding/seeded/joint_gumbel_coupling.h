@@ -5,7 +5,6 @@
 // Called through MakeBeamDecoder and MakeDrafter. Thread-compatible.
 #pragma once
 
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "decoding/drafter.h"
 #include "decoding/joint/layer_distribution.h"
 #include "decoding/sequence/layer_ends.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 
@@ -24,7 +24,7 @@ std::unique_ptr<Drafter> MakeJointGumbelCouplingDrafter(const DecodingParams& pa
 // The decision of one layer: slots in order, or entries in decreasing order of their keys.
 struct SlotDraws {
   std::vector<Entry> entries;
-  double margin = std::numeric_limits<double>::infinity();  // smallest, nats
+  double margin = sampling::kInfinity;  // smallest, nats
 };
 // argmax over the entries of log P + G(TOKEN, w), for slots w = 0 .. slots - 1.
 SlotDraws DrawSlots(const LayerDistribution& p, const DecodingParams& params, int slots);

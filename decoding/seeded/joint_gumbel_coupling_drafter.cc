@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -7,6 +6,7 @@
 #include "decoding/joint/joint_distribution.h"
 #include "decoding/seeded/joint_gumbel_coupling.h"
 #include "decoding/sequence/tree_drafter.h"
+#include "sampling/deterministic_math.h"
 #include "sampling/gumbel_kernels.h"
 #include "sampling/logits_processing.h"
 #include "sampling/rng.h"
@@ -14,9 +14,8 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kHedgeCost = 1;  // share of a hedge's own gap that its children also pay
-constexpr double kCutCost = 0.1;  // nats; for an entry that the draft's joint cut drops
+constexpr double kHedgeGapShare = 1;  // share of a hedge's own gap that its children also pay
+constexpr double kCutCost = 0.1;      // nats; for an entry that the draft's joint cut drops
 // noise values for one distribution, to limit the time of a level
 constexpr int kMostNoise = 1 << 20;
 
@@ -131,7 +130,7 @@ std::vector<JointGumbelCouplingDrafter::Candidate> JointGumbelCouplingDrafter::T
   }
   std::vector<Candidate> ranked;
   for (const Candidate& candidate : candidates) {
-    if (candidate.cut_mass > -kInfinity) ranked.push_back(candidate);
+    if (candidate.cut_mass > -sampling::kInfinity) ranked.push_back(candidate);
   }
   std::stable_sort(ranked.begin(), ranked.end(), before);
   const size_t width = static_cast<size_t>(params().beam_width);
@@ -152,20 +151,20 @@ std::vector<JointGumbelCouplingDrafter::Candidate> JointGumbelCouplingDrafter::T
 std::vector<JointGumbelCouplingDrafter::Candidate> JointGumbelCouplingDrafter::RankEntries(
     absl::Span<const sampling::Distribution> rows, absl::Span<const int> nodes) {
   std::vector<WeightedBeam> beams;
-  double least = kInfinity;  // cost of a hedge
+  double least = sampling::kInfinity;  // cost of a hedge
   for (int n : nodes) {
     if (multiplicity_[n] == 0) least = std::min(least, level()[n].cost);
     beams.push_back(
         {level()[n].hash, level()[n].score, std::max(1, multiplicity_[n]), &rows[n], nullptr});
   }
-  if (least == kInfinity) least = 0;
+  if (least == sampling::kInfinity) least = 0;
   const LayerDistribution q = distribution_.Make(beams);
   const bool cut = sampling::CutsJointly(params().sampling);
   const LayerDistribution without_cut = cut ? uncut_distribution_.Make(beams) : LayerDistribution();
   std::vector<Candidate> candidates = List(rows, nodes, q, cut ? without_cut : q);
-  double lowest = kInfinity;  // log mass of the last entry that the cut keeps
+  double lowest = sampling::kInfinity;  // log mass of the last entry that the cut keeps
   for (const Candidate& candidate : candidates) {
-    if (candidate.cut_mass > -kInfinity) lowest = std::min(lowest, candidate.log_mass);
+    if (candidate.cut_mass > -sampling::kInfinity) lowest = std::min(lowest, candidate.log_mass);
   }
   std::vector<Candidate> taken;
   for (int slot = 0; slot < slots(); ++slot) {
@@ -175,10 +174,10 @@ std::vector<JointGumbelCouplingDrafter::Candidate> JointGumbelCouplingDrafter::R
     const double threshold = last.key() - last.cut_mass + last.log_mass;
     for (const Candidate& candidate : candidates) {
       double gap = threshold - (candidate.log_mass + candidate.noise);
-      if (candidate.cut_mass == -kInfinity) {
+      if (candidate.cut_mass == -sampling::kInfinity) {
         gap = std::max(0.0, gap) + std::max(0.0, lowest - candidate.log_mass) + kCutCost;
       }
-      const double penalty = kHedgeCost * std::max(least, level()[candidate.node].cost);
+      const double penalty = kHedgeGapShare * std::max(least, level()[candidate.node].cost);
       double& cost = costs_[candidate.node][candidate.position];
       cost = std::min(cost, gap + penalty);
     }
@@ -208,7 +207,8 @@ void JointGumbelCouplingDrafter::Predict(absl::Span<const Candidate> taken,
 void JointGumbelCouplingDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
   costs_.clear();
-  for (const sampling::Distribution& row : rows) costs_.emplace_back(row.size(), kInfinity);
+  for (const sampling::Distribution& row : rows)
+    costs_.emplace_back(row.size(), sampling::kInfinity);
   std::vector<int> all, predicted;
   for (size_t n = 0; n < rows.size(); ++n) {
     if (rows[n].size() == 0) continue;
@@ -223,7 +223,7 @@ void JointGumbelCouplingDrafter::Grow(absl::Span<const sampling::Distribution> r
   for (int n : all) {
     for (size_t i = 0; i < rows[n].size(); ++i) {
       const double cost = costs_[n][i];
-      if (cost == kInfinity || is_stop(rows[n].tokens[i])) continue;
+      if (cost == sampling::kInfinity || is_stop(rows[n].tokens[i])) continue;
       children.push_back({cost, n, rows[n].tokens[i], level()[n].score + rows[n].log_probs[i],
                           std::max(0.0, cost)});
     }

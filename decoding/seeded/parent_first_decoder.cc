@@ -1,7 +1,6 @@
 #include "decoding/seeded/parent_first_decoder.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/container/flat_hash_map.h"
 #include "sampling/deterministic_math.h"
@@ -56,7 +55,7 @@ void ParentFirstDecoder::PickParents(absl::Span<const Beam> slots, RoundLedger* 
   picks_.clear();
   for (size_t w = 0; w < num_slots; ++w) {
     size_t best = 0;
-    double best_key = -std::numeric_limits<double>::infinity(), second_key = best_key;
+    double best_key = sampling::kLogZero, second_key = best_key;
     sampling::GumbelOfHashes(
         {params().seed, sampling::Domain::kParent, 0, static_cast<uint32_t>(w)}, hashes,
         noise.data());

@@ -1,18 +1,17 @@
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <numeric>
 
 #include "decoding/seeded/hierarchical_gumbel.h"
 #include "decoding/seeded/search.h"
 #include "decoding/sequence/sequence_decoder.h"
+#include "sampling/deterministic_math.h"
 #include "sampling/processed_row.h"
 
 namespace coppice::decoding {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
 // Rows that are read before the next look at the bounds, however many threads there are: which rows
 // are read must not depend on them.
 constexpr size_t kRowsTogether = 4;
@@ -70,7 +69,9 @@ class SearchDecoder : public SequenceDecoder {
                      sampling::RowSource* rows);
   void KeepCandidates();
   // Key of the W-th best candidate that does not end; -inf if there are fewer.
-  double WidthThKey() const { return best_keys_.size() < width() ? kNothing : best_keys_.front(); }
+  double WidthThKey() const {
+    return best_keys_.size() < width() ? sampling::kLogZero : best_keys_.front();
+  }
   void AddKey(double key);
   void RankCandidates(double* below);
   bool DecideLayer(sampling::RowSource* rows, RoundLedger* ledger);
@@ -107,7 +108,7 @@ void SearchDecoder::ListCandidates(int b, double bound, size_t reach, Reading* r
         ChildKeys(params().seed, paths().hash(beam.path), beam.log_score, bound, row.tokens,
                   row.log_probs, reach);
     for (size_t i = 0; i < keys.size(); ++i) {
-      if (keys[i] == kNothing) continue;
+      if (keys[i] == sampling::kLogZero) continue;
       candidates.push_back(
           {keys[i], b, row.tokens[i], beam.log_score + read.Find(row.tokens[i]).score_log_prob});
     }
@@ -175,7 +176,7 @@ void SearchDecoder::RankCandidates(double* below) {
   const double least = WidthThKey();
   const auto end = std::partition(candidates_.begin(), candidates_.end(),
                                   [least](const Candidate& c) { return c.key >= least; });
-  *below = kNothing;
+  *below = sampling::kLogZero;
   for (auto dropped = end; dropped != candidates_.end(); ++dropped) {
     *below = std::max(*below, dropped->key);
   }
@@ -210,7 +211,7 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
 bool SearchDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) {
   std::vector<double> bound(beams_.size());
   std::vector<int> order(beams_.size());
-  double missing = kNothing;
+  double missing = sampling::kLogZero;
   for (size_t b = 0; b < beams_.size(); ++b) {
     bound[b] = KeyBound(beams_[b]);
     if (beams_[b].row < 0) {
@@ -222,20 +223,20 @@ bool SearchDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) 
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bound[a] > bound[b]; });
   candidates_.clear();
   best_keys_.clear();
-  double wth = kNothing;
+  double wth = sampling::kLogZero;
   for (size_t next = 0; next < order.size();) {
     std::vector<int> together;
     for (; next < order.size() && together.size() < kRowsTogether; ++next) {
       const int b = order[next];
       if (beams_[b].row < 0) continue;
-      if (wth > kNothing && bound[b] < wth) break;
+      if (wth > sampling::kLogZero && bound[b] < wth) break;
       together.push_back(b);
     }
     if (together.empty()) break;
     AddCandidates(together, bound, rows);
     wth = WidthThKey();
   }
-  if (missing > kNothing && !(wth > missing)) {
+  if (missing > sampling::kLogZero && !(wth > missing)) {
     KeepCandidates();
     return false;
   }

@@ -1,17 +1,17 @@
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "base/check.h"
 #include "decoding/seeded/hierarchical_gumbel.h"
 #include "decoding/seeded/search.h"
 #include "decoding/sequence/tree_drafter.h"
+#include "sampling/deterministic_math.h"
 #include "sampling/rng.h"
 
 namespace coppice::decoding {
 namespace {
 
-constexpr double kHedgeCost = 2;           // cost of a nat below the W-th key, in nats of the bound
+constexpr double kKeyDistanceCost = 2;     // cost of a nat below the W-th key, in nats of the bound
 constexpr double kShareThatMatters = 0.3;  // rough share of the beams: docs/decisions.md
 
 // Draft of 5.9 (by draft score) and of 5.8 (by draft key). Look-ahead (5.8 only): the bound M_b on
@@ -60,7 +60,7 @@ void SearchDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
   std::vector<Child> children = KnownChildren();
   const double least = children.size() < static_cast<size_t>(params().beam_width)
-                           ? -std::numeric_limits<double>::infinity()
+                           ? sampling::kLogZero
                            : -children.back().cost;
   for (size_t n = 0; n < rows.size(); ++n) {
     const bool decided = IsKnown(static_cast<int>(n)) || KeyBound(level()[n]) < least;
@@ -87,7 +87,7 @@ std::vector<SearchDrafter::Child> SearchDrafter::KnownChildren() {
   return children;
 }
 
-// Cost = kHedgeCost times the distance of the key below the W-th key, plus the distance of the
+// Cost = kKeyDistanceCost times the distance of the key below the W-th key, plus the distance of the
 // bound below that of the k-th predicted beam. For equal costs, the larger key comes first.
 void SearchDrafter::RankByBounds(std::vector<Child>* children) const {
   const size_t listed = std::min<size_t>(children->size(), 4 * width() + params().beam_width);
@@ -107,7 +107,8 @@ void SearchDrafter::RankByBounds(std::vector<Child>* children) const {
   const double last_key = (*children)[beams - 1].cost;
   for (size_t c = 0; c < listed; ++c) {
     double& cost = (*children)[c].cost;
-    cost = kHedgeCost * std::max(0.0, cost - last_key) + std::max(0.0, predicted[kth] - bound[c]);
+    cost = kKeyDistanceCost * std::max(0.0, cost - last_key) +
+           std::max(0.0, predicted[kth] - bound[c]);
   }
 }
 

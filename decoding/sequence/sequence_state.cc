@@ -1,10 +1,10 @@
 #include "decoding/sequence/sequence_state.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "sampling/deterministic_math.h"
 
 namespace coppice::decoding {
 
@@ -64,7 +64,7 @@ int SequenceState::max_useful_depth() const {
 bool SequenceState::EndLayer(std::vector<LayerOutput> outputs) {
   ++layers_;
   last_layer_ = std::move(outputs);
-  double best_active = -std::numeric_limits<double>::infinity();
+  double best_active = sampling::kLogZero;
   bool any_active = false;
   for (const LayerOutput& output : last_layer_) {
     if (output.finished) {
@@ -87,7 +87,7 @@ bool SequenceState::EndLayer(std::vector<LayerOutput> outputs) {
 
 std::vector<TokenId> SequenceState::StablePrefix(absl::Span<const Beam> live) const {
   std::vector<PathId> contenders;
-  double best = -std::numeric_limits<double>::infinity();
+  double best = sampling::kLogZero;
   if (!pool_.entries().empty()) {
     contenders.push_back(pool_.entries()[0].path);
     best = pool_.entries()[0].score;
@@ -114,7 +114,7 @@ RoundLedger::RoundLedger(const DraftForest& forest, size_t num_roots, int beam_w
     stats.draft_depth_sum = forest.depth();
     stats.draft_width_sum = static_cast<double>(forest.size()) / forest.depth();
   }
-  verdict_.min_margin = std::numeric_limits<double>::infinity();
+  verdict_.min_margin = sampling::kInfinity;
 }
 
 Beam RoundLedger::Extend(PathTree* paths, const Beam& parent, TokenId token, double log_score) {

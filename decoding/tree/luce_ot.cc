@@ -8,11 +8,8 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kTiny = 1e-12;   // replaces a mass of 0
-constexpr double kFloor = 1e-10;  // smallest weight
-// The smallest q that is used as a divisor. A token below it is never drafted, and its selection
-// mass is close to 0 for any weight.
-constexpr double kLeastProposal = 1e-200;
+constexpr double kTiny = 1e-12;        // replaces a mass of 0
+constexpr double kFloor = 1e-10;       // smallest weight
 constexpr double kLogTimeBegin = -38;  // trapezoid in log t
 constexpr double kLogTimeStep = 0.3;
 constexpr double kLongestDecay = 40;  // exp(-t w) is negligible beyond t w = 40
@@ -76,7 +73,8 @@ LuceWeights FindLuceWeights(absl::Span<const double> p, absl::Span<const double>
                             int rounds) {
   std::vector<double> w(q.size());
   for (size_t x = 0; x < q.size(); ++x) {
-    w[x] = q[x] > kLeastProposal ? std::max(p[x], kTiny) / q[x] : 0;
+    // A token of less mass is never drafted, and its selection mass is close to 0 for any weight.
+    w[x] = q[x] > sampling::kLeastMass ? std::max(p[x], kTiny) / q[x] : 0;
   }
   Normalise(&w);
   LuceWeights best;

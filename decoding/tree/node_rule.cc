@@ -1,7 +1,6 @@
 #include "decoding/tree/node_rule.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "sampling/deterministic_math.h"
 
@@ -11,7 +10,6 @@ namespace {
 // Drafts without replacement are read while at least this mass of the proposal is left. Below it,
 // entries underflow in f64. The distribution allows this, because stopping depends only on the
 // drafts already read.
-constexpr double kLeastProposal = 1e-200;
 
 LayerDistribution ProposalDistribution(const LayerDistribution& p,
                                        const sampling::Distribution& proposal, double scale) {
@@ -36,7 +34,7 @@ NodeTrial::NodeTrial(const NodeInput& input, const sampling::Distribution& propo
       proposal_(ProposalDistribution(*input.p, proposal, scale)),
       a_(*input.p, proposal_),
       choices_(choices) {
-  verdict_.min_margin = std::numeric_limits<double>::infinity();
+  verdict_.min_margin = sampling::kInfinity;
 }
 
 bool NodeTrial::Accepts(int j) {
@@ -57,7 +55,7 @@ bool NodeTrial::RemoveFromProposal(TokenId token) {
   for (int i = 0; i < q.size(); ++i) {
     if (FindDraft(seen, q.tokens[i]) < 0) rest += sampling::Exp(q.log_probs[i]);
   }
-  if (rest <= kLeastProposal) return false;
+  if (rest <= sampling::kLeastMass) return false;
   a_.NormaliseProposal(rest);
   return true;
 }
