@@ -109,11 +109,11 @@ class RequestParser {
   void CheckScoreOnly() {
     if (!request_.score_only) return;
     if (!request_.echo) {
-      fields_.Fail("unsupported_combination", fields_.Spelling(MaxTokensNames()),
+      fields_.Fail(kUnsupportedCombination, fields_.Spelling(MaxTokensNames()),
                    "must be at least 1; 0 only scores a prompt, with echo: true");
     }
     if (request_.stream) {
-      fields_.Fail("unsupported_combination", fields_.Spelling(MaxTokensNames()),
+      fields_.Fail(kUnsupportedCombination, fields_.Spelling(MaxTokensNames()),
                    "0 cannot be combined with stream");
     }
     request_.samples = 1;  // all choices are the same
@@ -121,7 +121,7 @@ class RequestParser {
 
   void CheckNames() {
     if (request_.names_are_ids && !request_.logprobs)
-      fields_.Fail("unsupported_combination", "return_tokens_as_token_ids", "needs logprobs");
+      fields_.Fail(kUnsupportedCombination, "return_tokens_as_token_ids", "needs logprobs");
   }
 
   void ReadDecoding() {
@@ -148,7 +148,7 @@ class RequestParser {
     ReadStopStrings();
     request_.include_stop = fields_.Bool({"include_stop_str_in_output"}).value_or(false);
     if (request_.include_stop && request_.params.stop_strings.empty()) {
-      fields_.Fail("unsupported_combination", "include_stop_str_in_output",
+      fields_.Fail(kUnsupportedCombination, "include_stop_str_in_output",
                    "has no effect without stop");
     }
     for (const int64_t id : fields_.Integers({"stop_token_ids"}, 0, vocab_ - 1, kMaxStopIds)) {
@@ -221,7 +221,7 @@ class RequestParser {
     if (!options->is_object())
       return fields_.Fail("invalid_type", "stream_options", "must be an object");
     if (!request_.stream)
-      return fields_.Fail("unsupported_combination", "stream_options", "needs stream: true");
+      return fields_.Fail(kUnsupportedCombination, "stream_options", "needs stream: true");
     JsonFields inner(*options, "stream_options");
     request_.include_usage = inner.Bool({"include_usage"}).value_or(false);
     inner.Ignore({"include_obfuscation"});
@@ -357,7 +357,7 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
                     "min_tokens"};
   }
   if (const absl::Status cost = decoding::CheckDecisionCost(params, model.vocab_size); !cost.ok()) {
-    return ApiError{400, "unsupported_combination", std::string(cost.message()), "beam_width"};
+    return ApiError{400, kUnsupportedCombination, std::string(cost.message()), "beam_width"};
   }
   const int64_t needed =
       decoding::KvBlocksBound(params, static_cast<int64_t>(longest), model.kv_block_size);
@@ -380,7 +380,7 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
                         params.stop_ids.end());
   if (const absl::string_view why = decoding::NoEndOfFormat(params);
       !request->format_field.empty() && !why.empty()) {
-    return ApiError{400, "unsupported_combination", absl::StrCat(request->format_field, " ", why),
+    return ApiError{400, kUnsupportedCombination, absl::StrCat(request->format_field, " ", why),
                     request->format_field};
   }
   return std::nullopt;

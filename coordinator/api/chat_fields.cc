@@ -32,7 +32,7 @@ void ChatFields::Read(JsonFields* fields) {
   options_.continue_final_message = fields->Bool({"continue_final_message"}).value_or(false);
   options_.add_generation_prompt = prompt.value_or(!options_.continue_final_message);
   if (options_.continue_final_message && options_.add_generation_prompt) {
-    fields->Fail("unsupported_combination", "continue_final_message",
+    fields->Fail(kUnsupportedCombination, "continue_final_message",
                  "cannot be combined with add_generation_prompt: true: the final message is "
                  "continued, and no other one is begun");
   }
@@ -41,7 +41,7 @@ void ChatFields::Read(JsonFields* fields) {
   const std::optional<int64_t> top = fields->Integer({"top_logprobs"}, 0, kMostAlternatives);
   if (logprobs) logprobs_ = static_cast<int>(top.value_or(0));
   if (!logprobs && top.value_or(0) > 0) {
-    fields->Fail("unsupported_combination", "top_logprobs", "needs logprobs: true");
+    fields->Fail(kUnsupportedCombination, "top_logprobs", "needs logprobs: true");
   }
   ReadUnserved(fields);
 }
@@ -80,7 +80,7 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
          "messages"});
   }
   if (options_.continue_final_message && messages_.back().role != "assistant") {
-    return fields->Fail("unsupported_combination", "continue_final_message",
+    return fields->Fail(kUnsupportedCombination, "continue_final_message",
                         "needs messages whose last role is assistant");
   }
   const absl::StatusOr<tokenizer::ChatText> text = chat_->Write(messages_, options_);

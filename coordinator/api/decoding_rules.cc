@@ -6,14 +6,12 @@
 namespace coppice::coordinator {
 namespace {
 
-constexpr char kCombination[] = "unsupported_combination";
-
 // The names of the fields, as written in messages about combinations.
 struct Refuser {
   JsonFields* fields;
   std::string decoding;  // "decoding beam_search"
   void operator()(const char* field, absl::string_view why) const {
-    fields->Fail(kCombination, field,
+    fields->Fail(kUnsupportedCombination, field,
                  absl::StrCat("cannot be combined with ", decoding, ": ", why));
   }
 };
@@ -65,7 +63,7 @@ void ApplyMultinomial(const DecodingFields& given, const Refuser& refuse,
   const bool ranked = request->samples > request->n;
   decoding::DecodingParams& params = request->params;
   if (ranked && given.stream) {
-    refuse.fields->Fail(kCombination, "best_of",
+    refuse.fields->Fail(kUnsupportedCombination, "best_of",
                         "above n cannot be combined with stream: samples are ranked at the end");
   }
   if (params.length_penalty != 1 && !ranked)
@@ -135,7 +133,7 @@ const char* CodeOf(const decoding::Violation& violation) {
     case decoding::Violation::Code::kNoEffect:
       break;
   }
-  return kCombination;
+  return kUnsupportedCombination;
 }
 
 }  // namespace
@@ -160,7 +158,7 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
   if (given.sampling_scope) ReadScope(*given.sampling_scope, fields, &params);
   if (given.beam_duplicates) ReadDuplicates(*given.beam_duplicates, fields, &params);
   if (!request->format_field.empty() && request->ignore_eos) {
-    fields->Fail(kCombination, request->format_field,
+    fields->Fail(kUnsupportedCombination, request->format_field,
                  "cannot be combined with ignore_eos: a text ends where it has the format");
   }
   if (params.kind == sampling::DecodingKind::kMultinomial) {

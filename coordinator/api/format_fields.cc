@@ -15,7 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kCombination[] = "unsupported_combination";
 constexpr char kAnyObject[] = R"({"type":"object"})";
 constexpr size_t kMaxShownReason = 300;
 
@@ -96,7 +95,7 @@ class FormatReader {
       return fields->Fail("invalid_value", "type", "must be text, json_object or json_schema");
     }
     if (fields->Find({"json_schema"}) != nullptr)
-      return fields->Fail(kCombination, "json_schema", "needs type json_schema");
+      return fields->Fail(kUnsupportedCombination, "json_schema", "needs type json_schema");
     if (*type == "json_object") Ask("type", FormatSpec::Kind::kJsonSchema, kAnyObject, fields);
   }
 
@@ -217,7 +216,7 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
                        const GenerateRequest& request) {
   if (request.format_field.empty()) return;
   if (const std::optional<TokenId> id = EndWithText(*context.tokenizer, request)) {
-    return fields->Fail(kCombination, request.format_field,
+    return fields->Fail(kUnsupportedCombination, request.format_field,
                         absl::StrCat("cannot be combined with stop_token_ids ", *id,
                                      ": only special tokens may end a text that has a format"));
   }

@@ -20,6 +20,9 @@ namespace coppice::coordinator {
 std::optional<ApiError> ParseJsonObject(const std::string& text, int max_depth,
                                         nlohmann::json* object);
 
+// Code of the errors about fields that exclude each other.
+inline constexpr char kUnsupportedCombination[] = "unsupported_combination";
+
 class JsonFields {
  public:
   using Names = absl::Span<const char* const>;  // the field's name, then its aliases

@@ -12,7 +12,6 @@
 namespace coppice::coordinator {
 namespace {
 
-constexpr char kCombination[] = "unsupported_combination";
 constexpr char kAuto[] = "auto";  // the first method that serves the rest of the request
 
 std::string KnownMethods() {
@@ -44,9 +43,10 @@ std::string ReadTree(const ApiLimits& limits, JsonFields* fields) {
 void CheckConsent(const decoding::DecodingParams& params, bool allow_lossy, JsonFields* fields) {
   if (allow_lossy) return;
   if (params.width_threshold > 0)
-    fields->Fail(kCombination, "width_threshold", "is not lossless and needs allow_lossy: true");
+    fields->Fail(kUnsupportedCombination, "width_threshold",
+                 "is not lossless and needs allow_lossy: true");
   if (!params.method->lossless) {
-    fields->Fail(kCombination, "method",
+    fields->Fail(kUnsupportedCombination, "method",
                  absl::StrCat(params.method->name, " is not lossless and needs allow_lossy: true"));
   }
 }
@@ -80,7 +80,7 @@ void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields
     RefuseViolations(*request, "speculative", &fields);
     CheckConsent(params, allow_lossy, &fields);
   } else {
-    fields.Fail(kCombination, "method",
+    fields.Fail(kUnsupportedCombination, "method",
                 absl::StrCat(method, " cannot be combined with decoding ",
                              sampling::DecodingKindName(params.kind), ": ",
                              std::string(resolved.status().message())));
@@ -98,7 +98,7 @@ void ApplySpeculative(const ApiLimits& limits, JsonFields* fields, GenerateReque
     if (first.ok()) {
       request->params.method = *first;
     } else {  // if no method serves a single field, that field was already refused by name
-      fields->Fail(kCombination, "speculative", std::string(first.status().message()));
+      fields->Fail(kUnsupportedCombination, "speculative", std::string(first.status().message()));
     }
   } else if (value->is_object()) {
     ReadObject(*value, limits, fields, request);

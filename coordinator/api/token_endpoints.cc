@@ -39,7 +39,7 @@ std::optional<ApiError> FieldsError(const ApiContext& context, JsonFields* field
 std::vector<TokenId> TakeIds(const json& object, const ApiContext& context, int64_t now_unix,
                              JsonFields* fields) {
   if (fields->Find({"prompt"}) != nullptr && fields->Find({"messages"}) != nullptr) {
-    fields->Fail("unsupported_combination", "prompt", "and messages cannot both be given");
+    fields->Fail(kUnsupportedCombination, "prompt", "and messages cannot both be given");
     return {};
   }
   if (fields->Find({"messages"}) != nullptr) {
