@@ -15,7 +15,7 @@ struct ConfigField {
   std::string section;  // "coordinator"; "" for a field outside of all tables
   std::string name;     // "max_queue"
   std::string path;     // "coordinator.limits.max_queue"
-  std::string value;    // as a flag's text
+  std::string value;    // the value as the text of a flag
   int line = 1, column = 1;
 };
 

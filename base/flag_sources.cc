@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kSections[] = {"coordinator", "worker", "draft"};
 constexpr char kGroup[] = "limits";  // the table that a section may have
-constexpr int kMaxFlagFiles = 8;     // one in another
+constexpr int kMaxFlagFiles = 8;     // depth of flag files that name each other
 
 // "" or what is wrong with the kind of value.
 std::string KindFault(const ConfigField& field, const FlagValue& value) {
@@ -114,7 +114,7 @@ void SetFromFlagFile(const std::string& path, int depth, Flags* flags, FlagFault
 
 struct Argument {
   std::string name;
-  std::optional<std::string> value;  // behind the =
+  std::optional<std::string> value;  // text after the =
 };
 
 Argument Split(const std::string& argument) {

@@ -95,7 +95,7 @@ std::optional<double> Number(const FlagValue& value) {
       value);
 }
 
-bool Within(double number, const FlagRange& range) {  // so NaN is out of it
+bool Within(double number, const FlagRange& range) {  // false for NaN
   return number <= range.high && (range.above ? number > range.low : number >= range.low);
 }
 

@@ -31,7 +31,7 @@ struct FlagRange {
 struct FlagRow {
   std::string name;                     // with underscores
   FlagValue value;                      // must outlive the table
-  FlagRange range = {};                 // of a number
+  FlagRange range = {};                 // allowed values of a number
   std::vector<std::string> words = {};  // not empty: the values that a text may have
   bool required = false;                // a text that must not be empty
   std::string own_default = {};         // what the default means, if its value does not say so

@@ -16,7 +16,7 @@ class StopText {
   using State = uint64_t;
 
   virtual ~StopText() = default;
-  virtual State Start() const = 0;  // of the prompt
+  virtual State Start() const = 0;  // state after the prompt
   // The state after one more token. search: whether a stop string may be completed in its text, and
   // may begin there.
   virtual State Next(State state, TokenId token, bool search) const = 0;

@@ -11,7 +11,7 @@
 namespace coppice {
 namespace {
 
-constexpr int kTurnsAlone = 8;  // of 16 pauses each: about 2 to 5 us
+constexpr int kTurnsAlone = 8;  // turns of 16 pauses: about 2 to 5 us in all
 thread_local int this_thread = 0;
 
 void Pause() {

@@ -85,7 +85,7 @@ class ThreadTeam final : public HostThreads {
   // Valid from the publication of a job until all its chunks are done.
   ChunkFunction function_ = nullptr;
   void* context_ = nullptr;
-  const std::unique_ptr<Share[]> shares_;  // of each thread; the caller's is the first
+  const std::unique_ptr<Share[]> shares_;  // [threads]; the caller's is the first
   alignas(64) std::atomic<int> done_{0};
   alignas(64) std::atomic<uint32_t> epoch_{0};  // helpers sleep on it
   std::atomic<bool> stopping_{false};

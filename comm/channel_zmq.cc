@@ -17,7 +17,7 @@ namespace {
 
 using google::protobuf::MessageLite;
 
-constexpr int kSilence_s = 10;  // of a host, after which a connection to it is closed
+constexpr int kSilence_s = 10;  // silence of a host after which a connection to it is closed
 
 // ZeroMQ closes a connection if a frame is larger than this. Smaller oversized frames are read,
 // counted and dropped.
@@ -37,7 +37,7 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   socket->SetOption(ZMQ_TCP_KEEPALIVE_IDLE, kSilence_s / 2);
   socket->SetOption(ZMQ_TCP_KEEPALIVE_INTVL, 1);
   socket->SetOption(ZMQ_TCP_KEEPALIVE_CNT, kSilence_s / 2);
-  socket->SetOption(ZMQ_TCP_MAXRT, 1000 * kSilence_s);  // the same for what is not acknowledged
+  socket->SetOption(ZMQ_TCP_MAXRT, 1000 * kSilence_s);  // also if sent data is not acknowledged
   if (options.key != nullptr) {
     socket->SetOption(ZMQ_HANDSHAKE_IVL, static_cast<int>(1000 * options.handshake_deadline_s));
   }
@@ -194,7 +194,7 @@ class ZmqServerChannel final : public ServerChannel {
   const ChannelCounters& counters() const override { return framed_.counters(); }
 
  private:
-  std::shared_ptr<ZmqGuard> guard_;  // with a key; outlives the socket
+  std::shared_ptr<ZmqGuard> guard_;  // set only with a key; outlives the socket
   FramedSocket framed_;
   std::string endpoint_;
 };

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kPauses = 100;  // 1 to 5 us
 constexpr std::chrono::microseconds kAwake{100};
 constexpr std::chrono::milliseconds kLook{
-    100};  // between two looks at a process that does not come
+    100};  // time between two checks of a process that does not arrive
 
 void Pause() {
 #if defined(__x86_64__)

@@ -19,7 +19,7 @@ enum class Collective : uint32_t { kSum = 1, kSumPiece, kGather, kBroadcast, kBa
 struct BarrierSlot {
   struct Call {
     Collective collective;
-    uint64_t count;  // of values
+    uint64_t count;  // number of values
   };
   alignas(128)
       std::atomic<uint32_t> count;  // collectives that its rank has come to; sleepers wait on it

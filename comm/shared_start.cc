@@ -58,7 +58,7 @@ class Start {
     int here = 0;
     MPI_Comm_size(host, &here);
     MPI_Comm_free(&host);
-    if (here == size_) return absl::OkStatus();  // for one rank if for all
+    if (here == size_) return absl::OkStatus();  // true on all ranks if on one
     return absl::UnavailableError("the ranks are on several hosts");
   }
 

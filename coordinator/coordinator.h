@@ -22,7 +22,7 @@ struct CoordinatorOptions {
 
   HttpOptions http;
   DispatcherOptions dispatcher;
-  RegistryOptions registry;  // but tokenizer_vocab, which Start sets
+  RegistryOptions registry;  // all but tokenizer_vocab, which Start sets
 
   // Files of keys, a line `KEY [NAME] [weight=N]` for each: of users, and of admins, who are users
   // too. Empty: users need no key; admins are the clients on this host.

@@ -15,12 +15,12 @@ namespace coppice::decoding {
 struct Violation {
   enum class Code {
     kInvalidValue,
-    kNotServed,    // whatever the other parameters are
-    kCombination,  // not served with the others
+    kNotServed,    // never served, whatever the other parameters are
+    kCombination,  // not served together with the other parameters
     kNoEffect,     // nothing reads the value: a client is told, decoders ignore it
   };
   Code code;
-  absl::string_view object;  // of the request that has the field: "" or "speculative"
+  absl::string_view object;  // object of the request that has the field: "" or "speculative"
   std::string field;         // "draft_width"; "format_spec": the field that asks for the format
   std::string reason;        // what follows the field's name in a message
 };

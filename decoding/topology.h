@@ -23,9 +23,9 @@ struct Topology {
   int Children(int level, int position) const;
   // Number of its first child among the nodes of level + 1.
   int FirstChild(int level, int position) const;
-  int depth() const { return static_cast<int>(children.size()); }  // of the listed levels
+  int depth() const { return static_cast<int>(children.size()); }  // number of listed levels
   std::vector<int> LayerSizes() const;  // [depth()] nodes of each listed layer
-  int MostChildren() const;             // of one node
+  int MostChildren() const;             // the most children of any node
   // For the tree cut to `depth` layers (an open tree goes that deep): nodes below the root, and
   // nodes of the widest layer.
   int Nodes(int depth) const;

@@ -13,7 +13,7 @@
 namespace coppice::draft_node {
 namespace {
 
-constexpr int kPromptsPart = 4;  // of the rows of a pass, while prompts wait
+constexpr int kPromptsPart = 4;  // 1 / kPromptsPart of the rows of a step, while prompts wait
 
 // The number of positions that a request needs: those of the longest root, and one per level below
 // it.
@@ -173,7 +173,7 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
   slot.last_used_s = clock_->NowSeconds();
   slots_[key] = std::move(slot);
-  TellPrefilled(key);  // a prompt of one token
+  TellPrefilled(key);  // a prompt of one token needs no prefill
 }
 
 void DraftService::Accept(const std::string& peer, const proto::DraftRequest& message) {

@@ -67,10 +67,10 @@ class DraftService {
   using Key = std::pair<std::string, uint64_t>;  // leader connection, session id
   struct Slot {
     std::unique_ptr<DraftSession> session;
-    std::unique_ptr<ForestBuilder> builder;           // in flight
-    std::unique_ptr<decoding::DraftRequest> waiting;  // until prefill is done
+    std::unique_ptr<ForestBuilder> builder;           // set while a forest is under way
+    std::unique_ptr<decoding::DraftRequest> waiting;  // waits until the prefill is done
     double request_time_s = 0, model_s = 0, last_used_s = 0;
-    node::EnergyTally energy;  // since the leader was last told
+    node::EnergyTally energy;  // joules since the leader was last told
   };
   struct KeyRows {
     Key key;
@@ -117,8 +117,8 @@ class DraftService {
   const Clock* clock_;
   node::EnergyShares energy_;
   std::map<Key, Slot> slots_;
-  Key first_;                                        // has the first turn in the next pass
-  bool prompts_first_ = false;                       // they come before forests in the next pass
+  Key first_;                                        // has the first turn in the next step
+  bool prompts_first_ = false;                       // prompts come before forests in the next step
   std::vector<std::pair<Key, std::string>> failed_;  // reported at the end of the step
   bool stopped_ = false;
   double last_sweep_s_ = 0;

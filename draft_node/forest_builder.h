@@ -39,7 +39,7 @@ class ForestBuilder {
   // True if a pass has run. Until then, the new nodes of the session's trie have no KV.
   bool started() const { return level_ > 0; }
   uint32_t round() const { return request_.round; }
-  int rows() const;  // of the next level
+  int rows() const;  // rows of the next level
   // Adds the rows of the next level, with what the drafter needs of each.
   absl::Status AppendRows(model::StepBuilder* step);
   // Chooses the level from its rows. rows: of the whole step. Appends new commits to *commits.
@@ -83,10 +83,11 @@ class ForestBuilder {
   std::vector<model::KvNode> roots_;
   std::vector<TokenId> root_token_;
   std::vector<std::pair<model::KvNode, TokenId>>
-      missing_;                         // known tokens without KV: rows of the first level
-  std::vector<model::KvNode> node_kv_;  // [forest nodes], those evaluated
+      missing_;  // known tokens without KV, which become rows of the first level
+  std::vector<model::KvNode> node_kv_;  // [forest nodes] KV of those evaluated
   std::vector<int> need_;               // [frontier] index in the rows of the step
-  std::vector<std::vector<model::KvNode>> planned_;  // [level >= 1][row], of a device
+  // [level >= 1][row] KV of levels that a device grows.
+  std::vector<std::vector<model::KvNode>> planned_;
   std::optional<decoding::DraftForest> grown_;
 };
 

@@ -11,12 +11,12 @@
 namespace coppice::grammar {
 namespace {
 
-constexpr size_t kMostNodes = 1 << 18;     // of the network
-constexpr int64_t kMostDrawn = 1 << 22;    // expressions, some of which have no node
-constexpr size_t kMostStates = 1 << 18;    // that are kept
+constexpr size_t kMostNodes = 1 << 18;     // nodes of the network
+constexpr int64_t kMostDrawn = 1 << 22;    // expressions drawn, some of which get no node
+constexpr size_t kMostStates = 1 << 18;    // states that are kept
 constexpr size_t kMostAtOnce = 1 << 15;    // places that are looked at between two bytes
-constexpr int64_t kMostWork = 8'000'000;   // and in all: a second or two
-constexpr int kDeepest = 8 * kMostNested;  // expressions in each other
+constexpr int64_t kMostWork = 8'000'000;   // places looked at in all: a second or two
+constexpr int kDeepest = 8 * kMostNested;  // depth of nested expressions
 
 absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
@@ -100,7 +100,7 @@ class Automaton::Drawing {
     const Expression& part = *expression.parts[0];
     int32_t begin = after;
     if (expression.most == Expression::kNoMost) {
-      begin = AddSplit({after});  // and the loop
+      begin = AddSplit({after});  // leads to `after`; the loop is added below
       COPPICE_ASSIGN_OR_RETURN(const int32_t again, Draw(part, begin));
       nodes_[begin].next.push_back(again);
     } else {
@@ -153,7 +153,7 @@ void Automaton::ClassifyBytes() {
     if (node.kind == Node::Kind::kByte) sets.insert(node.bytes);
   }
   for (const std::array<uint64_t, 4>& set : sets) {
-    std::array<int16_t, 512> number;  // by class before and membership
+    std::array<int16_t, 512> number;  // class by the class before and the membership
     number.fill(-1);
     int16_t next = 0;
     for (size_t byte = 0; byte < 256; ++byte) {
@@ -210,7 +210,8 @@ absl::Status Automaton::CheckNoLeftRecursion(const Grammar& grammar) const {
   // rule is known to have the empty text.
   std::vector<bool> empty(rules, false), at_begin(nodes_.size(), false);
   std::vector<absl::flat_hash_set<int32_t>> called(rules);
-  std::vector<std::vector<std::pair<int32_t, int32_t>>> waiting(rules);  // rules and nodes
+  // [rules] pairs of rule and node that wait for it.
+  std::vector<std::vector<std::pair<int32_t, int32_t>>> waiting(rules);
   std::vector<std::pair<int32_t, int32_t>> open;
   const auto reach = [&](int32_t rule, int32_t node) {
     if (!nodes_[node].productive || at_begin[node]) return;

@@ -22,7 +22,7 @@ namespace coppice::grammar {
 class Automaton {
  public:
   using State = int32_t;
-  static constexpr State kDead = -1;  // no text of the grammar begins so
+  static constexpr State kDead = -1;  // no text of the grammar begins like this
 
   // Accepts the texts of the grammar that have only `writable` bytes. InvalidArgument: there is
   // none, the grammar is too large, a rule begins with itself, or too many ways lead to the first
@@ -38,21 +38,21 @@ class Automaton {
   // How often Next could not tell, and said kDead, because more states or work would be needed than
   // are allowed. What is known stays known.
   int64_t refusals() const { return refusals_; }
-  bool half_used() const;  // of the states and the work that are allowed
-  size_t bytes() const;    // of memory, about
+  bool half_used() const;  // half of the allowed states or of the allowed work is used
+  size_t bytes() const;    // approximate memory
 
  private:
   struct Node {
     enum class Kind : uint8_t { kByte, kSplit, kCall, kReturn };
     Kind kind = Kind::kSplit;
-    std::array<uint64_t, 4> bytes{};  // kByte
-    std::vector<int32_t> next;        // kSplit: any of them; else one
-    int32_t rule = 0;                 // kCall
+    std::array<uint64_t, 4> bytes{};  // kByte: its bytes
+    std::vector<int32_t> next;        // kSplit: continues at any of them; else one
+    int32_t rule = 0;                 // kCall: the rule that is called
     bool productive = false;          // a text leads from here to the end of the rule
   };
   struct Call {
-    int32_t node;    // where it returns to
-    int32_t parent;  // the call around it; 0: none
+    int32_t node;    // node to return to
+    int32_t parent;  // the enclosing call; 0: none
     bool operator==(const Call& other) const {
       return node == other.node && parent == other.parent;
     }
@@ -89,7 +89,7 @@ class Automaton {
   int num_classes_ = 1;
   State start_ = kDead;
   int64_t work_ = 0;
-  int64_t places_ = 0;  // of all states
+  int64_t places_ = 0;  // sum of the places of all states
   int64_t refusals_ = 0;
 };
 

@@ -230,7 +230,7 @@ class EbnfReader {
   const Part any_ = CharacterNot({});
   Grammar grammar_;
   absl::flat_hash_map<std::string, int> number_;
-  std::vector<size_t> used_;  // [rules] where each was named first
+  std::vector<size_t> used_;  // [rules] position in the text where each was named first
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ class FormatStore {
 
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary_;
   std::shared_ptr<const TokenTrie> trie_;  // made when first needed
-  std::list<Entry> entries_;               // those asked for last come first
+  std::list<Entry> entries_;               // most recently requested first
 };
 
 }  // namespace coppice::grammar

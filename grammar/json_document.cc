@@ -17,7 +17,7 @@
 namespace coppice::grammar {
 namespace {
 
-constexpr size_t kMostMembers = 2000;  // of one object
+constexpr size_t kMostMembers = 2000;  // members of one object
 
 // Reads a text and keeps nothing but what is wrong with it.
 class SchemaTextCheck : public nlohmann::json_sax<OrderedJson> {
@@ -60,7 +60,7 @@ class SchemaTextCheck : public nlohmann::json_sax<OrderedJson> {
     return false;
   }
 
-  std::vector<absl::flat_hash_set<std::string>> keys_;  // of the objects and arrays around
+  std::vector<absl::flat_hash_set<std::string>> keys_;  // keys of the enclosing objects and arrays
   std::string failure_;
 };
 
@@ -93,8 +93,9 @@ absl::StatusOr<OrderedJson> ParseSchemaDocument(absl::string_view text) {
 }
 
 std::string PointerTo(absl::string_view pointer, absl::string_view key) {
-  constexpr size_t kMostShown = 64;   // bytes of a key
-  constexpr size_t kMostKept = 1024;  // and of all before it: every rule has a pointer as its name
+  constexpr size_t kMostShown = 64;  // bytes of a key
+  // Bytes of the pointer before it, since every rule has a pointer as its name.
+  constexpr size_t kMostKept = 1024;
   const absl::string_view before = pointer.substr(0, kMostKept);
   return absl::StrCat(before, "/",
                       absl::StrReplaceAll(key.substr(0, kMostShown), {{"~", "~0"}, {"/", "~1"}}));

@@ -42,7 +42,7 @@ Part SameLength(const std::string& low, const std::string& high) {
 // 0 <= least.
 void AddMagnitudes(int64_t least, int64_t most, absl::string_view sign,
                    std::vector<Part>* choices) {
-  int64_t first = 0, last = 9;  // of the same length
+  int64_t first = 0, last = 9;  // the numbers of one length
   for (;;) {
     const int64_t low = std::max(first, least), high = std::min(last, most);
     if (low <= high) {

@@ -23,12 +23,12 @@ class JsonRules {
   Part Space();
   // One character of a string, plain or as an escape. \u escapes of surrogates are only pairs.
   Part StringCharacter();
-  Part StringOf(int least, int most);  // characters; most: maybe kNoMost
+  Part StringOf(int least, int most);  // least, most: characters; most may be kNoMost
   Part Number();
   Part Integer();
-  Part Value();   // any
-  Part Object();  // any; a key may be there twice
-  Part Array();   // any
+  Part Value();   // any value
+  Part Object();  // any object; a key may occur twice
+  Part Array();   // any array
 
   struct Member {
     std::string key;

@@ -24,13 +24,13 @@
 namespace coppice::grammar {
 namespace {
 
-constexpr int kMostPatterns = 1000;  // and formats
+constexpr int kMostPatterns = 1000;  // patterns and formats of one schema
 constexpr absl::string_view kTypes[] = {"object",  "array",   "string", "number",
                                         "integer", "boolean", "null"};
 
 struct Keyword {
   absl::string_view name;
-  absl::string_view type;  // that it is for
+  absl::string_view type;  // type that the keyword is for
 };
 constexpr Keyword kKeywordsOfTypes[] = {{"properties", "object"},
                                         {"required", "object"},
@@ -254,7 +254,7 @@ class SchemaReader {
       for (const auto& item : properties.value->items())
         add(item.key(), RuleOf(At(properties, item.key())));
     }
-    bool refused = false;  // keys that are not listed
+    bool refused = false;  // keys that are not listed are refused
     std::optional<Part> other;
     if (Has(place, "additionalProperties")) {
       const DocumentPlace additional = At(place, "additionalProperties");

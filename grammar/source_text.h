@@ -18,18 +18,18 @@ class SourceText {
   explicit SourceText(absl::string_view text) : text_(text) {}
 
   bool done() const { return at_ == text_.size(); }
-  size_t at() const { return at_; }  // in bytes
+  size_t at() const { return at_; }  // position in bytes
   void Back(size_t at) { at_ = at; }
-  int Line(size_t at) const;  // from 1
+  int Line(size_t at) const;  // line number, counted from 1
 
   char Peek(size_t ahead = 0) const;  // '\0' beyond the end
   bool Sees(absl::string_view word) const;
-  bool Take(absl::string_view word);  // true: it stood here and is passed
+  bool Take(absl::string_view word);  // true: the word stood here and is passed
   // For errors: the character here in quotes, or "the end".
   std::string Seen() const;
 
   // Each passes what it returns. nullopt: it is not there.
-  std::optional<uint32_t> Character();  // of valid UTF-8
+  std::optional<uint32_t> Character();  // the next character of valid UTF-8
   std::optional<uint32_t> Hex(int digits);
   // What stands after \u: four digits, or a pair of surrogates as \uHHHH\uHHHH.
   std::optional<uint32_t> Utf16();

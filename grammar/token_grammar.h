@@ -28,7 +28,7 @@ class TokenGrammar : public OutputFormat {
   // Half of the states that are kept are used up. Sequences that begin should share another one, so
   // that those that have this one can end with it.
   bool worn() const;
-  size_t bytes() const;  // of memory, about
+  size_t bytes() const;  // approximate memory
 
  private:
   AllowedTokens Walk(State state) const;

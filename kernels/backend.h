@@ -68,7 +68,7 @@ struct MatrixSource {
 // is never read.
 struct KvPoolShape {
   int layers = 0;
-  int kv_heads = 0;  // of this rank
+  int kv_heads = 0;  // KV heads of this rank
   int head_dim = 0;
   int64_t blocks = 0;
   DType dtype = DType::kF32;
@@ -185,7 +185,7 @@ class Backend {
   // Whether the bits of a row depend only on its own inputs: not on the other rows of the step, the
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
-  virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // now
+  virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // memory in use now
   // Whether weights may be kept in this type; KV too, but for kI8 and kI4.
   virtual bool stores(DType dtype) const = 0;
 
@@ -253,7 +253,7 @@ struct CollectiveOptions {
   std::string kind = "auto";
   double start_deadline_s = 60;  // for the ranks to find each other
   double step_deadline_s = 30;   // for one step
-  int place = 0;                 // of this rank among those of its host: which device it takes
+  int place = 0;  // index of this rank among those of its host: which device it takes
   // Called from a thread of the backend when a step was aborted, by its deadline or by a failure of
   // the collectives, and the thread of the steps does not come back. It should end the process. May
   // be empty.
@@ -263,7 +263,7 @@ struct CollectiveOptions {
 struct BackendOptions {
   std::string kind = "cpu";                    // "cpu" or "cuda"
   ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
-  comm::Communicator* communicator = nullptr;  // of this rank's replica
+  comm::Communicator* communicator = nullptr;  // communicator of this rank's replica
   bool always_list = false;  // for tests: give candidate lists even where whole rows cost nothing
   // CUDA: a step whose like has run before is enqueued by graphs. false, for tests and benchmarks:
   // op by op. The results are the same bits.

@@ -18,15 +18,15 @@ namespace coppice::loadgen {
 // What the report says of a run besides its records.
 struct RunSettings {
   std::string model, endpoint, command_line, date;  // date: YYYYmmdd-HHMMSS
-  std::vector<std::string> urls;                    // the servers
+  std::vector<std::string> urls;                    // base URLs of the servers
   std::optional<std::string> server_version;
   bool open_loop = false;
-  std::optional<double> request_rate;  // 1/s, of an open loop with one rate
+  std::optional<double> request_rate;  // 1/s, for an open loop with one rate
   double burstiness = 1;
   int max_concurrency = 0;  // 0 = no limit
   double max_send_lag_ms = 10;
   Objectives objectives;
-  int dropped_rows = 0, empty_rows = 0;  // of a trace: too long for the model, without tokens
+  int dropped_rows = 0, empty_rows = 0;  // trace rows: too long for the model; without tokens
   std::vector<std::string> metadata;     // K=V
 };
 

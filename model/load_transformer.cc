@@ -84,7 +84,7 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
                               backend->activation_dtype(), parts.max_rows, ranks),
                 memory.of_device ? options.kv_bytes : 0, parts.weight_dtype, memory));
   COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint.ComputeFingerprint());
-  if (parts.weight_dtype != parts.dtype) {  // another model than the checkpoint's
+  if (parts.weight_dtype != parts.dtype) {  // a different model than the checkpoint
     Fingerprint quantised;
     quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
     parts.fingerprint = quantised.value();

@@ -24,7 +24,7 @@ namespace coppice::model {
 // Bytes.
 struct ReadSizes {
   uint64_t layers = 0;     // weights of all layers
-  uint64_t last_rest = 0;  // of which the last layer's behind its K and V
+  uint64_t last_rest = 0;  // the part of the last layer's weights after its K and V
   uint64_t head = 0;       // final norm and head
   uint64_t embedding_row = 0;
   uint64_t kv_token = 0;  // K and V of a token in one layer

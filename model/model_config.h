@@ -21,8 +21,8 @@ struct ModelConfig {
   int num_kv_heads = 0;
   int head_dim = 0;
   int max_positions = 0;
-  bool attention_bias = false;  // on q, k, v
-  bool output_bias = false;     // on the attention output
+  bool attention_bias = false;  // bias on q, k, v
+  bool output_bias = false;     // bias on the attention output
   bool mlp_bias = false;
   bool tied_head = false;
   // Rows of a draft vocabulary, which knows only the ids that tensor d2t lists

@@ -24,7 +24,7 @@ int64_t MatrixBytes(int64_t elements, kernels::DType dtype) {
 // Elements of the matrices of one layer, and of its gains and biases.
 struct LayerSize {
   int64_t qkv = 0;
-  int64_t matrices = 0;  // the others
+  int64_t matrices = 0;  // bytes of the other matrices
   int64_t vectors = 0;
 };
 

@@ -20,7 +20,7 @@ namespace coppice::model {
 namespace {
 
 constexpr int64_t kLeastBlocks = 8;
-constexpr int kMostThreads = 1024;  // more is a slip
+constexpr int kMostThreads = 1024;  // a larger number is taken for a mistake
 
 // Every rank's pool has as many blocks as the smallest, so that block ids mean the same everywhere.
 // Collective.
@@ -159,7 +159,7 @@ absl::Status ModelRunner::Start(StepPlan plan) {
 
 absl::Status ModelRunner::SubmitForests(ForestPlan plan) {
   COPPICE_CHECK(followers_ == nullptr);
-  plan_ = StepPlan();  // its rows are gone
+  plan_ = StepPlan();  // its rows are no longer valid
   for (StepPlan& level : plan.levels) {
     level.step = step_ + 1;
     const PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,

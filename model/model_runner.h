@@ -129,7 +129,7 @@ class ModelRunner {
   // FailedPrecondition: the number is not the next. After an error the replica must end.
   absl::Status Follow(StepPlan plan);
 
-  uint64_t steps() const { return step_; }  // submitted
+  uint64_t steps() const { return step_; }  // number of submitted steps
   // What their passes had to read, on all ranks.
   const MemoryTraffic& reads() const { return reads_->total(); }
   uint64_t collective_bytes() const { return backend_->collective_bytes(); }

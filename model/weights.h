@@ -32,7 +32,7 @@ struct TransformerWeights {
   std::unique_ptr<kernels::Weight> scatter;    // from h to v logits; null when the head is whole
   std::vector<LayerWeights> layers;
   std::unique_ptr<kernels::Weight> final_norm;  // gain [d]
-  size_t bytes = 0;                             // of all of the above
+  size_t bytes = 0;                             // bytes of all weights above
 
   const kernels::Weight& head() const { return own_head != nullptr ? *own_head : *embedding; }
 };

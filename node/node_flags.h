@@ -16,11 +16,11 @@
 namespace coppice::node {
 
 struct NodeFlags {
-  NodeFlags() { runner.tuning_cache = "auto"; }  // a runner by itself measures no products
+  NodeFlags() { runner.tuning_cache = "auto"; }  // a runner by itself does not measure products
 
   model::ModelRunnerOptions runner;
   int prefill_chunk = kDefaultPrefillChunk;
-  std::string coordinator;  // "": that of this mpirun
+  std::string coordinator;  // "": the coordinator of this mpirun
   std::string cluster_key_file;
   double start_deadline_s = 120;
   double heartbeat_interval_s = comm::kDefaultHeartbeat_s;

@@ -20,8 +20,8 @@ struct DeviceDrafting {
   };
   Kind kind = Kind::kScore;
   int32_t width = 0;       // W_S: nodes of a level
-  int32_t support = 0;     // q: that many of the most likely tokens, renormalised
-  double temperature = 1;  // of q
+  int32_t support = 0;     // tokens of q: that many of the most likely, renormalised
+  double temperature = 1;  // temperature of q
   std::vector<TokenId> stop_ids;
   // For kPicks. As in DecodingParams.
   uint64_t seed = 0;
@@ -40,7 +40,7 @@ struct ForestPlan {
   };
   struct Forest {
     DeviceDrafting rule;
-    std::vector<uint64_t> root_hash;  // [roots]
+    std::vector<uint64_t> root_hash;  // [roots] path hashes
     std::vector<double> root_score;   // [roots] nats
     // For kPicks, [slots]: the slot's root; its next token and what that adds to the score where
     // they are known, else -1.
@@ -57,7 +57,7 @@ struct ForestPlan {
 struct GrownForest {
   struct Layer {
     std::vector<TokenId> token;
-    std::vector<int32_t> parent;  // index in the layer above; in the first, the root
+    std::vector<int32_t> parent;  // index in the layer above, or of the root in the first layer
   };
   std::vector<Layer> layers;  // none is empty
   // The first level with a draft row that is not valid: node of the level, its lowest token whose

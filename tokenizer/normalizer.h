@@ -32,7 +32,7 @@ class Normalizer {
   };
   struct ReplaceStep {
     Regex regex;
-    std::string content;  // stands for itself
+    std::string content;  // replacement as written
   };
   struct NfcStep {};
   using Step = std::variant<PrependStep, ReplaceStep, NfcStep>;

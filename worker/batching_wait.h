@@ -20,8 +20,8 @@ struct ReadyForPass {
 };
 
 struct DueForest {
-  double due_s = 0;  // absolute; not waited for any longer than that
-  int rows = 0;      // of the pass that has it
+  double due_s = 0;  // absolute; it is not awaited any longer
+  int rows = 0;      // rows of the step that has it
 };
 
 // Returns the time until which to wait, 0 to begin now. Waits if sequences then have more rounds per

@@ -10,7 +10,7 @@
 namespace coppice::worker {
 
 struct ClientQueue {
-  FairTurns::Asker asker;            // since: that of its first sequence
+  FairTurns::Asker asker;            // since: that of the first sequence
   std::vector<Sequence*> sequences;  // in the order given
 };
 

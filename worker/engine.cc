@@ -17,8 +17,9 @@ namespace {
 
 constexpr double kStatusInterval_s = 0.1;
 constexpr int kIdleTimeout_ms = 200;
-constexpr double kGlance_s = 10e-6;      // a wait that ends sooner found what had come before
-constexpr double kDraftPatience = 1.25;  // of the expected time of a draft, before it is overdue
+constexpr double kGlance_s = 10e-6;  // a shorter wait found what had arrived before
+// Factor on the expected time of a draft, after which it is overdue.
+constexpr double kDraftPatience = 1.25;
 
 }  // namespace
 
@@ -176,7 +177,7 @@ void Engine::AdmitWaiting() {
     sequence->forest = decoding::DraftForest::Empty(1);
     sequences_.Move(sequence, SequencePhase::kPrefill);
   }
-  for (Sequence* sequence : admitted) {  // now it is known how many there are
+  for (Sequence* sequence : admitted) {  // only now the number of admitted sequences is known
     if (!sequence->draft.drafts || !WorthPreparing(*sequence)) continue;
     drafts_.Open(*sequence);
     sequence->draft_access = DraftAccess::kOpen;

@@ -23,7 +23,7 @@ class FairTurns {
   struct Asker {
     std::string client;
     double weight = 1;   // more than 0
-    uint64_t since = 0;  // breaks ties: the client that has asked longest goes first
+    uint64_t since = 0;  // breaks ties: the client that has waited longest goes first
   };
   // A round: Begin with all clients that ask, each once. Then First, Give and the other calls, as
   // long as there is something to give. Then End. Askers are numbered in the order of Begin.
@@ -51,8 +51,8 @@ class FairTurns {
   std::tuple<double, uint64_t, int> Key(int asker) const;
 
   std::map<std::string, double, std::less<>> ahead_;   // clients that are not listed are at 0
-  std::vector<Turn> turns_;                            // of this round
-  std::set<std::tuple<double, uint64_t, int>> order_;  // Key of those that ask
+  std::vector<Turn> turns_;                            // turns of this round
+  std::set<std::tuple<double, uint64_t, int>> order_;  // keys of the clients that ask
 };
 
 }  // namespace coppice::worker

@@ -14,10 +14,10 @@ namespace {
 
 constexpr double kForget = 0.98;  // decay of coverage counts per round; memory of about 50 rounds
 constexpr double kPriorTrials = 10;
-constexpr double kPriorInforming = 2;  // rounds, of which half inform the next
+constexpr double kPriorInforming = 2;  // rounds; half of them inform the next
 constexpr double kRootsGain = 0.05;
 constexpr int kWorthSteps = 6;
-constexpr double kMostWorth = 4;  // layers
+constexpr double kMostWorth = 4;  // layers, at most
 constexpr double kWorthExploring = 0.75;
 // The part of drafted layers that counts when sequences share passes. RoundCosts::Turn leaves out
 // that some drafts are requested alone or come late (docs/decisions.md, "Sequences with drafts
@@ -26,7 +26,7 @@ constexpr double kSharedLayers = 0.92;
 // After how many rounds a sequence explores that was prepared for that. Each takes the next number:
 // a text may be harder to draft at its beginning than later.
 constexpr uint64_t kExplorersRounds[] = {0, 8, 3, 24, 1, 64};
-constexpr double kHope = 0.4;  // of the misses that are expected
+constexpr double kHope = 0.4;  // share of the expected misses
 
 // Prior probability that a layer of this width is missed: 0.5 at one node, 0.3 at 2 W
 // (docs/algorithms.md 10.1). Measurements scale the curve and correct single widths.

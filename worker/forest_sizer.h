@@ -22,18 +22,18 @@ namespace coppice::worker {
 
 struct SizerLimits {
   int beam_width = 1;  // W
-  int roots = 1;       // rows that the sequence has besides its forest
+  int roots = 1;       // rows of the sequence besides its forest
   // Whether an earlier forest had rows of some of the current beams. Then the drafter is told what
   // is certain, and the next layer is easier to draft.
   bool informed = false;
   int plain_rows = 1;  // rows of a round without a forest
-  int max_depth = 0;   // layers that the sequence can still use, or its own number
-  int max_nodes = 0;   // of one forest: room in a pass
-  int running = 1;     // sequences that share a pass
+  int max_depth = 0;   // layers that the sequence can still use, or its own limit
+  int max_nodes = 0;   // nodes of one forest for which a step has room
+  int running = 1;     // sequences that share a step
   // `roots` and `plain_rows` of all running sequences together, the same for all that choose in a
   // step, so that they draft together or not at all; 0: all have as many as this one.
   int all_roots = 0, all_plain_rows = 0;
-  bool explores = true;       // false: takes a draft only where one pays
+  bool explores = true;       // false: takes a draft only if it is expected to pay
   decoding::DraftSize draft;  // what the request and its method prescribe
 };
 
@@ -45,7 +45,7 @@ struct NextShapes {
 // A round with a draft.
 struct DraftedRound {
   DraftShape shape;
-  int layers = 1;         // decided; 1: none of the forest was covered
+  int layers = 1;         // decided layers; 1: no layer of the forest was covered
   bool informed = false;  // SizerLimits::informed
   int next_roots = 0;     // SizerLimits::roots of the next round if that is informed, else 0
 };
@@ -95,7 +95,7 @@ class ForestSizer {
     // Layers below the first. Their parents are drafts too.
     double deep_trials = 0, deep_missed = 0;
   };
-  struct Informing {  // rounds with a draft, decayed; those of which the next was informed
+  struct Informing {  // rounds with a draft, and those whose next round was informed; decayed
     double rounds = 0, informing = 0;
   };
   struct Covers {
@@ -106,7 +106,8 @@ class ForestSizer {
   };
   struct Learned {
     Covers of_uninformed, of_informed;
-    double informed_roots = 0;  // mean of SizerLimits::roots of informed rounds; 0: there was none
+    // Mean of SizerLimits::roots of informed rounds; 0: there was no such round.
+    double informed_roots = 0;
     const Covers& Of(bool informed) const { return informed ? of_informed : of_uninformed; }
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0, step = 0;  // steps in which it has chosen, and the last of them
@@ -116,8 +117,8 @@ class ForestSizer {
     uint64_t explore_at = 0, gap = kExploreEvery;
     // Sequences that were prepared only to explore. The next may be when `rounds` is explorer_at.
     uint64_t explorers = 0, explorer_at = 0;
-    int roots = 1, plain_rows = 1;       // of the last sequence that chose
-    std::optional<DraftShape> explored;  // in this step
+    int roots = 1, plain_rows = 1;       // values of the last sequence that chose
+    std::optional<DraftShape> explored;  // the shape explored in this step
     uint64_t Used(DraftShape shape) const {
       const auto found = used.find({shape.width, shape.depth});
       return found == used.end() ? 0 : found->second;

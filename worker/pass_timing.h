@@ -20,7 +20,7 @@ class PassTiming {
   void FirstVerdictsEnd() { last_end_s_ = Now() - head_begin_s_; }
 
   double since_pass_s() const { return Now() - end_s_; }
-  double pass_s() const { return end_s_ - begin_s_; }  // of the last pass
+  double pass_s() const { return end_s_ - begin_s_; }  // duration of the last pass
   // True if, in the last step, the time from the head to the first verdicts was within
   // stay_awake_s.
   bool AnnouncementsComeInTime() const { return last_end_s_ <= stay_awake_s_; }

@@ -19,9 +19,9 @@ class PromptTurns {
  public:
   struct Read {
     int tokens = 0;
-    int rows = 0;          // in the step: tokens, and the root of a first round
+    int rows = 0;          // rows in the step: tokens, and the root of a first round
     bool goes_on = false;  // has more to read in this step
-    int left = 0;          // tokens then; 0: only its first round has no room yet
+    int left = 0;          // tokens left after it; 0: only its first round has no room yet
   };
   // Reads up to `tokens` tokens of a prompt in up to `rows` > 0 rows. `tokens` is 0 only for a prompt
   // that lacks none. Reads something, or does not go on.

@@ -12,7 +12,7 @@ constexpr double kMessageGain = 0.1;
 constexpr double kMessageShare = 0.3;  // share of messages in the wait for a draft of one level
 
 // The key of a shape among the measured drafts.
-constexpr int kDepths = 32;  // more than any depth
+constexpr int kDepths = 32;  // larger than any depth
 int DraftKey(DraftShape shape) {
   return shape.width * kDepths + std::min(shape.depth, kDepths - 1);
 }

@@ -14,7 +14,7 @@
 namespace coppice::worker {
 
 struct DraftShape {
-  int width = 0;  // W_S nodes per layer; of a static tree, nodes of its first layer
+  int width = 0;  // W_S nodes per layer; for a static tree, nodes of its first layer
   int depth = 0;  // gamma layers; 0 = no draft
 };
 
@@ -66,9 +66,9 @@ class RoundCosts {
   void Refresh() const;
 
   const std::vector<kernels::RowCost> products_;
-  DriftingCost pass_;   // by bucket of rows
+  DriftingCost pass_;   // costs by bucket of rows
   DriftingCost draft_;  // the wait for a draft, by width and levels; the load: how many draft
-  std::optional<double> messages_s_;  // moving mean, of a draft
+  std::optional<double> messages_s_;  // moving mean of the time for a draft's messages
   mutable bool stale_ = false;
   mutable std::vector<Measured> passes_;                 // ascending, by bucket of rows
   mutable std::map<int, std::vector<Measured>> drafts_;  // by width: ascending, by levels

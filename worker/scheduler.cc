@@ -52,7 +52,7 @@ std::vector<Sequence*> Scheduler::AdmitByTurns(absl::Span<Sequence* const> waiti
   std::vector<Sequence*> admitted;
   const auto passed_over = std::find_if(
       waiting.begin(), waiting.end(), [this](const Sequence* s) { return s->id == passed_over_; });
-  if (passed_over == waiting.end()) {  // there was none, or it has been cancelled
+  if (passed_over == waiting.end()) {  // no sequence was passed over, or it was cancelled
     passed_over_.reset();
     passed_by_blocks_ = 0;
   }

@@ -64,9 +64,9 @@ class Scheduler {
   SchedulerOptions options_;
   int64_t reserved_ = 0;
   int running_ = 0;
-  FairTurns turns_;                      // by blocks
-  std::optional<uint64_t> passed_over_;  // the sequence that others pass
-  int64_t passed_by_blocks_ = 0;         // what was admitted meanwhile
+  FairTurns turns_;                      // turns of clients, by blocks
+  std::optional<uint64_t> passed_over_;  // the sequence that later ones may pass
+  int64_t passed_by_blocks_ = 0;         // blocks admitted meanwhile
 };
 
 }  // namespace coppice::worker

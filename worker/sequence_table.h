@@ -50,7 +50,7 @@ class SequenceTable {
 
   std::map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::array<Ordered, 4> phases_;
-  std::map<std::string, int> clients_;  // sequences of each
+  std::map<std::string, int> clients_;  // number of sequences per client
   uint64_t last_order_ = 0;
 };
 

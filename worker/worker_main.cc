@@ -29,10 +29,10 @@ comm::Carrier CarrierOf(const WorkerFlags& flags) {
 }
 
 struct Place {
-  std::unique_ptr<comm::CollectiveCounter> communicator;  // of this rank's replica
+  std::unique_ptr<comm::CollectiveCounter> communicator;  // communicator of this rank's replica
   std::string coordinator;
   comm::ChannelOptions channel;
-  int on_host = 0;  // which of the ranks on this host it is
+  int on_host = 0;  // index of this rank among those on this host
 };
 
 // Finds this process's place in the cluster: its replica's communicator and the coordinator's

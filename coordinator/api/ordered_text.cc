@@ -95,8 +95,8 @@ class Copier : public nlohmann::json_sax<json> {
   std::string text_;
   int level_ = 0;         // open objects and lists that are not copied
   int followed_ = 0;      // keys whose objects are open
-  bool found_ = false;    // the next value is that of key number followed_
-  int copied_level_ = 0;  // open objects and lists of the value
+  bool found_ = false;    // the next value belongs to key number followed_
+  int copied_level_ = 0;  // open objects and lists of the value that is copied
   bool after_key_ = false;
 };
 

@@ -71,7 +71,7 @@ Json DraftJson(const Node& node, double now_s) {
   return json;
 }
 
-constexpr size_t kMaxClients = 16;  // that are listed
+constexpr size_t kMaxClients = 16;  // clients listed
 
 // Those with most that waits, then with most that runs.
 Json ClientsJson(const Dispatcher& dispatcher) {

@@ -54,8 +54,8 @@ struct RegistryOptions {
   double forget_lost_after_s = 3600;
 
   int tokenizer_vocab = 0;    // ids of the tokenizer; the target's vocabulary must have as many
-  std::string tokenizer_dir;  // for the error message when it does not
-  size_t max_events = 100;    // kept for /cluster
+  std::string tokenizer_dir;  // for the error message when the sizes differ
+  size_t max_events = 100;    // events kept for /cluster
 };
 
 }  // namespace coppice::coordinator

@@ -26,7 +26,8 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       const bool was_ready = known->state == NodeState::kReady;
       const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
       metrics_->NodeStatus(*node);
-      if (node->given_up) return TellToEnd(*node);  // again, since the first may be lost
+      // Tell it again, since the first message may be lost.
+      if (node->given_up) return TellToEnd(*node);
       if (!was_ready && node->state == NodeState::kReady) NodeBack(*node);
       return;
     }

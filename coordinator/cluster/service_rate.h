@@ -17,7 +17,7 @@ class ServiceRate {
 
  private:
   double at_s_ = -1;
-  double seconds_ = 0, cost_ = 0, times_ = 0;  // of the past, which counts the less the older it is
+  double seconds_ = 0, cost_ = 0, times_ = 0;  // decayed sums of the past
 };
 
 }  // namespace coppice::coordinator

@@ -20,7 +20,7 @@
 namespace coppice::coordinator {
 
 struct Client {
-  std::string name;   // of its key, or its address if it has none
+  std::string name;   // name of the client's key, or its address if it has none
   double weight = 1;  // its share against other clients
 };
 
@@ -30,7 +30,7 @@ class FairQueue {
   struct Entry {
     uint64_t id = 0;
     std::string client;
-    double cost = 0;  // what is left of it to be served
+    double cost = 0;  // cost of what remains to be served
     Job job;
   };
 
@@ -144,8 +144,8 @@ class FairQueue {
  private:
   struct Line {
     double weight = 1;
-    double time = 0;   // virtual
-    size_t first = 0;  // entries in first_
+    double time = 0;   // virtual time
+    size_t first = 0;  // number of entries in first_
     std::list<Entry> entries;
     size_t size() const { return entries.size() + first; }
   };
@@ -172,8 +172,8 @@ class FairQueue {
 
   std::map<std::string, Line> lines_;
   std::list<Entry> first_;
-  std::unordered_map<uint64_t, Place> places_;  // by id
-  double now_ = 0;                              // virtual
+  std::unordered_map<uint64_t, Place> places_;  // by entry id
+  double now_ = 0;                              // virtual time
   uint64_t next_id_ = 1;
 };
 

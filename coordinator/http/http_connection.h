@@ -30,8 +30,9 @@ template <typename Stream>
 class HttpConnection {
  public:
   static constexpr size_t kPipelined = 64 << 10;  // bytes read ahead while the app works
-  static constexpr size_t kHead = 4 << 10;        // read at once, where a head is expected
-  static constexpr size_t kPiece = 64 << 10;      // of a body or an answer
+  static constexpr size_t kHead = 4 << 10;        // bytes read at once where a head is expected
+  // Bytes of a body or an answer read or written at once.
+  static constexpr size_t kPiece = 64 << 10;
 
   // tls: what the stream uses, kept as long as it.
   HttpConnection(std::shared_ptr<HttpServerState> state,
@@ -161,7 +162,7 @@ class HttpConnection {
   const std::shared_ptr<Deadline> deadline_;
   boost::beast::flat_buffer buffer_;
   bool waits_ = false;
-  std::list<std::function<void()>>::iterator place_;  // while it waits
+  std::list<std::function<void()>>::iterator place_;  // valid while the connection waits
 };
 
 }  // namespace coppice::coordinator

@@ -349,9 +349,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   Connection connection_;
   asio::steady_timer wake_;
   HttpRequest request_;
-  std::string request_id_;                     // of the request or the last one
-  std::shared_ptr<SessionExchange> exchange_;  // while the app answers
-  std::string address_;                        // of the client
+  std::string request_id_;                     // id of the current or the last request
+  std::shared_ptr<SessionExchange> exchange_;  // set while the app answers
+  std::string address_;                        // address of the client
   bool from_this_host_ = false;
   double started_s_ = 0;
   bool watching_ = false;

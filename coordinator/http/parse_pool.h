@@ -37,7 +37,7 @@ class ParsePool {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
-  size_t unfinished_ = 0;  // event-loop thread
+  size_t unfinished_ = 0;  // used by the event-loop thread
 };
 
 }  // namespace coppice::coordinator

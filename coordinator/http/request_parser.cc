@@ -45,7 +45,7 @@ std::string NewRequestId() {
 
 RequestParser::RequestParser(const HttpOptions* limits, HttpRequest* request)
     : limits_(*limits), request_(*request) {
-  header_limit(std::numeric_limits<uint32_t>::max());  // Put counts
+  header_limit(std::numeric_limits<uint32_t>::max());  // unlimited here, since Put counts
   body_limit(std::numeric_limits<uint64_t>::max());
 }
 

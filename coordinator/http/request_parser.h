@@ -69,12 +69,12 @@ class RequestParser : private boost::beast::http::basic_parser<true> {
   const HttpOptions& limits_;
   HttpRequest& request_;
   std::optional<ApiError> error_;
-  std::optional<std::string> request_id_;  // as the client gives it
+  std::optional<std::string> request_id_;  // X-Request-Id as the client gives it
   bool in_request_line_ = true, keep_alive_ = false, expects_continue_ = false, drop_body_ = false;
-  bool other_encoding_ = false;  // than chunked
+  bool other_encoding_ = false;  // Transfer-Encoding names another encoding than chunked
   int version_ = 0;
   size_t head_bytes_ = 0;
-  size_t body_bytes_ = 0;  // of this turn of Put
+  size_t body_bytes_ = 0;  // bytes of the body taken in this call of Put
 };
 
 std::string NewRequestId();

@@ -32,7 +32,7 @@ class Outbox {
   void EndStream();
   // Ends the answer, as a reply or, if a stream is open, as an event.
   void Fail(const ApiError& error);
-  void Drop();  // nobody reads it any more
+  void Drop();  // nobody will read the output
 
  private:
   // send: receives what make has returned.
@@ -49,7 +49,7 @@ class Outbox {
   ParsePool* const jobs_;
   const Client client_;
   std::deque<Piece> pieces_;
-  uint64_t job_ = 0;  // that makes a piece; 0: none
+  uint64_t job_ = 0;  // id of the job that forms a piece; 0: none
   bool dropped_ = false;
 };
 

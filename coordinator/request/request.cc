@@ -19,7 +19,7 @@ std::string NewAnswerId(bool chat) {
 
 constexpr char kOtherTokenizer[] =
     "they do not end where a stop string does: the replica's model folder has another tokenizer";
-constexpr size_t kMaxRounds = 4096;  // in a timeline
+constexpr size_t kMaxRounds = 4096;  // rounds kept in a timeline
 
 // The HTTP status of a replica's error. The code says whether the request caused it.
 int StatusOfReplicaError(const std::string& code) {
@@ -42,7 +42,7 @@ Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokeni
       identity_{request_.chat, NewAnswerId(request_.chat), origin_.created, origin_.model, ""} {}
 
 void Request::MakeSequences() {
-  GenerateRequest shown;  // a prompt is shown whole
+  GenerateRequest shown;  // a prompt is shown as a whole
   shown.skip_special_tokens = request_.skip_special_tokens;
   for (size_t prompt = 0; request_.echo && prompt < request_.prompts.size(); ++prompt) {
     echoed_.push_back(std::make_unique<ChoiceText>(tokenizer_, absl::Span<const TokenId>(), shown));

@@ -178,7 +178,7 @@ void AppendChoice(const Choice& choice, const AnswerIdentity& identity, Form for
     json["joint_logprob"] = Optional(choice.joint_logprob);
   }
   *out += Dump(json);
-  out->back() = ',';  // the brace
+  out->back() = ',';  // replaces the brace
   *out += "\"logprobs\":";
   if (!choice.logprobs) {
     *out += "null";
@@ -200,7 +200,7 @@ void AppendChoice(const Choice& choice, const AnswerIdentity& identity, Form for
 // The start of an object: these members, and the list of choices up to the first.
 std::string BeforeChoices(const Json& members) {
   std::string text = Dump(members);
-  text.back() = ',';  // the brace
+  text.back() = ',';  // replaces the brace
   return text + "\"choices\":[";
 }
 

@@ -11,9 +11,9 @@ namespace coppice::coordinator {
 
 // Seconds count from the request's arrival.
 struct Timeline {
-  struct Part {  // a sequence
+  struct Part {  // one sequence
     int prompt = 0, sample = 0;
-    double started_s = 0;  // when it was dispatched
+    double started_s = 0;  // time of its dispatch
     std::optional<DecodingStats> stats;
     std::vector<proto::RoundTimes> rounds;
   };

@@ -20,7 +20,7 @@ enum class TokenNames { kBytes, kIds };
 
 struct ShownToken {
   std::string bytes;  // not always valid UTF-8
-  std::string name;   // with kIds; else empty
+  std::string name;   // set with kIds, else empty
 };
 
 struct TokenLogprob {

@@ -65,8 +65,8 @@ struct WeightedBeam {
   uint64_t hash = 0;
   double score = 0;  // ls, nats
   int multiplicity = 1;
-  const sampling::Distribution* sparse = nullptr;     // or
-  const sampling::ProcessedRow* processed = nullptr;  // in either form
+  const sampling::Distribution* sparse = nullptr;     // a sparse row, or
+  const sampling::ProcessedRow* processed = nullptr;  // a processed row in either form
 };
 LayerDistribution MakeLayerDistribution(absl::Span<const WeightedBeam> beams);
 

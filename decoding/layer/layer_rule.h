@@ -26,7 +26,7 @@ struct LayerInput {
   absl::Span<const Entry> drafts;  // drawing order, copies listed; beams are rows of q
   int width = 1;                   // outputs of a layer of fixed width
   int ended = 0;                   // slots of the request that ended and are not refilled
-  LayerEnds ends;                  // of the beams of p
+  LayerEnds ends;                  // end tokens of the beams of p
 };
 
 struct RuleOutput {

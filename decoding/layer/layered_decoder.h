@@ -59,7 +59,7 @@ class LayeredDecoder : public SequenceDecoder {
   LayerResult VerifyLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
                           const LayerDistribution& p);
   void CommitLayer(const LayerResult& result, RoundLedger* ledger);
-  LayerEnds Ends() const { return {&state(), beams_.paths()}; }  // of the current beams
+  LayerEnds Ends() const { return {&state(), beams_.paths()}; }  // ends of the current beams
   void KeepBestBeam();
   int Width() const;
 

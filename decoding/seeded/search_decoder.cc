@@ -127,7 +127,7 @@ void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
         std::count_if(reading->candidates.begin(), reading->candidates.end(),
                       [this](const Candidate& candidate) { return !Ends(candidate); });
     if (live >= width() || reach >= static_cast<size_t>(reading->row.entries())) break;
-    if (!state().has_stop_strings()) break;  // all that end are listed
+    if (!state().has_stop_strings()) break;  // all candidates that end are listed
     reach *= 4;
   }
 }

@@ -42,7 +42,7 @@ class SearchDrafter : public TreeDrafter {
 
   bool noisy_;
   bool look_ahead_;
-  std::vector<int32_t> known_roots_;  // of the first level; empty below it
+  std::vector<int32_t> known_roots_;  // known roots of the first level; empty below it
   std::vector<DraftState::KnownChild> known_children_;
 };
 

@@ -30,7 +30,7 @@ class TreeDecoder : public SingleSequenceDecoder {
 
   const NodeRule rule_;
   const ChildSampling children_;
-  sampling::ProcessedRow row_;  // of the current node
+  sampling::ProcessedRow row_;  // row of the current node
 };
 
 // Seeded.

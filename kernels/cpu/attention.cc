@@ -168,7 +168,7 @@ class UnitRunner {
   float* keys_ = nullptr;      // [dim_, kBlockSize]
   float* k_ = nullptr;         // [kBlockSize, dim_]
   float* v_ = nullptr;         // [kBlockSize, dim_]
-  float* gathered_ = nullptr;  // K, then V, of a chunk that is no block, as stored
+  float* gathered_ = nullptr;  // K, then V, as stored, of a chunk that is not one block
   std::vector<QueryState> states_;
   // Queries that see all positions of the chunk, and the others with the number that they see.
   std::vector<QueryState*> whole_;
@@ -192,7 +192,7 @@ namespace {
 
 constexpr int64_t kMaxQueriesPerUnit =
     32;  // their states fit the first-level cache beside a chunk of K and V
-constexpr int64_t kManyUnitsEach = 4;  // of a thread: one more or less matters little
+constexpr int64_t kManyUnitsEach = 4;  // units per thread; one more or less then matters little
 
 void CheckContext(const AttentionArgs& args, int64_t rows) {
   const AttentionContext& context = *args.context;
@@ -247,7 +247,8 @@ void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
   if (left_over == 0 || count >= kManyUnitsEach * threads) return;
   const std::vector<AttentionUnit> rest(units->end() - left_over, units->end());
   units->resize(count - left_over);
-  const int most = threads / std::gcd(threads, left_over);  // then all threads have as many
+  // Parts of each unit, so that all threads have as many.
+  const int most = threads / std::gcd(threads, left_over);
   for (const AttentionUnit& unit : rest) {
     const int rows = static_cast<int>(unit.end - unit.begin);
     const bool by_rows = rows >= std::min(most, unit.heads);

@@ -25,7 +25,7 @@ const char* KernelTargetName();
 
 // From now on; not while a kernel runs. Must be supported.
 void SetKernelTarget(KernelTarget target);
-void ResetKernelTarget();  // the best one
+void ResetKernelTarget();  // back to the best target
 // "best" or a name; case, blanks, "-" and "_" do not matter. InvalidArgument: another name.
 // Unimplemented: this machine or this build does not support it.
 absl::Status ChooseKernelTarget(absl::string_view name);

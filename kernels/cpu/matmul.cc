@@ -137,15 +137,16 @@ constexpr int64_t kMinPanelsPerChunk = 4;
 constexpr int64_t kMostChunksEach = 8;
 constexpr int64_t kMinInputsPerChunk = 8 << 10;
 constexpr int64_t kInputsPerPart = 64;
-constexpr int64_t kFewInputs = 32 << 10;   // rounded to bf16 in about 2 us
-constexpr int64_t kFewIntegers = 8 << 10;  // the same to int8
+constexpr int64_t kFewInputs = 32 << 10;   // inputs; as many are rounded to bf16 in about 2 us
+constexpr int64_t kFewIntegers = 8 << 10;  // inputs; as many are rounded to int8 in about 2 us
 
 // Turns rows of x into what the kernel of `way` reads.
 void PrepareRows(const MatMulArgs& args, const float* x, Way way, ThreadTeam* team,
                  PreparedInputs* inputs) {
   if (way == Way::kFloat) return;
   const int64_t columns = args.w->columns;
-  const int64_t most = args.rows * columns / kMinInputsPerChunk;  // chunks that are worth it
+  // Number of chunks that are worth it.
+  const int64_t most = args.rows * columns / kMinInputsPerChunk;
   if (way == Way::kBf16Dot) {
     inputs->pairs.resize(args.rows * PairsOf(columns));
     const int64_t parts = (columns + kInputsPerPart - 1) / kInputsPerPart;

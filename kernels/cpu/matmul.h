@@ -37,11 +37,11 @@ struct PreparedInputs {
 // (docs/decisions.md, "Few rows").
 struct MatMulScratch {
   struct alignas(64) OfThread {
-    uint64_t call = 0;  // of MatMul, for which the inputs were prepared
+    uint64_t call = 0;  // the call of MatMul for which the inputs were prepared
     PreparedInputs inputs;
   };
   uint64_t calls = 0;
-  PreparedInputs shared;  // of many rows
+  PreparedInputs shared;  // inputs of many rows, for all threads
   std::vector<OfThread> own;
 };
 

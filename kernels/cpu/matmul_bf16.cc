@@ -14,12 +14,12 @@
 namespace coppice::kernels::cpu {
 namespace {
 
-constexpr int64_t kStepBytes = kPanelWidth * 4;  // of a panel: 16 outputs, 2 inputs
+constexpr int64_t kStepBytes = kPanelWidth * 4;  // bytes of a panel per step: 16 outputs, 2 inputs
 // Few rows wait for memory. Their weights come into the first-level cache and leave the second to the
 // activations. More rows compute as long as memory takes, so their weights come earlier.
 constexpr int kFewRows = 8;
 constexpr int64_t kPrefetchFew = 4 << 10, kPrefetchMore = 8 << 10;
-constexpr int64_t kInputBytes = 512 << 10;     // of inputs that stay in the second-level cache
+constexpr int64_t kInputBytes = 512 << 10;  // bytes of inputs that stay in the second-level cache
 constexpr int64_t kShortPanelBytes = 8 << 10;  // 256 inputs
 // The registers hold the sums of so many rows beside a vector of weights.
 constexpr int kMaxTileRows = 24;

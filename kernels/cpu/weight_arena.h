@@ -28,7 +28,7 @@ class WeightArena {
 
  private:
   std::shared_ptr<const PageBuffer> region_;  // the one that still has room
-  size_t used_ = 0;                           // bytes of it
+  size_t used_ = 0;                           // used bytes of region_
 };
 
 }  // namespace coppice::kernels::cpu

@@ -134,13 +134,14 @@ class CudaBackend final : public Backend {
   StepUpload upload_;
   std::unique_ptr<MatrixProducts> products_;
   const std::unique_ptr<DeviceRows> step_rows_;
-  std::unique_ptr<DeviceCollectives> ranks_;  // of several ranks; goes after the queue's graphs
+  // Null with one rank; destroyed after the queue's graphs.
+  std::unique_ptr<DeviceCollectives> ranks_;
   std::unique_ptr<StepWatchdog> watch_;
   std::vector<RowCost> row_costs_;
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<StepQueue> queue_;
   std::vector<DeviceBuffer> tensors_;
-  std::optional<DType> matrix_dtype_;  // of all matrices, once there is one
+  std::optional<DType> matrix_dtype_;  // type of all matrices, once there is one
 
   ForestSteps forests_;
 
@@ -148,7 +149,7 @@ class CudaBackend final : public Backend {
   State state_ = State::kIdle;
   uint64_t step_ = 0;
   uint64_t collective_bytes_ = 0;
-  absl::Status outcome_;  // of what was enqueued
+  absl::Status outcome_;  // outcome of what was enqueued
 };
 
 absl::Status CudaBackend::Init(const BackendOptions& options) {
@@ -277,7 +278,7 @@ absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<Device
   COPPICE_RETURN_IF_ERROR(queue_->AddBody({upload_.step(), upload_.work(), {}, std::move(body)}));
   queue_->BeginHead();
   StepView head_step = upload_.step();
-  head_step.rows = 0;  // the head knows of needs alone
+  head_step.rows = 0;  // the head uses needs alone
   const OpList head_ops{head_step, {}, upload_.lists(), std::move(head)};
   COPPICE_RETURN_IF_ERROR(queue_->AddOps(head_ops, head_step.needs, "the head of a step"));
   // Copies of rows and lists stay outside of the graph: their memory on the host is that of this

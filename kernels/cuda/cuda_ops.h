@@ -56,7 +56,7 @@ class CudaOps final : public Ops {
  private:
   // A tensor that must hold the step's rows of so many columns.
   void CheckRows(const Tensor& tensor, int64_t columns) const;
-  float* Floats(const Tensor& tensor, int64_t columns) const;  // of f32 besides
+  float* Floats(const Tensor& tensor, int64_t columns) const;  // the tensor must be f32
   // The product that was recorded last, if it was just now; else nullptr.
   PassProduct* LastProduct();
   // The pool and the query heads are those of every layer; the work list has so many classes.
@@ -68,7 +68,7 @@ class CudaOps final : public Ops {
   const bool wide_attention_;
   const StepPlan* plan_ = nullptr;
   StepShape shape_;
-  int64_t rows_ = 0;  // that the next op works on
+  int64_t rows_ = 0;  // rows that the next op works on
   std::vector<DeviceOp> recorded_;
   PassProduct product_;  // the last MatMul
   std::optional<WorkShape> work_;

@@ -68,7 +68,7 @@ class BlockManager {
   // will do; these are appended. Returns how many tokens; 0 if there is no such block, for fewer
   // than kLeastCopied tokens, without room, and where these copies and the others could meet. The
   // copies may wait for several rounds: only passes write KV, and a pass does all copies first.
-  static constexpr int kLeastCopied = 4;  // a pass with so few rows more takes hardly longer
+  static constexpr int kLeastCopied = 4;  // rows; a step with so few rows more hardly takes longer
   int AdoptBeginning(SequenceHandle sequence, absl::Span<const TokenId> prompt,
                      std::vector<KvCopy>* copies);
   void Close(SequenceHandle sequence);

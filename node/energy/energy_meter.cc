@@ -17,7 +17,7 @@ namespace coppice::node {
 namespace {
 
 constexpr double kMostPeriod_s = 1;
-constexpr double kPatience_s = 1;  // for a reading under way when the meter ends
+constexpr double kPatience_s = 1;  // seconds for a reading under way when the meter ends
 
 }  // namespace
 
@@ -78,14 +78,14 @@ struct SampledMeter::Shared {
   bool holds = false;
   double claim_s = -1e9;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   EnergySamples samples;
-  std::array<double, 4> last_readings_s;  // a ring
+  std::array<double, 4> last_readings_s;  // ring buffer
   size_t next_reading = 0;                // Start has done the first
   double wait_s = 0;                      // between two readings
   double asked_s = clock->NowSeconds();   // when an estimate was asked for last
-  bool slow = false;                      // nobody has asked for long
+  bool slow = false;                      // no estimate was requested for a long time
   bool stop = false, ended = false, failed = false;
 };
 

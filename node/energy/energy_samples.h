@@ -27,9 +27,9 @@ class EnergySamples {
  private:
   bool any_ = false, counts_ = false;
   double counted_ = 0;              // J
-  double joules_ = 0, time_s_ = 0;  // of the source, when it last moved
-  double read_s_ = 0;               // last reading
-  double took_s_ = 0;               // the last move
+  double joules_ = 0, time_s_ = 0;  // of the source, at its last change
+  double read_s_ = 0;               // time of the last reading
+  double took_s_ = 0;               // duration of the last change
   double watts_ = 0, watts_before_ = 0;
 };
 

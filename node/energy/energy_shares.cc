@@ -18,7 +18,7 @@ std::optional<double> EnergyShares::Since(double now_s) {
 }
 
 std::optional<double> EnergyShares::StepEnds(double now_s, int rows) {
-  if (rows <= 0) return 0;  // copies alone: with the next step
+  if (rows <= 0) return 0;  // only copies: counted with the next step
   const std::optional<double> used = Since(now_s);
   if (!used) return std::nullopt;
   in_steps_ += *used;

@@ -22,12 +22,12 @@
 namespace coppice::node {
 namespace {
 
-constexpr char kZone[] = "intel-rapl:";  // of AMD processors too
+constexpr char kZone[] = "intel-rapl:";  // also the name on AMD processors
 constexpr char kCounter[] = "/energy_uj";
 // A counter that falls has begun anew at the end of its range, unless the package would have had to
 // draw more than this.
 constexpr double kMostWatts = 5000;
-constexpr double kShortest_s = 1;  // no shorter time is believed between two readings
+constexpr double kShortest_s = 1;  // shortest time between two readings that is trusted
 
 // A file of sysfs is made at every opening, and gone when its driver is.
 absl::StatusOr<std::string> ReadLine(const std::string& path) {

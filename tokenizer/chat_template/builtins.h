@@ -44,7 +44,7 @@ using Result = absl::StatusOr<Value>;
 
 bool IsFilter(absl::string_view name);
 bool IsTest(absl::string_view name);
-bool IsMethod(absl::string_view name);  // of strings, lists, dictionaries or loops
+bool IsMethod(absl::string_view name);  // a method of strings, lists, dictionaries or loops
 
 Result ApplyFilter(absl::string_view name, const Value& input, const Arguments& arguments,
                    Budget* budget);

@@ -28,7 +28,7 @@ struct ChatOptions {
   bool add_generation_prompt = true;
   // The prompt ends inside of the last message, which the model continues.
   bool continue_final_message = false;
-  bool add_special_tokens = false;  // beside those that the template writes
+  bool add_special_tokens = false;  // in addition to those that the template writes
   int64_t now_unix = 0;
 };
 

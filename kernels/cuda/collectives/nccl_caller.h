@@ -67,11 +67,11 @@ class NcclCaller {
   const int rank_, ranks_;
   int device_ = 0;
   const SteadyClock clock_;
-  std::mutex mutex_;           // of each call for comm_, and of ended_
+  std::mutex mutex_;           // guards calls for comm_, and ended_
   ncclComm_t comm_ = nullptr;  // null once it has parted or is aborted
-  std::future<void> ended_;    // of the last that was aborted or has parted
+  std::future<void> ended_;    // result of the last communicator that was aborted or has parted
   std::mutex failure_mutex_;
-  absl::Status failure_;  // the first
+  absl::Status failure_;  // the first failure
 };
 
 }  // namespace coppice::kernels::cuda

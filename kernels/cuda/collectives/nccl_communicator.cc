@@ -105,7 +105,7 @@ bool NcclCommunicator::Deregister() {
         caller_.Call("ncclCommWindowDeregister", kEnd, caller_.NowSeconds() + kPartWithin_s,
                      [&](ncclComm_t comm) { return api_.comm_window_deregister(comm, window); });
     if (gone.ok()) continue;
-    caller_.Abort(gone);  // which ends all windows
+    caller_.Abort(gone);  // also ends all windows
     return false;
   }
   return true;
@@ -183,7 +183,7 @@ absl::Status NcclCommunicator::SumOnce(float* device, int64_t count, const char*
   };
   const absl::Status status = form();
   if (status.ok()) return status;
-  caller_.Abort(status);  // before its buffers go: it may still wait
+  caller_.Abort(status);  // before its buffers are freed: it may still wait
   stream_->Synchronize(what).IgnoreError();
   return status;
 }

@@ -75,7 +75,7 @@ class OneShotCommunicator final : public DeviceCollectives {
   PinnedBuffer report_;  // OneShotReport
   bool others_open_ours_ = false;
   std::unique_ptr<PeerShutdown> shutdown_;
-  std::vector<void*> opened_;  // by rank; nullptr: ours, or not open
+  std::vector<void*> opened_;  // [ranks] buffers of other ranks; nullptr: ours, or not open
   std::mutex mutex_;
   absl::Status failure_;
 };

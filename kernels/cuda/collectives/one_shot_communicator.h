@@ -12,8 +12,8 @@
 namespace coppice::kernels::cuda {
 
 struct OneShotOptions {
-  double start_deadline_s = 60;  // of the first sum
-  double limit_s = 60;           // for which a kernel of a step waits for a rank
+  double start_deadline_s = 60;  // deadline of the first sum
+  double limit_s = 60;           // time for which a kernel of a step waits for a rank
 };
 
 // Collective: the ranks open each other's memory, and one sum is formed and checked. When one rank

@@ -11,7 +11,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * dev::kWarpSize;
 constexpr int kMaxDim = 256;
-constexpr int kPairs = 2;            // neighbouring dims of a lane
+constexpr int kPairs = 2;  // neighbouring dims per lane
 constexpr float kLowest = -3.0e38f;  // finite: differences of maxima are never NaN
 constexpr float kLog2E = 1.44269504f;
 

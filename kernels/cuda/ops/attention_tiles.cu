@@ -18,13 +18,13 @@ constexpr int kStages = 2;  // KV tiles in shared memory
 // zeros in shared memory.
 template <class T, int kDim_, int kRowWarps_, int kTokenWarps_, int kDimWarps_ = 1>
 struct Shape {
-  using Type = T;  // of activations and pool
+  using Type = T;  // type of activations and pool
   static constexpr int kDim = kDim_, kRowWarps = kRowWarps_, kTokenWarps = kTokenWarps_;
   static constexpr int kDimWarps = kDimWarps_;
   static constexpr int kRows = 16 * kRowWarps;
   static constexpr int kThreads = dev::kWarpSize * kRowWarps * kTokenWarps * kDimWarps;
-  static constexpr int kTokens = kKvTile / kTokenWarps;  // of a warp
-  static constexpr int kDims = kDim / kDimWarps;         // of a warp's sums
+  static constexpr int kTokens = kKvTile / kTokenWarps;  // tokens per warp
+  static constexpr int kDims = kDim / kDimWarps;  // dims per warp
   static constexpr int kStride = kDim + 8;               // elements; rows of a matrix miss no bank
   static constexpr int kTile = kKvTile * kStride;        // elements of K or V of a stage
   static constexpr int kQueryElements = kRows * kStride;
@@ -278,7 +278,7 @@ int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_
 
 int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes) {
   const int64_t block_bytes = SharedBytes(tile_class, head_dim) + 2048;
-  constexpr int64_t kMost[kTileClasses] = {3, 2, 1};  // by registers
+  constexpr int64_t kMost[kTileClasses] = {3, 2, 1};  // blocks that fit by their registers
   return static_cast<int>(std::clamp<int64_t>(shared_bytes / block_bytes, 1, kMost[tile_class]));
 }
 

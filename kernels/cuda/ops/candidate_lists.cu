@@ -8,7 +8,7 @@
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr int kPairs = kPieceTokens / 2 / kSelectThreads;  // pairs of tokens of a thread
+constexpr int kPairs = kPieceTokens / 2 / kSelectThreads;  // pairs of tokens per thread
 constexpr int kPieceBits = 13;
 static_assert(1 << kPieceBits == kPieceTokens && kMostWanted <= kRoom);
 constexpr uint32_t kNoToken = 0x7fffffff;

@@ -26,10 +26,10 @@ inline constexpr int kMostLevels = 8;
 struct LevelTask {
   int32_t forest = 0;  // index of its state
   int32_t level = 0;
-  int32_t first_list = 0;  // of DeviceLists::lists: one for each row
+  int32_t first_list = 0;  // index in DeviceLists::lists: one list for each row
   int32_t width = 0, support = 0, picks = 0;
   int32_t beam_width = 0, refill = 0, set_semantics = 0;
-  int32_t stop_begin = 0, stop_end = 0;  // of DeviceLevels::stops
+  int32_t stop_begin = 0, stop_end = 0;  // range of DeviceLevels::stops
   float inverse_temperature = 1;
   uint64_t seed = 0;
   // Its rows in the pass, from level 1 on. A row's chain is that of its root, then a slot of each

@@ -11,7 +11,7 @@ int32_t TilesOf(int32_t tokens) { return (tokens + kKvTile - 1) / kKvTile; }
 
 // The rows of one segment that pass together, and where their KV tiles lie in their contexts.
 struct RowTile {
-  AttentionItem whole;             // of all KV tiles; of no head yet
+  AttentionItem whole;             // covers all KV tiles; its head is not set yet
   std::vector<int32_t> positions;  // [KV tiles] of the contexts, in KV tiles
 };
 
@@ -65,7 +65,7 @@ class RowTileMaker {
       std::vector<int32_t> slots;
       const int32_t end = std::min(Length(row), (tile + 1) * kKvTile);
       for (int32_t p = tile * kKvTile; p < end; ++p) slots.push_back(SlotAt(row, p));
-      if (slots.empty()) break;  // nor do those behind it reach this tile
+      if (slots.empty()) break;  // rows after this one do not reach this tile either
       auto found = std::find_if(tiles.begin(), tiles.end(), [&](const OwnTile& own) {
         return std::equal(slots.begin(), slots.end(), own.slots.begin());
       });

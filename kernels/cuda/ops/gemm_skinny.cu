@@ -14,9 +14,9 @@ using dev::bf16;
 
 constexpr int kThreads = 128;
 constexpr int kTile = kSkinnyTile, kDepth = kSkinnyDepth;
-constexpr int kGates = kTile / 2;    // of a tile, with SwiGLU
+constexpr int kGates = kTile / 2;  // gates per tile, with SwiGLU
 constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
-constexpr int kPieces = kDepth / 8;  // of 16 bytes in a row of a stage
+constexpr int kPieces = kDepth / 8;  // pieces of 16 bytes in a row of a stage
 
 // kGroups: rows of x, in groups of 8.
 template <int kGroups_>

@@ -39,7 +39,7 @@ struct DeviceStep {
 // between steps of one size is read from device memory when the kernel runs.
 struct StepView {
   const DeviceStep* step = nullptr;
-  int32_t rows = 0, needs = 0;  // padded
+  int32_t rows = 0, needs = 0;  // padded numbers
 
   bool operator==(const StepView&) const = default;
 };
@@ -180,7 +180,7 @@ struct GatherArgs {
   static constexpr int kMost = 2;
   struct Of {
     void* values = nullptr;
-    int64_t row_bytes = 0;  // 0: none
+    int64_t row_bytes = 0;  // bytes per row; 0: none
 
     bool operator==(const Of&) const = default;
   } of[kMost];

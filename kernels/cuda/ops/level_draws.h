@@ -34,7 +34,7 @@ struct Level {
   int32_t listed[kSlots];  // whether a known output is a candidate of its own
   int32_t reaches[kSlots];
   int32_t reach_node[kSlots * kReaches];
-  float reach_cost[kSlots * kReaches], reach_key[kSlots * kReaches];  // key: the best draw's
+  float reach_cost[kSlots * kReaches], reach_key[kSlots * kReaches];  // key: that of the best draw
   float pick[kSlots * kCandidates];  // keys by which slots pick nodes, then candidates
   int32_t count, slots, picked;
 };

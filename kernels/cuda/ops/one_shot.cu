@@ -7,13 +7,14 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr int kThreads = kNormThreads;
-constexpr int64_t kLeastPiece = kThreads * 4;  // floats of a block
-constexpr int kAsksBetweenLooks = 16;          // of a flag, at the clock and at host memory
+constexpr int64_t kLeastPiece = kThreads * 4;  // floats per block, at least
+// Reads of a flag between two looks at the clock and at host memory.
+constexpr int kAsksBetweenLooks = 16;
 
 // One block's part of a launch.
 struct Exchange {
   const OneShotArgs& args;
-  const uint64_t launch;  // counted from 1
+  const uint64_t launch;  // number of the launch, counted from 1
 
   DEV_FUNCTION bool Leads() const { return threadIdx.x == 0; }
   DEV_FUNCTION float* Inbox(int of, int from) const {

@@ -21,7 +21,7 @@ namespace coppice::kernels::cuda {
 
 inline constexpr int kMostOneShotRanks = 8;
 inline constexpr int kMostOneShotBlocks = 128;
-inline constexpr int64_t kMostOneShotFloats = 128 << 10;  // of one launch: 512 KiB
+inline constexpr int64_t kMostOneShotFloats = 128 << 10;  // floats per launch: 512 KiB
 
 // The memory of every rank, at this rank's addresses for it.
 struct OneShotPeers {
@@ -32,12 +32,12 @@ struct OneShotPeers {
 // one may be replayed.
 struct OneShotCount {
   uint64_t launches = 0;
-  uint32_t done = 0;  // blocks of the launch
+  uint32_t done = 0;  // blocks of the launch that are done
 };
 // Between kernels and host, in pinned memory, zero at first. After either is set launches end at
 // once, without a result.
 struct OneShotReport {
-  uint32_t abort = 0;                        // by the host, or a kernel whose time is over
+  uint32_t abort = 0;  // set by the host, or by a kernel that has waited too long
   uint32_t missing[kMostOneShotRanks] = {};  // 1: a kernel has waited for this rank for too long
 };
 
@@ -46,7 +46,7 @@ struct OneShotArgs {
   OneShotCount* count = nullptr;
   OneShotReport* report = nullptr;
   int32_t rank = 0, ranks = 0;
-  uint64_t limit_ns = 0;  // for which a launch waits
+  uint64_t limit_ns = 0;  // time for which a launch waits
 
   bool operator==(const OneShotArgs&) const = default;
 };

@@ -15,17 +15,17 @@ struct TileShape {
   using Type = T;
   static constexpr int kOutputWarps = kOutputWarps_, kRowWarps = kRowWarps_;
   static constexpr int kHeights = kHeights_, kGroups = kGroups_;
-  static constexpr int kDepth = kDepth_;  // inputs of a stage
+  static constexpr int kDepth = kDepth_;  // inputs per stage
   static constexpr int kStages = kStages_;
   static constexpr int kThreads = dev::kWarpSize * kOutputWarps * kRowWarps;
   static constexpr int kOutputs = 16 * kHeights * kOutputWarps;
   static constexpr int kRows = 8 * kGroups * kRowWarps;
   static constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
-  static constexpr int kPieces = kDepth / 8;  // of 16 bytes in a row of a stage
+  static constexpr int kPieces = kDepth / 8;  // pieces of 16 bytes in a row of a stage
   static constexpr int kStage = (kOutputs + kRows) * kStride;  // elements
   static constexpr int kSumStride = kOutputs + 4;              // floats of a row of sums
   static constexpr int kSharedBytes = std::max(kStages * kStage * 2, kRows* kSumStride * 4);
-  static constexpr int kSums = kHeights * kGroups;  // of four
+  static constexpr int kSums = kHeights * kGroups;  // groups of four sums
   static_assert(kRunUnit % kDepth == 0);
 };
 

@@ -141,10 +141,10 @@ class Cutter {
   const int workers_;
   const int least_;
   WorkList::OfClass* out_;
-  bool cuts_cost_ = false;  // units are long: most workers end inside of one
+  bool cuts_cost_ = false;  // units are long: most workers end inside a unit
   int worker_ = 0;
-  int64_t left_ = 0;    // cost of what no worker has yet
-  int64_t budget_ = 0;  // of this worker
+  int64_t left_ = 0;    // cost of what is not assigned to a worker yet
+  int64_t budget_ = 0;  // cost that this worker may still take
   int64_t used_ = 0;
 };
 

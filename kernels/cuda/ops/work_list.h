@@ -27,9 +27,9 @@ struct AttentionItem {
   int32_t first_row = 0, rows = 0;
   int32_t kv_head = 0;
   int32_t kv_begin = 0, kv_end = 0;  // tokens of the KV index space; kv_begin at a KV tile
-  int32_t table_begin = 0;           // of the segment, in DeviceStep::table
+  int32_t table_begin = 0;           // begin of the segment's table in DeviceStep::table
   int32_t prefix = 0;                // tokens of the KV index space that lie in the table
-  int32_t chain_begin = 0;           // its further tokens, in WorkList::chain
+  int32_t chain_begin = 0;           // begin of its further tokens in WorkList::chain
   // Row r's word of KV tile t >= mask_tile: masks[mask_begin + r * mask_words + t - mask_tile].
   // Every row sees all of the KV tiles before.
   int32_t mask_begin = 0, mask_tile = 0, mask_words = 0;
@@ -54,14 +54,14 @@ struct WorkList {
   std::vector<int32_t> chain;   // slots
   std::vector<uint64_t> masks;  // bit i: token i of the KV tile
   int64_t partial_floats = 0;
-  int32_t merges = 0;  // counters
+  int32_t merges = 0;  // number of counters
 };
 
 struct WorkShape {
   int group = 1;  // q heads of a KV head, at most the rows of the largest class
   int kv_heads = 1;
   int head_dim = 0;
-  int classes = kTileClasses;             // that may be used: the smallest
+  int classes = kTileClasses;             // classes that may be used, smallest first
   int workers[kTileClasses] = {1, 1, 1};  // resident blocks of each class, at most
   // A row tile is not cut into items of fewer KV tiles: each costs a load of q and a merge.
   int least_tiles = 4;

@@ -25,7 +25,7 @@ struct MatMulArgs {
   const void* w = nullptr;
   const void* x = nullptr;
   void* y = nullptr;
-  DType type = DType::kF32;    // of w and x
+  DType type = DType::kF32;    // type of w and x
   DType y_type = DType::kF32;  // f32 or `type`
   int64_t rows = 0, inputs = 0, outputs = 0;
   bool accumulate = false;

@@ -53,7 +53,7 @@ class MatrixProducts {
   DeviceStream* const stream_;
   const bool exact_;
   std::unique_ptr<CublasMatMul> library_;
-  DeviceBuffer counters_;  // of our own kernels: zero between launches
+  DeviceBuffer counters_;  // counters of our own kernels: zero between launches
   ProductTable chosen_;
 };
 

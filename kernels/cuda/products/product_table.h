@@ -23,7 +23,7 @@ namespace coppice::kernels::cuda {
 // y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, with a bias, added to y, or with SwiGLU.
 struct ProductKey {
   int64_t outputs = 0, inputs = 0, rows = 0;  // rows: padded
-  DType type = DType::kF32;                   // of w and x
+  DType type = DType::kF32;                   // type of w and x
   DType y_type = DType::kF32;
   bool accumulate = false, bias = false;
   bool gated = false;  // never with accumulate
@@ -37,15 +37,15 @@ struct ProductChoice {
   enum class Kind { kLibrary, kSkinny, kRows };
   Kind kind = Kind::kLibrary;
   std::array<uint64_t, 8> algorithm = {};  // kLibrary: a cublasLtMatmulAlgo_t
-  int splits = 0;                          // kSkinny
-  double seconds = 0;                      // of one product, as measured; 0 = not measured
+  int splits = 0;                          // kSkinny: number of splits
+  double seconds = 0;                      // measured time of one product; 0 = not measured
 
   bool operator==(const ProductChoice&) const = default;
 };
 
 // What times and algorithms hold for.
 struct TuningPlace {
-  std::string device;  // its name
+  std::string device;  // name of the device
   int multiprocessors = 0;
   uint64_t library = 0;  // version of cuBLASLt
   size_t workspace = 0;  // bytes

@@ -20,8 +20,8 @@
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr size_t kMostWeights = 8;   // of one shape: more would only take longer
-constexpr double kMostWait_s = 100;  // for another process that tunes
+constexpr size_t kMostWeights = 8;   // weights measured per shape; more would only take longer
+constexpr double kMostWait_s = 100;  // wait for another process that tunes
 
 // The products of one shape, by the first of them, and the row counts that they are padded to.
 struct ShapeGroup {
@@ -81,9 +81,9 @@ class Tuner {
   MatrixProducts* const products_;
   const TuningPlace place_;
   std::string path_;
-  ProductTable given_;   // by rank 0
-  ProductTable kept_;    // that the file has
-  ProductTable chosen_;  // of this pass
+  ProductTable given_;   // given by rank 0
+  ProductTable kept_;    // found in the file
+  ProductTable chosen_;  // chosen for this pass
   TuningLock lock_;
   std::optional<ProductTimer> timer_;
   int measured_ = 0, refused_ = 0;
@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<RowCost>> Tuner::Run(ProductTable given) {
     spdlog::warn("tuned matrix products are not kept: neither XDG_CACHE_HOME nor HOME is set");
   } else {
     path_ = TuningFilePath(folder, place_);
-    if (given_.empty()) Read();  // else only when something lacks
+    if (given_.empty()) Read();  // otherwise only when something is missing
   }
   const std::vector<ShapeGroup> groups = GroupByShape(request_.products);
   for (const ShapeGroup& group : groups) COPPICE_RETURN_IF_ERROR(Tune(group));
@@ -192,7 +192,7 @@ absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t ro
   for (ProductChoice candidate : candidates) {
     const absl::StatusOr<double> seconds = timer_->Time(calls, candidate, best.seconds, products_);
     if (absl::IsUnimplemented(seconds.status())) {
-      refused = seconds.status();  // proposed, but not taken after all
+      refused = seconds.status();  // cuBLASLt proposed it but refuses it
       continue;
     }
     COPPICE_RETURN_IF_ERROR(seconds.status());

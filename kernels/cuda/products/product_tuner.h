@@ -19,7 +19,7 @@
 namespace coppice::kernels::cuda {
 
 struct TuningRequest {
-  std::vector<PassProduct> products;  // of CudaWeights; tensors of this device
+  std::vector<PassProduct> products;  // products of CudaWeights; their tensors are on this device
   std::string cache;                  // as BackendOptions::tuning_cache
   std::function<void()> moves_on;     // called between measurements; may be empty
   // Joins the ranks that tune together, or nullptr. Rank 0 tunes, and the others take its results;

@@ -33,7 +33,7 @@ class CudaLists {
   const ListPlan* plan_ = nullptr;
   DeviceBuffer scratch_;  // entries, then bad tokens
   DeviceBuffer results_;  // sums, then records
-  PinnedBuffer host_;     // the same
+  PinnedBuffer host_;     // the same on the host
   size_t sum_bytes_ = 0, result_bytes_ = 0;
   int32_t list_room_ = 0, sum_room_ = 0;
 };

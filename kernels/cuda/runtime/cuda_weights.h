@@ -30,7 +30,7 @@ class CudaWeight : public Weight {
 
 class CudaKvPool : public KvPool {
  public:
-  DeviceBuffer storage;  // zero at first
+  DeviceBuffer storage;  // zeroed at first
 };
 
 class CudaRopeTable : public RopeTable {
@@ -55,7 +55,7 @@ class DeviceLoader {
  private:
   struct Half {
     PinnedBuffer buffer;
-    std::unique_ptr<DeviceEvent> copied;  // once the half was used
+    std::unique_ptr<DeviceEvent> copied;  // reached once the copy from the half is done
   };
   // fill(begin, end, place) writes these rows, of row_bytes each; several threads call it.
   struct Rows {

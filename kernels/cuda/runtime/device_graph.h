@@ -18,7 +18,7 @@ class DeviceGraph {
   // ResourceExhausted says besides what memory the device has. The stream is as before in any case.
   static absl::StatusOr<DeviceGraph> Capture(DeviceStream* stream, absl::string_view what,
                                              absl::FunctionRef<absl::Status()> enqueue);
-  DeviceGraph() = default;  // nothing
+  DeviceGraph() = default;  // an empty graph
   DeviceGraph(DeviceGraph&& other) noexcept;
   DeviceGraph& operator=(DeviceGraph&& other) noexcept;
   ~DeviceGraph();

@@ -15,7 +15,7 @@ namespace coppice::kernels::cuda {
 
 class StepMarks {
  public:
-  static constexpr int kMost = 10;  // of a step
+  static constexpr int kMost = 10;  // marks per step
 
   static absl::StatusOr<StepMarks> Create();
 

@@ -11,7 +11,7 @@ constexpr uint32_t kMostArrivals = 1024;
 // What the 64 bits of a barrier hold here.
 struct BarrierState {
   uint64_t pending : 15, arrivals : 15, parity : 1, ready : 1;
-  int64_t bytes : 32;  // that are still to come
+  int64_t bytes : 32;  // bytes that are still to come
 };
 static_assert(sizeof(BarrierState) == sizeof(uint64_t));
 

@@ -36,7 +36,7 @@ struct AsyncProducts {
 
   struct Product {
     int sum;         // index of what it adds to
-    uint32_t a[16];  // of the four lanes that hold its rows
+    uint32_t a[16];  // operand a of the four lanes that hold its rows
     uint64_t b;
     bool f16, transposed, add;
   } products[kMost];
@@ -66,15 +66,15 @@ struct BoxCopy {
   int column, row;
 };
 
-unsigned char* SharedWindow();  // of the block; shared addresses count from here
+unsigned char* SharedWindow();  // shared memory of the block; shared addresses count from here
 void InitBarrier(uint64_t* barrier, uint32_t arrivals);
 void SetBarriersReady();
 void Arrive(uint64_t* barrier, uint32_t bytes);
-bool Passed(uint64_t* barrier, uint32_t parity);  // orders memory when it is
+bool Passed(uint64_t* barrier, uint32_t parity);  // orders memory if the phase has passed
 void CountBytes(uint64_t* barrier, uint32_t bytes);
-void Sleep(uint64_t* barrier);  // until it may have changed
+void Sleep(uint64_t* barrier);  // until the barrier may have changed
 void StartBox(const BoxCopy& copy);
-bool TakeBox(uint64_t* barrier, BoxCopy* copy);  // one that counts for it
+bool TakeBox(uint64_t* barrier, BoxCopy* copy);  // takes a copy that counts for the barrier
 void SetShown();
 // The registers of a of the lanes that share this lane's rows.
 void MeetQuad(const uint32_t (&a)[4], uint32_t (&out)[16]);

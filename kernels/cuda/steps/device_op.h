@@ -36,7 +36,7 @@ struct AttentionOp {
   AttentionArgs args;
   DevicePool pool;
   bool tiled = false;
-  bool wide = false;  // with tiled: the last class by AttendWide
+  bool wide = false;  // with tiled: AttendWide runs the last class
 
   bool operator==(const AttentionOp&) const = default;
 };
@@ -90,9 +90,9 @@ using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, Rope
 struct OpList {
   StepView step;  // compared first: lists of other sizes are told apart here
   WorkView work;
-  ListsView lists;  // of a head
+  ListsView lists;  // for a head
   std::vector<DeviceOp> ops;
-  LevelsView levels = {};  // of forests that the device grows
+  LevelsView levels = {};  // for forests that the device grows
 
   bool operator==(const OpList&) const = default;
 };

@@ -48,7 +48,7 @@ class GraphCache {
  private:
   struct Entry {
     OpList list;
-    DeviceGraph graph;  // empty: came once
+    DeviceGraph graph;  // empty: the list was seen once
   };
   struct Lists {
     // At the front, or nullptr.
@@ -58,7 +58,7 @@ class GraphCache {
     void Disable();
 
     bool enabled;
-    std::list<Entry> entries;  // the last used first
+    std::list<Entry> entries;  // most recently used first
   };
   void Disable(const absl::Status& why, bool summed);
 

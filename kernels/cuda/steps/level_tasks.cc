@@ -101,7 +101,7 @@ void LevelTasks::AddMasks(const WorkList& list) {
     const int32_t masked = first.mask_tile * kKvTile;
     const int32_t own = task.chains + roots_[t] * task.root_chain;  // slots of [level][rows]
     // Rows of one segment share their slots, so they have one order in all of its row tiles.
-    std::unordered_map<int32_t, int32_t> bit;  // of a slot
+    std::unordered_map<int32_t, int32_t> bit;  // bit of each slot
     int32_t tokens = first.prefix;
     const auto bit_of = [&](int32_t slot) {
       const auto found = bit.find(slot);

@@ -52,7 +52,7 @@ class LogitDownload {
   ListPlan list_plan_;
   CudaLists lists_;
   PinnedBuffer whole_memory_;
-  std::vector<PinnedBuffer> fetched_memory_;  // one for each fetch of a step
+  std::vector<PinnedBuffer> fetched_memory_;  // one buffer per fetch of a step
   size_t fetches_ = 0;
   std::vector<std::pair<int32_t, const float*>> copied_;  // needs whose rows are on their way
   std::vector<const float*> rows_;                        // [needs]

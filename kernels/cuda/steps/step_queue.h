@@ -59,7 +59,7 @@ class StepQueue {
   const std::function<void()> on_part_;
   GraphCache graphs_;
   int body_mark_ = 0;  // reached when only the head is left
-  int seen_ = 0;       // marks that on_part has heard of
+  int seen_ = 0;       // marks that were reported to on_part
 };
 
 }  // namespace coppice::kernels::cuda

@@ -47,7 +47,7 @@ class StepUpload {
 
   const bool stays_;
   UploadBlock block_;
-  DeviceBuffer header_;  // where `stays`
+  DeviceBuffer header_;  // used when `stays`
   DeviceBuffer partials_, counters_;
   StepView step_;
   WorkView work_;

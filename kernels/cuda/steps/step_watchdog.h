@@ -39,7 +39,7 @@ class StepWatchdog {
   const std::function<void(const absl::Status&)> on_hang_;
   std::atomic<bool> alarmed_ = false;
   ProgressWatchdog progress_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   uint64_t step_ = 0;
   bool in_step_ = false, over_ = false;

@@ -15,7 +15,7 @@
 namespace coppice::bench {
 namespace {
 
-constexpr int kSums = 200;  // of one trial
+constexpr int kSums = 200;  // sums per trial
 
 double MicrosecondsASum(comm::Communicator& communicator, std::vector<float>* data) {
   COPPICE_CHECK(communicator.Barrier().ok());

@@ -35,7 +35,7 @@ class DeviceStep {
   struct OfKind {
     std::string name;
     int64_t ops = 0;
-    double bytes = 0;  // that their weights have
+    double bytes = 0;  // bytes of their weights
     Timing timing;
   };
   absl::StatusOr<std::vector<OfKind>> Profile();

@@ -35,9 +35,9 @@ struct Measured {
 struct Goal {
   const char* what;
   const char* unit;
-  bool at_least;  // else at most
+  bool at_least;  // false: at most
   double bound;
-  std::optional<double> value;  // nullopt: what it follows from was not measured
+  std::optional<double> value;  // nullopt: a measurement that it follows from is missing
   bool met() const { return value.has_value() && (at_least ? *value >= bound : *value <= bound); }
 };
 std::vector<Goal> GoalsOf(const Measured& measured);

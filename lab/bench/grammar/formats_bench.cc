@@ -18,7 +18,7 @@ namespace {
 
 struct Case {
   FormatSpec spec;
-  std::string text;  // has the format
+  std::string text;  // text that has the format
 };
 
 // Argument 0: which.

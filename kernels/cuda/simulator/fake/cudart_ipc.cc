@@ -91,7 +91,8 @@ cudaError_t DeviceState::Import(const cudaIpcMemHandle_t& handle, void** out) {
   const char* const refuses = std::getenv("DEV_FAIL_IPC");
   if (refuses != nullptr && std::atoi(refuses) == CurrentDevice())
     return cudaErrorPeerAccessUnsupported;
-  if (exported.process == getpid()) return cudaErrorDeviceUninitialized;  // as the runtime says
+  // As the CUDA runtime returns.
+  if (exported.process == getpid()) return cudaErrorDeviceUninitialized;
   const std::string path =
       "/proc/" + std::to_string(exported.process) + "/fd/" + std::to_string(exported.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);

@@ -29,11 +29,11 @@ struct CUstream_st {
   // A piece that returns cudaErrorNotReady waits for another rank: it stays first, and is called again.
   std::deque<Work> work;
   uint64_t queued = 0, done = 0;
-  bool begun = false;  // the first piece
+  bool begun = false;  // its first piece has begun
   int device = 0;
   CUgraph_st* capture = nullptr;  // takes the work instead, while it is recorded
   std::thread::id capturing_thread;
-  bool capture_broken = false;         // by a call that may not be made meanwhile
+  bool capture_broken = false;         // broken by a call that is not allowed during a capture
   std::vector<double> us_after = {0};  // the clock when so many pieces are done
 };
 struct CUgraph_st {
@@ -45,8 +45,8 @@ struct CUgraphExec_st {
 struct CUevent_st {
   bool timed = false;
   CUstream_st* stream = nullptr;  // nullptr: never recorded
-  uint64_t mark = 0;              // reached when so much of the stream's work is done
-  bool captured = false;          // recorded last while the stream was: nobody can ask for it
+  uint64_t mark = 0;              // reached when this many pieces of the stream's work are done
+  bool captured = false;  // last recorded while the stream was captured, so it cannot be queried
 };
 
 namespace coppice::kernels::cuda::fake {
@@ -66,11 +66,11 @@ class DeviceState {
   WorkCounts counts;
   std::map<std::string, Totals> totals;
   int64_t calls = 0;
-  std::map<std::string, int64_t> calls_of;  // by name
-  cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
+  std::map<std::string, int64_t> calls_of;  // calls by name of the function
+  cudaError_t lasting_error = cudaSuccess;  // error of failed work: the device is lost
   std::vector<std::string> violations;
   int64_t graphs_of_small_device = 0;  // that it was asked for
-  std::set<const void*> nccl_memory;   // what NCCL has allocated, which it must free
+  std::set<const void*> nccl_memory;   // memory that NCCL has allocated and must free
 
   // Failures to come, by the number of the call or piece of work; -1 = none.
   int64_t failing_call = -1, failing_work = -1, works = 0;
@@ -109,7 +109,7 @@ class DeviceState {
   // Until all work is done. Gives the lock away while a piece waits for another rank.
   void Drain(CUstream_st* stream);
   void DrainDevice();       // all streams of the current device
-  bool DeviceBusy() const;  // one of them has work
+  bool DeviceBusy() const;  // a stream of the current device has work
 
   // One piece of work that has just run.
   void Count(const std::string& name, int64_t bytes, int64_t flops);
@@ -121,9 +121,9 @@ class DeviceState {
     Place place = Place::kDevice;
     size_t bytes = 0;
     void* mapping = nullptr;
-    size_t mapped = 0;      // the page that must not be touched included
-    size_t accessible = 0;  // without it
-    int shared = -1;        // the file of an exported buffer
+    size_t mapped = 0;      // bytes, including the page that must not be touched
+    size_t accessible = 0;  // bytes without that page
+    int shared = -1;        // file descriptor of an exported buffer
     // The processes that have it open, in a page of that file behind the buffer's bytes.
     std::atomic<int32_t>* openers = nullptr;
     bool imported = false;

@@ -47,9 +47,9 @@ struct DeviceSettings {
   // The device of this number has memory for so many graphs that are ready to be launched.
   int small_device = -1;
   int64_t graphs_of_small_device = 0;
-  int work_per_query = 4;   // pieces of work that one question after an event runs
-  bool protect = false;     // a host that touches device memory is ended by a signal
-  bool count_only = false;  // work is counted, but of it only copies from the host are done
+  int work_per_query = 4;   // pieces of work that one query of an event runs
+  bool protect = false;     // a host access to device memory ends the process by a signal
+  bool count_only = false;  // work is counted; only copies from the host are done
   // Time on the device, in microseconds: of each piece of work, and of a product by algorithm and
   // rows where that is set.
   double work_us = 1000;
@@ -60,9 +60,9 @@ struct DeviceSettings {
   int algorithms = 3;
   std::vector<uint32_t> reductions;
   bool ignores_reduction_mask = false;
-  int refused_algorithm = -1;  // that it proposes, and then does not take, with this status
+  int refused_algorithm = -1;  // one that it proposes and then refuses, with this status
   cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
-  int unreadable_algorithm = -1;  // that it proposes, and does not say how it sums
+  int unreadable_algorithm = -1;  // one that it proposes without telling how it sums
   uint64_t library_version = 130100;
 };
 // Applies to everything that is made from now on.
@@ -71,7 +71,7 @@ void Configure(const DeviceSettings& settings);
 // What lives.
 struct LiveCounts {
   int64_t device_buffers = 0, pinned_buffers = 0, streams = 0, events = 0, handles = 0;
-  int64_t imports = 0;  // buffers of other processes
+  int64_t imports = 0;  // imported buffers of other processes
   int64_t graphs = 0;   // recorded, or ready to be launched
   size_t device_bytes = 0;
 
@@ -84,8 +84,8 @@ LiveCounts CountLive();
 // What the host has enqueued since the program began. What is recorded is counted apart, and then
 // as one launch of a graph.
 struct WorkCounts {
-  int64_t launches = 0;  // of kernels and products
-  int64_t recorded = 0;  // pieces of work
+  int64_t launches = 0;  // launches of kernels and products
+  int64_t recorded = 0;  // recorded pieces of work
   int64_t graph_launches = 0;
   int64_t copies_up = 0, copies_down = 0;  // from and to the host
   size_t bytes_up = 0, bytes_down = 0;

@@ -28,10 +28,10 @@ namespace coppice::kernels::cuda::fake {
 
 struct NcclFailure {
   std::string call;  // "ncclAllReduce"
-  int rank = 0;     // that makes it; ncclGetVersion and ncclGetUniqueId: any; of memory: the device
-  int64_t nth = 0;  // 0 = its next
+  int rank = 0;  // rank that calls; ncclGetVersion and ncclGetUniqueId: any; of memory: the device
+  int64_t nth = 0;  // number of the call; 0 = the next one
   ncclResult_t result = ncclInternalError;
-  bool later = false;  // the call is in progress, and ncclCommGetAsyncError tells the failure
+  bool later = false;  // the call stays in progress, and ncclCommGetAsyncError returns the failure
   bool wrong =
       false;  // ncclAllReduce: it succeeds instead, and the first value on this rank is wrong
   double late_s =
@@ -39,12 +39,12 @@ struct NcclFailure {
 };
 // A call to come returns this result and does nothing, unless it ends a communicator.
 void FailNccl(const NcclFailure& failure);
-bool NcclFailed();   // it has
-void RecoverNccl();  // none to come; ids that nobody has used are forgotten
+bool NcclFailed();   // the failure has happened
+void RecoverNccl();  // no failure will follow; forgets ids that were never used
 
 // What the library can do, until RecoverNccl.
 struct NcclAbilities {
-  bool windows = true;    // false: it is older than windows
+  bool windows = true;    // false: a version without windows
   bool symmetric = true;  // false: a registration succeeds and gives no window
 };
 void SetNcclAbilities(const NcclAbilities& abilities);

@@ -41,10 +41,10 @@ struct NcclState {
 
   std::optional<NcclFailure> failure;
   int64_t until_failure = 0;
-  bool failed = false, wrong = false;                   // wrong: the sum that is enqueued now
-  double late_s = 0;                                    // of the end that is called now
+  bool failed = false, wrong = false;                   // wrong: the sum that is being enqueued
+  double late_s = 0;                                    // delay of the end that is being called
   std::map<int, std::map<std::string, int64_t>> calls;  // by rank
-  std::map<std::string, int> listeners;                 // of ids that nobody has used
+  std::map<std::string, int> listeners;                 // listeners of ids that were never used
   int64_t ids = 0, recoveries = 0;
   NcclAbilities abilities;
 };

@@ -37,7 +37,7 @@ inline uint64_t ThisHost() {
 }
 // Where in the windows, which the ranks have registered in the same order.
 struct WindowPlace {
-  int64_t window = -1;  // -1 = in none
+  int64_t window = -1;  // -1 = in no window
   uint64_t offset = 0;
   bool operator==(const WindowPlace&) const = default;
 };
@@ -46,7 +46,7 @@ struct AllReduceCall {
   float* to = nullptr;
   uint64_t count = 0;
   WindowPlace place;
-  bool wrong = false;  // the sum is to be
+  bool wrong = false;  // the sum must come out wrong
   bool captured = false;
 };
 // What ranks tell rank 0 of their sum.
@@ -308,20 +308,20 @@ class NcclRank {
   const std::shared_ptr<const bool> captured_ = std::make_shared<const bool>(true);
   const int rank_, ranks_, listener_;              // listener: rank 0's, else -1
   std::vector<std::unique_ptr<RankLink>> links_;   // rank 0: by rank; others: to rank 0
-  std::vector<std::unique_ptr<RankLink>> guests_;  // have not said who they are
-  std::vector<int> devices_;                       // by rank; -1 = has not come
-  std::set<std::pair<uint64_t, int>> places_;      // hosts and devices
+  std::vector<std::unique_ptr<RankLink>> guests_;  // links whose ranks are not known yet
+  std::vector<int> devices_;                       // [ranks]; -1 = has not connected
+  std::set<std::pair<uint64_t, int>> places_;      // pairs of host and device
   bool joined_ = false, finalizing_ = false, aborted_ = false, told_ = false;
   ncclResult_t error_ = ncclSuccess;
   std::function<void()> launch_;  // puts a collective on its stream
   int polls_ = 0;
-  std::map<int64_t, RankWindow> windows_;  // by number; that which is registered now included
+  std::map<int64_t, RankWindow> windows_;  // by number; includes the one that is being registered
   int64_t next_window_ = 0;
   ncclWindow_t* registering_ = nullptr;
-  std::map<int, std::deque<uint64_t>> window_bytes_;  // of ranks, for registrations to come
-  std::map<int, std::deque<std::string>> data_;       // of ranks, for collectives to come
+  std::map<int, std::deque<uint64_t>> window_bytes_;  // by rank, for future registrations
+  std::map<int, std::deque<std::string>> data_;       // by rank, for future collectives
   std::deque<std::string> sums_;
-  std::set<int> left_;  // have finalized
+  std::set<int> left_;  // ranks that have finalized
   bool running_ = false, answered_ = false;
 };
 

@@ -26,7 +26,7 @@ class RankLink {
   bool Take(std::string* message);
   // Moves what can be moved now.
   void Pump();
-  bool sent() const { return out_.empty(); }  // all of it
+  bool sent() const { return out_.empty(); }  // everything is sent
   // The other end is gone. What it sent before can still be taken.
   bool closed() const { return closed_; }
 
