@@ -24,8 +24,9 @@ struct ConfigError {
   std::string what;
 };
 
-// Fields stand in a table, or in a table of a table that only groups them ([worker.limits]). In the
-// order of the file. A fault of the syntax ends it; others are told together. Errors are appended.
+// Fields stand in a table, or in a table inside it that only groups them ([worker.limits]). They
+// are in the order of the file. A syntax error ends the reading; other faults are reported
+// together. Errors are appended.
 std::vector<ConfigField> ParseConfig(absl::string_view text, std::vector<ConfigError>* errors);
 
 }  // namespace coppice

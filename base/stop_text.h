@@ -12,7 +12,7 @@ namespace coppice {
 // Immutable; any thread.
 class StopText {
  public:
-  // All that later matches depend on: two paths with equal states have equal futures.
+  // Everything that later matches depend on: two paths with equal states have equal futures.
   using State = uint64_t;
 
   virtual ~StopText() = default;

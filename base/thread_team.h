@@ -55,7 +55,7 @@ class ThreadTeam final : public HostThreads {
   void KeepAwake(bool on) override { kept_awake_.store(on, std::memory_order_relaxed); }
 
  private:
-  // The caller may be a thread of another team. Outside of the scope it has its number there.
+  // The caller may be a thread of another team. Outside this scope it has its number in that team.
   class AsCaller {
    public:
     AsCaller();
@@ -73,9 +73,9 @@ class ThreadTeam final : public HostThreads {
   bool RunTask();                // false if no task is posted
   void HelperLoop(int thread);
 
-  // Chunks of a job that nobody has taken: the number of the job (32 bits), the first chunk (16)
-  // and the one behind the last (16). Taken by compare-and-swap, so a late helper cannot take from
-  // a job that is over.
+  // Chunks of a job that no thread has taken: the number of the job (32 bits), the first chunk (16)
+  // and the end of the chunks (16). Taken by compare-and-swap, so a late helper cannot take from a
+  // finished job.
   struct alignas(64) Share {
     std::atomic<uint64_t> left{0};
   };

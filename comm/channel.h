@@ -30,7 +30,7 @@ struct ChannelOptions {
   size_t max_message_bytes = 64 << 20;
   // Frames that may be queued for one peer. Then Send returns ResourceExhausted.
   int send_high_water = 10000;
-  // How long queued frames are still sent, in the background, after closing. Set it where the last
+  // How long queued frames are still sent in the background after closing. Set it where the last
   // message matters (a Goodbye).
   int linger_ms = 0;
   // nullptr: any process that can connect may take part, and nothing is encrypted.

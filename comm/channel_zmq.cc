@@ -31,8 +31,8 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   socket->SetOption(ZMQ_SNDHWM, options.send_high_water);
   socket->SetOption(ZMQ_RCVHWM, options.send_high_water);
   socket->SetOption(ZMQ_LINGER, options.linger_ms);
-  // Half-open connections are noticed by the kernels of both hosts. ZeroMQ's own heartbeats would
-  // also close the connection to a process that is stopped, and lose what is on its way to it.
+  // The kernels of both hosts notice half-open connections. ZeroMQ's own heartbeats would also
+  // close the connection to a stopped process, and lose the messages on their way to it.
   socket->SetOption(ZMQ_TCP_KEEPALIVE, 1);
   socket->SetOption(ZMQ_TCP_KEEPALIVE_IDLE, kSilence_s / 2);
   socket->SetOption(ZMQ_TCP_KEEPALIVE_INTVL, 1);
@@ -43,7 +43,7 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   }
 }
 
-// Builds of ZeroMQ without CURVE exist.
+// Some builds of ZeroMQ have no CURVE.
 absl::Status CheckCurve(const std::string& endpoint, const ChannelOptions& options) {
   if (options.key == nullptr || zmq_has("curve") != 0) return absl::OkStatus();
   return absl::FailedPreconditionError(endpoint +

@@ -21,7 +21,7 @@ struct LaunchedRank {
 };
 LaunchedRank ThisLaunchedRank();
 
-// The others, in rank order. Empty without an mpirun.
+// The other ranks, in rank order. Empty without an mpirun.
 std::vector<LocalRank> OtherLocalRanks();
 
 // "rank 1 (pid 4242) is stopped", for every stopped rank; "" when there is none.

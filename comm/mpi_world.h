@@ -40,7 +40,7 @@ class MpiWorld {
     int rank;
     std::string host;  // name of the host
   };
-  // Collective over all ranks. Returns what every rank is and where, in rank order.
+  // Collective over all ranks. Returns role and place of every rank, in rank order.
   // FailedPrecondition, on every rank: ranks differ in `build`; names the first that differs from
   // rank 0.
   absl::StatusOr<std::vector<Peer>> Exchange(Role role, const std::string& endpoint,

@@ -235,8 +235,8 @@ class ZmqNodeAgent final : public NodeAgent {
     OnConnection(event.made(), registration);
   }
 
-  // A node that has been in the cluster goes on trying: the coordinator may be exchanged for one
-  // with the right key.
+  // A node that has been in the cluster keeps trying: the coordinator may be replaced by one with
+  // the right key.
   void OnFailedHandshake(const LinkEvent& event) {
     refused_ |= event.refused();
     next_register_ = std::max(next_register_, SteadyNow() + Seconds(kRegisterAgainS));

@@ -20,8 +20,8 @@ struct LaunchOptions {
   comm::ChannelOptions channel;           // channel to nodes; has the key of the cluster
 };
 
-// *options must outlive the table. The table's check completes them: names and keys that follow from
-// what the flags give.
+// *options must outlive the table. The table's check completes them: names and keys that follow
+// from what the flags give.
 FlagTable CoordinatorFlagTable(LaunchOptions* options);
 
 }  // namespace coppice::coordinator

@@ -42,7 +42,7 @@ struct MethodRow {
   bool joint_sampling;                   // serves JOINT and ROWCUT besides the row modes
   DraftForm form;
   absl::string_view sends;  // what the draft node sends: "tree", "tree and proposals"
-  // Which of the optional fields it reads: fields of `speculative` that not all methods read, and
+  // The optional fields that it reads: fields of `speculative` that not all methods read, and
   // beam_duplicates.
   std::vector<std::string> options;
   absl::string_view source;  // section of docs/algorithms.md

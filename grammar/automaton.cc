@@ -22,7 +22,7 @@ absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError
 
 }  // namespace
 
-// Draws the rules as a network. A repetition is drawn as often as it is counted.
+// Draws the rules as a network. A counted repetition is drawn as many times as its count.
 class Automaton::Drawing {
  public:
   Drawing(const Grammar& grammar, std::vector<Node>* nodes) : grammar_(grammar), nodes_(*nodes) {}
@@ -44,7 +44,7 @@ class Automaton::Drawing {
     return Add(std::move(node));
   }
 
-  // Where a text begins that is `expression` and then what begins at `after`.
+  // The node where a text begins that matches `expression` and then what begins at `after`.
   absl::StatusOr<int32_t> Draw(const Expression& expression, int32_t after) {
     if (depth_ == kDeepest) return Invalid("the format is nested too deeply");
     ++depth_;
@@ -167,8 +167,8 @@ void Automaton::ClassifyBytes() {
   }
 }
 
-// A node is productive if some text leads from it to the end of its rule. Each node is looked at
-// again when one that it needs has become productive.
+// A node is productive if some text leads from it to the end of its rule. Each node is checked
+// again when a node that it needs has become productive.
 void Automaton::FindProductive() {
   const auto is = [this](int32_t node) { return nodes_[node].productive; };
   std::vector<std::vector<int32_t>> needed_by(nodes_.size());
@@ -203,7 +203,7 @@ void Automaton::FindProductive() {
   }
 }
 
-// A rule that begins with itself would be called for ever.
+// A rule that begins with itself would be called forever.
 absl::Status Automaton::CheckNoLeftRecursion(const Grammar& grammar) const {
   const auto rules = static_cast<int32_t>(rule_begin_.size());
   // Nodes at the beginning of their rule. What follows a call is one of them once the called
@@ -234,8 +234,8 @@ absl::Status Automaton::CheckNoLeftRecursion(const Grammar& grammar) const {
       if (empty[node.rule]) reach(rule, node.next[0]);
     }
   }
-  // Rules whose callees are all done are done. One that is left begins with itself, or calls such a
-  // rule: a path through what is left comes back.
+  // Rules whose callees are all done are done. A rule that is left begins with itself, or calls
+  // such a rule: a path through the remaining rules comes back.
   std::vector<std::vector<int32_t>> callers(rules);
   std::vector<size_t> left(rules);
   std::vector<int32_t> done;

@@ -1,6 +1,6 @@
 // The automaton of a grammar: after each byte, the set of places in its rules where the text may
-// be. A place is a node of the network that the rules are drawn as, and the calls that it will
-// return to. States are made when they are first reached and numbered, so equal states are one
+// be. A place is a node of the network that represents the rules, with the calls that it will
+// return to. States are made and numbered when they are first reached, so equal states have one
 // number. Not thread-safe.
 #pragma once
 
@@ -35,8 +35,8 @@ class Automaton {
   // kDead, or a state from which a text of the grammar can be completed.
   State Next(State state, uint8_t byte);
   bool Complete(State state) const { return states_[state].complete; }
-  // How often Next could not tell, and said kDead, because more states or work would be needed than
-  // are allowed. What is known stays known.
+  // How often Next could not find the next state and returned kDead, because more states or work
+  // would be needed than are allowed. States that are known stay known.
   int64_t refusals() const { return refusals_; }
   bool half_used() const;  // half of the allowed states or of the allowed work is used
   size_t bytes() const;    // approximate memory
@@ -73,7 +73,7 @@ class Automaton {
   void FindProductive();
   void ClassifyBytes();
   absl::Status CheckNoLeftRecursion(const Grammar& grammar) const;
-  // All places that are reached from `places` without a byte. kUnknown: not with what is allowed.
+  // All places that are reached from `places` without a byte. kUnknown: the limits do not allow it.
   State Close(Places places);
   int32_t Push(int32_t node, int32_t parent);
 
@@ -84,7 +84,7 @@ class Automaton {
   std::vector<Stage> states_;
   absl::node_hash_map<std::pair<bool, Places>, State>
       state_number_;  // places of states_ point into it
-  // Bytes that no node tells apart are one class.
+  // Bytes that no node distinguishes form one class.
   std::array<uint8_t, 256> byte_class_{};
   int num_classes_ = 1;
   State start_ = kDead;

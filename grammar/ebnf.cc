@@ -39,7 +39,7 @@ class EbnfReader {
     return absl::InvalidArgumentError(absl::StrCat("grammar, line ", text_.Line(at), ": ", what));
   }
 
-  // Passes spaces and comments, and ends of lines if `lines`.
+  // Skips spaces and comments, and line ends if `lines`.
   void Blanks(bool lines) {
     for (;; text_.Back(text_.at() + 1)) {
       const char c = text_.Peek();

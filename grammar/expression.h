@@ -1,5 +1,5 @@
 // A language of texts as a tree of expressions over bytes, with rules that may refer to each other.
-// What a regular expression, a grammar or a JSON schema is read into; grammar/automaton.h makes an
+// Regular expressions, grammars and JSON schemas are read into it; grammar/automaton.h makes an
 // automaton of it. Immutable; any thread.
 #pragma once
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kMostMembers = 2000;  // members of one object
 
-// Reads a text and keeps nothing but what is wrong with it.
+// Reads a text and keeps only its fault.
 class SchemaTextCheck : public nlohmann::json_sax<OrderedJson> {
  public:
   bool null() override { return true; }
@@ -64,7 +64,7 @@ class SchemaTextCheck : public nlohmann::json_sax<OrderedJson> {
   std::string failure_;
 };
 
-// %41 is A.
+// Decodes percent escapes: %41 is A.
 std::string WithoutPercents(absl::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -29,7 +29,7 @@ struct LoadPlan {
   double timeout_s = 600;   // seconds per request, from sending
   // No request is sent after duration_s (0 = no limit); grace_s later those that still run are cut.
   double duration_s = 0, grace_s = std::numeric_limits<double>::infinity();
-  // So many percent of the requests, chosen by the seed, are cut cancel_delay_s after sending.
+  // This percentage of the requests, chosen by the seed, is cut cancel_delay_s after sending.
   double cancel_percent = 0, cancel_delay_s = 0;
   uint64_t seed = 0;
   bool keep_texts = false;

@@ -1,5 +1,5 @@
-// The flags of coppice-loadgen (docs/flags.md) and the options that they give. Called by main, and by
-// the program that writes docs/flags.md. option_rules checks what they mean together.
+// The flags of coppice-loadgen (docs/flags.md) and the options that they give. Called by main, and
+// by the program that writes docs/flags.md. option_rules checks what they mean together.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct LoadgenOptions {
   std::string endpoints() const;  // the base URLs, separated by spaces
 };
 
-// What the flags give: most are options already, the others are texts that ReadOptions reads.
+// The values of the flags: most are options already, the others are texts that ReadOptions reads.
 struct LoadgenFlags {
   LoadgenOptions options;
   std::string base_urls = "http://127.0.0.1:8000";  // separated by newlines or commas

@@ -15,7 +15,7 @@
 
 namespace coppice::loadgen {
 
-// What the report says of a run besides its records.
+// Facts about a run besides its records, for the report.
 struct RunSettings {
   std::string model, endpoint, command_line, date;  // date: YYYYmmdd-HHMMSS
   std::vector<std::string> urls;                    // base URLs of the servers
@@ -67,7 +67,7 @@ struct RunReport {
   double energy_joules = 0;
   int64_t energy_tokens = 0;  // output tokens that it is for
 
-  // What the client itself used.
+  // Resources that the client itself used.
   double cpu_percent = 0;
   int64_t peak_memory_bytes = 0;
   ByteCount bytes;
@@ -75,7 +75,7 @@ struct RunReport {
 
 // duration_s: from the start of the run to the end of the last request.
 RunReport MakeReport(const std::vector<RequestRecord>& records, const RunSettings& settings);
-// Fills in from the servers' counters what no usage gave.
+// Fills the values that no usage gave from the servers' counters.
 void AddCounters(const ServerCounters& before, const ServerCounters& after, RunReport* report);
 
 std::string ReportTable(const RunReport& report, const RunSettings& settings);

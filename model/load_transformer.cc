@@ -39,7 +39,8 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Check
   return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
-// How matrices are kept in memory: like the rest where the backend lacks what was asked for.
+// How matrices are stored in memory: like the other weights if the backend lacks the requested
+// type.
 absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DType stored,
                                            const kernels::Backend& backend) {
   if (asked == "auto") return stored;

@@ -48,7 +48,7 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
                           kernels::DType activations, int max_rows, int ranks) {
   const int64_t d = config.hidden_size, vocab = plan.vocab.size();
   const LayerSize layer = SizeOfLayer(config, plan);
-  // Which rows of a draft vocabulary this rank holds is not known yet: at most so many.
+  // It is not known yet which rows of a draft vocabulary this rank holds: at most this many.
   const bool reduced = config.draft_vocab_size > 0;
   const int64_t head = reduced ? std::min<int64_t>(config.draft_vocab_size, vocab) : vocab;
   const int64_t fine = config.num_layers * layer.qkv + (vocab + (config.tied_head ? 0 : head)) * d;

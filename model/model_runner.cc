@@ -118,7 +118,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   return absl::OkStatus();
 }
 
-// The size asked for, or one that fits.
+// The requested size, or one that fits.
 absl::StatusOr<int64_t> ModelRunner::KvBytes(const TransformerParts& parts, int ranks) const {
   if (options_.kv_bytes > 0) return options_.kv_bytes;
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend_->Memory());

@@ -37,7 +37,7 @@ struct TransformerWeights {
   const kernels::Weight& head() const { return own_head != nullptr ? *own_head : *embedding; }
 };
 
-// How embedding, head and QKV are kept if the other matrices are kept as `dtype`: they are worth 8
+// The type of embedding, head and QKV if the other matrices are stored as `dtype`: they are worth 8
 // bits (docs/decisions.md, "4-bit weights").
 inline kernels::DType FineDType(kernels::DType dtype) {
   return dtype == kernels::DType::kI4 ? kernels::DType::kI8 : dtype;

@@ -30,7 +30,7 @@ struct NodeFlags {
 // *flags must outlive the rows.
 std::vector<FlagGroup> NodeFlagGroups(NodeFlags* flags);
 
-// Rules of several flags together.
+// Checks rules that concern several flags.
 void CheckNodeFlags(const NodeFlags& flags, FlagFaults* faults);
 
 // With the key of --cluster_key_file. The error names the file.

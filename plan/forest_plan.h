@@ -1,6 +1,7 @@
-// Draft forests whose levels a device chooses (docs/algorithms.md 5.7): all passes of the forests
-// at once, so that the host need not choose between two of them. The draft node makes a plan
-// (draft_node/device_forests.h); a backend that can runs it (kernels/backend.h). Flat arrays.
+// Draft forests whose levels a device chooses (docs/algorithms.md 5.7): all forward passes of the
+// forests at once, so that the host need not choose between two of them. The draft node makes a
+// plan (draft_node/device_forests.h); a backend that supports it runs it (kernels/backend.h). Flat
+// arrays.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +43,8 @@ struct ForestPlan {
     DeviceDrafting rule;
     std::vector<uint64_t> root_hash;  // [roots] path hashes
     std::vector<double> root_score;   // [roots] nats
-    // For kPicks, [slots]: the slot's root; its next token and what that adds to the score where
-    // they are known, else -1.
+    // For kPicks, [slots]: the slot's root; its next token and what that adds to the score, if they
+    // are known, else -1.
     std::vector<int32_t> slot_root;
     std::vector<TokenId> slot_token;
     std::vector<double> slot_log_prob;
@@ -53,7 +54,7 @@ struct ForestPlan {
   std::vector<Forest> forests;
 };
 
-// What the device has chosen: exactly what its rows were.
+// The nodes that the device has chosen: exactly its rows.
 struct GrownForest {
   struct Layer {
     std::vector<TokenId> token;

@@ -1,5 +1,4 @@
-// How large a step may be where nobody says otherwise. Defaults of the flags and options of these
-// names.
+// The default limits of a step: the defaults of the flags and options with these names.
 #pragma once
 
 namespace coppice {

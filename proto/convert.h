@@ -61,7 +61,7 @@ struct SequenceProgress {
   std::vector<TokenId> stable_tokens;  // new ones
   bool finished = false;
   std::vector<decoding::Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
-  // Where scores are asked for, one for each token.
+  // One for each token, if scores are requested.
   std::vector<coppice::TokenScore> stable_scores;
   std::vector<std::vector<coppice::TokenScore>> hypothesis_scores;
   std::vector<coppice::TokenScore> prompt_scores;  // new ones

@@ -29,9 +29,9 @@ class ProcessedRow {
     double margin;  // nats; at most kMarginCap for a whole row
   };
 
-  // for_draws: DrawToken will be called. In beam search, what a format does not allow is left out
-  // of the row, and the rest is not renormalised: hypotheses rank by what the model says of their
-  // texts.
+  // for_draws: DrawToken will be called. In beam search, tokens that a format does not allow are
+  // left out of the row, and the rest is not renormalised: hypotheses are ranked by the model's own
+  // probabilities of their texts.
   explicit ProcessedRow(const RowParams& params, bool for_draws = true);
 
   // Reads row `row` of the source. Replaces the previous row.

@@ -18,14 +18,15 @@ class StopAutomaton {
  public:
   static constexpr size_t kMostBytes = 65000;  // bytes of all stop strings together
 
-  // The longest end of the text that begins a stop string. 0: no byte, as for an empty text.
+  // The longest end of the text that is the beginning of a stop string. 0: no byte, as for an empty
+  // text.
   using Node = uint16_t;
 
   // stops: none empty, at most kMostBytes in all.
   explicit StopAutomaton(absl::Span<const std::string> stops);
 
   Node Next(Node node, char byte) const;  // the node after one more byte
-  // In bytes: the end of the text that begins a stop string.
+  // In bytes: the end of the text that is the beginning of a stop string.
   size_t begun(Node node) const { return nodes_[node].depth; }
   // In bytes: the longest stop string that ends there. 0 = none.
   size_t matched(Node node) const { return nodes_[node].matched; }

@@ -1,4 +1,5 @@
-// Sequences of one phase, by client: who takes part in turns (worker/fair_turns.h). Thread-compatible.
+// Sequences of one phase, by client: who takes part in turns (worker/fair_turns.h).
+// Thread-compatible.
 #pragma once
 
 #include <vector>

@@ -109,7 +109,7 @@ void DraftClient::LoseSessions(Node* node) {
   node->sessions = 0;
 }
 
-// A session that is over. What its node has not told it used is not known.
+// A session that is over. Energy that its node has not reported is not known.
 void DraftClient::Forget(Session* session) {
   node::EnergyTally energy = session->energy;
   if (session->owes_energy) energy.Add(std::nullopt);

@@ -1,6 +1,6 @@
 // The leader's side of drafting. Assigns sequences to draft nodes, sends requests, receives
 // forests, and handles nodes that are late, refuse or die. Never blocks: without a draft a sequence
-// makes a plain step. Thread-compatible: owned by the engine.
+// has a plain round. Thread-compatible: owned by the engine.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace coppice::worker {
 struct DraftClientOptions {
   // Vocabulary of the target. Forests with other tokens are rejected.
   int vocab_size = 0;
-  // Rows of one target pass: bounds a forest.
+  // Rows of one step of the target: bounds a forest.
   int max_rows = kDefaultMaxRows;
   // A draft is late after deadline_factor x the mean reply time of its node, but never before
   // min_deadline_s and always after max_deadline_s. The first draft of a session, which waits for
@@ -61,8 +61,9 @@ struct AskedForest {
   int nodes = 0;    // the same limit holds for draws, including copies
   int support = 0;  // entries per proposal
 };
-// InvalidArgument names what is wrong: a different number of roots, more than was asked for, or
-// something that the method's verifier refuses. The forest must have passed DraftForest::Validate.
+// InvalidArgument names the fault: a different number of roots, more nodes or entries than
+// requested, or something that the method's verifier refuses. The forest must have passed
+// DraftForest::Validate.
 absl::Status CheckForest(const decoding::DraftForest& forest, const AskedForest& limits);
 
 class DraftClient {

@@ -96,7 +96,7 @@ class Engine {
   void Report(Sequence* sequence, proto::Progress* progress);
   void Send(proto::Progress progress);
   void Fail(Sequence* sequence, const Refusal& why);
-  // After an error of Verify. That a format cannot be continued is not an internal error.
+  // Handles an error of Verify. A format that cannot be continued is not an internal error.
   void FailRound(Sequence* sequence, const absl::Status& status);
   void FailInternally(Sequence* sequence, const absl::Status& status);
   void Remove(Sequence* sequence);

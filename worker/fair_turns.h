@@ -28,10 +28,10 @@ class FairTurns {
   // A round: Begin with all clients that ask, each once. Then First, Give and the other calls, as
   // long as there is something to give. Then End. Askers are numbered in the order of Begin.
   void Begin(std::vector<Asker> askers);
-  // The next client. nullopt: none asks any more.
+  // The next client. nullopt: no client asks any more.
   std::optional<int> First() const;
   void Give(int asker, double amount);
-  // The time since which the asker has waited for what it asks for now.
+  // Sets the time since which the asker has waited for its present request.
   void AsksSince(int asker, uint64_t since);
   // The asker leaves the round. waits: because there is nothing for it now.
   void Leave(int asker, bool waits);

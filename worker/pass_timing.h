@@ -1,6 +1,6 @@
-// Times of the parts of a step, as the leader sees them: how long passes take, and whether a draft
-// node that is told when the head begins is still awake when the first request comes.
-// Thread-compatible: owned by the engine.
+// Times of the parts of a step, as the leader measures them: how long forward passes take, and
+// whether a draft node that is told when the head begins is still awake when the first request
+// arrives. Thread-compatible: owned by the engine.
 #pragma once
 
 #include "base/clock.h"

@@ -96,7 +96,7 @@ SizerLimits Scheduler::ForestLimits(const Sequence& sequence) const {
   limits.running = std::max(1, running_);
   limits.draft = sequence.draft;
   if (limits.draft.drafts) limits.max_depth = sequence.decoder->max_useful_depth();
-  // A shape chosen by the request may fill a pass. Otherwise all running sequences share the pass.
+  // A shape chosen by the request may fill a step. Otherwise all running sequences share the step.
   const int sharers = limits.draft.chosen ? 1 : limits.running;
   limits.max_nodes = std::max(0, options_.max_rows / sharers - limits.plain_rows);
   return limits;

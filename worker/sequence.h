@@ -41,7 +41,7 @@ enum class DraftAccess {
   kOpen,     // drafts may be requested, which opens a lost session again
 };
 
-// The row of a root, if the last pass evaluated it already, as a forest node.
+// The row of a root, if the last step evaluated it already, as a forest node.
 struct KnownRow {
   std::vector<float> whole;            // [vocab], or
   std::optional<CandidateRow> listed;  // the candidate list
@@ -80,7 +80,7 @@ struct Sequence {
     kv_of_path[i] = node;
   }
 
-  // [roots] In a pass with a forest, known roots need no row. Their KV exists already, and since
+  // [roots] In a step with a forest, known roots need no row. Their KV exists already, and since
   // the backend is batch-invariant, their logits would have the same bits.
   std::vector<KnownRow> known_roots;
   int unknown_roots() const {

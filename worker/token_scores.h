@@ -1,6 +1,6 @@
 // The raw log-probabilities of one sequence's tokens, kept path by path until they are reported
 // (`logprobs`), and those of its prompt (`echo`). They are read from the rows that decide the
-// tokens, in the same pass; no row is kept for them. Owned by the sequence; thread-compatible.
+// tokens, in the same step; no row is kept for them. Owned by the sequence; thread-compatible.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ class ScoredRows {
   virtual sampling::RawScores Scores(int row, int top) const = 0;
 };
 
-// What a round begins with.
+// The state at the beginning of a round.
 struct RoundStart {
   std::vector<decoding::PathId> roots;
   int paths = 0;  // number of paths in the tree
@@ -52,8 +52,8 @@ class TokenScores {
   std::vector<Alternatives> below_;
 };
 
-// The score of `token` in the row of its predecessor, at `need` of the step. InvalidArgument names a
-// logit that is NaN or +inf.
+// The score of `token` in the row of its predecessor, at `need` of the step. InvalidArgument names
+// a logit that is NaN or +inf.
 absl::StatusOr<TokenScore> ScorePromptToken(const kernels::StepRows& step, int need, TokenId token,
                                             int top);
 

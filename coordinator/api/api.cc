@@ -36,7 +36,7 @@ uint64_t DrawSeed() {
   return engine() >> 11;  // uniform below 2^53
 }
 
-// Everything but the prompt is read alike for both endpoints.
+// Both endpoints read everything except the prompt in the same way.
 class RequestParser {
  public:
   // text: of the body. prompt: reads the fields of the endpoint's prompt, and makes the prompts

@@ -73,7 +73,7 @@ Json DraftJson(const Node& node, double now_s) {
 
 constexpr size_t kMaxClients = 16;  // clients listed
 
-// Those with most that waits, then with most that runs.
+// Clients in order of waiting requests, then of running sequences, most first.
 Json ClientsJson(const Dispatcher& dispatcher) {
   std::vector<std::tuple<int, int, std::string>> most;
   for (const auto& [client, load] : dispatcher.Clients())

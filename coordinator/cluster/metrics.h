@@ -13,7 +13,7 @@ namespace coppice::coordinator {
 
 class Metrics {
  public:
-  // vllm_names: those that vLLM has too are also exposed under its names.
+  // vllm_names: metrics that vLLM also has are also exposed under its names.
   explicit Metrics(const std::string& model_name, bool vllm_names = false);
   ~Metrics();
 

@@ -50,10 +50,10 @@ class NodeRegistry {
 
   // Accepts a node, or refuses it with a reason: an invalid field, a vocabulary of another size
   // than the target's (the reason names both), or another model than the other replicas have.
-  // Drafts never keep a replica out. A process that registers again, over whatever connection,
-  // keeps its entry. *replaced receives the id of a lost node of the same name whose work must
-  // move, or "". nullopt: another process has the name, and its next heartbeat decides whether it
-  // still lives. The node asks again.
+  // Drafts never prevent a replica from joining. A process that registers again, over any
+  // connection, keeps its entry. *replaced receives the id of a lost node of the same name whose
+  // work must move, or "". nullopt: another process has the name, and its next heartbeat decides
+  // whether it still lives. The node asks again.
   std::optional<proto::RegisterAck> OnRegister(const std::string& peer,
                                                const proto::Register& registration,
                                                std::string* replaced);
@@ -64,9 +64,9 @@ class NodeRegistry {
   // The id of the node that left, "" when unknown.
   std::string OnGoodbye(const std::string& peer, const std::string& reason);
   // The nodes that are newly lost, because they missed heartbeats, made no progress, or do not fit
-  // the target that has come (given_up, both). Each is returned once. Call it every few hundredths
-  // of a second: longer gaps mean that the coordinator itself did not run, and do not count as
-  // missed heartbeats.
+  // the target that has joined (the last two set given_up). Each is returned once. Call it every
+  // few hundredths of a second: longer gaps mean that the coordinator itself did not run, and do
+  // not count as missed heartbeats.
   std::vector<std::string> CollectLost();
 
   // Removes the nodes that are lost and have been silent for forget_lost_after_s, and returns them.

@@ -52,7 +52,7 @@ class FairQueue {
     ++place.line->first;
     return id;
   }
-  // What is next, in the order of the turns: all that were pushed first, then the oldest of each
+  // The next entries in the order of the turns: all that were pushed first, then the oldest of each
   // client. Pointers are valid until an entry is pushed or removed.
   std::vector<const Entry*> Heads() const {
     std::vector<std::tuple<double, uint64_t, const Entry*>> order;
@@ -80,7 +80,7 @@ class FairQueue {
     Line& line = *places_.at(id).line;
     line.time = std::max(line.time, now_);
   }
-  // Its cost has become known, or there is more of it.
+  // Sets the cost of the entry, which has become known or has grown.
   void SetCost(uint64_t id, double cost) { places_.at(id).entry->cost = cost; }
   // Takes the entry out. Nothing is charged for it.
   Job Remove(uint64_t id) {
@@ -100,8 +100,8 @@ class FairQueue {
     const auto it = lines_.find(client);
     return it == lines_.end() ? 0 : it->second.size();
   }
-  // The cost that is served before the entry, or, for 0, before an entry that the client would push
-  // now. Slightly less, because a service in progress counts only as far as it must come first.
+  // The cost that is served before the entry or, for 0, before an entry that the client would push
+  // now. Slightly less: of a service in progress only the part that must come first counts.
   double Ahead(const Client& client, uint64_t id = 0) const {
     double ahead = 0, own = 0;
     for (const Entry& entry : first_) {

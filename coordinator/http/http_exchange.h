@@ -22,8 +22,8 @@ class SessionExchange : public HttpExchange {
     bool chunked = true;          // streams are (HTTP/1.1); otherwise they end with the connection
     size_t max_unread_bytes = 0;  // unread bytes that a stream may have
   };
-  // wake is called when there is output, when the answer ends, or when the client is lost or does not
-  // read.
+  // wake is called when there is output, when the answer ends, or when the client is lost or does
+  // not read.
   SessionExchange(Options options, std::function<void()> wake);
 
   void AddHeader(const std::string& name, const std::string& value) override;

@@ -96,7 +96,8 @@ class HttpServerImpl : public HttpServer {
     }
   }
 
-  // Most likely there is no file descriptor left. A connection that waits gives up its own.
+  // Most likely there is no file descriptor left. A connection that waits for a request gives its
+  // own up.
   void AcceptAgain(const boost::system::error_code& ec) {
     LogFailure(ec.message());
     if (ec == asio::error::no_descriptors && state_->MakeRoom()) return Accept();

@@ -51,8 +51,8 @@ class Request : public std::enable_shared_from_this<Request> {
     bool done = false;
     std::unique_ptr<ChoiceText> text;
     std::vector<decoding::Hypothesis> hypotheses;
-    // Where logprobs are asked for: of the tokens of `text`, of each hypothesis, and of the prompt
-    // from its second token on.
+    // Where logprobs are requested: the scores of the tokens of `text`, of each hypothesis, and of
+    // the prompt from its second token on.
     std::vector<TokenScore> scores;
     std::vector<std::vector<TokenScore>> hypothesis_scores;
     std::vector<TokenScore> prompt_scores;
@@ -80,8 +80,8 @@ class Request : public std::enable_shared_from_this<Request> {
   bool Requeue(int index);
 
   // Applies one update of a running sequence. Sends events and, when the last sequence is done, the
-  // answer, which may take a while longer to be made. False: the update is impossible, and the
-  // request has failed with an error that names node and field.
+  // answer, which may take a while to form. False: the update is impossible, and the request has
+  // failed with an error that names node and field.
   bool OnUpdate(int index, const proto::SequenceUpdate& update, double now_s);
   // Ends the request with an error, as a reply or as an event.
   void Fail(ApiError error);
@@ -125,7 +125,7 @@ class Request : public std::enable_shared_from_this<Request> {
   void Show(const Sequence& sequence, size_t hypothesis, const Sent& sent, Choice* choice) const;
   Sent TakeSent(const Sequence& sequence);
   void FreeScores();
-  // With echo: what choices of the prompt begin with.
+  // With echo: the text with which the choices of the prompt begin.
   const ChoiceText* Echoed(int prompt) const {
     return request_.echo ? echoed_[prompt].get() : nullptr;
   }

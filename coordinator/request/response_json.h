@@ -48,8 +48,8 @@ struct Usage {
   std::optional<double> energy_joules;      // nullopt: some of it was not measured
 };
 
-// show: adds the text, scores and ids of a choice. Choices are shown one after the other, so that no
-// more than one is in memory twice. beam_mass: of each prompt, with a beam decoding.
+// show: adds the text, scores and ids of a choice. Choices are shown one after the other, so that
+// no more than one is in memory twice. beam_mass: of each prompt, with a beam decoding.
 std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> choices,
                            absl::FunctionRef<void(Choice*)> show,
                            const std::vector<double>& beam_mass, const Usage& usage);

@@ -18,7 +18,7 @@ namespace coppice::decoding {
 
 // Canonical order: by beam, then by token.
 struct Entry {
-  // index of a row of the distribution; -1 in a draft: its parent is no longer a beam
+  // Index of a row of the distribution. -1 in a draft: its parent is no longer a beam.
   int beam = -1;
   TokenId token = -1;
   friend bool operator==(const Entry& a, const Entry& b) {

@@ -47,7 +47,8 @@ class LayerRule {
  public:
   virtual ~LayerRule() = default;
   virtual LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const = 0;
-  // Decides a layer without drafts: the one after the deepest verified layer, and every plain step.
+  // Decides a layer without drafts: the one after the deepest verified layer, and in every plain
+  // round.
   virtual LayerResult Draw(const LayerDistribution& p, int width, const LayerEnds& ends,
                            ChoiceSource* choices) const = 0;
 };

@@ -78,8 +78,8 @@ void SearchDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   known_children_.clear();
 }
 
-// The target has said which children of these roots can be beams of the next layer, best first. With
-// W of them, no child of another root with a smaller key can.
+// The target has given the children of these roots that can be beams of the next layer, best first.
+// If they are W, no child of another root with a smaller key can be one.
 std::vector<SearchDrafter::Child> SearchDrafter::KnownChildren() {
   std::vector<Child> children;
   for (const DraftState::KnownChild& known : known_children_)

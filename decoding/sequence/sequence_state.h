@@ -70,7 +70,7 @@ class SequenceState {
   int layers_ = 0;
   bool finished_ = false;
   StopText::State TextOf(PathId path) const;
-  // [paths] Those known, by PathId; filled when first asked for.
+  // [paths] States that are known, by PathId; filled when first requested.
   mutable std::vector<std::optional<StopText::State>> text_of_path_;
 };
 

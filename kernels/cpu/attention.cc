@@ -229,7 +229,8 @@ std::vector<AttentionUnit> CutIntoUnits(const AttentionArgs& args, int64_t rows)
   return units;
 }
 
-// Units that follow each other are for one thread (ThreadTeam): every threads-th for each.
+// Units that follow each other belong to one thread (ThreadTeam), so each thread gets every
+// threads-th unit.
 std::vector<AttentionUnit> Dealt(int threads, const std::vector<AttentionUnit>& units) {
   std::vector<AttentionUnit> dealt;
   for (int thread = 0; thread < threads; ++thread) {
@@ -238,9 +239,9 @@ std::vector<AttentionUnit> Dealt(int threads, const std::vector<AttentionUnit>& 
   return dealt;
 }
 
-// Where there are few units, three for two threads say, some threads would wait for others: those
-// left over when all have as many are cut into parts, if that ends sooner. A part reads its K and V
-// anew.
+// With few units, such as three for two threads, some threads would wait for others. The units that
+// are left over when all threads have as many are cut into parts, if that ends sooner. A part reads
+// its K and V again.
 void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
   const auto count = static_cast<int>(units->size());
   const int left_over = count % threads;

@@ -191,8 +191,8 @@ COPPICE_BF16_DOT inline void AddValues(float (*sums)[kDim], const uint32_t (*wei
   }
 }
 
-// kQueries queries over a chunk. keys: [kDim / 2][kBlockSize]. Every score is one chain of dot products
-// in the order of the dimensions.
+// kQueries queries over a chunk. keys: [kDim / 2][kBlockSize]. Every score is one chain of dot
+// products in the order of the dimensions.
 template <int kQueries, int kDim>
 COPPICE_BF16_DOT __attribute__((noinline)) void AttendTile(const Queries<kDim>& queries,
                                                            const uint32_t* keys,
@@ -315,7 +315,7 @@ class UnitRunner {
   }
 
  private:
-  // Rows whose chunk is a prefix block share it. The others have vectors of their own.
+  // Rows whose chunk is a prefix block share it. The others have their own vectors.
   void RunChunk(int32_t first) {
     bool ready = false;  // the keys and values of the prefix block
     for (int64_t row = unit_.begin; row < unit_.end;) {
@@ -345,7 +345,7 @@ class UnitRunner {
                 keys_, values_);
   }
 
-  // What is behind the positions that some row sees may be anything, also no number.
+  // Memory after the positions that some row sees may hold anything, including NaN.
   void TakeBlock(int64_t row, int32_t first) {
     int most = 0;
     for (int64_t r = unit_.begin; r < unit_.end; ++r) {

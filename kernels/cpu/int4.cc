@@ -11,7 +11,7 @@ namespace {
 constexpr int kTries = 9;
 constexpr float kFewestSteps = 6.5f, kMoreSteps = 0.375f;
 constexpr float kLargest = 3.4028235e38f;
-// Below, a scale would not be a normal number.
+// Below this, a scale would not be a normal number.
 constexpr float kSmallest = 16 * 1.17549435e-38f;
 
 // One value for each output. Loops over it become vector instructions.
@@ -83,7 +83,7 @@ void QuantiseInt4(Int4Group* group) {
   FindScales(units, scale);
   for (int lane = 0; lane < kPanelWidth; ++lane) {
     group->scale[lane] = FloatToBf16(scale[lane] * largest[lane]);
-    // As the kernels will read it, in units of the largest value.
+    // The scale as the kernels will read it, in units of the largest value.
     const float stored = Bf16ToFloat(group->scale[lane]) * per_largest[lane];
     steps_per_unit[lane] = stored != 0 ? 1 / stored : 0;
   }

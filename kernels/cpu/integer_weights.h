@@ -12,8 +12,9 @@ inline constexpr int64_t kGroupWords = kInt8Group / 4;  // words of a row's grou
 inline constexpr int64_t kStepBytes = kPanelWidth * 4;
 
 // The two forms of weights: how a block of 64 inputs of a panel is read (packed_matrix.h). It has
-// kParts groups with a scale each. A group is kSteps steps of kStepBytes behind the scales, and a step
-// has kVectors sets of 16 outputs, 4 inputs: set v of step k is for word v * kSteps + k of the group.
+// kParts groups with a scale each. A group is kSteps steps of kStepBytes behind the scales, and a
+// step has kVectors sets of 16 outputs, 4 inputs: set v of step k is for word v * kSteps + k of the
+// group.
 struct Int8Weights {
   static constexpr int kParts = 1, kSteps = 16, kVectors = 1;
   static constexpr int64_t kBlockBytes = kInt8GroupBytes;

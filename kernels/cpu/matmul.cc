@@ -164,7 +164,7 @@ void PrepareRows(const MatMulArgs& args, const float* x, Way way, ThreadTeam* te
   });
 }
 
-// On this thread, a few rows, normed if they are to be.
+// Prepares a few rows on this thread, normed if args says so.
 void PrepareOwnRows(const MatMulArgs& args, Way way, PreparedInputs* inputs) {
   static ThreadTeam alone(1);  // runs everything on the thread that asks
   const float* x = args.x;
@@ -209,7 +209,8 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   const double micros = EstimateMicroseconds(args, way);
   int64_t chunks = 1;
   if (team->count() > 1 && micros >= kWorthSharingUs) {
-    // As many for each thread: with three chunks, one of two threads would do two thirds.
+    // Each thread gets the same number of chunks: with three chunks, one of two threads would do
+    // two thirds.
     const auto each = static_cast<int64_t>(std::ceil(micros / kChunkUs / team->count()));
     chunks = team->count() * std::clamp<int64_t>(each, 1, kMostChunksEach);
     chunks = std::min(chunks, std::max<int64_t>(1, panels / kMinPanelsPerChunk));

@@ -145,9 +145,9 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& produ
   }
 }
 
-// Rows in tiles of at most kMost, which differ by one row at most. If there are several tiles, groups
-// of panels stay in the second-level cache while all of them use these panels. One panel is read after
-// the other: memory is read fastest as one stream.
+// Rows in tiles of at most kMost, which differ by one row at most. If there are several tiles,
+// groups of panels stay in the second-level cache while all of them use these panels. One panel is
+// read after the other: memory is read fastest as one stream.
 template <class Weights>
 struct Vnni {
   static constexpr int kMost = 8;

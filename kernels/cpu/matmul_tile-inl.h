@@ -1,5 +1,6 @@
 // The register tile of MatMul: kRows rows of x times kPanels panels of W, over all of K. Compiled
-// once per target. The prefetch distance and the shapes were chosen by measurement (lab/bench/kernels).
+// once per target. The prefetch distance and the shapes were chosen by measurement
+// (lab/bench/kernels).
 #if defined(COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_
 #undef COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_

@@ -32,7 +32,7 @@ struct LocalReplicaOptions {
   std::string backend = "cpu";  // BackendOptions::kind
   bool exact = false;           // BackendOptions
   bool device_forests = true;   // ModelRunnerOptions
-  // give rows as candidate lists, like the ranks of a tensor-parallel target
+  // Gives rows as candidate lists, like the ranks of a tensor-parallel target.
   bool always_list = false;
 };
 

@@ -26,7 +26,7 @@ struct SampledMeter::Shared {
          std::unique_ptr<EnergyClaim> claimed, const Clock* time)
       : options(wanted), source(std::move(opened)), claim(std::move(claimed)), clock(time) {}
 
-  // Thread of the meter; Start before it begins.
+  // Used by the meter's thread, and by Start before that thread begins.
   absl::Status Read() {
     const double begin_s = clock->NowSeconds();
     if (begin_s - claim_s >= options.claim_period_s) {
@@ -64,8 +64,8 @@ struct SampledMeter::Shared {
     changed.notify_all();
   }
 
-  // What a reading takes. `mutex` is held. The shortest of the last ones: a longer one may have
-  // waited for a processor, which says nothing about the source.
+  // The duration of a reading. `mutex` is held. Takes the shortest of the last ones: a longer one
+  // may have waited for a processor, which says nothing about the source.
   double ReadingTime() const {
     const auto end = last_readings_s.begin() + std::min(next_reading, last_readings_s.size());
     return *std::min_element(last_readings_s.begin(), end);

@@ -34,7 +34,7 @@ std::string Unmarked(absl::string_view text, std::vector<size_t>* literal) {
   return plain;
 }
 
-// Ends the text where the final message ends. A space was put behind the mark: if the template has
+// Ends the text where the final message ends. A space was put after the mark: if the template has
 // removed it, it trims its messages, and the end of this one is trimmed too.
 absl::Status CutAfterFinalMessage(std::string* text) {
   const size_t end = text->rfind(kEnd);

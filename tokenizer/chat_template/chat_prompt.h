@@ -32,7 +32,7 @@ struct ChatOptions {
   int64_t now_unix = 0;
 };
 
-// What a chat template has made of messages.
+// The text that a chat template has made from messages.
 struct ChatText {
   std::string text;
   std::vector<size_t> literal;  // where special tokens are written that stay text; ascending
@@ -62,7 +62,7 @@ class ChatPrompt {
   std::vector<TokenId> end_ids() const { return tokenizer_->eos_ids(); }
 
  private:
-  // What the template takes as the content of a message.
+  // The form of message content that the template takes.
   enum class ContentForm { kText, kParts, kBoth };
   ContentForm FindContentForm() const;
   nlohmann::ordered_json Variables(const std::vector<ChatMessage>& messages,

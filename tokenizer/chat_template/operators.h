@@ -12,7 +12,7 @@
 
 namespace coppice::tokenizer::jinja {
 
-// What one rendering may cost. A template or a request that needs more fails instead of occupying
+// The budget of one rendering. A template or a request that needs more fails instead of occupying
 // the server. A step is an evaluated node, an item of a list that is made, or 64 bytes of text that
 // are read or written.
 class Budget {
@@ -43,7 +43,8 @@ absl::StatusOr<Value> AttributeOf(const Value& value, const std::string& name);
 // nullptr for bounds that are absent.
 absl::StatusOr<Value> SliceOf(const Value& value, const Value* start, const Value* stop,
                               const Value* step, Budget* budget);
-// What a for goes through: items, characters, keys. An error for what cannot be iterated.
+// The values that a for iterates over: items, characters, keys. An error for values that cannot be
+// iterated.
 absl::StatusOr<Value::Items> ItemsOf(const Value& value, Budget* budget);
 
 // str(value) with its cost.

@@ -1,5 +1,5 @@
-// Sums over the ranks of one host by kernels of our own (one_shot.h), in rank order. Each rank opens
-// the memory of the others by CUDA IPC, so every rank is a process of its own.
+// Sums over the ranks of one host by kernels of our own (one_shot.h), in rank order. Each rank
+// opens the memory of the others by CUDA IPC, so every rank is a process of its own.
 #pragma once
 
 #include <memory>

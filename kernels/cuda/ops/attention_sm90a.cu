@@ -1,8 +1,8 @@
-// Forest attention of the largest tile class by Hopper's own instructions: one warp has the copy
-// engine bring KV tiles into a ring in shared memory, two warpgroups of 64 packed rows each take
-// them out. Otherwise as attention_tiles.cu: the same work list, the same order of every sum. q and
-// the weights of softmax are in registers; K and V come from swizzled shared memory, V as it lies
-// there (transposed by the instruction).
+// Forest attention of the largest tile class by Hopper's own instructions: one warp lets the copy
+// engine bring KV tiles into a ring in shared memory, and two warpgroups of 64 packed rows each
+// take them out. Otherwise as attention_tiles.cu: the same work list, the same order of every sum.
+// q and the weights of softmax are in registers; K and V come from swizzled shared memory, V as it
+// lies there (the instruction transposes it).
 #include <algorithm>
 
 #include "kernels/cuda/device/hopper.h"
@@ -117,7 +117,7 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
     }
   }
 
-  // Any tile, token by token, eight lanes each. Tokens behind the item's are zeros.
+  // Loads any tile, token by token, with eight lanes per token. Tokens after the item's are zeros.
   DEV_FUNCTION void LoadTokens(int32_t first, int stage) const {
     const int chunk = Lane() % 8;  // chunk of 16 bytes in a row
     for (int t = Lane() / 8; t < kKvTile; t += dev::kWarpSize / 8) {

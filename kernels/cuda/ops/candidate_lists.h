@@ -1,7 +1,7 @@
 // The kernels that take from rows of logits what candidate lists need (RowNeed of
-// plan/step_plan.h), as host functions like those of launch.h. The device only preselects: of each
+// plan/step_plan.h), as host functions like those of launch.h. The device only preselects: for each
 // list it finds more tokens than the list will hold, by exact logits or by keys in f32, and bounds
-// the keys of all others; the host decides in f64 (sampling/candidate_list.h). Log-sum-exps are
+// the keys of all others; the host decides in f64 (sampling/candidate_list.h). Log-sum-exps equal
 // those of the host, bit for bit. Grids follow from capacities; what a step asks for is read from
 // device memory.
 #pragma once
@@ -54,7 +54,7 @@ struct ListEntry {
   int32_t token = 0;
 };
 
-// What a list's record begins with; logits of the row's biased tokens follow (only in the first
+// The beginning of a list's record. Logits of the row's biased tokens follow (only in the first
 // list of a row), and `want` pairs of a token and its logit, of which `count` are written, in any
 // order.
 struct ListHeader {
@@ -78,7 +78,8 @@ struct DeviceLists {
   int32_t list_count = 0, sum_count = 0;
 };
 
-// What a launch is given of it: room for so many lists and sums, at least as many as there are.
+// The part of DeviceLists that a launch is given: room for lists and sums, at least as many as
+// there are.
 struct ListsView {
   const DeviceLists* lists = nullptr;
   int32_t list_room = 0, sum_room = 0;

@@ -54,7 +54,7 @@ class RowTileMaker {
     return block * kBlockSize + position % kBlockSize;
   }
 
-  // The longest first: whoever is the beginning of another then finds it.
+  // Longest first, so that a row that is the beginning of another finds it.
   void AddTilesAt(int32_t tile) {
     const AttentionItem& item = made_.whole;
     std::vector<int> rows(item.rows);
@@ -78,7 +78,7 @@ class RowTileMaker {
     for (OwnTile& own : tiles) Append(tile, std::move(own));
   }
 
-  // Fills up the tile before with a token that is there: nobody sees it, but it is multiplied by zero.
+  // Fills the previous tile with an existing token: no row sees it, but it is multiplied by zero.
   void Append(int32_t tile, OwnTile own) {
     AttentionItem& item = made_.whole;
     while (item.kv_end % kKvTile != 0) {
@@ -127,7 +127,8 @@ void AddItems(const RowTile& tile, int head, std::vector<AttentionItem>* items) 
   } while (begin < tiles);
 }
 
-// Runs of items of about the same cost, one for each worker. Who does an item changes no bit.
+// Runs of items of about the same cost, one for each worker. The assignment of items changes no
+// bit.
 void DealOut(int workers, WorkList::OfClass* out) {
   const auto cost = [](const AttentionItem& item) {
     return int64_t{TilesOf(item.kv_end - item.kv_begin)} + kItemCost;

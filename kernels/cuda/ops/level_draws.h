@@ -22,7 +22,7 @@ static_assert(kEntries + kSlots <= 1 << kIdBits);
 
 DEV_FUNCTION float FloatInfinity() { return __uint_as_float(0x7f800000u); }
 
-// What the block knows of its forest at this level, in shared memory.
+// The state of a forest at this level, in the shared memory of its block.
 struct Level {
   uint64_t hash[kRows];
   float score[kRows], cost[kRows];
@@ -39,7 +39,7 @@ struct Level {
   int32_t count, slots, picked;
 };
 
-// log m of a beam that so many slots hold.
+// log m of a beam that this many slots hold.
 DEV_FUNCTION float LogCount(const LevelTask& task, int slots) {
   return task.set_semantics != 0 || slots <= 1 ? 0.0f : LogOf(Split(static_cast<float>(slots)));
 }

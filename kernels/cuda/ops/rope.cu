@@ -1,4 +1,5 @@
-// The bias of q, k and v, rotary embedding of q and k in place, and K and V of the rows into the pool.
+// The bias of q, k and v, rotary embedding of q and k in place, and K and V of the rows into the
+// pool.
 #include "kernels/cuda/ops/kernel_types.h"
 
 namespace coppice::kernels::cuda {

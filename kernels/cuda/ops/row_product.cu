@@ -1,7 +1,7 @@
-// y = x w^T with sums of a fixed order (row_product.h). By tensor cores: the weights take the side of
-// the instructions that has 16 rows, as in gemm_skinny.cu, and the inputs of a run enter an output's
-// sum 16 at a time. That is so in tiles of every size, so that a step of one row and a step of a
-// thousand form the same sums.
+// y = x w^T with sums of a fixed order (row_product.h). By tensor cores: the weights take the side
+// of the instructions that has 16 rows, as in gemm_skinny.cu, and the inputs of a run enter an
+// output's sum 16 at a time. That is so in tiles of every size, so that a step of one row and a
+// step of a thousand form the same sums.
 #include "kernels/cuda/ops/kernel_types.h"
 #include "kernels/cuda/ops/row_product.h"
 
@@ -29,8 +29,8 @@ struct TileShape {
   static_assert(kRunUnit % kDepth == 0);
 };
 
-// The sums of one lane: of tile (height, group) the outputs g, g + 8 and the rows 2t, 2t + 1, g = lane
-// / 4, t = lane % 4, in the order (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+// The sums of one lane: of tile (height, group) the outputs g, g + 8 and the rows 2t, 2t + 1, g =
+// lane / 4, t = lane % 4, in the order (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
 template <class S>
 struct LaneSums {
   float value[S::kSums][4];

@@ -74,7 +74,7 @@ struct Chunk {
   }
 };
 
-// Bits of token % kPieceTokens, for all tokens with a bias: others may share them.
+// Bits of token % kPieceTokens, for all tokens with a bias. Other tokens may share them.
 DEV_FUNCTION const uint32_t* MarkBiased(const TokenBias* bias, int biases) {
   DEV_SHARED(uint32_t, marks, kThreads);
   static_assert(kThreads * 32 == kPieceTokens);

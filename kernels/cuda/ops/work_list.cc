@@ -22,8 +22,8 @@ struct Unit {
   int64_t tiles() const { return CeilDiv64(whole.kv_end, kKvTile); }
 };
 
-// Appends the distinct chain slots of the rows [first, last), and the masks of the item's rows, which
-// are among them.
+// Appends the distinct chain slots of the rows [first, last), and the masks of the item's rows,
+// which are among them.
 void AddTokens(const StepPlan& plan, int first, int last, AttentionItem* item, WorkList* list) {
   const int end = item->first_row + item->rows;
   int32_t seen_by_all = plan.prefix_length(item->first_row);

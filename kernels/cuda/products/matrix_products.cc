@@ -17,7 +17,7 @@ namespace {
 constexpr char kCountersName[] = "the counters of matrix products";
 constexpr int64_t kMostTiles = 16384;  // tiles: a million outputs
 constexpr int kProposals = 8;          // algorithms that cuBLASLt proposes
-// Runs that the inputs are cut into: more do not pay, since their sums are written and read.
+// Runs that the inputs are cut into. More do not pay, since their sums are written and read.
 constexpr int kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16};
 constexpr int64_t kLeastStages = 4;  // stages per run
 

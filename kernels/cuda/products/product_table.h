@@ -1,9 +1,9 @@
 // Which algorithm a matrix product takes, as measured, and the file that keeps it. Plain data: no
 // header of CUDA. Thread-compatible.
 //
-// The file is text: a line with the version, lines that say what it was measured on, a line for each
-// product, and a last line with their number. It holds the products of every model that was served
-// with this device.
+// The file is text: a line with the version, lines that say what it was measured on, a line for
+// each product, and a last line with their number. It holds the products of every model that was
+// served with this device.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ struct ProductChoice {
   bool operator==(const ProductChoice&) const = default;
 };
 
-// What times and algorithms hold for.
+// The place for which times and algorithms are valid.
 struct TuningPlace {
   std::string device;  // name of the device
   int multiprocessors = 0;
@@ -65,7 +65,8 @@ absl::StatusOr<ProductTable> ParseProductTable(const TuningPlace& place, absl::s
 std::string TuningFilePath(const std::string& folder, const TuningPlace& place);
 // NotFound: there is no such file. Errors name it.
 absl::StatusOr<ProductTable> ReadTuningFile(const std::string& path, const TuningPlace& place);
-// Replaces the file at once, so that nobody reads half of it; makes the folder. Errors name the file.
+// Replaces the file at once, so that nobody reads half of it; makes the folder. Errors name the
+// file.
 absl::Status WriteTuningFile(const std::string& path, const TuningPlace& place,
                              const ProductTable& table);
 

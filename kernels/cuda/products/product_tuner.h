@@ -27,9 +27,10 @@ struct TuningRequest {
   comm::Communicator* communicator = nullptr;
 };
 
-// Overwrites the tensors of the products. *products then uses what was found. Returns what a pass
-// costs by its rows. A file that cannot be read or written is a warning; an error is one of the
-// device, or names a product that it cannot compute. Aborted: rank 0 had an error. Collective.
+// Overwrites the tensors of the products. Afterwards *products uses the results. Returns the cost
+// of a forward pass by its rows. A file that cannot be read or written is a warning; an error is
+// one of the device, or names a product that it cannot compute. Aborted: rank 0 had an error.
+// Collective.
 absl::StatusOr<std::vector<RowCost>> TuneProducts(const TuningRequest& request,
                                                   const DeviceFacts& device, DeviceStream* stream,
                                                   MatrixProducts* products);

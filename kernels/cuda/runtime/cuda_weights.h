@@ -43,7 +43,7 @@ class DeviceLoader {
   // Both must outlive the loader.
   DeviceLoader(ThreadTeam* team, DeviceStream* stream) : team_(team), stream_(stream) {}
 
-  // As Backend says of them. All return when the copies are done.
+  // As in Backend. All return when the copies are done.
   absl::StatusOr<std::unique_ptr<CudaWeight>> Pack(absl::Span<const MatrixSource> stacked,
                                                    DType dtype, const std::vector<float>& bias);
   absl::StatusOr<std::unique_ptr<CudaWeight>> PackGain(const std::vector<float>& gain);

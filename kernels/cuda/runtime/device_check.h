@@ -23,8 +23,8 @@ struct DeviceFacts {
   std::string name;  // "NVIDIA H100 80GB HBM3"
   size_t l2_bytes = 0;
 };
-// Makes a device the current one of this thread: that of number `place`, counted around when there
-// are fewer. FailedPrecondition says in one sentence what is missing.
+// Makes the device number `place` the current one of this thread, modulo the number of devices.
+// FailedPrecondition says in one sentence what is missing.
 absl::StatusOr<DeviceFacts> UseDevice(int place = 0);
 // The memory of the current device, now.
 absl::StatusOr<MemoryFacts> DeviceMemory();

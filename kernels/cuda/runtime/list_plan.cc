@@ -72,7 +72,7 @@ class Planner {
     Place(row, &task);
   }
 
-  // By the logits themselves: no token has a bias. The asked-for tokens of kRaw are left out of the
+  // By the logits themselves: no token has a bias. The requested tokens of kRaw are left out of the
   // list as biased ones are, and their logits are copied.
   void AddRawList(const RowNeed& need, int32_t row) {
     ListTask task;

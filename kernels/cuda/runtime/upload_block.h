@@ -1,6 +1,7 @@
 // Arrays of the host in device memory: placed one after the other in a pinned block, then copied at
-// once. Two pinned blocks alternate, so that one can be written while the other may still be queued;
-// the device's block is one, so that its address stays. Owned by StepUpload. Thread-compatible.
+// once. Two pinned blocks alternate, so that one can be written while the other may still be
+// queued; the device's block is one, so that its address stays. Owned by StepUpload.
+// Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -52,9 +53,9 @@ class BlockLayout {
 
 class UploadBlock {
  public:
-  // place(layout) adds the arrays, the same at each call. Enqueues the copy; the last but one must
-  // have been made, and what was queued with the device's block must have run when it is too small
-  // now. `what` is named by errors.
+  // place(layout) adds the arrays, the same at each call. Enqueues the copy. The last copy but one
+  // must have been made, and work queued with the device's block must have run if the block is too
+  // small now. Errors name `what`.
   template <class Place>
   absl::Status Upload(DeviceStream* stream, absl::string_view what, Place&& place) {
     BlockLayout sizes;

@@ -65,11 +65,11 @@ void MakeReady(Fiber* fiber);
 void RunAnother();  // the current fiber stays away until it is made ready
 [[noreturn]] void Fail(const char* what, const Block& block);
 
-// Lets the lanes go that wait with `fiber` in one operation, if all are there; `fiber` itself is
-// not made ready.
+// Releases the lanes that wait with `fiber` in one operation, if all have arrived; `fiber` itself
+// is not made ready.
 bool TryReleaseWarp(Fiber* fiber);
 
-// The edges of the thread sanitizer; nothing without it.
+// Synchronisation for the thread sanitizer; does nothing without it.
 void TsanAcquire(void* address);
 void TsanRelease(void* address);
 

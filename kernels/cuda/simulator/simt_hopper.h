@@ -1,14 +1,14 @@
 // hopper.h for the simulator, from what the PTX ISA says of these instructions.
 //
-// Modelled: a copy by tensor map leaves garbage until someone waits for its barrier, and comes then,
-// box by box; phases of barriers, counts of arrivals and bytes; the layout of matrices in swizzled
-// shared memory by their descriptors. Products: registers of sums hold NaN until they are waited for;
-// memory is read when they begin and again when they are waited for, and must not differ.
-// What ends a run: a barrier used before it is ready, a product without WarpgroupBegin, threads or
-// blocks that end with copies or products under way, threads that arrive with shared memory written by
-// CopyAsync16 and not shown (ShowToAsync), boxes and matrices that are not aligned.
-// Not modelled: that the four warps of a warpgroup call the same; ordinary stores that are not shown;
-// what other descriptors mean than those of MatrixOf; sums of products (double here).
+// Modelled: a copy by tensor map leaves garbage until someone waits for its barrier, and comes
+// then, box by box; phases of barriers, counts of arrivals and bytes; the layout of matrices in
+// swizzled shared memory by their descriptors. Products: registers of sums hold NaN until they are
+// waited for; memory is read when they begin and again when they are waited for, and must not
+// differ. What ends a run: a barrier used before it is ready, a product without WarpgroupBegin,
+// threads or blocks that end with copies or products under way, threads that arrive with shared
+// memory written by CopyAsync16 and not shown (ShowToAsync), boxes and matrices that are not
+// aligned. Not modelled: that the four warps of a warpgroup call the same; ordinary stores that are
+// not shown; what other descriptors mean than those of MatrixOf; sums of products (double here).
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ LevelTasks::LevelTasks(const ForestPlan& plan, int level, const ListPlan& lists,
   }
 }
 
-// Scores are compared with each other alone, and f32 holds differences better.
+// Scores are compared only with each other, and f32 holds differences better.
 void LevelTasks::AddStart(const ForestPlan::Forest& forest) {
   LevelStart& start = starts_.emplace_back();
   start.roots = SizeOf(forest.root_hash);
@@ -69,7 +69,7 @@ void LevelTasks::AddStart(const ForestPlan::Forest& forest) {
   }
 }
 
-// Row j is below root j % roots as yet, and the slots of the levels above are those of row j.
+// For now row j is below root j % roots, and the slots of the levels above are those of row j.
 void LevelTasks::AddChains(const ForestPlan::Forest& forest, const ForestPlan::Level& rows,
                            LevelTask* task) {
   const int roots = SizeOf(forest.root_hash);

@@ -1,5 +1,6 @@
-// One all-reduce between the ranks of one host, over shared memory and over MPI in turns. Prints a line
-// of JSON for each size: the medians of the trials in microseconds, and the median of their ratios.
+// One all-reduce between the ranks of one host, over shared memory and over MPI in turns. Prints a
+// line of JSON for each size: the medians of the trials in microseconds, and the median of their
+// ratios.
 //   mpirun -np 2 bin/bench_collectives [TRIALS]
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-// A step on the device alone, by events: what of its time is the device's, and which ops take it.
+// A step on the device alone, by events: the device's part of its time, and which ops take it.
 #pragma once
 
 #include <cstdint>

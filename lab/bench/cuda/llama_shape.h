@@ -1,6 +1,6 @@
-// The shapes of Llama-3.1-8B and of drafts for it, in bf16, the bytes that a step must read of them, and
-// the sizes of what is measured. With COPPICE_BENCH_TINY shapes that the simulated device can run: for
-// a test of the program, whose times say nothing.
+// The shapes of Llama-3.1-8B and of drafts for it, in bf16, the bytes that a step must read of
+// them, and the sizes of what is measured. With COPPICE_BENCH_TINY shapes that the simulated device
+// can run: for a test of the program, whose times say nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How fast the CUDA backend is to be, as ratios to what the same device was measured to do: the
-// goals of docs/cuda.md 13, and what a run of the other parts says of each.
+// Target speeds of the CUDA backend, as ratios to measurements of the same device: the goals of
+// docs/cuda.md 13, and the result of a run for each of them.
 #pragma once
 
 #include <map>

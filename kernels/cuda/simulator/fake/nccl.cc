@@ -1,5 +1,5 @@
-// The functions of NCCL that the backend calls. What they do and return is said in the library's
-// header; what is stricter here in fake_nccl.h. All of it under the lock of the device state.
+// The functions of NCCL that the backend calls. The library's header says what they do and return;
+// fake_nccl.h says what is stricter here. The lock of the device state guards all of it.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ struct ncclComm {
 
 namespace {
 
-// Those that live.
+// The live communicators.
 std::set<ncclComm_t>& Handles() {
   static auto* const handles = new std::set<ncclComm_t>();
   return *handles;
@@ -264,7 +264,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
   });
 }
 
-// As large as a page at least, as there.
+// At least as large as a page, as in NCCL.
 ncclResult_t ncclMemAlloc(void** out, size_t bytes) {
   return NcclCall("ncclMemAlloc", DeviceState::CurrentDevice(), [&](DeviceState& state) {
     const size_t whole = (bytes + kWindowAlignment - 1) / kWindowAlignment * kWindowAlignment;
