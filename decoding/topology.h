@@ -33,7 +33,7 @@ struct Topology {
 };
 
 // "": `width` children below the root, then one child each; "chain": that of width 1; "eagle": the
-// sparse tree of EAGLE; "4-2-1-1": so many children for every node of each level. InvalidArgument
+// sparse tree of EAGLE; "4-2-1-1": this many children for every node of each level. InvalidArgument
 // naming draft_tree: anything else, or more than kMaxTopologyNodes nodes or kMaxTopologyDepth
 // levels.
 absl::StatusOr<Topology> ParseTopology(absl::string_view text, int width = 1);

@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kMostNodes = 1 << 18;     // nodes of the network
 constexpr int64_t kMostDrawn = 1 << 22;    // expressions drawn, some of which get no node
 constexpr size_t kMostStates = 1 << 18;    // states that are kept
-constexpr size_t kMostAtOnce = 1 << 15;    // places that are looked at between two bytes
-constexpr int64_t kMostWork = 8'000'000;   // places looked at in all: a second or two
+constexpr size_t kMostAtOnce = 1 << 15;    // places that are visited between two bytes
+constexpr int64_t kMostWork = 8'000'000;   // places visited in all: a second or two
 constexpr int kDeepest = 8 * kMostNested;  // depth of nested expressions
 
 absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }

@@ -231,7 +231,7 @@ class Backend {
   virtual uint64_t collective_bytes() const { return 0; }
 
   // Whether this backend can choose the levels of such a forest, whose rows have this need in a
-  // vocabulary of so many tokens.
+  // vocabulary of this many tokens.
   virtual bool GrowsForest(const ForestPlan::Forest& /*forest*/, const RowNeed& /*need*/,
                            int64_t /*vocab*/) const {
     return false;

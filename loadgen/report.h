@@ -55,7 +55,7 @@ struct RunReport {
   std::map<std::string, int> error_counts;
   std::vector<EndpointReport> endpoints;  // as RunSettings::urls
 
-  // Sums over usage.speculation of so many requests, else the servers' counters. accepted_width:
+  // Sums over usage.speculation of this many requests, else the servers' counters. accepted_width:
   // mean over the requests (or the sequences) that have one.
   int speculation_reports = 0;
   const char* speculation_source = nullptr;  // "usage", "metrics"; nullptr = none

@@ -155,7 +155,7 @@ class UnitRunner {
     for (; j < shape_.head_dim; ++j) out[j] = WidenValue(values[j]);
   }
 
-  // Widen a bf16 block whose keys are not transposed, if so many queries read it.
+  // Widen a bf16 block whose keys are not transposed, if this many queries read it.
   static constexpr int64_t kWorthWidening = 3;
   static constexpr size_t kWorthTransposing = 3;
 

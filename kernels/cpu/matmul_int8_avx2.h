@@ -113,7 +113,7 @@ COPPICE_AVX2 inline void Avx2Group(const uint8_t* block, int part, const Avx2Row
   }
 }
 
-// With so many rows, registers hold the sums of both halves.
+// With this many rows, registers hold the sums of both halves.
 inline constexpr int kMostTogether = 3;
 
 // AVX2: kRows rows of one panel.

@@ -59,7 +59,7 @@ class CudaOps final : public Ops {
   float* Floats(const Tensor& tensor, int64_t columns) const;  // the tensor must be f32
   // The product that was recorded last, if it was the last op; else nullptr.
   PassProduct* LastProduct();
-  // The pool and the query heads are those of every layer; the work list has so many classes.
+  // The pool and the query heads are those of every layer; the work list has this many classes.
   void ShapeWork(const DevicePool& pool, int q_heads, int classes);
 
   const DeviceFacts device_;

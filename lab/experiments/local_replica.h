@@ -56,7 +56,7 @@ class LocalReplica {
   absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest);
   void Close();
 
-  // Has the rounds of the open sequence keep the scores of its tokens, with so many alternatives.
+  // Has the rounds of the open sequence keep the scores of its tokens, with this many alternatives.
   void KeepScores(int top) { sequence_->scores.top = top; }
   // The scores of the tokens of a hypothesis.
   std::vector<TokenScore> Scores(absl::Span<const TokenId> tokens) const {

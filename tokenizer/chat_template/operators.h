@@ -20,7 +20,7 @@ class Budget {
   Budget(int64_t steps, int64_t bytes) : steps_(steps), bytes_(bytes) {}
   // Takes steps. The error says that there are too few.
   absl::Status Take(int64_t steps);
-  // Takes the steps of a text of so many bytes, which must not exceed the limit of a text.
+  // Takes the steps of a text of this many bytes, which must not exceed the limit of a text.
   absl::Status TakeText(int64_t bytes);
   int64_t max_text() const { return bytes_; }
 

@@ -222,7 +222,7 @@ struct RowTile {
     }
   }
 
-  // The block that finishes last merges the partial results in the order of the list. By so many
+  // The block that finishes last merges the partial results in the order of the list. By this many
   // threads, which meet in sync(); *arrived is shared memory.
   template <class Sync>
   DEV_FUNCTION void MergeSplits(int thread, int threads, Sync sync, uint32_t* arrived) const {

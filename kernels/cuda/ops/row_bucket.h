@@ -7,7 +7,7 @@
 
 namespace coppice::kernels::cuda {
 
-// The least size of a table that holds so many rows: algorithms are chosen for these sizes.
+// The least size of a table that holds this many rows: algorithms are chosen for these sizes.
 int64_t RowBucket(int64_t rows);
 
 // Larger steps are computed as they are, launch by launch, because launches are a small part of

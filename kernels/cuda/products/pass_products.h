@@ -24,7 +24,7 @@ bool JoinSwiGlu(const Tensor& gate_up, const Tensor& out, PassProduct* product);
 // The bias that rotary positions are to add, nullptr: none.
 const float* JoinRope(const Tensor& qkv, PassProduct* product);
 
-// The product of so many rows. product.w is a CudaWeight; the tensors lie in device memory.
+// The product of this many rows. product.w is a CudaWeight; the tensors lie in device memory.
 MatMulArgs ArgsOf(const PassProduct& product, int64_t rows);
 
 // The products in order, of a step that has rows and needs, for every layer. Nothing is enqueued.

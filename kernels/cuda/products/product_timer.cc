@@ -14,7 +14,7 @@ namespace {
 constexpr char kWhat[] = "the tuning of matrix products";
 constexpr int kRuns = 5;
 constexpr double kFarAbove = 1.5;
-constexpr size_t kCaches = 4;  // filling so many takes as long as enqueuing some products
+constexpr size_t kCaches = 4;  // filling this many takes as long as enqueuing some products
 constexpr size_t kPatternBytes = size_t{1} << 20;
 
 size_t BytesOf(const Tensor& tensor) {

@@ -67,7 +67,7 @@ class DeviceLoader {
   absl::Status Upload(const Rows& rows, void* device, absl::string_view what);
   template <class T>
   absl::StatusOr<DeviceBuffer> UploadValues(const std::vector<T>& values, absl::string_view what);
-  // The next half, free and with room for so many bytes.
+  // The next half, free and with room for this many bytes.
   absl::StatusOr<Half*> NextHalf(size_t bytes, absl::string_view what);
 
   ThreadTeam* const team_;

@@ -36,7 +36,7 @@ class BlockLayout {
     for (size_t i = values.size(); i < padded; ++i) host[i] = padding;
     return reinterpret_cast<const T*>(device_ + (reinterpret_cast<uint8_t*>(host) - host_));
   }
-  // Room for so many values, to be written by the caller; nullptr without memory.
+  // Room for this many values, to be written by the caller; nullptr without memory.
   template <class T>
   T* Reserve(size_t count) {
     const size_t offset = bytes_;

@@ -11,7 +11,7 @@
 
 namespace coppice::bench {
 
-// Forests of beam sampling of width 4: four levels of so many nodes, and the layers that a round
+// Forests of beam sampling of width 4: four levels of this many nodes, and the layers that a round
 // gains by them with drafts whose overlap with the target is 0.7 (docs/cuda.md 13).
 struct RoundShape {
   int width;

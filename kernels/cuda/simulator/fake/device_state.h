@@ -35,7 +35,7 @@ struct CUstream_st {
   CUgraph_st* capture = nullptr;  // takes the work instead, while it is recorded
   std::thread::id capturing_thread;
   bool capture_broken = false;         // broken by a call that is not allowed during a capture
-  std::vector<double> us_after = {0};  // the clock when so many pieces are done
+  std::vector<double> us_after = {0};  // the clock when this many pieces are done
 };
 struct CUgraph_st {
   std::vector<CUstream_st::Work> work;
