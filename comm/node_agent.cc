@@ -27,11 +27,11 @@ std::chrono::nanoseconds Seconds(double seconds) {
       std::chrono::duration<double>(seconds));
 }
 
-constexpr size_t kMostHeld =
-    10000;  // messages kept while there is no coordinator; beyond that the oldest are dropped
+// Messages kept while there is no coordinator; beyond that the oldest are dropped.
+constexpr size_t kMostHeld = 10000;
 constexpr double kRegisterAgainS = 1.0;  // an unanswered Register is repeated after this time
-constexpr double kRegisterUnheardS =
-    5.0;  // the same where there is no connection: the message waits in the socket
+// Replaces kRegisterAgainS while there is no connection: the message waits in the socket.
+constexpr double kRegisterUnheardS = 5.0;
 constexpr double kLookForStopS = 0.1;  // no signal wakes the thread that registers
 constexpr int kGoodbyeLingerMs = 100;
 constexpr double kLongestGapBeats = 4;  // after a longer gap the process itself did not run

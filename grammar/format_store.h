@@ -1,6 +1,6 @@
-// The formats of a node: each is compiled once and kept for later requests. A format that has used
-// up half of its states is compiled again, so that it does not fail the sequences that share it.
-// Owned by a worker's engine or a draft node. Thread-compatible.
+// The formats of a node: each is compiled once; the most recently requested are kept. A format that
+// has used up half of its states is compiled again, so that it does not fail the sequences that
+// share it. Owned by a worker's engine or a draft node. Thread-compatible.
 #pragma once
 
 #include <list>

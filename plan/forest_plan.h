@@ -16,8 +16,8 @@ namespace coppice {
 struct DeviceDrafting {
   enum class Kind : uint8_t {
     kScore,  // the largest score + log q (docs/algorithms.md 5.9)
-    kPicks,  // by the draws and picks of the slots (5.7, and docs/decisions.md, "Drafts look one pick
-             // ahead")
+    // By the draws and picks of the slots (5.7, and docs/decisions.md, "Drafts look one pick ahead").
+    kPicks,
   };
   Kind kind = Kind::kScore;
   int32_t width = 0;       // W_S: nodes of a level

@@ -87,8 +87,8 @@ std::vector<SearchDrafter::Child> SearchDrafter::KnownChildren() {
   return children;
 }
 
-// Cost = kKeyDistanceCost times the distance of the key below the W-th key, plus the distance of the
-// bound below that of the k-th predicted beam. For equal costs, the larger key comes first.
+// Cost = kKeyDistanceCost times the distance of the key below the W-th key, plus the distance of
+// the bound below that of the k-th predicted beam. For equal costs, the larger key comes first.
 void SearchDrafter::RankByBounds(std::vector<Child>* children) const {
   const size_t listed = std::min<size_t>(children->size(), 4 * width() + params().beam_width);
   std::partial_sort(children->begin(), children->begin() + listed, children->end(),
