@@ -89,7 +89,8 @@ void TakeDoubles(std::vector<ConfigField>* fields, std::vector<ConfigError>* err
   *fields = std::move(once);
 }
 
-// Files were in protobuf's text format once: a section was `worker { ... }`. 0: this one is not.
+// The line of a section in the old syntax, protobuf's text format: `worker { ... }`. 0: there is
+// none.
 int LineOfOldSyntax(absl::string_view text) {
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -15,7 +15,7 @@ struct ConfigField {
   std::string section;  // "coordinator"; "" for a field outside of all tables
   std::string name;     // "max_queue"
   std::string path;     // "coordinator.limits.max_queue"
-  std::string value;    // as a flag's text
+  std::string value;    // the value as the text of a flag
   int line = 1, column = 1;
 };
 
@@ -24,8 +24,9 @@ struct ConfigError {
   std::string what;
 };
 
-// Fields stand in a table, or in a table of a table that only groups them ([worker.limits]). In the
-// order of the file. A fault of the syntax ends it; others are told together. Errors are appended.
+// Fields stand in a table, or in a table inside it that only groups them ([worker.limits]). They
+// are in the order of the file. A syntax error ends the reading; other faults are reported
+// together. Errors are appended.
 std::vector<ConfigField> ParseConfig(absl::string_view text, std::vector<ConfigError>* errors);
 
 }  // namespace coppice

@@ -11,13 +11,13 @@
 namespace coppice {
 
 struct DecodingStats {
-  std::string method = "none";  // of speculation
+  std::string method = "none";  // method of speculation
   bool lossless = true;
-  int64_t rounds = 0;        // after prefill
-  int64_t plain_rounds = 0;  // those without a draft
+  int64_t rounds = 0;        // rounds after the prefill
+  int64_t plain_rounds = 0;  // rounds without a draft
   int64_t target_passes = 0;
-  int64_t layers = 0;       // decided by these passes
-  int64_t beam_tokens = 0;  // layers of W beams
+  int64_t layers = 0;       // layers decided by the target passes
+  int64_t beam_tokens = 0;  // tokens: W for every layer with W beams
   int64_t drafted_nodes = 0;
   int64_t accepted_nodes = 0;  // distinct forest nodes that became (part of) output beams
   std::vector<int64_t> accepted_by_layer;
@@ -25,7 +25,7 @@ struct DecodingStats {
   double draft_width_sum = 0, draft_depth_sum = 0;  // over rounds with a draft; nodes per layer
   double overlap_sum = 0;                           // sum of min(p, q) over layers whose q was sent
   int64_t overlap_layers = 0;                       // number of these layers
-  int64_t cached_tokens = 0;                        // of the prompt, found in the prefix cache
+  int64_t cached_tokens = 0;                        // prompt tokens found in the prefix cache
   double queue_ms = 0;                              // the longest wait for admission
   double prefill_ms = 0;
   double draft_ms = 0;       // draft nodes' own time

@@ -19,9 +19,9 @@ namespace {
 
 constexpr const char* kSections[] = {"coordinator", "worker", "draft"};
 constexpr char kGroup[] = "limits";  // the table that a section may have
-constexpr int kMaxFlagFiles = 8;     // one in another
+constexpr int kMaxFlagFiles = 8;     // depth of flag files that name each other
 
-// "" or what is wrong with the kind of value.
+// "", or why the kind of value is wrong.
 std::string KindFault(const ConfigField& field, const FlagValue& value) {
   const std::string type = FlagTypeName(value);
   if (type == "text") return field.kind == ConfigField::kText ? "" : "expected a text in quotes";
@@ -36,7 +36,7 @@ std::string KindFault(const ConfigField& field, const FlagValue& value) {
   return absl::StrCat("expected ", article, type, ", without quotes");
 }
 
-// "" or what is wrong with the field.
+// "", or why the field is wrong.
 std::string SetField(const ConfigField& field, const std::string& where, Flags* flags) {
   const FlagRow* row = flags->Find(field.name);
   std::string fault = KindFault(field, row->value);
@@ -114,7 +114,7 @@ void SetFromFlagFile(const std::string& path, int depth, Flags* flags, FlagFault
 
 struct Argument {
   std::string name;
-  std::optional<std::string> value;  // behind the =
+  std::optional<std::string> value;  // text after the =
 };
 
 Argument Split(const std::string& argument) {
@@ -123,7 +123,8 @@ Argument Split(const std::string& argument) {
   return {argument.substr(2, equals - 2), argument.substr(equals + 1)};
 }
 
-// The row of the flag; for --noNAME of a flag that is true or false, that flag with the value false.
+// The row of the flag. For --noNAME of a true or false flag: the row of that flag, with the value
+// false.
 const FlagRow* FindRow(const Flags& flags, Argument* argument) {
   const FlagRow* row = flags.Find(argument->name);
   if (row != nullptr || argument->value || !absl::StartsWith(argument->name, "no")) return row;
@@ -140,7 +141,7 @@ absl::Status SetFlag(const FlagRow& row, const std::string& value, Flags* flags)
   return fault.empty() ? absl::OkStatus() : Refused(row.name, fault);
 }
 
-// Goes on after a fault, so that all are told.
+// Continues after a fault, so that all faults are reported.
 void SetFromArguments(const std::vector<std::string>& arguments, int depth, Flags* flags,
                       FlagFaults* faults) {
   for (size_t i = 0; i < arguments.size(); ++i) {

@@ -95,7 +95,7 @@ std::optional<double> Number(const FlagValue& value) {
       value);
 }
 
-bool Within(double number, const FlagRange& range) {  // so NaN is out of it
+bool Within(double number, const FlagRange& range) {  // false for NaN
   return number <= range.high && (range.above ? number > range.low : number >= range.low);
 }
 
@@ -108,7 +108,7 @@ std::string RangeText(const FlagRange& range) {
   return high ? absl::StrCat("at most ", most) : "";
 }
 
-// "" or what is wrong with the value.
+// "", or why the value is wrong.
 std::string Fault(const FlagRow& row) {
   const std::string text = FlagText(row.value);
   if (row.required && text.empty()) return "not given";

@@ -1,7 +1,7 @@
 // The flags of a program as a table of rows: name, the variable that receives the value, range or
 // allowed words, help. --help, the checks, the configuration file and docs/flags.md read it. The
-// default of a flag is the value that its variable has when the table is made. Used at start, by one
-// thread.
+// default of a flag is the value that its variable has when the table is made. Used at start, by
+// one thread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct FlagRange {
 struct FlagRow {
   std::string name;                     // with underscores
   FlagValue value;                      // must outlive the table
-  FlagRange range = {};                 // of a number
+  FlagRange range = {};                 // allowed values of a number
   std::vector<std::string> words = {};  // not empty: the values that a text may have
   bool required = false;                // a text that must not be empty
   std::string own_default = {};         // what the default means, if its value does not say so
@@ -50,12 +50,12 @@ struct RenamedFlag {
 
 class Flags;
 
-// Collects faults. Each line begins with the place of the flag, as of Flags::Place.
+// Collects faults. Each line begins with the place of the flag (Flags::Place).
 class FlagFaults {
  public:
   explicit FlagFaults(const Flags* flags) : flags_(flags) {}
   void Add(absl::string_view flag, absl::string_view what);
-  // Lines without a place of their own.
+  // Adds lines without a place.
   void Add(const absl::Status& status);
   absl::Status status() const;
 
@@ -72,10 +72,10 @@ struct FlagTable {
   bool dashes = false;
   // The table of a configuration file that sets these flags; "" = the program reads no such file.
   std::string section = {};
-  // Old names. They are refused with the new one.
+  // Old names. They are refused, and the message gives the new one.
   std::vector<RenamedFlag> renamed = {};
-  // Rules of several flags together, and of what they name. Called when each flag by itself is right.
-  // It may also complete the options that the flags give.
+  // Rules that concern several flags, or what they name. Called only if each flag alone is valid.
+  // May also complete the options that the flags give.
   std::function<void(FlagFaults*)> check = {};
 };
 
@@ -97,14 +97,14 @@ class Flags {
   const FlagRow* Find(absl::string_view name) const;
   // ", did you mean --max_queue?", or "" if no name is alike.
   std::string Suggestion(absl::string_view name, absl::string_view dashes) const;
-  // The name that the flag has now, "" if it was never renamed.
+  // The name that the flag has now; "" if it was never renamed.
   std::string NewName(absl::string_view old_name) const;
 
-  // Sets the flag's variable. Returns "" or what is wrong with the text. place: how later errors
-  // call the flag. origin: for PrintedConfig.
+  // Sets the flag's variable. Returns "", or why the text is wrong. place: how later errors name
+  // the flag. origin: for PrintedConfig.
   std::string Set(const FlagRow& row, absl::string_view text, std::string place,
                   std::string origin);
-  // Ranges, words, what is required. Each fault has its line.
+  // Checks ranges, words and required flags. Each fault has its own line.
   absl::Status CheckRows() const;
   // CheckRows, then the table's own rules.
   absl::Status Check() const;
@@ -112,7 +112,7 @@ class Flags {
   // "--max_queue", or where the value comes from: "cluster.toml:7:1: coordinator.max_queue",
   // "COPPICE_MAX_QUEUE".
   std::string Place(absl::string_view name) const;
-  // As it was when the table was made.
+  // The value when the table was made.
   const std::string& DefaultText(const FlagRow& row) const { return defaults_.at(row.name); }
   // Every flag that a configuration file may set, as a table of such a file. A comment on each line
   // says where the value comes from.

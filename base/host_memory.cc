@@ -39,7 +39,7 @@ std::string ControlGroup(const std::string& root) {
   return "";
 }
 
-// What a group may still take: its limit, less what it uses and cannot be given back.
+// What a group may still take: its limit minus its usage that cannot be reclaimed.
 void LimitByGroup(const std::string& folder, HostMemory* memory) {
   const int64_t limit = ReadNumber(folder + "/memory.max");
   const int64_t used = ReadNumber(folder + "/memory.current");

@@ -9,7 +9,7 @@ namespace coppice {
 // Bytes. 0: not known.
 struct HostMemory {
   int64_t free = 0;   // available without swapping
-  int64_t total = 0;  // of the machine, or of the container
+  int64_t total = 0;  // memory of the machine, or of the container
 };
 
 // Reads /proc/meminfo and, where there is one, the memory limit of this process's control group and

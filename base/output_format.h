@@ -53,7 +53,7 @@ class OutputFormat {
   static constexpr State kBroken = -1;  // the text does not have the format and cannot reach it
 
   virtual ~OutputFormat() = default;
-  virtual State Start() const = 0;  // of the prompt
+  virtual State Start() const = 0;  // state after the prompt
   // The state after one more token; kBroken if it was not allowed.
   virtual State Next(State state, TokenId token) const = 0;
   // The tokens that may follow. Ids that end a hypothesis are allowed where the text has the

@@ -9,7 +9,7 @@
 
 namespace coppice {
 
-// Escaped, of at most 64 bytes.
+// Escaped; at most 64 bytes.
 inline std::string PrintableName(absl::string_view name) {
   return absl::CHexEscape(name.substr(0, 64));
 }

@@ -1,4 +1,4 @@
-// What a table of flags says to people: the text of --help, and a chapter of docs/flags.md. Pure.
+// The texts that a table of flags gives: that of --help, and a chapter of docs/flags.md. Pure.
 #pragma once
 
 #include <string>

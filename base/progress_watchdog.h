@@ -27,7 +27,7 @@ class ProgressWatchdog {
   ProgressWatchdog(const ProgressWatchdog&) = delete;
   ProgressWatchdog& operator=(const ProgressWatchdog&) = delete;
 
-  void Wait();     // nothing to do; call it again after every bounded wait
+  void Wait();     // there is nothing to do; call it again after every bounded wait
   void Begin();    // there is work, or may be: a step is expected from now on
   void MovesOn();  // a part of a step is done: a layer, a verdict
   void Stepped();  // a step is done
@@ -43,7 +43,7 @@ class ProgressWatchdog {
   std::atomic<bool> working_{false};
   std::atomic<uint64_t> steps_{0};
   std::atomic<double> longest_stall_s_{0};
-  double last_look_s_, awake_since_s_;  // watching thread
+  double last_look_s_, awake_since_s_;  // used by the watching thread
 };
 
 }  // namespace coppice

@@ -58,7 +58,7 @@ absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t mo
   const absl::Cleanup closes = [fd] { close(fd); };
   std::string bytes;
   char piece[1 << 16];
-  for (;;) {  // to its end, since it may have grown
+  for (;;) {  // read to the end of the file, since it may have grown
     const ssize_t got = read(fd, piece, sizeof(piece));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {

@@ -1,6 +1,6 @@
 // Reads the files that a program is given: of a model or tokenizer, settings, keys. They must be
-// regular files (links are followed) of a size that their kind can have, so that a pipe, a device or
-// a wrong file is an error at once. Every error names the file. Any thread.
+// regular files (links are followed) of a size that their kind can have, so that a pipe, a device
+// or a wrong file is an error at once. Every error names the file. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@
 
 namespace coppice {
 
-// The most bytes of config.json and the like, chat templates, configurations, keys, certificates.
+// The size limit for config.json and similar files, chat templates, configurations, keys and
+// certificates.
 inline constexpr uint64_t kMostSettingsBytes = uint64_t{16} << 20;
-// The same of tokenizer.json, tokenizer.model and the index of a checkpoint's shards.
+// The size limit for tokenizer.json, tokenizer.model and the index of a checkpoint's shards.
 inline constexpr uint64_t kMostTableBytes = uint64_t{256} << 20;
 
 // Opens for reading; the caller closes the descriptor. NotFound: it cannot be opened.

@@ -8,8 +8,8 @@ namespace coppice {
 namespace {
 
 constexpr char kMark[] = "coppice/other_rank_failed";
-// The other rank knows its error already, and has only to write a line. More than that for a busy
-// machine; it is short beside the start of a replica.
+// The other rank knows its error already and only has to write a line. This is more than it needs,
+// even on a busy machine, and short compared with the start of a replica.
 constexpr absl::Duration kTimeToTell = absl::Seconds(2);
 
 }  // namespace

@@ -12,11 +12,11 @@ namespace coppice {
 // Immutable; any thread.
 class StopText {
  public:
-  // All that later matches depend on: two paths with equal states have equal futures.
+  // Everything that later matches depend on: two paths with equal states have equal futures.
   using State = uint64_t;
 
   virtual ~StopText() = default;
-  virtual State Start() const = 0;  // of the prompt
+  virtual State Start() const = 0;  // state after the prompt
   // The state after one more token. search: whether a stop string may be completed in its text, and
   // may begin there.
   virtual State Next(State state, TokenId token, bool search) const = 0;

@@ -11,7 +11,7 @@
 namespace coppice {
 namespace {
 
-constexpr int kTurnsAlone = 8;  // of 16 pauses each: about 2 to 5 us
+constexpr int kTurnsAlone = 8;  // turns of 16 pauses: about 2 to 5 us in all
 thread_local int this_thread = 0;
 
 void Pause() {
@@ -85,7 +85,7 @@ void ThreadTeam::RunOnTeam(int chunks, ChunkFunction function, void* context) {
   context_ = context;
   done_.store(0, std::memory_order_relaxed);
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  // The caller is the one that is surely awake, so its share is no smaller than others.
+  // Only the caller is certainly awake, so its share is no smaller than the others'.
   const auto part = [&](int thread) {
     return (static_cast<uint64_t>(chunks) * thread + count() - 1) / count();
   };
@@ -140,7 +140,7 @@ void ThreadTeam::HelperLoop(int thread) {
       if (!kept && (was_kept || Clock::now() >= deadline)) break;
       was_kept = kept;
       for (int i = 0; i < 16; ++i) Pause();
-      // The next op of a pass would have come by now. Another process may need this core.
+      // The next op of a pass would have arrived by now. Another process may need this core.
       if (turn >= kTurnsAlone) sched_yield();
     }
     if (!fresh) epoch_.wait(seen, std::memory_order_acquire);

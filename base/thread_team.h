@@ -55,7 +55,7 @@ class ThreadTeam final : public HostThreads {
   void KeepAwake(bool on) override { kept_awake_.store(on, std::memory_order_relaxed); }
 
  private:
-  // The caller may be a thread of another team. Outside of the scope it has its number there.
+  // The caller may be a thread of another team. Outside this scope it has its number in that team.
   class AsCaller {
    public:
     AsCaller();
@@ -73,9 +73,9 @@ class ThreadTeam final : public HostThreads {
   bool RunTask();                // false if no task is posted
   void HelperLoop(int thread);
 
-  // Chunks of a job that nobody has taken: the number of the job (32 bits), the first chunk (16)
-  // and the one behind the last (16). Taken by compare-and-swap, so a late helper cannot take from
-  // a job that is over.
+  // Chunks of a job that no thread has taken: the number of the job (32 bits), the first chunk (16)
+  // and the end of the chunks (16). Taken by compare-and-swap, so a late helper cannot take from a
+  // finished job.
   struct alignas(64) Share {
     std::atomic<uint64_t> left{0};
   };
@@ -85,7 +85,7 @@ class ThreadTeam final : public HostThreads {
   // Valid from the publication of a job until all its chunks are done.
   ChunkFunction function_ = nullptr;
   void* context_ = nullptr;
-  const std::unique_ptr<Share[]> shares_;  // of each thread; the caller's is the first
+  const std::unique_ptr<Share[]> shares_;  // [threads]; the caller's is the first
   alignas(64) std::atomic<int> done_{0};
   alignas(64) std::atomic<uint32_t> epoch_{0};  // helpers sleep on it
   std::atomic<bool> stopping_{false};

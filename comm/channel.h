@@ -30,7 +30,7 @@ struct ChannelOptions {
   size_t max_message_bytes = 64 << 20;
   // Frames that may be queued for one peer. Then Send returns ResourceExhausted.
   int send_high_water = 10000;
-  // How long queued frames are still sent, in the background, after closing. Set it where the last
+  // How long queued frames are still sent in the background after closing. Set it where the last
   // message matters (a Goodbye).
   int linger_ms = 0;
   // nullptr: any process that can connect may take part, and nothing is encrypted.
@@ -45,8 +45,9 @@ struct ChannelOptions {
 struct ChannelCounters {
   uint64_t sent = 0, received = 0, sent_bytes = 0, received_bytes = 0;
   uint64_t dropped_malformed = 0, dropped_oversized = 0, dropped_version = 0;
-  uint64_t dropped_forged = 0;  // direct only: with a key, after the handshake
-  uint64_t refused = 0;         // direct only: connections whose other end did not prove the key
+  // Dropped because forged, after the handshake; direct with a key only.
+  uint64_t dropped_forged = 0;
+  uint64_t refused = 0;  // connections whose other end did not prove the key; direct only
 };
 
 // What Poll waits for: a ZeroMQ socket, or a file descriptor (-1: nothing).
@@ -107,7 +108,7 @@ bool Poll(absl::Span<const Pollable> sockets, int timeout_ms, std::vector<bool>*
 // been announced and comes within microseconds, when sleeping and waking up would take longer.
 // Yields to other threads.
 bool PollAwake(absl::Span<const Pollable> sockets, double until_s);
-inline constexpr double kStayAwake_s = 800e-6;  // after an announcement
+inline constexpr double kStayAwake_s = 800e-6;  // seconds after an announcement
 
 // A thread-safe wake-up for Poll: Notify() from any thread makes a poll of socket() return.
 class Waker {

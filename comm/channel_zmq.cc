@@ -17,7 +17,7 @@ namespace {
 
 using google::protobuf::MessageLite;
 
-constexpr int kSilence_s = 10;  // of a host, after which a connection to it is closed
+constexpr int kSilence_s = 10;  // silence of a host after which a connection to it is closed
 
 // ZeroMQ closes a connection if a frame is larger than this. Smaller oversized frames are read,
 // counted and dropped.
@@ -31,19 +31,19 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   socket->SetOption(ZMQ_SNDHWM, options.send_high_water);
   socket->SetOption(ZMQ_RCVHWM, options.send_high_water);
   socket->SetOption(ZMQ_LINGER, options.linger_ms);
-  // Half-open connections are noticed by the kernels of both hosts. ZeroMQ's own heartbeats would
-  // also close the connection to a process that is stopped, and lose what is on its way to it.
+  // The kernels of both hosts notice half-open connections. ZeroMQ's own heartbeats would also
+  // close the connection to a stopped process, and lose the messages on their way to it.
   socket->SetOption(ZMQ_TCP_KEEPALIVE, 1);
   socket->SetOption(ZMQ_TCP_KEEPALIVE_IDLE, kSilence_s / 2);
   socket->SetOption(ZMQ_TCP_KEEPALIVE_INTVL, 1);
   socket->SetOption(ZMQ_TCP_KEEPALIVE_CNT, kSilence_s / 2);
-  socket->SetOption(ZMQ_TCP_MAXRT, 1000 * kSilence_s);  // the same for what is not acknowledged
+  socket->SetOption(ZMQ_TCP_MAXRT, 1000 * kSilence_s);  // also if sent data is not acknowledged
   if (options.key != nullptr) {
     socket->SetOption(ZMQ_HANDSHAKE_IVL, static_cast<int>(1000 * options.handshake_deadline_s));
   }
 }
 
-// Builds of ZeroMQ without CURVE exist.
+// Some builds of ZeroMQ have no CURVE.
 absl::Status CheckCurve(const std::string& endpoint, const ChannelOptions& options) {
   if (options.key == nullptr || zmq_has("curve") != 0) return absl::OkStatus();
   return absl::FailedPreconditionError(endpoint +
@@ -194,7 +194,7 @@ class ZmqServerChannel final : public ServerChannel {
   const ChannelCounters& counters() const override { return framed_.counters(); }
 
  private:
-  std::shared_ptr<ZmqGuard> guard_;  // with a key; outlives the socket
+  std::shared_ptr<ZmqGuard> guard_;  // set only with a key; outlives the socket
   FramedSocket framed_;
   std::string endpoint_;
 };

@@ -25,7 +25,7 @@ constexpr size_t kMostFileBytes = 256;
 static_assert(crypto_kdf_KEYBYTES == kKeyBytes && crypto_box_SEEDBYTES == kKeyBytes &&
               crypto_box_PUBLICKEYBYTES == kKeyBytes && crypto_box_SECRETKEYBYTES == kKeyBytes);
 
-// The numbers of the derived keys. A number keeps its meaning for good.
+// The numbers of the derived keys. The meaning of a number never changes.
 enum : uint64_t { kListenerSeed = 1, kConnectorSeed = 2, kLinkKey = 3 };
 
 KeyBytes Derive(const KeyBytes& secret, uint64_t number) {
@@ -44,7 +44,7 @@ CurvePair DerivePair(const KeyBytes& secret, uint64_t number) {
   return pair;
 }
 
-// OK if nobody but this user and root can read or replace the file.
+// OK if only this user and root can read or replace the file.
 absl::Status CheckPrivate(const std::string& path, int fd) {
   struct stat about;
   if (fstat(fd, &about) != 0) {
@@ -104,7 +104,7 @@ absl::StatusOr<std::shared_ptr<const ClusterKey>> ClusterKey::Parse(absl::string
 
 absl::StatusOr<std::shared_ptr<const ClusterKey>> ClusterKey::Load(const std::string& path) {
   if (path.empty()) return nullptr;
-  // A pipe must not hold up the start.
+  // O_NONBLOCK: opening a pipe must not block the start.
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.open()) {
     const std::string message = absl::StrCat(path, ": ", std::strerror(errno));

@@ -1,5 +1,5 @@
-// A communicator that counts the bytes of its collectives, for the metrics. Wraps that of a
-// replica.
+// A communicator that counts the bytes of its collectives, for the metrics. Wraps the communicator
+// of a replica.
 #pragma once
 
 #include <atomic>

@@ -10,7 +10,7 @@ namespace coppice::comm {
 namespace {
 
 constexpr int64_t kMostPerCall = 1 << 28;   // elements; MPI counts are int
-constexpr int64_t kScatterFrom = 16 << 10;  // floats; from here on each rank sums a piece
+constexpr int64_t kScatterFrom = 16 << 10;  // floats; from this size on each rank sums a piece
 
 class MpiCommunicator final : public Communicator {
  public:

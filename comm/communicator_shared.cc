@@ -38,8 +38,8 @@ const char* Name(Collective collective) {
 }
 
 // A rank writes a piece into one of its two buffers, arrives, waits until all ranks have arrived,
-// and reads theirs. Two are enough: who writes a buffer again has waited in the collective between,
-// at which every rank arrives only after it has read.
+// and reads theirs. Two buffers are enough: before a rank writes to a buffer again, it has waited
+// in the collective between, and every rank arrives there only after it has read.
 class SharedCommunicator final : public Communicator {
  public:
   SharedCommunicator(SharedMemory memory, int rank, int size, std::chrono::milliseconds patience)
@@ -164,7 +164,7 @@ class SharedCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // Rank 0's bytes to every rank. All ranks know how many.
+  // Copies rank 0's bytes to every rank. All ranks know the number of bytes.
   absl::Status CopyFromFirst(char* data, size_t bytes) {
     float* mine = NextBuffer();
     if (rank_ == 0) std::memcpy(mine, data, bytes);

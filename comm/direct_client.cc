@@ -158,8 +158,8 @@ class DirectClientChannel final : public ClientChannel {
   FileDescriptor fd_;  // closed if there is no connection; the next attempt is at retry_
   FrameStream stream_;
   bool greeting_ = false;   // connected, and the handshake is under way
-  bool connected_ = false;  // and trusted
-  bool ended_ = false;      // by the peer; frames that were read before are still returned
+  bool connected_ = false;  // connected and trusted
+  bool ended_ = false;      // the peer ended it; frames that were read before are still returned
   bool may_hold_ = false;   // the stream may hold another frame
   uint64_t breaks_ = 0;
   SteadyTime retry_, give_up_;

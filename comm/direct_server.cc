@@ -87,7 +87,7 @@ class DirectServerChannel final : public ServerChannel {
           Close(id);
           continue;
         }
-        unread_.push_back(id);  // the others' turn
+        unread_.push_back(id);  // let the other connections take their turn
         if (!log_.Take(endpoint_, frame, options_.max_message_bytes, message)) continue;
         connection.heard = true;
         return connection.name;
@@ -248,12 +248,12 @@ class DirectServerChannel final : public ServerChannel {
   const ChannelOptions options_;
   std::string endpoint_;
   FileDescriptor listener_, local_, epoll_;
-  FileDescriptor timer_;  // with a key
+  FileDescriptor timer_;  // used only with a key
   std::map<uint64_t, Connection> connections_;
   std::map<std::string, uint64_t> peers_;
   std::deque<uint64_t> unread_;  // connections whose buffer may hold a frame
   std::vector<std::string> gone_;
-  std::map<uint64_t, SteadyTime> strangers_;  // until when they may prove who they are, by age
+  std::map<uint64_t, SteadyTime> strangers_;  // deadlines of the handshakes, oldest first
   uint64_t last_id_ = kTimer;
   bool accepting_ = true;
   SteadyTime accept_again_;

@@ -7,8 +7,8 @@
 namespace coppice::comm {
 
 FrameLog::FrameLog() {
-  // Protobuf would print a line for every bad string that a peer sends. Drop counts them and limits
-  // the log.
+  // Protobuf would print a line for every bad string that a peer sends. Drop counts them instead
+  // and limits the log.
   static auto* const replaced = google::protobuf::SetLogHandler(nullptr);
   (void)replaced;
 }

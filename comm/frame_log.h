@@ -24,7 +24,7 @@ class FrameLog {
             google::protobuf::MessageLite* message);
   void Drop(FrameFault fault, const std::string& name, size_t bytes);
   void Sent(size_t bytes);
-  void Refused() { ++counters_.refused; }  // a connection, before its first frame
+  void Refused() { ++counters_.refused; }  // a connection was refused before its first frame
 
   const ChannelCounters& counters() const { return counters_; }
 

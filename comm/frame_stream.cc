@@ -35,7 +35,7 @@ FrameStream::FrameStream(size_t max_body_bytes, int max_queued_frames)
 void FrameStream::Secure(std::unique_ptr<SecureLink> link) { link_ = std::move(link); }
 
 bool FrameStream::Greet(int fd) {
-  const std::string bytes = link_->TakeOutgoing();  // less than what a new socket takes at once
+  const std::string bytes = link_->TakeOutgoing();  // shorter than what a new socket takes at once
   return SendSome(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 

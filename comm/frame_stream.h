@@ -66,10 +66,10 @@ class FrameStream {
   FrameFault fault_ = FrameFault::kNone;
   std::string frame_;  // the one being written; kept to reuse its memory
   std::deque<std::string> queued_;
-  size_t written_ = 0;  // of queued_.front()
+  size_t written_ = 0;  // bytes of queued_.front() that are written
   std::unique_ptr<SecureLink> link_;
   std::string records_;        // the last frame, sealed
-  bool front_sealed_ = false;  // queued_.front() is records already
+  bool front_sealed_ = false;  // queued_.front() is sealed already
 };
 
 }  // namespace coppice::comm

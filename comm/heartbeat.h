@@ -1,4 +1,4 @@
-// How often a node tells the coordinator that it is alive where nobody says otherwise: the default of
+// The default interval between the heartbeats that a node sends to the coordinator: the default of
 // --heartbeat_interval on both sides.
 #pragma once
 

@@ -9,8 +9,8 @@
 namespace coppice::comm {
 
 struct LocalRank {
-  int rank = 0;     // of the mpirun
-  int64_t pid = 0;  // not the caller's
+  int rank = 0;     // rank in the mpirun
+  int64_t pid = 0;  // process id; never the caller's
   char state = 0;   // of /proc/PID/stat: T is stopped, t stopped by a debugger
 };
 
@@ -21,7 +21,7 @@ struct LaunchedRank {
 };
 LaunchedRank ThisLaunchedRank();
 
-// The others, in rank order. Empty without an mpirun.
+// The other ranks, in rank order. Empty without an mpirun.
 std::vector<LocalRank> OtherLocalRanks();
 
 // "rank 1 (pid 4242) is stopped", for every stopped rank; "" when there is none.

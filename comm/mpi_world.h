@@ -19,7 +19,7 @@ enum class Role { kCoordinator, kWorker, kDraft };
 // What carries the collectives of a communicator.
 enum class Carrier {
   kAuto,    // shared memory where all ranks are on one host and can open it, else MPI
-  kShared,  // or an error
+  kShared,  // shared memory, or an error
   kMpi,
 };
 
@@ -38,9 +38,9 @@ class MpiWorld {
     Role role;
     std::string endpoint;  // "" when it offers none
     int rank;
-    std::string host;  // its name
+    std::string host;  // name of the host
   };
-  // Collective over all ranks. Returns what every rank is and where, in rank order.
+  // Collective over all ranks. Returns role and place of every rank, in rank order.
   // FailedPrecondition, on every rank: ranks differ in `build`; names the first that differs from
   // rank 0.
   absl::StatusOr<std::vector<Peer>> Exchange(Role role, const std::string& endpoint,

@@ -27,11 +27,11 @@ std::chrono::nanoseconds Seconds(double seconds) {
       std::chrono::duration<double>(seconds));
 }
 
-constexpr size_t kMostHeld =
-    10000;  // messages kept while there is no coordinator; beyond that the oldest are dropped
+// Messages kept while there is no coordinator; beyond that the oldest are dropped.
+constexpr size_t kMostHeld = 10000;
 constexpr double kRegisterAgainS = 1.0;  // an unanswered Register is repeated after this time
-constexpr double kRegisterUnheardS =
-    5.0;  // the same while there is no connection: the message waits in the socket
+// Replaces kRegisterAgainS while there is no connection: the message waits in the socket.
+constexpr double kRegisterUnheardS = 5.0;
 constexpr double kLookForStopS = 0.1;  // no signal wakes the thread that registers
 constexpr int kGoodbyeLingerMs = 100;
 constexpr double kLongestGapBeats = 4;  // after a longer gap the process itself did not run
@@ -41,7 +41,7 @@ constexpr int kLogEveryFailures = 30;
 // What happened to a client's connection.
 struct LinkEvent {
   uint16_t kind;   // ZMQ_EVENT_...
-  uint32_t value;  // of ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: ZMQ_PROTOCOL_ERROR_...
+  uint32_t value;  // ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: ZMQ_PROTOCOL_ERROR_...
   bool made() const { return kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED; }
   bool lost() const { return kind == ZMQ_EVENT_DISCONNECTED; }
   // ZeroMQ does not try again after a handshake that failed for a known reason.
@@ -83,7 +83,8 @@ class ConnectionMonitor {
     uint8_t event[6];
     while (zmq_recv(socket_.get(), event, sizeof(event), ZMQ_DONTWAIT) == sizeof(event)) {
       char address[256];
-      zmq_recv(socket_.get(), address, sizeof(address), ZMQ_DONTWAIT);  // the second part
+      // Receives the second part of the message.
+      zmq_recv(socket_.get(), address, sizeof(address), ZMQ_DONTWAIT);
       LinkEvent what;
       std::memcpy(&what.kind, event, sizeof(what.kind));
       std::memcpy(&what.value, event + sizeof(what.kind), sizeof(what.value));
@@ -205,7 +206,7 @@ class ZmqNodeAgent final : public NodeAgent {
       } else if (SteadyNow() >= next_register_) {
         if (refused_) {
           monitor_.reset();
-          const absl::Status again = Connect();  // to an address that was right before
+          const absl::Status again = Connect();  // connects to an address that was right before
           COPPICE_CHECK_MSG(again.ok(), again.ToString());
           refused_ = false;
         }
@@ -234,8 +235,8 @@ class ZmqNodeAgent final : public NodeAgent {
     OnConnection(event.made(), registration);
   }
 
-  // A node that has been in the cluster goes on trying: the coordinator may be exchanged for one
-  // with the right key.
+  // A node that has been in the cluster keeps trying: the coordinator may be replaced by one with
+  // the right key.
   void OnFailedHandshake(const LinkEvent& event) {
     refused_ |= event.refused();
     next_register_ = std::max(next_register_, SteadyNow() + Seconds(kRegisterAgainS));
@@ -349,14 +350,14 @@ class ZmqNodeAgent final : public NodeAgent {
   const NodeAgentOptions options_;
   std::unique_ptr<Waker> to_agent_, to_owner_;
   std::unique_ptr<ClientChannel> channel_;
-  std::unique_ptr<ConnectionMonitor> monitor_;  // of channel_
+  std::unique_ptr<ConnectionMonitor> monitor_;  // watches channel_
   std::atomic<bool> stopping_ = false;
 
   // Used only by the agent's thread.
   bool connected_ = false, registered_ = false, acknowledged_ = false, register_queued_ = false;
   bool refused_ = false;       // the channel does not connect any more
   int failed_handshakes_ = 0;  // since the last one that did not fail
-  uint64_t bytes_before_ = 0;  // of channels before channel_
+  uint64_t bytes_before_ = 0;  // bytes sent and received by the channels before channel_
   SteadyTime next_beat_, next_register_;
   proto::CoordinatorMessage received_;
   std::deque<proto::NodeMessage> leaving_;

@@ -24,8 +24,8 @@ struct NodeAgentOptions {
   ChannelOptions channel;
   // Describes this node. Sent at start and after every lost connection.
   proto::Register registration;
-  // Seconds between heartbeats. The coordinator expects this interval and calls a node lost after
-  // three missed ones: give both the same value.
+  // Seconds between heartbeats. The coordinator expects this interval and treats a node as lost
+  // after three missed heartbeats: give both the same value.
   double heartbeat_interval_s = kDefaultHeartbeat_s;
   // Seconds after which Start fails with a DeadlineExceeded that names the coordinator.
   double register_deadline_s = 30;
@@ -33,8 +33,8 @@ struct NodeAgentOptions {
   // reported as idle.
   ProgressWatchdog* steps = nullptr;
   // Called when the coordinator has given this node up, because it sends heartbeats but makes no
-  // step. Runs on the agent's thread, since the owner's may hang; it should end the process. Empty:
-  // nothing happens.
+  // step. Runs on the agent's thread, since the owner's thread may hang. It should end the process.
+  // Empty: nothing happens.
   std::function<void(const std::string& reason)> on_given_up;
   // Called when the coordinator refuses a node that it had accepted, because the node does not fit
   // a target that registered later. Otherwise as on_given_up.

@@ -85,7 +85,8 @@ NoiseHandshake::NoiseHandshake(End end, const KeyBytes& psk, absl::string_view p
                                const KeyBytes& ephemeral)
     : end_(end), hash_{}, ephemeral_(ephemeral) {
   static_assert(sizeof(kProtocol) - 1 <= sizeof(hash_));
-  COPPICE_CHECK_MSG(sodium_init() >= 0, "libsodium does not start");  // once; picks the fast code
+  // Initialises once and picks the fastest code.
+  COPPICE_CHECK_MSG(sodium_init() >= 0, "libsodium does not start");
   std::memcpy(hash_.data(), kProtocol, sizeof(kProtocol) - 1);
   chaining_key_ = hash_;
   MixHash(prologue);

@@ -64,7 +64,7 @@ class NoiseHandshake {
   std::optional<std::string> Read(absl::string_view message);  // returns its payload
   // After both messages.
   Ciphers Split() const;
-  const std::array<uint8_t, 64>& hash() const { return hash_; }  // of all that was exchanged
+  const std::array<uint8_t, 64>& hash() const { return hash_; }  // hash of everything exchanged
 
  private:
   using Digest = std::array<uint8_t, 64>;

@@ -64,7 +64,7 @@ bool SecureLink::Arrived(size_t bytes) {
   if (fault_ != nullptr) return false;
   end_ += bytes;
   if (ready()) return true;
-  // Whoever has no key is told apart as early as possible, for the log.
+  // A peer without a key is recognised as early as possible, for the log.
   if (stage_ != Stage::kProof && end_ >= 4 && absl::StartsWith(View(early_, end_), "COPP")) {
     return Fail("it has no cluster key");
   }

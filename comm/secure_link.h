@@ -58,13 +58,13 @@ class SecureLink {
   bool OnMessage(absl::string_view message);
 
   Stage stage_;
-  std::unique_ptr<NoiseHandshake> handshake_;  // until it is over
+  std::unique_ptr<NoiseHandshake> handshake_;  // used until the handshake is over
   NoiseHandshake::Ciphers ciphers_;
   std::string outgoing_;
   const char* fault_ = nullptr;
-  uint8_t early_[kHelloBytes];          // the handshake
+  uint8_t early_[kHelloBytes];          // receives the handshake
   std::unique_ptr<uint8_t[]> records_;  // [kRecordsBytes], from ready() on
-  size_t begin_ = 0, end_ = 0;          // bytes [begin_, end_) wait in one of these
+  size_t begin_ = 0, end_ = 0;          // bytes [begin_, end_) wait in early_ or in records_
 };
 
 }  // namespace coppice::comm

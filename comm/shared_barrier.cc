@@ -17,12 +17,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Ranks that compute equal parts come within microseconds of each other. With more ranks than cores
-// the one waited for may need this core, so it is given away soon.
+// Ranks that compute equal parts arrive within microseconds of each other. With more ranks than
+// cores, the awaited rank may need this core, so the core is given away soon.
 constexpr int kPauses = 100;  // 1 to 5 us
 constexpr std::chrono::microseconds kAwake{100};
 constexpr std::chrono::milliseconds kLook{
-    100};  // between two looks at a process that does not come
+    100};  // time between two checks of a process that does not arrive
 
 void Pause() {
 #if defined(__x86_64__)
@@ -30,7 +30,7 @@ void Pause() {
 #endif
 }
 
-// The word is shared by processes, so std::atomic::wait does not serve: it waits in one process.
+// The word is shared between processes. std::atomic::wait works only within one process.
 void SleepWhile(std::atomic<uint32_t>* word, uint32_t value) {
   static_assert(sizeof(*word) == sizeof(uint32_t));
   timespec most = {0, std::chrono::nanoseconds(kLook).count()};
@@ -65,8 +65,8 @@ void JoinSlot(BarrierSlot* slot) { slot->pid = getpid(); }
 
 void Arrive(BarrierSlot* slot, uint32_t number, BarrierSlot::Call call) {
   slot->calls[number % 2] = call;
-  // In one order with the sleepers' count and their look at this one: either they see the new
-  // count, or they are seen here.
+  // Sequentially consistent with the sleepers' count and with their reading of this count: either
+  // they see the new count, or they are seen here.
   slot->count.store(number, std::memory_order_seq_cst);
   if (slot->sleepers.load(std::memory_order_seq_cst) > 0) WakeAll(&slot->count);
 }
@@ -86,7 +86,8 @@ RankProcess::~RankProcess() {
 std::string RankProcess::Gone() {
   if (slot_->left) return "has left its replica";
   if (pid() == 0) return "";  // it has not joined yet
-  // Readable once the process has ended. Where the system has no pidfd, the launcher ends the rest.
+  // Readable once the process has ended. If the system has no pidfd, the launcher ends the other
+  // ranks.
   if (fd_ < 0) fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid(), 0));
   if (fd_ < 0) return errno == ESRCH ? "has ended" : "";
   pollfd ended = {fd_, POLLIN, 0};

@@ -1,6 +1,6 @@
-// How the ranks of one host wait for each other: each counts in shared memory the collectives that
-// it has come to, and the others wait for that count, first awake and then asleep. A wait ends with
-// an error when the process waited for has ended or left.
+// How the ranks of one host wait for each other. In shared memory each rank counts the collectives
+// that it has reached. The others wait for that count, first awake and then asleep. A wait ends
+// with an error when the awaited process has ended or left.
 #pragma once
 
 #include <atomic>
@@ -14,12 +14,12 @@ namespace coppice::comm {
 
 enum class Collective : uint32_t { kSum = 1, kSumPiece, kGather, kBroadcast, kBarrier };
 
-// A rank's entry in shared memory; all zero at first. Only its rank writes to it, save `sleepers`.
-// The parts are in cache lines of their own, in pairs because lines are fetched in pairs.
+// A rank's entry in shared memory; all zero at first. Only its rank writes to it, except for
+// `sleepers`. Each part has its own pair of cache lines, because lines are fetched in pairs.
 struct BarrierSlot {
   struct Call {
     Collective collective;
-    uint64_t count;  // of values
+    uint64_t count;  // number of values
   };
   alignas(128)
       std::atomic<uint32_t> count;  // collectives that its rank has come to; sleepers wait on it
@@ -30,9 +30,9 @@ struct BarrierSlot {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// Makes `slot` that of the calling process.
+// Makes `slot` the slot of the calling process.
 void JoinSlot(BarrierSlot* slot);
-// The calling rank has come to its collective `number`, which is one more than its last.
+// The calling rank has reached its collective `number`, which is one more than its last.
 void Arrive(BarrierSlot* slot, uint32_t number, BarrierSlot::Call call);
 void LeaveSlot(BarrierSlot* slot);
 
@@ -45,7 +45,7 @@ class RankProcess {
   ~RankProcess();
 
   int pid() const { return slot_->pid; }
-  // "has ended" or "has left its replica"; "" while it may still come.
+  // "has ended" or "has left its replica"; "" while it may still arrive.
   std::string Gone();
 
  private:
@@ -53,8 +53,8 @@ class RankProcess {
   int fd_ = -1;  // a pidfd, once the process is known
 };
 
-// Waits until `slot` has come to collective `number`. Returns why its rank never will, `patience`
-// after that is known. Meanwhile the rank that failed can report the cause.
+// Waits until `slot` has reached collective `number`. If its rank never will, returns the reason,
+// but only `patience` after that is known, so that the rank that failed can report the cause.
 std::string AwaitSlot(BarrierSlot* slot, RankProcess* process, uint32_t number,
                       std::chrono::milliseconds patience);
 

@@ -25,7 +25,7 @@ absl::Status Failed(const std::string& what) {
 absl::StatusOr<SharedMemory> SharedMemory::Create(size_t bytes) {
   const int fd = memfd_create("coppice", MFD_CLOEXEC);
   if (fd < 0) return Failed("memfd_create");
-  // Taken from the system here, not at the first write, which could only fail by a signal.
+  // The memory is allocated here. At the first write a failure would be a signal.
   const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   if (error != 0) {
     errno = error;

@@ -1,6 +1,6 @@
-// Memory that the processes of one host share and that has no name. One process creates it; the others
-// open it through /proc while it is open there. It goes with the last process that has mapped it,
-// however that one ends.
+// Anonymous memory that the processes of one host share. One process creates it; the others open it
+// through /proc while it is open there. It is freed with the last process that has mapped it,
+// however that process ends.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class SharedMemory {
  public:
   // All zero. Unavailable: this system has no such memory, or none left.
   static absl::StatusOr<SharedMemory> Create(size_t bytes);
-  // That of the process `pid`, where it has the file descriptor `fd`.
+  // The memory of the process `pid`, where it has the file descriptor `fd`.
   static absl::StatusOr<SharedMemory> Open(int64_t pid, int fd, size_t bytes);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;

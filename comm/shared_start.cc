@@ -15,8 +15,8 @@
 namespace coppice::comm {
 namespace {
 
-// Where rank 0 has the memory. `mark` is in its last bytes until all ranks have found it there: a
-// process id means another process where process ids are counted apart, as in containers.
+// Where rank 0 has the memory. `mark` is in its last bytes until all ranks have found it there:
+// with separate process id namespaces, as in containers, a process id may mean another process.
 struct Where {
   int64_t pid = 0, fd = -1;
   uint64_t mark = 0;
@@ -58,7 +58,7 @@ class Start {
     int here = 0;
     MPI_Comm_size(host, &here);
     MPI_Comm_free(&host);
-    if (here == size_) return absl::OkStatus();  // for one rank if for all
+    if (here == size_) return absl::OkStatus();  // true on all ranks if on one
     return absl::UnavailableError("the ranks are on several hosts");
   }
 

@@ -11,8 +11,8 @@
 
 namespace coppice::comm {
 
-// Collective over the ranks of `comm`, which stays the caller's. On every rank a communicator, or on
-// every rank why there is none: Unavailable.
+// Collective over the ranks of `comm`, which the caller still owns. Every rank gets a communicator,
+// or every rank gets the reason why there is none: Unavailable.
 absl::StatusOr<std::unique_ptr<Communicator>> ShareMemory(MPI_Comm comm);
 
 }  // namespace coppice::comm

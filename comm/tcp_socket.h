@@ -44,7 +44,7 @@ absl::StatusOr<SocketAddress> ResolveEndpoint(const std::string& endpoint, bool 
 
 // Unavailable: "bind 'direct://...': Address already in use". *bound: the endpoint with its port.
 absl::StatusOr<FileDescriptor> ListenTcp(const std::string& endpoint, std::string* bound);
-// Listens at the Unix socket of a bound endpoint. Not open when that is not possible.
+// Listens at the Unix socket of a bound endpoint. The result is not open if that is not possible.
 FileDescriptor ListenLocal(const std::string& bound);
 
 // Connects over the Unix socket if a process of this user or of root listens there; else not open.

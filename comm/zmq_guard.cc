@@ -26,7 +26,7 @@ std::string Text(const KeyBytes& bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-// The domain of a socket, which its own end sets and a peer cannot: the public key that it admits.
+// The domain of a socket: the public key that it admits. Its own end sets it; a peer cannot.
 std::string Domain(const ClusterKey& key) {
   return absl::BytesToHexString(Text(key.connector().public_key));
 }
@@ -97,7 +97,7 @@ std::shared_ptr<ZmqGuard> ZmqGuard::Protect(ZmqSocket* socket, const ClusterKey&
   return guard;
 }
 
-// ZeroMQ sends a last event, and waits until it can.
+// ZeroMQ sends a last event, and waits until it can send it.
 void ZmqGuard::Release(ZmqSocket* socket) { zmq_socket_monitor(socket->get(), nullptr, 0); }
 
 void ZmqGuard::Equip(ZmqSocket* socket, const ClusterKey& key) {
@@ -125,7 +125,8 @@ ZmqGuard::~ZmqGuard() {
   zmq_unbind(gate_.get(), kGate);
 }
 
-// The monitor's events have to be taken all the time: ZeroMQ waits for that when many are there.
+// The monitor's events must be read continuously: when many are queued, ZeroMQ waits until they are
+// read.
 void ZmqGuard::Watch(void* socket) {
   static std::atomic<uint64_t> number = 0;
   const std::string name = absl::StrCat("inproc://guarded-", number++);

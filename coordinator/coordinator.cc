@@ -135,9 +135,9 @@ class CoordinatorImpl : public Coordinator {
     return context;
   }
 
-  // True when the loop has ended. What a handler throws has ended that handler alone. It is a bug,
-  // or there is no memory, and what the handler was about may be left undone; but all other
-  // requests would end with the process. An HTTP session catches its own (http_session).
+  // True when the loop has ended. An exception of a handler ends only that handler. It is a bug, or
+  // there is no memory, and the work of the handler may be incomplete; but otherwise all other
+  // requests would end with the process. An HTTP session catches its own exceptions (http_session).
   bool RunHandlers() {
     try {
       io_.run();

@@ -22,7 +22,7 @@ struct CoordinatorOptions {
 
   HttpOptions http;
   DispatcherOptions dispatcher;
-  RegistryOptions registry;  // but tokenizer_vocab, which Start sets
+  RegistryOptions registry;  // all but tokenizer_vocab, which Start sets
 
   // Files of keys, a line `KEY [NAME] [weight=N]` for each: of users, and of admins, who are users
   // too. Empty: users need no key; admins are the clients on this host.
@@ -31,7 +31,7 @@ struct CoordinatorOptions {
   // Whether GET /metrics needs a user's key.
   bool metrics_require_key = false;
 
-  // Whether the metrics that vLLM has too are also exposed under its names (`vllm:...`).
+  // Whether metrics that vLLM also has are also exposed under its names (`vllm:...`).
   bool metrics_vllm_names = false;
 
   // Completions that a key may begin in a minute; all clients without keys together. 0: no limit.
@@ -59,8 +59,8 @@ class Coordinator {
   // Refuses new requests and ends Run when the running ones have finished, or after `seconds`. Any
   // thread.
   virtual void Drain(double seconds, const std::string& why) = 0;
-  // Reads the keys and the files of TLS again. What cannot be read stays as it was, with a line in
-  // the log. Any thread.
+  // Reads the keys and the TLS files again. Files that cannot be read leave the old state in use
+  // and a line in the log. Any thread.
   virtual void Reload() = 0;
   virtual int http_port() const = 0;
   virtual std::string http_address() const = 0;

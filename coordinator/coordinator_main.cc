@@ -26,8 +26,9 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Large bodies and answers are blocks of their own, which go back to the system when they are freed.
-// By default glibc would raise the size from which that holds with each that is freed, up to 32 MiB.
+// Large bodies and answers get separate memory blocks, which return to the system when they are
+// freed. By default glibc would raise the size limit for such blocks with each one that is freed,
+// up to 32 MiB.
 void GiveLargeBlocksBack() { mallopt(M_MMAP_THRESHOLD, 128 << 10); }
 
 // Under one mpirun every rank receives the endpoint. Otherwise nodes get it by --coordinator.

@@ -226,7 +226,7 @@ void CheckTogether(const LaunchOptions& options, FlagFaults* faults) {
   }
 }
 
-// The files that the flags name, so that --check_config finds what is wrong with them.
+// Reads the files that the flags name, so that --check_config finds their faults.
 void CheckFiles(const CoordinatorOptions& options, FlagFaults* faults) {
   const absl::Status keys = ApiKeys::Load(options.api_keys_file, options.admin_keys_file).status();
   if (!keys.ok())

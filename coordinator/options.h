@@ -17,11 +17,11 @@ struct LaunchOptions {
   std::string control_listen;    // endpoint for nodes; "" = depends on the kind of launch
   std::string cluster_key_file;  // "" = connections with nodes are open
   std::string unknown_fields = "refuse";  // or ignore: ApiLimits::ignore_unknown_fields
-  comm::ChannelOptions channel;           // for nodes; with the key of the cluster
+  comm::ChannelOptions channel;           // channel to nodes; has the key of the cluster
 };
 
-// *options must outlive the table. The table's check completes them: names and keys that follow from
-// what the flags give.
+// *options must outlive the table. The table's check completes them: names and keys that follow
+// from what the flags give.
 FlagTable CoordinatorFlagTable(LaunchOptions* options);
 
 }  // namespace coppice::coordinator

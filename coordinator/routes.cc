@@ -18,8 +18,8 @@
 namespace coppice::coordinator {
 namespace {
 
-// Bytes of a body that is read by another thread, as one is that may have a format: it takes up to
-// a second to read, however short it is. See docs/decisions.md.
+// Bodies with at least this many bytes are read by another thread. So are bodies that may have a
+// format, which takes up to a second to read, however short it is. See docs/decisions.md.
 constexpr size_t kLargeBody = 16 << 10;
 
 // Parsing a format takes at least as long as parsing this many bytes of text.
@@ -218,7 +218,7 @@ void Routes::Refuse(const PendingBody& pending, const ApiError& error) {
   pending.exchange->Reply(ErrorReply(error));
 }
 
-// Those without keys take turns by their addresses.
+// Clients without keys take turns by their addresses.
 Client Routes::ClientOf(const HttpRequest& request) const {
   if (request.caller.empty()) return {request.address};
   return {request.caller, context_.keys->WeightOf(request.caller)};
@@ -263,7 +263,7 @@ int Routes::LenOf(const std::vector<const Node*>& replicas) const {
   return context_.max_model_len > 0 ? std::min(of_model, context_.max_model_len) : of_model;
 }
 
-// Those that are not ready count too: this is only shown.
+// Includes replicas that are not ready, because the value is only shown.
 int Routes::ShownLen() const { return LenOf(context_.registry->Replicas()); }
 
 ModelCard Routes::Card() const {

@@ -47,7 +47,8 @@ class Routes : public HttpApp {
  private:
   std::optional<ApiError> CheckRate(const Endpoint& endpoint, const HttpRequest& request);
   HttpReply Answer(const Endpoint& endpoint, const HttpRequest& request);
-  // A request whose body may take long to read: here, or in the background and then Finish.
+  // A request whose body may take long to read: it is read here, or in the background with Finish
+  // afterwards.
   void ReadBody(EndpointId endpoint, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   void Gone(PendingBody* pending);  // its client has gone
   void Finish(PendingBody* pending, bool admitted);
@@ -62,7 +63,7 @@ class Routes : public HttpApp {
   HttpReply RequestTimeline(const std::string& request_id) const;
   HttpReply MetricsText() const;
   HttpReply Cluster() const;
-  // The longest context, by the first of these replicas and the flag. 0: neither says it.
+  // The longest context, by the first of these replicas and by the flag. 0: neither gives one.
   int LenOf(const std::vector<const Node*>& replicas) const;
   int ShownLen() const;
 

@@ -11,7 +11,7 @@
 
 namespace coppice::decoding {
 
-// The value for 64 beams over rows of 131,072 tokens: half a second to a second of one core.
+// The value for 64 beams over rows of 131,072 tokens: half a second to a second on one core.
 inline constexpr int64_t kMaxLayerNoise = int64_t{1} << 29;
 
 // 0 for methods that decide beam by beam, because they cost no more than reading the rows. Also 0

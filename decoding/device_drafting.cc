@@ -9,9 +9,10 @@ std::optional<ForestPlan::Forest> DeviceForest(const DecodingParams& params,
                                                const DraftState& state, int width) {
   const absl::StatusOr<const MethodRow*> method = ResolveMethod(params);
   if (!method.ok() || (*method)->device_drafting == nullptr) return std::nullopt;
-  if (!state.known_roots.empty()) return std::nullopt;   // their children are told, not ranked
-  if (params.sampling.penalises()) return std::nullopt;  // each row has biases of its own
-  if (params.format != nullptr) return std::nullopt;     // and tokens of its own
+  // The children of known roots are given, not ranked.
+  if (!state.known_roots.empty()) return std::nullopt;
+  if (params.sampling.penalises()) return std::nullopt;  // each row has its own biases
+  if (params.format != nullptr) return std::nullopt;     // each row has its own allowed tokens
   const sampling::SamplingParams sampling = DraftSampling(params.sampling, params);
   if (sampling.top_k <= 0 || (sampling.top_p > 0 && sampling.top_p < 1) || sampling.min_p > 0)
     return std::nullopt;

@@ -10,8 +10,8 @@
 
 namespace coppice::decoding {
 
-// The forest without its levels. nullopt: the method sends proposals or ranks by another rule, or the
-// draft row is cut by top-p or min-p.
+// The forest without its levels. nullopt: the method sends proposals or ranks by another rule, or
+// the draft row is cut by top-p or min-p.
 std::optional<ForestPlan::Forest> DeviceForest(const DecodingParams& params,
                                                const DraftState& state, int width);
 // What the verifier receives.

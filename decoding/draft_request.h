@@ -1,6 +1,6 @@
-// What a leader asks of a draft node for one round: the roots of the next forest by their tokens,
-// and what a drafter must know of them. A worker makes it, proto/convert_draft.cc sends it, the
-// draft node grows the forest from it. coppice-lab hands it over without messages. Pure.
+// A leader's request to a draft node for one round: the roots of the next forest by their tokens,
+// and what a drafter must know of them. A worker makes it, proto/convert_draft.cc sends it, and the
+// draft node grows the forest from it. coppice-lab passes it without messages. Pure.
 #pragma once
 
 #include <cstdint>

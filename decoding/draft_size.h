@@ -10,11 +10,11 @@
 namespace coppice::decoding {
 
 struct DraftSize {
-  bool drafts = false;  // false: plain, or a method that drafts nothing
+  bool drafts = false;  // false: no speculation, or a method without drafts
   bool chosen = false;  // the request names width, depth or tree
   int width = 0;        // nodes of the first layer, if request or form prescribe them; 0 = free
   int depth = 0;        // layers, if the request prescribes them; 0 = free
-  int beams = 0;        // rows of a level of the draft model, if not those of a layer
+  int beams = 0;  // rows of a level of the draft model, if they differ from the nodes of a layer
   std::optional<Topology> tree;  // the static tree; absent: as many nodes in every layer
 
   // The most nodes that are sent for a draft of this shape.

@@ -17,7 +17,7 @@ class ForestIndex {
 
  private:
   const DraftForest& forest_;
-  std::vector<int32_t> begin_;    // [rows + 1] the children of row r: children_[begin_[r], ..)
+  std::vector<int32_t> begin_;    // [rows + 1] the children of row r begin at children_[begin_[r]]
   std::vector<NodeId> children_;  // [nodes] by parent row, then by token
 };
 

@@ -41,8 +41,8 @@ struct MethodRow {
   bool reproducible;                     // same text as without drafts at equal seed
   bool joint_sampling;                   // serves JOINT and ROWCUT besides the row modes
   DraftForm form;
-  absl::string_view sends;  // from the draft node: "tree", "tree and proposals"
-  // Which of the optional fields it reads: fields of `speculative` that not all methods read, and
+  absl::string_view sends;  // what the draft node sends: "tree", "tree and proposals"
+  // The optional fields that it reads: fields of `speculative` that not all methods read, and
   // beam_duplicates.
   std::vector<std::string> options;
   absl::string_view source;  // section of docs/algorithms.md

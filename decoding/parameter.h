@@ -53,7 +53,7 @@ enum class ParameterLimit {
   kMaxDraftWidth,
   kMaxDraftDepth,
   kVocabulary,
-  kBeamWidth,  // of the request
+  kBeamWidth,  // beam width of the request
 };
 
 enum class ParameterGroup { kDecoding, kLength, kSampling, kDraft };
@@ -68,7 +68,7 @@ enum class ReadBy {
 };
 
 struct ParameterRow {
-  const char* name;                 // of the member, and in messages: "stop_when_full"
+  const char* name;                 // name of the member, also in messages: "stop_when_full"
   std::vector<const char*> fields;  // in a request: the field, then aliases; empty = the name
   const char* object = "";          // object of the request that has the field: "", "speculative"
   ParameterMember member;

@@ -17,7 +17,7 @@ namespace {
 
 using Code = Violation::Code;
 
-// Of the distribution of the output.
+// Rules of the output's distribution.
 class DecodingRules {
  public:
   DecodingRules(const DecodingParams& params, std::vector<Violation>* violations)
@@ -129,7 +129,7 @@ class DecodingRules {
   std::vector<Violation>* const violations_;
 };
 
-// Of the drafts: what the method reads, and its shapes.
+// Rules of the drafts: what the method reads, and its shapes.
 class DraftRules {
  public:
   DraftRules(const DecodingParams& params, const MethodRow& row, std::vector<Violation>* violations)
@@ -142,7 +142,7 @@ class DraftRules {
     CheckEffects();
     CheckShape();
   }
-  // What a drafter cannot ignore. Called for every draft, so it is short.
+  // Checks what a drafter cannot ignore. Called for every draft, so it is short.
   void CheckShape() {
     if (row_.form == DraftForm::kPath && params_.draft_width > 1) {
       Add(Code::kCombination, "draft_width",

@@ -31,7 +31,7 @@ struct DecodingParams : sampling::RowParams {
   // Decodes without drafts, by the same method.
   bool plain = false;
 
-  // W: beams alive at once. More beams cost rows of every pass and KV. 1 unless kind has beams.
+  // W: beams alive at once. More beams cost rows of every step and KV. 1 unless kind has beams.
   int beam_width = 1;
 
   // Hypotheses returned, the best by score. At most beam_width.
@@ -61,23 +61,23 @@ struct DecodingParams : sampling::RowParams {
   // Strings that end a hypothesis at the token that completes one in its text, not before
   // min_tokens tokens.
   std::vector<std::string> stop_strings;
-  // Whether that text has the special tokens that were generated.
+  // Whether that text includes the special tokens that were generated.
   bool show_special_tokens = false;
-  // Finds stop_strings. Not of the request: set by the node that decodes it. nullptr: there are
-  // none.
+  // Finds stop_strings. Not part of the request: set by the node that decodes it. nullptr: there
+  // are none.
   std::shared_ptr<const StopText> stop_text;
 
   // The format that the text of a hypothesis has when a stop id ends it. Every token that cannot
-  // lead there has probability 0. `format` is what it allows.
+  // lead there has probability 0. `format` says which tokens are allowed.
   FormatSpec format_spec;
 
   // ---- Drafts. With a lossless method they change the speed, not the distribution.
 
-  // W_S: nodes or draws in a layer of a draft. 0: chosen by the server from measured costs, at
+  // W_S: nodes or draws in a layer of a draft. 0: the server chooses it from measured costs, at
   // first AutoDraftWidth.
   int draft_width = 0;
 
-  // gamma: layers of a draft. 0: chosen by the server, at first kAutoDraftDepth.
+  // gamma: layers of a draft. 0: the server chooses it, at first kAutoDraftDepth.
   int draft_depth = 0;
 
   // K: how many entries of a draft distribution are kept, the most likely ones. More entries give
@@ -126,7 +126,7 @@ void SetPrompt(absl::Span<const TokenId> prompt, DecodingParams* params);
 bool IsStopId(absl::Span<const TokenId> stop_ids, TokenId token);
 bool IsStopId(const DecodingParams& params, TokenId token);
 
-// The most beams that can be alive at once; each is a row of a plain pass.
+// The most beams that can be alive at once; each is a row of a plain round.
 int MostBeams(const DecodingParams& params);
 
 // The most KV blocks of block_size tokens that a sequence can need: its longest hypothesis, the

@@ -1,7 +1,7 @@
 // The generated token paths of one sequence as a trie. Decoder and KV bookkeeping identify a path
-// by its PathId. Unlike a TokenTree, it lives as long as its request: it grows without end, finds
-// children by token, and keeps hash, length and format state beside every token. The prompt is a
-// path of its own, since it has these too.
+// by its PathId. Unlike a TokenTree, it lives as long as its request: it only grows, finds children
+// by token, and keeps hash, length and format state beside every token. The prompt is also a path,
+// because it has these values too.
 #pragma once
 
 #include <cstdint>

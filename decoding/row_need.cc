@@ -41,11 +41,11 @@ RowNeed CutNeed(const sampling::SamplingParams& sampling) {
 }  // namespace
 
 RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
-  if (params.format != nullptr) return RowNeed();  // what it allows is known to the decoder alone
+  if (params.format != nullptr) return RowNeed();  // only the decoder knows what the format allows
   RowNeed need = CutNeed(params.sampling);
   if (use.likelihood && params.sampling.temperature <= 0) return RowNeed();
   if (need.form != RowNeed::Form::kWhole || sampling::IsJoint(params.sampling.mode)) return need;
-  if (params.sampling.repetition_penalty != 1) return need;    // not a bias
+  if (params.sampling.repetition_penalty != 1) return need;    // the penalty is not a bias
   if (!sampling::KeepsWholeRow(params.sampling)) return need;  // no candidate list serves this cut
   switch (use.kind) {
     case RowUse::Kind::kDistribution:

@@ -1,7 +1,8 @@
-// What a decision needs of a row of logits, stated before the pass (RowNeed of plan/step_plan.h).
-// Knowing it, a GPU or a rank of a tensor-parallel target sends a candidate list instead of a row
-// over the whole vocabulary. The decision is the same, bit for bit. Called by worker/verify_step
-// for target rows and by draft_node/forest_builder for draft rows. Pure functions.
+// What a decision needs of a row of logits, stated before the forward pass (RowNeed of
+// plan/step_plan.h). Knowing it, a GPU or a rank of a tensor-parallel target sends a candidate list
+// instead of a row over the whole vocabulary. The decision is the same, bit for bit. Called by
+// worker/verify_step for target rows and by draft_node/forest_builder for draft rows. Pure
+// functions.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,8 @@ struct RowUse {
   bool likelihood = false;  // read with LikelihoodParams
 };
 
-// With more biased tokens than this a row is sent whole: every bias costs a place in the candidate
-// list and in the plan, and time on the device. Twice what a request may have of its own.
+// A row with more biased tokens than this is sent whole: every bias costs a place in the candidate
+// list and in the plan, and time on the device. It is twice what a request may have itself.
 inline constexpr size_t kMostListedBiases = 2048;
 
 // With stop strings any number of the best tokens can end a hypothesis, so ranks need whole rows.

@@ -23,9 +23,9 @@ struct Topology {
   int Children(int level, int position) const;
   // Number of its first child among the nodes of level + 1.
   int FirstChild(int level, int position) const;
-  int depth() const { return static_cast<int>(children.size()); }  // of the listed levels
+  int depth() const { return static_cast<int>(children.size()); }  // number of listed levels
   std::vector<int> LayerSizes() const;  // [depth()] nodes of each listed layer
-  int MostChildren() const;             // of one node
+  int MostChildren() const;             // the most children of any node
   // For the tree cut to `depth` layers (an open tree goes that deep): nodes below the root, and
   // nodes of the widest layer.
   int Nodes(int depth) const;
@@ -33,7 +33,7 @@ struct Topology {
 };
 
 // "": `width` children below the root, then one child each; "chain": that of width 1; "eagle": the
-// sparse tree of EAGLE; "4-2-1-1": so many children for every node of each level. InvalidArgument
+// sparse tree of EAGLE; "4-2-1-1": this many children for every node of each level. InvalidArgument
 // naming draft_tree: anything else, or more than kMaxTopologyNodes nodes or kMaxTopologyDepth
 // levels.
 absl::StatusOr<Topology> ParseTopology(absl::string_view text, int width = 1);

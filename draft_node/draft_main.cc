@@ -15,7 +15,7 @@ namespace {
 
 struct Place {
   std::string coordinator;
-  int on_host = 0;  // which of the ranks on this host it is
+  int on_host = 0;  // index of this rank among those on this host
 };
 
 // Collective over all ranks of this mpirun, if there is one.

@@ -23,7 +23,8 @@ void DraftService::ShareEnergy(absl::Span<const KeyRows> forests,
   }
 }
 
-// Said when no request waits for it: a forest tells the same. So does the energy of the prompt.
+// Sent when no request waits for the prompt. Otherwise the forest reports the same, and the energy
+// of the prompt.
 void DraftService::TellPrefilled(const Key& key) {
   const auto found = slots_.find(key);
   if (found == slots_.end()) return;

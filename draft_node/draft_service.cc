@@ -13,7 +13,7 @@
 namespace coppice::draft_node {
 namespace {
 
-constexpr int kPromptsPart = 4;  // of the rows of a pass, while prompts wait
+constexpr int kPromptsPart = 4;  // 1 / kPromptsPart of the rows of a step, while prompts wait
 
 // The number of positions that a request needs: those of the longest root, and one per level below
 // it.
@@ -29,7 +29,7 @@ int64_t PositionsNeeded(const DraftSession& session, const decoding::DraftReques
   return session.prompt_length() + int64_t{request.stable_length} + longest + request.depth - 1;
 }
 
-// The forest, and every level of it, must fit in a pass.
+// The forest, and every level of it, must fit in a step.
 absl::Status CheckShape(const decoding::DraftSize& size, const decoding::DraftRequest& request,
                         int max_rows) {
   if (!size.drafts) return absl::InvalidArgumentError("method: it drafts nothing");
@@ -173,7 +173,7 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
   slot.last_used_s = clock_->NowSeconds();
   slots_[key] = std::move(slot);
-  TellPrefilled(key);  // a prompt of one token
+  TellPrefilled(key);  // a prompt of one token needs no prefill
 }
 
 void DraftService::Accept(const std::string& peer, const proto::DraftRequest& message) {
@@ -216,7 +216,7 @@ void DraftService::Begin(const Key& key, Slot* slot) {
   slot->builder = *std::move(builder);
 }
 
-// All sessions, so that they take turns: the first is the one that did not fit into the last pass.
+// All sessions, so that they take turns: first the one that did not fit into the last step.
 std::vector<DraftService::Key> DraftService::Turns() const {
   std::vector<Key> turns;
   const auto first = slots_.lower_bound(first_);
@@ -262,8 +262,7 @@ void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* 
   }
 }
 
-// Whether prompts wait for more rows than the forests have left of this step, and they have left
-// few.
+// Whether prompts still wait for rows, and the forests have left them few of this step.
 bool DraftService::PromptsLackRows(absl::Span<const KeyRows> prefilled) const {
   int rows = 0;
   for (const KeyRows& prefill : prefilled) rows += prefill.rows;

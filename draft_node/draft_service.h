@@ -1,5 +1,5 @@
 // The draft node's engine. Takes commands from worker leaders, keeps sessions, and grows the
-// forests of all waiting requests together, level by level, with prefill chunks in the same passes.
+// forests of all waiting requests together, level by level, with prefill chunks in the same steps.
 // One thread owns everything here.
 #pragma once
 
@@ -26,24 +26,25 @@
 namespace coppice::draft_node {
 
 struct DraftServiceOptions {
-  // Rows of one pass at most. A larger forest is refused.
+  // Most rows of one step. A larger forest is refused.
   int max_rows = kDefaultMaxRows;
-  // Prefill tokens of one pass at most, for all sessions together. With a smaller chunk, other
-  // forests wait less. Forests come first. But if they leave prompts less than a quarter of the
-  // rows, prompts come first in the next pass.
+  // Most prefill tokens of one step, for all sessions together. With a smaller chunk, other forests
+  // wait less. Forests come first. But if they leave prompts less than a quarter of the rows,
+  // prompts come first in the next step.
   int prefill_chunk = kDefaultPrefillChunk;
   // The most sequences that it drafts for at the same time. Further ones are refused and decode
   // without drafts. Raise it, and kv_bytes, if a node serves more sequences.
   int max_sessions = 64;
   // Seconds after which an unused session is dropped and its KV freed.
   double session_idle_s = 300;
-  // A reply is announced to its leader only if, in the last pass, the time from the start of the
+  // A reply is announced to its leader only if, in the last step, the time from the start of the
   // head until all levels were chosen was shorter than this. Seconds. The default is how long a
   // leader stays awake.
   double announce_within_s = comm::kStayAwake_s;
   // nullptr: energy is not measured. Must outlive the service.
   const node::EnergyMeter* energy = nullptr;
-  // The draft model's. nullptr: drafts ignore formats, so fewer of them are accepted.
+  // The vocabulary of the draft model. nullptr: drafts ignore formats, so fewer of them are
+  // accepted.
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
 };
 
@@ -58,7 +59,7 @@ class DraftService {
   // forward pass.
   absl::Status Run();
   // One turn: takes what has arrived, lets the device grow the forests that it can, and runs at
-  // most one pass for all else. Waits at most timeout_ms when there is nothing to do.
+  // most one step for everything else. Waits at most timeout_ms when there is nothing to do.
   absl::Status RunOnce(int timeout_ms);
   bool stopped() const { return stopped_; }
   bool Drafting() const;  // a forest is under way
@@ -67,10 +68,10 @@ class DraftService {
   using Key = std::pair<std::string, uint64_t>;  // leader connection, session id
   struct Slot {
     std::unique_ptr<DraftSession> session;
-    std::unique_ptr<ForestBuilder> builder;           // in flight
-    std::unique_ptr<decoding::DraftRequest> waiting;  // until prefill is done
+    std::unique_ptr<ForestBuilder> builder;           // set while a forest is under way
+    std::unique_ptr<decoding::DraftRequest> waiting;  // waits until the prefill is done
     double request_time_s = 0, model_s = 0, last_used_s = 0;
-    node::EnergyTally energy;  // since the leader was last told
+    node::EnergyTally energy;  // joules since the leader was last told
   };
   struct KeyRows {
     Key key;
@@ -117,8 +118,8 @@ class DraftService {
   const Clock* clock_;
   node::EnergyShares energy_;
   std::map<Key, Slot> slots_;
-  Key first_;                                        // has the first turn in the next pass
-  bool prompts_first_ = false;                       // they come before forests in the next pass
+  Key first_;                                        // has the first turn in the next step
+  bool prompts_first_ = false;                       // prompts come before forests in the next step
   std::vector<std::pair<Key, std::string>> failed_;  // reported at the end of the step
   bool stopped_ = false;
   double last_sweep_s_ = 0;

@@ -30,10 +30,10 @@ class DraftSession {
   model::SequenceHandle sequence() const { return sequence_; }
   int prompt_length() const { return prompt_length_; }
   // True until the KV of all prompt tokens except the last has been computed. If the session was
-  // opened in the middle of a sequence (fail-over): of all stable tokens except the last.
+  // opened in the middle of a sequence (fail-over): the KV of all stable tokens except the last.
   bool prefilling() const;
-  // Adopts what others have computed of the prompt meanwhile. True: one before it computes the next
-  // blocks, which it should wait for.
+  // Adopts the blocks of the prompt that others have computed meanwhile. True: an earlier prompt
+  // computes the next blocks, so this one should wait for them.
   bool WaitsForPrefix(model::PrefixReaders* readers);
   // Adds at most `budget` prefill rows. Tokens that the cache has are copied instead: see
   // BlockManager::AdoptBeginning. ResourceExhausted: the pool is full.

@@ -185,7 +185,7 @@ ForestPlan::Forest ForestBuilder::DeviceForest() const {
   return *decoding::DeviceForest(session_->params(), request_.state, request_.width);
 }
 
-// With one level there is nothing to gain.
+// One level would gain nothing.
 bool ForestBuilder::GrowsOnDevice(const model::ModelRunner& runner) const {
   if (started() || request_.depth < 2) return false;
   const auto forest = decoding::DeviceForest(session_->params(), request_.state, request_.width);
@@ -232,7 +232,7 @@ absl::Status ForestBuilder::PlanLevel(model::StepBuilder* step, std::vector<KvCo
   for (int row = 0; row < rows_at(level_); ++row) {
     const model::KvNode above =
         planned_.empty() ? roots_[row % roots_.size()] : planned_.back()[row];
-    // A token that no child has, so that no search finds the node before its token is chosen.
+    // No child has this token, so no search finds the node before its token is chosen.
     const auto node = blocks_->AddNode(session_->sequence(), above, -1 - row);
     if (absl::IsResourceExhausted(node.status())) {
       request_.depth = level_;  // the forest ends where the pool does

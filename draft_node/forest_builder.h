@@ -1,5 +1,5 @@
 // Grows one draft forest; joins decoding and model on the draft node. One per request in flight.
-// For every level, DraftService asks each builder for its rows, runs one pass for all, and gives
+// For every level, DraftService asks each builder for its rows, runs one step for all, and gives
 // each its logits.
 #pragma once
 
@@ -34,12 +34,12 @@ class ForestBuilder {
                                                               model::BlockManager* blocks);
 
   bool done() const { return level_ >= request_.depth || drafter_->frontier().empty(); }
-  // True if the next pass is the last that its depth allows.
+  // True if the next forward pass is the last that its depth allows.
   bool at_last_level() const { return level_ + 1 >= request_.depth; }
-  // True if a pass has run. Until then, the new nodes of the session's trie have no KV.
+  // True if a forward pass has run. Until then, the new nodes of the session's trie have no KV.
   bool started() const { return level_ > 0; }
   uint32_t round() const { return request_.round; }
-  int rows() const;  // of the next level
+  int rows() const;  // rows of the next level
   // Adds the rows of the next level, with what the drafter needs of each.
   absl::Status AppendRows(model::StepBuilder* step);
   // Chooses the level from its rows. rows: of the whole step. Appends new commits to *commits.
@@ -48,7 +48,7 @@ class ForestBuilder {
   decoding::DraftForest Sent() const { return grown_ ? *grown_ : drafter_->Sent(); }
 
   // ---- instead, if the device chooses the levels (device_forests.h)
-  // Whether it can, by this runner's backend. Before the first pass.
+  // Whether this runner's backend can do so. Call it before the first forward pass.
   bool GrowsOnDevice(const model::ModelRunner& runner) const;
   int depth() const { return request_.depth; }
   int rows_at(int level) const;
@@ -69,10 +69,10 @@ class ForestBuilder {
   // The path of a place. Holds the tokens only if the session has penalties, and the state
   // of the output's format if there is one.
   sampling::RowPath PathOf(TreePlace place) const;
-  // What the draft needs of the row behind a path.
+  // What the draft needs of the row after a path.
   RowNeed NeedAfter(const sampling::RowPath& path, model::StepBuilder* step) const;
-  // All tokens of the roots have KV after the first pass, so the tokens that the roots' parents share
-  // move to the prefix.
+  // All tokens of the roots have KV after the first forward pass, so the tokens that the roots'
+  // parents share move to the prefix.
   absl::Status CommitRoots(std::vector<KvCopy>* commits);
 
   decoding::DraftRequest request_;
@@ -83,10 +83,11 @@ class ForestBuilder {
   std::vector<model::KvNode> roots_;
   std::vector<TokenId> root_token_;
   std::vector<std::pair<model::KvNode, TokenId>>
-      missing_;                         // known tokens without KV: rows of the first level
-  std::vector<model::KvNode> node_kv_;  // [forest nodes], those evaluated
+      missing_;  // known tokens without KV, which become rows of the first level
+  std::vector<model::KvNode> node_kv_;  // [forest nodes] KV of those evaluated
   std::vector<int> need_;               // [frontier] index in the rows of the step
-  std::vector<std::vector<model::KvNode>> planned_;  // [level >= 1][row], of a device
+  // [level >= 1][row] KV of levels that a device grows.
+  std::vector<std::vector<model::KvNode>> planned_;
   std::optional<decoding::DraftForest> grown_;
 };
 

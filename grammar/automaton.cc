@@ -11,18 +11,18 @@
 namespace coppice::grammar {
 namespace {
 
-constexpr size_t kMostNodes = 1 << 18;     // of the network
-constexpr int64_t kMostDrawn = 1 << 22;    // expressions, some of which have no node
-constexpr size_t kMostStates = 1 << 18;    // that are kept
-constexpr size_t kMostAtOnce = 1 << 15;    // places that are looked at between two bytes
-constexpr int64_t kMostWork = 8'000'000;   // and in all: a second or two
-constexpr int kDeepest = 8 * kMostNested;  // expressions in each other
+constexpr size_t kMostNodes = 1 << 18;     // nodes of the network
+constexpr int64_t kMostDrawn = 1 << 22;    // expressions drawn, some of which get no node
+constexpr size_t kMostStates = 1 << 18;    // states that are kept
+constexpr size_t kMostAtOnce = 1 << 15;    // places that are visited between two bytes
+constexpr int64_t kMostWork = 8'000'000;   // places visited in all: a second or two
+constexpr int kDeepest = 8 * kMostNested;  // depth of nested expressions
 
 absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
 }  // namespace
 
-// Draws the rules as a network. A repetition is drawn as often as it is counted.
+// Draws the rules as a network. A counted repetition is drawn as many times as its count.
 class Automaton::Drawing {
  public:
   Drawing(const Grammar& grammar, std::vector<Node>* nodes) : grammar_(grammar), nodes_(*nodes) {}
@@ -44,7 +44,7 @@ class Automaton::Drawing {
     return Add(std::move(node));
   }
 
-  // Where a text begins that is `expression` and then what begins at `after`.
+  // The node where a text begins that matches `expression` and then what begins at `after`.
   absl::StatusOr<int32_t> Draw(const Expression& expression, int32_t after) {
     if (depth_ == kDeepest) return Invalid("the format is nested too deeply");
     ++depth_;
@@ -100,7 +100,7 @@ class Automaton::Drawing {
     const Expression& part = *expression.parts[0];
     int32_t begin = after;
     if (expression.most == Expression::kNoMost) {
-      begin = AddSplit({after});  // and the loop
+      begin = AddSplit({after});  // leads to `after`; the loop is added below
       COPPICE_ASSIGN_OR_RETURN(const int32_t again, Draw(part, begin));
       nodes_[begin].next.push_back(again);
     } else {
@@ -153,7 +153,7 @@ void Automaton::ClassifyBytes() {
     if (node.kind == Node::Kind::kByte) sets.insert(node.bytes);
   }
   for (const std::array<uint64_t, 4>& set : sets) {
-    std::array<int16_t, 512> number;  // by class before and membership
+    std::array<int16_t, 512> number;  // class by the class before and the membership
     number.fill(-1);
     int16_t next = 0;
     for (size_t byte = 0; byte < 256; ++byte) {
@@ -167,8 +167,8 @@ void Automaton::ClassifyBytes() {
   }
 }
 
-// A node is productive if some text leads from it to the end of its rule. Each node is looked at
-// again when one that it needs has become productive.
+// A node is productive if some text leads from it to the end of its rule. Each node is checked
+// again when a node that it needs has become productive.
 void Automaton::FindProductive() {
   const auto is = [this](int32_t node) { return nodes_[node].productive; };
   std::vector<std::vector<int32_t>> needed_by(nodes_.size());
@@ -203,14 +203,15 @@ void Automaton::FindProductive() {
   }
 }
 
-// A rule that begins with itself would be called for ever.
+// A rule that begins with itself would be called forever.
 absl::Status Automaton::CheckNoLeftRecursion(const Grammar& grammar) const {
   const auto rules = static_cast<int32_t>(rule_begin_.size());
   // Nodes at the beginning of their rule. What follows a call is one of them once the called
   // rule is known to have the empty text.
   std::vector<bool> empty(rules, false), at_begin(nodes_.size(), false);
   std::vector<absl::flat_hash_set<int32_t>> called(rules);
-  std::vector<std::vector<std::pair<int32_t, int32_t>>> waiting(rules);  // rules and nodes
+  // [rules] pairs of rule and node that wait for it.
+  std::vector<std::vector<std::pair<int32_t, int32_t>>> waiting(rules);
   std::vector<std::pair<int32_t, int32_t>> open;
   const auto reach = [&](int32_t rule, int32_t node) {
     if (!nodes_[node].productive || at_begin[node]) return;
@@ -233,8 +234,8 @@ absl::Status Automaton::CheckNoLeftRecursion(const Grammar& grammar) const {
       if (empty[node.rule]) reach(rule, node.next[0]);
     }
   }
-  // Rules whose callees are all done are done. One that is left begins with itself, or calls such a
-  // rule: a path through what is left comes back.
+  // Rules whose callees are all done are done. A rule that is left begins with itself, or calls
+  // such a rule: a path through the remaining rules comes back.
   std::vector<std::vector<int32_t>> callers(rules);
   std::vector<size_t> left(rules);
   std::vector<int32_t> done;

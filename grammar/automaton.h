@@ -1,6 +1,6 @@
 // The automaton of a grammar: after each byte, the set of places in its rules where the text may
-// be. A place is a node of the network that the rules are drawn as, and the calls that it will
-// return to. States are made when they are first reached and numbered, so equal states are one
+// be. A place is a node of the network that represents the rules, with the calls that it will
+// return to. States are made and numbered when they are first reached, so equal states have one
 // number. Not thread-safe.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace coppice::grammar {
 class Automaton {
  public:
   using State = int32_t;
-  static constexpr State kDead = -1;  // no text of the grammar begins so
+  static constexpr State kDead = -1;  // no text of the grammar begins like this
 
   // Accepts the texts of the grammar that have only `writable` bytes. InvalidArgument: there is
   // none, the grammar is too large, a rule begins with itself, or too many ways lead to the first
@@ -35,24 +35,24 @@ class Automaton {
   // kDead, or a state from which a text of the grammar can be completed.
   State Next(State state, uint8_t byte);
   bool Complete(State state) const { return states_[state].complete; }
-  // How often Next could not tell, and said kDead, because more states or work would be needed than
-  // are allowed. What is known stays known.
+  // How often Next could not find the next state and returned kDead, because more states or work
+  // would be needed than are allowed. States that are known stay known.
   int64_t refusals() const { return refusals_; }
-  bool half_used() const;  // of the states and the work that are allowed
-  size_t bytes() const;    // of memory, about
+  bool half_used() const;  // half of the allowed states or of the allowed work is used
+  size_t bytes() const;    // approximate memory
 
  private:
   struct Node {
     enum class Kind : uint8_t { kByte, kSplit, kCall, kReturn };
     Kind kind = Kind::kSplit;
-    std::array<uint64_t, 4> bytes{};  // kByte
-    std::vector<int32_t> next;        // kSplit: any of them; else one
-    int32_t rule = 0;                 // kCall
+    std::array<uint64_t, 4> bytes{};  // kByte: its bytes
+    std::vector<int32_t> next;        // kSplit: continues at any of them; else one
+    int32_t rule = 0;                 // kCall: the rule that is called
     bool productive = false;          // a text leads from here to the end of the rule
   };
   struct Call {
-    int32_t node;    // where it returns to
-    int32_t parent;  // the call around it; 0: none
+    int32_t node;    // node to return to
+    int32_t parent;  // the enclosing call; 0: none
     bool operator==(const Call& other) const {
       return node == other.node && parent == other.parent;
     }
@@ -73,7 +73,7 @@ class Automaton {
   void FindProductive();
   void ClassifyBytes();
   absl::Status CheckNoLeftRecursion(const Grammar& grammar) const;
-  // All places that are reached from `places` without a byte. kUnknown: not with what is allowed.
+  // All places that are reached from `places` without a byte. kUnknown: the limits do not allow it.
   State Close(Places places);
   int32_t Push(int32_t node, int32_t parent);
 
@@ -84,12 +84,12 @@ class Automaton {
   std::vector<Stage> states_;
   absl::node_hash_map<std::pair<bool, Places>, State>
       state_number_;  // places of states_ point into it
-  // Bytes that no node tells apart are one class.
+  // Bytes that no node distinguishes form one class.
   std::array<uint8_t, 256> byte_class_{};
   int num_classes_ = 1;
   State start_ = kDead;
   int64_t work_ = 0;
-  int64_t places_ = 0;  // of all states
+  int64_t places_ = 0;  // sum of the places of all states
   int64_t refusals_ = 0;
 };
 

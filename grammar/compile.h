@@ -10,10 +10,10 @@
 
 namespace coppice::grammar {
 
-// InvalidArgument says what is wrong and where.
+// InvalidArgument names the fault and its place.
 absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec);
-// writable: bytes that have a token of their own (tokenizer::OwnBytes). Texts with others are left
-// out, so that no text gets stuck before its end.
+// writable: bytes that are the whole text of a token (tokenizer::OwnBytes). Texts with other bytes
+// are excluded, so that no text gets stuck before its end.
 absl::StatusOr<Automaton> CompileFormat(const FormatSpec& spec,
                                         const std::bitset<256>& writable = Automaton::AllBytes());
 

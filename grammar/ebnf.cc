@@ -39,7 +39,7 @@ class EbnfReader {
     return absl::InvalidArgumentError(absl::StrCat("grammar, line ", text_.Line(at), ": ", what));
   }
 
-  // Passes spaces and comments, and ends of lines if `lines`.
+  // Skips spaces and comments, and line ends if `lines`.
   void Blanks(bool lines) {
     for (;; text_.Back(text_.at() + 1)) {
       const char c = text_.Peek();
@@ -230,7 +230,7 @@ class EbnfReader {
   const Part any_ = CharacterNot({});
   Grammar grammar_;
   absl::flat_hash_map<std::string, int> number_;
-  std::vector<size_t> used_;  // [rules] where each was named first
+  std::vector<size_t> used_;  // [rules] position in the text where each was named first
 };
 
 }  // namespace

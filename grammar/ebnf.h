@@ -12,8 +12,8 @@
 
 namespace coppice::grammar {
 
-// The rule `root` is the whole text. InvalidArgument names the line and what is not understood
-// there, or the rule that is missing.
+// The rule `root` is the whole text. InvalidArgument names the line and the part that is not
+// understood, or the rule that is missing.
 absl::StatusOr<Grammar> ReadEbnf(absl::string_view text);
 
 }  // namespace coppice::grammar

@@ -54,8 +54,8 @@ Utf8 Encode(uint32_t c) {
   return {{static_cast<uint8_t>(0xf0 | c >> 18), tail(12), tail(6), tail(0)}, 4};
 }
 
-// The characters from first to last, whose encodings have `length` bytes and are equal before byte
-// `at`: the bytes from there on.
+// The characters from first to last have encodings of `length` bytes that are equal before byte
+// `at`. Adds the bytes from `at` on.
 void AddTails(uint32_t first, uint32_t last, int at, int length, std::vector<Part> before,
               std::vector<Part>* choices) {
   const Utf8 low = Encode(first), high = Encode(last);
@@ -70,7 +70,7 @@ void AddTails(uint32_t first, uint32_t last, int at, int length, std::vector<Par
     before.push_back(Byte(low.bytes[at], low.bytes[at]));
     return AddTails(first, last, at + 1, length, std::move(before), choices);
   }
-  // The first byte's characters, those between, and the last byte's.
+  // The characters of the first byte, those between, and those of the last byte.
   uint32_t begin = first, end = last;
   if ((first & below) != 0) {
     AddTails(first, first | below, at, length, before, choices);

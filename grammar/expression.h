@@ -1,5 +1,5 @@
 // A language of texts as a tree of expressions over bytes, with rules that may refer to each other.
-// What a regular expression, a grammar or a JSON schema is read into; grammar/automaton.h makes an
+// Regular expressions, grammars and JSON schemas are read into it; grammar/automaton.h makes an
 // automaton of it. Immutable; any thread.
 #pragma once
 
@@ -27,7 +27,7 @@ struct Expression {
     kSequence,  // the parts one after the other; none: the empty text
     kChoice,    // one of the parts; none: no text at all
     kRepeat,    // parts[0], `least` to `most` times
-    kRule,      // what the rule says
+    kRule,      // what the named rule accepts
   };
   static constexpr int kNoMost = -1;
 
@@ -58,7 +58,7 @@ CodePoints Others(CodePoints ranges);
 // Rule 0 is the whole text.
 struct Grammar {
   std::vector<Part> rules;
-  std::vector<std::string> names;  // of the rules, for errors
+  std::vector<std::string> names;  // names of the rules, for errors
 };
 
 }  // namespace coppice::grammar

@@ -10,7 +10,7 @@ namespace coppice::grammar {
 namespace {
 
 constexpr size_t kMostEntries = 256;
-constexpr size_t kMostBytes = size_t{256} << 20;  // of formats that no sequence uses
+constexpr size_t kMostBytes = size_t{256} << 20;  // memory of formats that no sequence uses
 
 }  // namespace
 
@@ -24,7 +24,7 @@ absl::StatusOr<std::shared_ptr<const OutputFormat>> FormatStore::Find(const Form
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if (!(entry->spec == spec && entry->ends == ends)) continue;
     if (entry->format->worn()) {
-      entries_.erase(entry);  // made anew
+      entries_.erase(entry);  // forgotten, so that it is made anew
       break;
     }
     entries_.splice(entries_.begin(), entries_, entry);

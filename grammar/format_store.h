@@ -1,6 +1,6 @@
-// The formats of a node: each is compiled once and kept while requests ask for it again. One that
-// has used up half of its states is made anew, so that it does not fail the sequences that share
-// it. Owned by a worker's engine or a draft node. Thread-compatible.
+// The formats of a node: each is compiled once; the most recently requested are kept. A format that
+// has used up half of its states is compiled again, so that it does not fail the sequences that
+// share it. Owned by a worker's engine or a draft node. Thread-compatible.
 #pragma once
 
 #include <list>
@@ -34,7 +34,7 @@ class FormatStore {
 
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary_;
   std::shared_ptr<const TokenTrie> trie_;  // made when first needed
-  std::list<Entry> entries_;               // those asked for last come first
+  std::list<Entry> entries_;               // most recently requested first
 };
 
 }  // namespace coppice::grammar

@@ -17,9 +17,9 @@
 namespace coppice::grammar {
 namespace {
 
-constexpr size_t kMostMembers = 2000;  // of one object
+constexpr size_t kMostMembers = 2000;  // members of one object
 
-// Reads a text and keeps nothing but what is wrong with it.
+// Reads a text and keeps only its fault.
 class SchemaTextCheck : public nlohmann::json_sax<OrderedJson> {
  public:
   bool null() override { return true; }
@@ -60,11 +60,11 @@ class SchemaTextCheck : public nlohmann::json_sax<OrderedJson> {
     return false;
   }
 
-  std::vector<absl::flat_hash_set<std::string>> keys_;  // of the objects and arrays around
+  std::vector<absl::flat_hash_set<std::string>> keys_;  // keys of the enclosing objects and arrays
   std::string failure_;
 };
 
-// %41 is A.
+// Decodes percent escapes: %41 is A.
 std::string WithoutPercents(absl::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -93,8 +93,9 @@ absl::StatusOr<OrderedJson> ParseSchemaDocument(absl::string_view text) {
 }
 
 std::string PointerTo(absl::string_view pointer, absl::string_view key) {
-  constexpr size_t kMostShown = 64;   // bytes of a key
-  constexpr size_t kMostKept = 1024;  // and of all before it: every rule has a pointer as its name
+  constexpr size_t kMostShown = 64;  // bytes of a key
+  // Bytes of the pointer before it, since every rule has a pointer as its name.
+  constexpr size_t kMostKept = 1024;
   const absl::string_view before = pointer.substr(0, kMostKept);
   return absl::StrCat(before, "/",
                       absl::StrReplaceAll(key.substr(0, kMostShown), {{"~", "~0"}, {"/", "~1"}}));

@@ -14,12 +14,12 @@ namespace coppice::grammar {
 // Members in the order of the text.
 using OrderedJson = nlohmann::ordered_json;
 
-// InvalidArgument: no JSON, nested more than kMostNested, a key that is twice in an object, or more
-// members in an object than are read.
+// InvalidArgument: not JSON, nested more than kMostNested, a key that occurs twice in an object, or
+// an object with more members than are read.
 absl::StatusOr<OrderedJson> ParseSchemaDocument(absl::string_view text);
 
-// What a JSON pointer becomes one step further down. Only errors show it, so it ends where it would
-// be too long.
+// The JSON pointer one step further down. Only errors show it, so it is cut where it would be too
+// long.
 std::string PointerTo(absl::string_view pointer, absl::string_view key);
 absl::Status SchemaError(absl::string_view pointer, absl::string_view what);
 

@@ -16,7 +16,7 @@ Part Digits(char first, char last, size_t count) {
   return Repeat(Character({{begin, end}}), times, times);
 }
 
-// The texts from low to high, which are as long as each other.
+// The texts from low to high, which have equal lengths.
 Part SameLength(const std::string& low, const std::string& high) {
   if (low.empty()) return Sequence({});
   const std::string low_tail = low.substr(1), high_tail = high.substr(1);
@@ -24,7 +24,8 @@ Part SameLength(const std::string& low, const std::string& high) {
     return Sequence({Literal(low.substr(0, 1)), SameLength(low_tail, high_tail)});
   const size_t tail = low_tail.size();
   const std::string zeros(tail, '0'), nines(tail, '9');
-  // The texts of the first digit, those between, and those of the last.
+  // The texts with the first digit of `low`, those between, and those with the first digit of
+  // `high`.
   std::vector<Part> choices;
   char first = low[0], last = high[0];
   if (low_tail != zeros) {
@@ -42,7 +43,7 @@ Part SameLength(const std::string& low, const std::string& high) {
 // 0 <= least.
 void AddMagnitudes(int64_t least, int64_t most, absl::string_view sign,
                    std::vector<Part>* choices) {
-  int64_t first = 0, last = 9;  // of the same length
+  int64_t first = 0, last = 9;  // the numbers of one length
   for (;;) {
     const int64_t low = std::max(first, least), high = std::min(last, most);
     if (low <= high) {

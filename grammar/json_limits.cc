@@ -13,7 +13,7 @@ namespace {
 constexpr int kMostCount = 100'000;
 constexpr int64_t kUsualLargest = 9'999'999'999'999'999;
 
-// The first or last integer that a bound allows. nullopt: it is not there.
+// The first or last integer that a bound allows. nullopt: the bound is absent.
 absl::StatusOr<std::optional<int64_t>> ReadBound(const DocumentPlace& schema, const char* key,
                                                  bool least, bool exclusive) {
   if (!Has(schema, key)) return std::optional<int64_t>();

@@ -21,7 +21,8 @@ absl::StatusOr<CountLimits> ReadLimits(const DocumentPlace& schema, const char* 
                                        const char* max);
 
 // The first and last integer within minimum, exclusiveMinimum, maximum, exclusiveMaximum; nullopt:
-// there is none of them. A side without a bound has 16 digits, or 19 if the other has more than 16.
+// all of these are absent. A side without a bound has 16 digits, or 19 if the other has more than
+// 16.
 absl::StatusOr<std::optional<std::pair<int64_t, int64_t>>> ReadIntegerBounds(
     const DocumentPlace& schema);
 

@@ -16,13 +16,13 @@ constexpr int kMostDigits = 16;
 constexpr int kMostExponent = 2;
 constexpr int kNone = Expression::kNoMost;
 
-// The plain characters of a string are all but these.
+// All characters of a string are plain except these.
 CodePoints Unplain() { return {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}}; }
 
 Part Digit() { return Character({{'0', '9'}}); }
 Part HexDigit() { return Character({{'0', '9'}, {'a', 'f'}, {'A', 'F'}}); }
 
-// What follows \u: a character that is no surrogate, or a pair.
+// The characters after \u: one that is not a surrogate, or a pair of surrogates.
 Part HexCharacter() {
   const Part two = Repeat(HexDigit(), 2, 2);
   const Part d = Character({{'d', 'd'}, {'D', 'D'}});
@@ -35,7 +35,7 @@ Part HexCharacter() {
   });
 }
 
-// Without sign, and without zeros at the begin.
+// A whole number without sign and leading zeros.
 Part Whole() {
   return Choice(
       {Literal("0"), Sequence({Character({{'1', '9'}}), Repeat(Digit(), 0, kMostDigits - 1)})});
@@ -114,7 +114,7 @@ Part JsonRules::Integer() {
 }
 
 Part JsonRules::Value() {
-  // The rule is there before its parts, which need it.
+  // The rule exists before its parts, because they need it.
   if (!value_.has_value()) {
     value_ = Add("value");
     Set(*value_, Choice({Object(), Array(), StringOf(0, kNone), Number(), Literal("true"),
@@ -182,8 +182,8 @@ Part JsonRules::ObjectOf(absl::string_view name, const std::vector<Member>& memb
   return Sequence({Literal("{"), Space(), Choice(std::move(ways))});
 }
 
-// A tree of the members' keys: at each node the text may leave it by a character that leads to no
-// child, or end where no key does. A node is a rule.
+// A tree of the members' keys. At each node the text may continue with a character that leads to no
+// child, or end where no key ends. A node is a rule.
 Part JsonRules::OtherKey(absl::string_view name, const std::vector<Member>& members) {
   struct TreeNode {
     std::map<uint32_t, int> children;
@@ -231,7 +231,7 @@ Part JsonRules::ArrayOf(absl::string_view name, const std::vector<Part>& first, 
   const auto left = [count](int limit) { return std::max(limit - static_cast<int>(count), 0); };
   const int more = most == kNone ? kNone : left(most);
   if (count == 0) return Sequence({Literal("["), Listed(other, "]", least, most)});
-  // A chain of rules: what stands after item i.
+  // A chain of rules: the text after item i.
   std::vector<int> rest;
   for (size_t i = 0; i < count; ++i) rest.push_back(Add(absl::StrCat(name, " after item ", i)));
   const Part comma = Sequence({Literal(","), Space()});

@@ -1,7 +1,7 @@
-// The grammar of JSON texts, piece by piece. A schema's reader puts its rules together from them.
-// Bounded where a text could go on without saying more: white space is nothing, a space, or a line
-// end and up to 20 spaces and tabs, and stands after : and , and inside of brackets; numbers have up
-// to 16 digits before the point, 16 after it and 2 of an exponent. Not thread-safe.
+// The grammar of JSON texts in parts, from which the reader of schemas builds its rules. It has
+// bounds where a text could continue without adding information: white space is nothing, a space,
+// or a line end and up to 20 spaces and tabs, and stands after : and , and inside brackets; numbers
+// have up to 16 digits before the point, 16 after it and 2 in an exponent. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -16,32 +16,32 @@ namespace coppice::grammar {
 
 class JsonRules {
  public:
-  // A new rule, to be set before the grammar is taken. The first is the whole text.
+  // Adds a rule, which must be set before the grammar is taken. The first rule is the whole text.
   int Add(std::string name);
   void Set(int rule, Part part) { grammar_.rules[rule] = std::move(part); }
 
   Part Space();
   // One character of a string, plain or as an escape. \u escapes of surrogates are only pairs.
   Part StringCharacter();
-  Part StringOf(int least, int most);  // characters; most: maybe kNoMost
+  Part StringOf(int least, int most);  // least, most: characters; most may be kNoMost
   Part Number();
   Part Integer();
-  Part Value();   // any
-  Part Object();  // any; a key may be there twice
-  Part Array();   // any
+  Part Value();   // any value
+  Part Object();  // any object; a key may occur twice
+  Part Array();   // any array
 
   struct Member {
     std::string key;
     bool required = false;
     Part value;
   };
-  // The members in this order. Then, if `other` is there, more of its values under other keys,
-  // which are written without escapes and may be there twice.
+  // The members in this order. Then, if `other` is given, further values of it under other keys,
+  // which are written without escapes and may occur twice.
   Part ObjectOf(absl::string_view name, const std::vector<Member>& members,
                 const std::optional<Part>& other);
   // From least to most members of any key.
   Part ObjectOfAny(const Part& value, int least, int most);
-  // The first ones, then `other`; least to most in all. Only least >= 0 and most >= least, or
+  // The first items, then `other`; least to most in all. Requires least >= 0, and most >= least or
   // kNoMost.
   Part ArrayOf(absl::string_view name, const std::vector<Part>& first, const Part& other, int least,
                int most);
@@ -49,20 +49,21 @@ class JsonRules {
   Grammar Take() && { return std::move(grammar_); }
 
  private:
-  // The rule of a name that is made once.
+  // The rule with this name, which is made only once.
   template <typename MakePart>
   Part Once(std::optional<int>* rule, absl::string_view name, MakePart make);
-  // least to most items with commas between them, and the bracket at the end.
+  // least to most items with commas between them, and the closing bracket.
   Part Listed(const Part& item, absl::string_view end, int least, int most);
-  // The rest of a key after its first quote, with the last, if it is none of the members.
+  // The rest of a key after its first quote, including the last quote, if it is none of the
+  // members' keys.
   Part OtherKey(absl::string_view name, const std::vector<Member>& members);
 
   Grammar grammar_;
   std::optional<int> space_, character_, number_, integer_, value_, object_, array_;
 };
 
-// One character of the ranges inside of a JSON string: itself, or its short escape. Control
-// characters that have none are left out.
+// One character of the ranges inside a JSON string: itself, or its short escape. Control characters
+// without a short escape are left out.
 Part JsonCharacter(CodePoints ranges);
 
 }  // namespace coppice::grammar

@@ -24,13 +24,13 @@
 namespace coppice::grammar {
 namespace {
 
-constexpr int kMostPatterns = 1000;  // and formats
+constexpr int kMostPatterns = 1000;  // patterns and formats of one schema
 constexpr absl::string_view kTypes[] = {"object",  "array",   "string", "number",
                                         "integer", "boolean", "null"};
 
 struct Keyword {
   absl::string_view name;
-  absl::string_view type;  // that it is for
+  absl::string_view type;  // type that the keyword is for
 };
 constexpr Keyword kKeywordsOfTypes[] = {{"properties", "object"},
                                         {"required", "object"},
@@ -49,10 +49,10 @@ constexpr Keyword kKeywordsOfTypes[] = {{"properties", "object"},
                                         {"maximum", "integer"},
                                         {"exclusiveMinimum", "integer"},
                                         {"exclusiveMaximum", "integer"}};
-// Each says all that is said of a value.
+// Each of these describes a value completely.
 constexpr absl::string_view kWholeKeywords[] = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
 
-// Describes a value, or holds schemas for references.
+// Whether the keyword only describes a value, or holds schemas for references.
 bool OnlyDescribes(absl::string_view keyword) {
   for (const absl::string_view known :
        {"title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated",
@@ -103,7 +103,7 @@ class SchemaReader {
     int rule;
   };
 
-  // The rule of a schema, which is read later: schemas may refer to themselves.
+  // The rule of a schema. It is read later, because schemas may refer to themselves.
   Part RuleOf(const DocumentPlace& place) {
     const auto [known, added] = rule_of_.try_emplace(place.value, 0);
     if (added) {
@@ -164,7 +164,7 @@ class SchemaReader {
     return Choice(std::move(choices));
   }
 
-  // Those of "enum" or "const" that have the type.
+  // The values of "enum" or "const" that have the type.
   absl::StatusOr<Part> Values(const DocumentPlace& place, const std::string& keyword) {
     COPPICE_ASSIGN_OR_RETURN(const Types types, TypesOf(place));
     const DocumentPlace values = At(place, keyword);
@@ -254,7 +254,7 @@ class SchemaReader {
       for (const auto& item : properties.value->items())
         add(item.key(), RuleOf(At(properties, item.key())));
     }
-    bool refused = false;  // keys that are not listed
+    bool refused = false;  // keys that are not listed are refused
     std::optional<Part> other;
     if (Has(place, "additionalProperties")) {
       const DocumentPlace additional = At(place, "additionalProperties");

@@ -1,7 +1,8 @@
-// JSON schemas as grammars of JSON texts that fulfil them. Every text of the grammar is valid; not
-// every valid text is in it: members have the order of "properties", white space and numbers are
-// bounded (json_rules.h), and where "type" is absent the keywords say which types are meant. What is
-// not served is an error, and no keyword is dropped silently but those that only describe. Pure.
+// JSON schemas as grammars of JSON texts that are valid for them. Every text of the grammar is
+// valid, but the grammar does not have every valid text: members have the order of "properties",
+// white space and numbers are bounded (json_rules.h), and where "type" is absent the keywords tell
+// which types are meant. Anything not served is an error, and no keyword is dropped silently except
+// those that only describe. Pure.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -10,7 +11,8 @@
 
 namespace coppice::grammar {
 
-// InvalidArgument names the place in the schema (as a JSON pointer) and what cannot be served there.
+// InvalidArgument names the place in the schema (as a JSON pointer) and what cannot be served
+// there.
 absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text);
 
 }  // namespace coppice::grammar

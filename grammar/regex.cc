@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kLastCharacter = 0x10ffff;
 
-// The characters of \d, \w or \s. Empty: another letter.
+// The characters of \d, \w or \s. Empty for another letter.
 CodePoints ClassOfLetter(char letter) {
   switch (letter) {
     case 'd':
@@ -30,7 +30,7 @@ CodePoints ClassOfLetter(char letter) {
   }
 }
 
-// What the letter after a backslash would mean that is not served.
+// What the letter after a backslash would mean, if it is not served.
 absl::string_view UnservedEscape(char letter) {
   switch (letter) {
     case 'b':
@@ -107,7 +107,7 @@ class RegexReader {
     return Sequence(std::move(parts));
   }
 
-  // A top-level alternative ends so many bytes further on.
+  // Whether a top-level alternative ends this many bytes further on.
   bool EndsAfter(size_t ahead) {
     const size_t begin = text_.at();
     text_.Back(begin + ahead);

@@ -1,5 +1,5 @@
-// A text that a reader goes through, character by character. Used by the readers of regular
-// expressions and grammars. Not thread-safe.
+// A text that a reader reads character by character. Used by the readers of regular expressions and
+// grammars. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,22 +18,22 @@ class SourceText {
   explicit SourceText(absl::string_view text) : text_(text) {}
 
   bool done() const { return at_ == text_.size(); }
-  size_t at() const { return at_; }  // in bytes
+  size_t at() const { return at_; }  // position in bytes
   void Back(size_t at) { at_ = at; }
-  int Line(size_t at) const;  // from 1
+  int Line(size_t at) const;  // line number, counted from 1
 
   char Peek(size_t ahead = 0) const;  // '\0' beyond the end
   bool Sees(absl::string_view word) const;
-  bool Take(absl::string_view word);  // true: it stood here and is passed
+  bool Take(absl::string_view word);  // true: the word stood here and is passed
   // For errors: the character here in quotes, or "the end".
   std::string Seen() const;
 
-  // Each passes what it returns. nullopt: it is not there.
-  std::optional<uint32_t> Character();  // of valid UTF-8
+  // Each function moves past what it returns. nullopt: it does not stand here.
+  std::optional<uint32_t> Character();  // the next character of valid UTF-8
   std::optional<uint32_t> Hex(int digits);
-  // What stands after \u: four digits, or a pair of surrogates as \uHHHH\uHHHH.
+  // The characters after \u: four digits, or a pair of surrogates as \uHHHH\uHHHH.
   std::optional<uint32_t> Utf16();
-  // A decimal number; more than kMostRepeated are one more than that.
+  // A decimal number. Numbers above kMostRepeated are returned as kMostRepeated + 1.
   std::optional<int> Count();
 
  private:
@@ -43,7 +43,7 @@ class SourceText {
 
 bool IsSurrogate(uint32_t code_point);
 
-// The expressions of sets of characters. Equal sets are one expression, so that a text of many
+// The expressions of character sets. Equal sets share one expression, so that a text of many
 // classes needs no more memory than a text of few.
 class CharacterParts {
  public:
@@ -60,10 +60,10 @@ class CharacterParts {
 struct Counts {
   int least = 0;
   int most = 0;
-  // True: they are too large or the wrong way round.
+  // True: the counts are too large or in the wrong order.
   bool wrong() const;
 };
-// {n}, {n,}, {n,m}, {,m}. nullopt: none of them; then nothing is passed.
+// {n}, {n,}, {n,m}, {,m}. nullopt: none of these; then the position does not change.
 std::optional<Counts> TakeCounts(SourceText* text);
 
 }  // namespace coppice::grammar

@@ -6,7 +6,7 @@
 namespace coppice::grammar {
 namespace {
 
-constexpr size_t kMostKept = 4096;  // sets of tokens
+constexpr size_t kMostKept = 4096;  // sets of tokens that are kept
 
 }  // namespace
 

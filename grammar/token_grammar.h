@@ -1,6 +1,6 @@
 // The tokens that may follow each text of a format: an automaton over bytes, walked along the trie
-// of the vocabulary. What was found for a state is kept. One is made for a format and serves all
-// sequences that ask for it (format_store.h).
+// of the vocabulary. The result for a state is kept. One object is made per format and serves all
+// sequences that use it (format_store.h).
 #pragma once
 
 #include <memory>
@@ -25,10 +25,10 @@ class TokenGrammar : public OutputFormat {
   State Next(State state, TokenId token) const override;
   std::shared_ptr<const AllowedTokens> Allowed(State state) const override;
   bool CutShort(State state) const override;
-  // Half of the states that are kept are used up. Sequences that begin should share another one, so
-  // that those that have this one can end with it.
+  // Half of the allowed states are used up. New sequences should share another object, so that the
+  // sequences that have this one can finish with it.
   bool worn() const;
-  size_t bytes() const;  // of memory, about
+  size_t bytes() const;  // approximate memory
 
  private:
   AllowedTokens Walk(State state) const;

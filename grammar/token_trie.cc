@@ -13,7 +13,7 @@ TokenTrie::TokenTrie(std::shared_ptr<const tokenizer::Vocabulary> vocabulary)
     if (!Bytes(token).empty()) texts.emplace_back(Bytes(token), token);
   }
   std::sort(texts.begin(), texts.end());
-  std::vector<int32_t> open;  // the nodes of the text before
+  std::vector<int32_t> open;  // nodes of the previous text
   absl::string_view before;
   const auto close = [&](size_t depth) {
     for (; open.size() > depth; open.pop_back())

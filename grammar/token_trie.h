@@ -1,5 +1,5 @@
-// The tokens of a vocabulary by their bytes, as a trie that is laid out in the order of a walk, so
-// that a branch is left out by one jump. Immutable; any thread.
+// The tokens of a vocabulary by their bytes, as a trie in the order of a walk, so that one jump
+// skips a branch. Immutable; any thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class TokenTrie {
   // Special tokens and those without text are left out.
   explicit TokenTrie(std::shared_ptr<const tokenizer::Vocabulary> vocabulary);
 
-  // In the order of a walk, and one more that ends them.
+  // In the order of a walk, followed by one node that marks the end.
   absl::Span<const Node> nodes() const { return nodes_; }
   absl::Span<const TokenId> tokens() const { return tokens_; }
   int deepest() const { return deepest_; }

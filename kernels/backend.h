@@ -68,7 +68,7 @@ struct MatrixSource {
 // is never read.
 struct KvPoolShape {
   int layers = 0;
-  int kv_heads = 0;  // of this rank
+  int kv_heads = 0;  // KV heads of this rank
   int head_dim = 0;
   int64_t blocks = 0;
   DType dtype = DType::kF32;
@@ -115,7 +115,7 @@ class Ops {
   // (vocabulary-parallel embedding). A tied head shares the matrix. x [rows, w.columns].
   virtual void Embed(const Weight& w, int64_t first_row, Tensor x) = 0;
   // x += addend if addend is not empty; out = x / sqrt(mean(x^2) + epsilon) * gain. All [rows, n].
-  // `out` is for one MatMul: what it holds after that is not said.
+  // `out` is for one MatMul; its contents are undefined afterwards.
   virtual void AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) = 0;
   // y[rows, w.rows] = x[rows, w.columns] w^T (+ bias). With accumulate: y += instead of =.
   virtual void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) = 0;
@@ -168,7 +168,7 @@ struct MemoryFacts {
   bool of_device = false;
 };
 
-// What the matrix products of a pass take, as measured. Fewer rows take as long, down to the next
+// Measured time of the matrix products of a forward pass. Fewer rows take as long, down to the next
 // smaller entry of a list.
 struct RowCost {
   int64_t rows = 0;
@@ -185,7 +185,7 @@ class Backend {
   // Whether the bits of a row depend only on its own inputs: not on the other rows of the step, the
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
-  virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // now
+  virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // memory in use now
   // Whether weights may be kept in this type; KV too, but for kI8 and kI4.
   virtual bool stores(DType dtype) const = 0;
 
@@ -208,8 +208,8 @@ class Backend {
   }
   virtual DType activation_dtype() const = 0;  // of the tensors between ops; the residual is f32
 
-  // Once, before the first step, when the pass has its weights and tensors: measures what makes
-  // steps fast. Overwrites the tensors. moves_on is called now and then; it may be empty.
+  // Call it once, before the first step, when the pass has its weights and tensors: measures what
+  // makes steps fast. Overwrites the tensors. moves_on is called now and then; it may be empty.
   virtual absl::Status Prepare(Pass* /*pass*/, const std::function<void()>& /*moves_on*/) {
     return absl::OkStatus();
   }
@@ -226,26 +226,26 @@ class Backend {
   // valid until the next Submit; a plan with `fetch` keeps those of the previous step.
   virtual absl::StatusOr<const StepRows*> Wait() = 0;
 
-  // Payload of the sums that the steps so far have formed without the communicator, on all ranks:
-  // each sum counts its data once for each rank.
+  // Payload of the sums that the steps so far have formed without the communicator, on all ranks.
+  // Each sum counts its data once per rank.
   virtual uint64_t collective_bytes() const { return 0; }
 
   // Whether this backend can choose the levels of such a forest, whose rows have this need in a
-  // vocabulary of so many tokens.
+  // vocabulary of this many tokens.
   virtual bool GrowsForest(const ForestPlan::Forest& /*forest*/, const RowNeed& /*need*/,
                            int64_t /*vocab*/) const {
     return false;
   }
-  // Starts the passes of forests, each of which it can grow: instead of Submit and Wait for each
-  // level. Then HeadReached says whether only the head of the last pass is left. As with Submit,
-  // the plan must live until WaitForests.
+  // Starts the forward passes of forests that the backend can grow, instead of Submit and Wait for
+  // each level. Then HeadReached says whether only the head of the last forward pass is left. As
+  // with Submit, the plan must live until WaitForests.
   virtual absl::Status SubmitForests(const ForestPlan& plan, Pass* pass);
-  // What was grown, [forests]. The rows of the step before are gone.
+  // The grown forests, [forests]. The rows of the previous step are no longer valid.
   virtual absl::StatusOr<std::vector<GrownForest>> WaitForests();
 };
 
-// What the ranks of a replica do together on devices. The CPU backend and a single rank need none
-// of it.
+// Settings for collectives of a replica's ranks on devices. The CPU backend and a single rank do
+// not need them.
 struct CollectiveOptions {
   // auto: NCCL and one-shot kernels, by size, where every rank has them and a device of its own,
   // else the host. nccl, oneshot: that alone, or an error. host: sums go through host memory and
@@ -253,20 +253,20 @@ struct CollectiveOptions {
   std::string kind = "auto";
   double start_deadline_s = 60;  // for the ranks to find each other
   double step_deadline_s = 30;   // for one step
-  int place = 0;                 // of this rank among those of its host: which device it takes
+  int place = 0;  // index of this rank among those of its host: which device it takes
   // Called from a thread of the backend when a step was aborted, by its deadline or by a failure of
-  // the collectives, and the thread of the steps does not come back. It should end the process. May
-  // be empty.
+  // the collectives, and the thread of the steps does not return. It should end the process. May be
+  // empty.
   std::function<void(const absl::Status&)> on_hang;
 };
 
 struct BackendOptions {
   std::string kind = "cpu";                    // "cpu" or "cuda"
   ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
-  comm::Communicator* communicator = nullptr;  // of this rank's replica
+  comm::Communicator* communicator = nullptr;  // communicator of this rank's replica
   bool always_list = false;  // for tests: give candidate lists even where whole rows cost nothing
-  // CUDA: a step whose like has run before is enqueued by graphs. false, for tests and benchmarks:
-  // op by op. The results are the same bits.
+  // CUDA: a step whose ops have run before is enqueued by graphs. false, for tests and benchmarks:
+  // op by op. The results have the same bits.
   bool graphs = true;
   // Receives warnings for the operator that are not logged elsewhere. May be empty.
   std::function<void(const std::string& message)> warn;

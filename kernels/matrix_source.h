@@ -11,8 +11,8 @@
 
 namespace coppice::kernels {
 
-// What Backend::Pack promises to refuse: InvalidArgument names what does not fit together. bias: its
-// values, 0 = none.
+// What Backend::Pack promises to refuse: InvalidArgument names what does not fit together. bias:
+// its values, 0 = none.
 absl::Status CheckStack(absl::Span<const MatrixSource> sources, size_t bias);
 
 // Row `row` of the source as `columns` values of `dtype`. out must be aligned to the values. False

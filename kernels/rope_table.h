@@ -1,5 +1,5 @@
 // Rotary position embedding as host tables of cos and sin, with the frequency scalings of Hugging
-// Face (linear, llama3). What the CPU backend reads and what a device is given; immutable, shared by
+// Face (linear, llama3). The CPU backend reads it, and a device gets a copy; immutable, shared by
 // threads.
 #pragma once
 

@@ -19,7 +19,7 @@ bool TakesWords(const std::string& name) { return name == "metadata" || name == 
 
 struct FlagText {
   std::string name;
-  std::optional<std::string> value;  // behind the =
+  std::optional<std::string> value;  // text after the =
 };
 
 FlagText Split(const std::string& argument) {

@@ -18,7 +18,8 @@ class GammaSource {
   // Mean shape, scale 1. Marsaglia and Tsang 2000, "A simple method for generating gamma
   // variables".
   double Next(double shape) {
-    if (shape < 1) return Next(shape + 1) * std::pow(Uniform(), 1 / shape);  // their section 6
+    // Section 6 of their paper.
+    if (shape < 1) return Next(shape + 1) * std::pow(Uniform(), 1 / shape);
     const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
     while (true) {
       const double x = Normal();

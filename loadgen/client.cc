@@ -87,7 +87,7 @@ class LoadRun {
   asio::awaitable<void> StopSending();
   asio::awaitable<void> ShowProgress();
   void StartReady();
-  void DropReady();  // what waits for room when the duration is over
+  void DropReady();  // drops what waits for room when the duration is over
   void EndIfFinished();
   asio::awaitable<void> RunConversation(Arrived arrived);
   asio::awaitable<void> RunRequest(int64_t k, std::string body);
@@ -157,7 +157,7 @@ asio::awaitable<void> LoadRun::ReleaseArrivals() {
     ready_.push_back({static_cast<int64_t>(c), first});
     first += plan_.source->Turns(c);
     StartReady();
-    if (stopped()) DropReady();  // no room for it, and none in time
+    if (stopped()) DropReady();  // there is no room for it, and none will come in time
   }
   all_arrived_ = true;
   EndIfFinished();

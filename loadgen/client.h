@@ -26,19 +26,19 @@ struct LoadPlan {
   // When each conversation begins, ascending; empty = as soon as max_concurrency has room.
   std::vector<double> arrivals_s;
   int max_concurrency = 0;  // conversations at a time; 0 = no limit
-  double timeout_s = 600;   // of one request, from sending
+  double timeout_s = 600;   // seconds per request, from sending
   // No request is sent after duration_s (0 = no limit); grace_s later those that still run are cut.
   double duration_s = 0, grace_s = std::numeric_limits<double>::infinity();
-  // So many percent of the requests, chosen by the seed, are cut cancel_delay_s after sending.
+  // This percentage of the requests, chosen by the seed, is cut cancel_delay_s after sending.
   double cancel_percent = 0, cancel_delay_s = 0;
   uint64_t seed = 0;
   bool keep_texts = false;
 };
 
 struct LoadProgress {
-  int64_t total = 0;  // requests; 0 = not known
+  int64_t total = 0;  // number of requests; 0 = not known
   int64_t done = 0, running = 0, failed = 0;
-  int64_t output_tokens = 0;  // of the requests that are done
+  int64_t output_tokens = 0;  // output tokens of the requests that are done
   double elapsed_s = 0;
 };
 

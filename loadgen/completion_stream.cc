@@ -29,7 +29,7 @@ const std::string* TextOf(const Json& choice) {
   return delta == choice.end() || !delta->is_object() ? nullptr : Text(*delta, "content");
 }
 
-// Models that think first stream that under names of their own.
+// Models that think first stream that text under other names.
 bool HasReasoning(const Json& choice) {
   const auto delta = choice.find("delta");
   return delta != choice.end() && delta->is_object() &&

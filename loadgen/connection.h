@@ -43,7 +43,7 @@ class Connection {
   // Appends to buffer() what has arrived, at least one byte.
   boost::asio::awaitable<ErrorCode> Read();
   boost::beast::flat_buffer& buffer() { return buffer_; }
-  // Ends what is under way with an error. No operation after it.
+  // Ends the current operation with an error. No operation may follow.
   void Close();
 
  private:

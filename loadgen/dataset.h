@@ -14,12 +14,12 @@ namespace coppice::loadgen {
 // ignored. Errors name path and line.
 absl::StatusOr<std::vector<Prompt>> ReadCustomDataset(const std::string& path);
 
-// Reads question.jsonl of Spec-Bench (Xia et al. 2024, "Unlocking efficiency in large language model
-// inference"): JSON lines with turns, the user's texts. all_turns: later ones too.
+// Reads question.jsonl of Spec-Bench (Xia et al. 2024, "Unlocking efficiency in large language
+// model inference"): JSON lines with turns, the user's texts. all_turns: later ones too.
 absl::StatusOr<std::vector<Prompt>> ReadSpecBench(const std::string& path, bool all_turns);
 
-// `count` of them, 0 = all. Fewer: at even distances, since files are often ordered by subject. More:
-// repeated from the start.
+// `count` prompts, 0 = all. A smaller count: at even distances, since files are often ordered by
+// subject. A larger count: repeated from the start.
 std::vector<Prompt> TakePrompts(std::vector<Prompt> prompts, int count);
 
 }  // namespace coppice::loadgen

@@ -17,7 +17,7 @@ absl::Status EndpointSet::Resolve(const Servers& servers) {
 int EndpointSet::Choose() {
   size_t chosen = next_;
   if (policy_ == EndpointPolicy::kLeastInFlight) {
-    // If several have the fewest requests, the next one in turn.
+    // If several have the fewest requests, takes the next one in turn.
     for (size_t i = 1; i < places_.size(); ++i) {
       const size_t other = (next_ + i) % places_.size();
       if (places_[other].running < places_[chosen].running) chosen = other;

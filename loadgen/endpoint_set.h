@@ -31,7 +31,7 @@ class EndpointSet {
 
  private:
   struct Place {
-    std::unique_ptr<Route> route;  // connections refer to it
+    std::unique_ptr<Route> route;  // must outlive the connections
     std::vector<std::unique_ptr<Connection>> idle;
     int64_t running = 0;
   };

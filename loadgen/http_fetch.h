@@ -1,5 +1,5 @@
-// A single request that blocks: /v1/models, /tokenize, /metrics. Called by main before and after the
-// run.
+// A single request that blocks: /v1/models, /tokenize, /metrics. Called by main before and after
+// the run.
 #pragma once
 
 #include <string>

@@ -81,8 +81,8 @@ BodySettings MakeBodySettings(const LoadgenOptions& options, const ModelInfo& mo
           .fields = options.body_fields};
 }
 
-// First a number of requests, then requests for a time. Their seeds are not those of the run, so
-// that random prompts of the run are new to the server.
+// First a number of requests, then requests for a time. Their seeds differ from those of the run,
+// so that random prompts of the run are new to the server.
 absl::Status WarmUp(const LoadgenOptions& options, const ModelInfo& model,
                     const std::vector<Prompt>& prompts) {
   const RequestSource source(prompts, MakeBodySettings(options, model, options.seed + kWarmupSeed));

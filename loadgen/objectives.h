@@ -20,8 +20,8 @@ struct Objectives {
 // "ttft:200 tpot:50 e2el:5000", separated by spaces, commas or line breaks.
 absl::StatusOr<Objectives> ParseObjectives(const std::string& text);
 
-// ttft and e2el count from the intended time, so that a wait within the client counts too. A request
-// that did not succeed misses.
+// ttft and e2el count from the intended time, so that a wait within the client counts too. A
+// request that did not succeed misses.
 bool Meets(const RequestRecord& record, const Objectives& objectives);
 
 }  // namespace coppice::loadgen

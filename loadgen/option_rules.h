@@ -1,5 +1,5 @@
-// What the options of a run may be together; the table of flags says what each may be. Called by
-// options. Pure function.
+// Which options of a run fit together; the table of flags says what each may be. Called by options.
+// Pure function.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,7 +8,7 @@
 
 namespace coppice::loadgen {
 
-// "--flag: expected ...", as every refusal of an option reads.
+// "--flag: expected ...", the form of every refusal of an option.
 absl::Status RefuseFlag(absl::string_view flag, absl::string_view expected);
 
 absl::Status CheckOptions(const LoadgenOptions& options);

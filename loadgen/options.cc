@@ -41,7 +41,7 @@ absl::Status AddFields(const LoadgenFlags& flags, bool sized, bool chat, Json* f
   const Json json = Json::parse(extra, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return RefuseFlag("extra_body", "expected a JSON object");
   if (json.contains("stream")) return RefuseFlag("extra_body", "stream is always true");
-  fields->merge_patch(json);  // into `speculative` too
+  fields->merge_patch(json);  // also merges the fields of `speculative`
   return absl::OkStatus();
 }
 

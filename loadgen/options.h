@@ -1,5 +1,5 @@
-// The flags of coppice-loadgen (docs/flags.md) and the options that they give. Called by main, and by
-// the program that writes docs/flags.md. option_rules checks what they mean together.
+// The flags of coppice-loadgen (docs/flags.md) and the options that they give. Called by main, and
+// by the program that writes docs/flags.md. option_rules checks what they mean together.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ struct LoadgenOptions {
   bool text_form = false;  // prompts of a given length are text and not token ids
   uint64_t seed = 0;
   nlohmann::json body_fields = nlohmann::json::object();  // sampling flags, then --extra-body
-  ArrivalProcess arrivals;                                // of an open loop without trace times
-  bool self_timed = true;                                 // traces
+  ArrivalProcess arrivals;                                // for an open loop without trace times
+  bool self_timed = true;                                 // for traces
   double trace_speed = 1;
-  double window_start_s = 0, window_s = 0;  // of the trace's time; window_s 0 = all
+  double window_start_s = 0, window_s = 0;  // in the trace's time; window_s 0 = all
   int max_concurrency = 0;                  // 0 = no limit
   int num_warmups = 0;
   double warmup_s = 0;
@@ -57,7 +57,7 @@ struct LoadgenOptions {
   std::string endpoints() const;  // the base URLs, separated by spaces
 };
 
-// What the flags give: most are options already, the others are texts that ReadOptions reads.
+// The values of the flags: most are options already, the others are texts that ReadOptions reads.
 struct LoadgenFlags {
   LoadgenOptions options;
   std::string base_urls = "http://127.0.0.1:8000";  // separated by newlines or commas

@@ -20,7 +20,7 @@ struct SpeculationUsage {
 // Times are seconds since the start of the run.
 struct RequestRecord {
   double intended_s = 0;             // when it was meant to be sent
-  double sent_s = 0;                 // when it was
+  double sent_s = 0;                 // when it was sent
   double end_s = 0;                  // last byte, or the failure
   std::vector<double> text_times_s;  // of each event with text
   int endpoint = -1;                 // index of its server; -1 = it was never sent
@@ -30,7 +30,7 @@ struct RequestRecord {
   // Why a request is not ok. `cancelled` and `unfinished` do not count as failed.
   bool timed_out = false;
   bool cancelled = false;   // by the run, on purpose (--request-cancellation-rate)
-  bool unfinished = false;  // the run ended before it did
+  bool unfinished = false;  // the run ended before this request
   std::string error;        // "" when ok
 
   int choices = 1;            // n of the request
@@ -39,7 +39,7 @@ struct RequestRecord {
   bool tokens_from_usage = false;
   std::string text;  // of choice 0, where it is kept
   std::optional<SpeculationUsage> speculation;
-  std::optional<double> energy_joules;  // usage: where the server measures it
+  std::optional<double> energy_joules;  // from usage, where the server measures it
 
   bool failed() const { return !ok && !cancelled && !unfinished; }
 };

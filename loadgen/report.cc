@@ -100,7 +100,7 @@ void AddEnergy(const std::vector<RequestRecord>& records, RunReport* report) {
   if (report->energy_reports > 0) report->energy_source = "usage";
 }
 
-// The lag of a client that is free to send: a limit of concurrency would make requests wait.
+// The lag of a client that is free to send. With a limit of concurrency, requests would wait.
 void AddSendLag(const std::vector<RequestRecord>& records, const RunSettings& settings,
                 RunReport* report) {
   if (!settings.open_loop || settings.max_concurrency > 0) return;
@@ -112,7 +112,7 @@ void AddSendLag(const std::vector<RequestRecord>& records, const RunSettings& se
   report->valid = report->send_lag_ms.p99 <= settings.max_send_lag_ms;
 }
 
-// Failed, timed out and unfinished requests miss; those that the run cancelled are not asked.
+// Failed, timed out and unfinished requests miss; requests that the run cancelled are left out.
 void AddGoodput(const std::vector<RequestRecord>& records, const Objectives& objectives,
                 RunReport* report) {
   if (!objectives.any()) return;

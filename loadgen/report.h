@@ -15,18 +15,18 @@
 
 namespace coppice::loadgen {
 
-// What the report says of a run besides its records.
+// Facts about a run besides its records, for the report.
 struct RunSettings {
   std::string model, endpoint, command_line, date;  // date: YYYYmmdd-HHMMSS
-  std::vector<std::string> urls;                    // the servers
+  std::vector<std::string> urls;                    // base URLs of the servers
   std::optional<std::string> server_version;
   bool open_loop = false;
-  std::optional<double> request_rate;  // 1/s, of an open loop with one rate
+  std::optional<double> request_rate;  // 1/s, for an open loop with one rate
   double burstiness = 1;
   int max_concurrency = 0;  // 0 = no limit
   double max_send_lag_ms = 10;
   Objectives objectives;
-  int dropped_rows = 0, empty_rows = 0;  // of a trace: too long for the model, without tokens
+  int dropped_rows = 0, empty_rows = 0;  // trace rows: too long for the model; without tokens
   std::vector<std::string> metadata;     // K=V
 };
 
@@ -55,7 +55,7 @@ struct RunReport {
   std::map<std::string, int> error_counts;
   std::vector<EndpointReport> endpoints;  // as RunSettings::urls
 
-  // Sums over usage.speculation of so many requests, else the servers' counters. accepted_width:
+  // Sums over usage.speculation of this many requests, else the servers' counters. accepted_width:
   // mean over the requests (or the sequences) that have one.
   int speculation_reports = 0;
   const char* speculation_source = nullptr;  // "usage", "metrics"; nullptr = none
@@ -67,7 +67,7 @@ struct RunReport {
   double energy_joules = 0;
   int64_t energy_tokens = 0;  // output tokens that it is for
 
-  // What the client itself used.
+  // Resources that the client itself used.
   double cpu_percent = 0;
   int64_t peak_memory_bytes = 0;
   ByteCount bytes;
@@ -75,7 +75,7 @@ struct RunReport {
 
 // duration_s: from the start of the run to the end of the last request.
 RunReport MakeReport(const std::vector<RequestRecord>& records, const RunSettings& settings);
-// Fills in from the servers' counters what no usage gave.
+// Fills the values that no usage gave from the servers' counters.
 void AddCounters(const ServerCounters& before, const ServerCounters& after, RunReport* report);
 
 std::string ReportTable(const RunReport& report, const RunSettings& settings);

@@ -56,8 +56,8 @@ std::string SpeculationRows(const RunReport& report) {
   return out + Row("Rounds:", s.rounds) + Row("Plain rounds:", s.plain_rounds);
 }
 
-// From usage, the figures are of those requests that have one: a sum over some must not look like one
-// over all. From /metrics, they are of the nodes, idle or not.
+// From usage, the figures are of those requests that have one: a sum over some must not look like
+// one over all. From /metrics, they are of the nodes, idle or not.
 std::string EnergyRows(const RunReport& report) {
   std::string out = Title("Energy", '-');
   if (report.energy_source == nullptr)

@@ -1,5 +1,5 @@
-// The bodies of a run's requests, made from prompts and flags when each is sent. Asked by the client.
-// Thread-compatible.
+// The bodies of a run's requests, made from prompts and flags when each is sent. Asked by the
+// client. Thread-compatible.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a run asks its servers besides completions: the model, the version, the counters. Called by
-// main before and after the run.
+// What a run requests from its servers besides completions: the model, the version, the counters.
+// Called by main before and after the run.
 #pragma once
 
 #include <map>
@@ -29,14 +29,14 @@ struct ServerCounters {
   std::map<std::string, double> totals;
   std::map<int, double> accepted_by_position;  // from 0
 };
-// Prometheus text with the names of Coppice (coppice_), vLLM (vllm:) or llama.cpp (llamacpp:); other
-// lines are ignored.
+// Prometheus text with the names of Coppice (coppice_), vLLM (vllm:) or llama.cpp (llamacpp:);
+// other lines are ignored.
 ServerCounters ParseCounters(const std::string& metrics);
 // Servers without /metrics add nothing.
 ServerCounters FetchCounters(const LoadgenOptions& options);
 
-// What happened between the two, or nothing if no draft was verified. Rounds without a draft are not
-// known from counters.
+// What happened between the two, or nothing if no draft was verified. Rounds without a draft are
+// not known from counters.
 std::optional<SpeculationUsage> SpeculationBetween(const ServerCounters& before,
                                                    const ServerCounters& after);
 // Joules of all nodes, idle or not; nothing if they are not measured.

@@ -13,7 +13,7 @@ double Percentile(const std::vector<double>& sorted, double p);
 // count 0: nothing was measured; ignore the other fields.
 struct SampleStatistics {
   size_t count = 0;
-  double mean = 0, median = 0, std = 0;  // population standard deviation
+  double mean = 0, median = 0, std = 0;  // std: population standard deviation
   double p90 = 0, p95 = 0, p99 = 0, max = 0;
 };
 SampleStatistics Summarize(std::vector<double> samples);

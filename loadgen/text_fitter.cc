@@ -43,7 +43,7 @@ absl::StatusOr<std::string> FitText(int tokens, uint64_t seed, const CountTokens
   WordText words(seed);
   // below: most words known to give too few tokens; above: fewest that give too many.
   int64_t below = 0, above = -1, wanted = tokens;
-  std::string best;  // the longest text that is not too long
+  std::string best;  // the longest text that fits
   int best_count = -1;
   int tries = 0;
   for (; tries < kMaxTries && (above < 0 || above - below > 1); ++tries) {

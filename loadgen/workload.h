@@ -14,9 +14,9 @@ namespace coppice::loadgen {
 struct Workload {
   std::vector<Prompt> prompts;
   int64_t conversations = 0;       // to send, or LoadPlan::kEndless
-  std::vector<double> arrivals_s;  // of an open loop
-  int dropped_rows = 0;            // of a trace: longer than the model's context
-  int empty_rows = 0;              // of a trace: without tokens
+  std::vector<double> arrivals_s;  // arrival times of an open loop
+  int dropped_rows = 0;            // trace rows that are longer than the model's context
+  int empty_rows = 0;              // trace rows without tokens
 };
 
 // The rows of the dataset; InvalidArgument or NotFound names the file. Traces keep all rows.

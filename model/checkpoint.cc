@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kSampleBytes = 64;
 constexpr char kIntegers[] = "I8";
-constexpr char kScales[] = "_scale";  // behind the name of a matrix of integers
+constexpr char kScales[] = "_scale";  // suffix of the name of a matrix of integers
 
 absl::StatusOr<kernels::DType> ServedDType(const MappedFile& file, const TensorInfo& info,
                                            absl::string_view expected = "F32, F16 or BF16") {

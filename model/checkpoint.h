@@ -23,8 +23,8 @@ class Checkpoint {
   // Reads only the headers. Errors name the file, the tensor and what was expected.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
-  // The view of tensor `name`, which must be [rows, columns] of F32, F16, BF16 or I8. Row i of I8 has
-  // element i of NAME_scale, [rows], as its factor; such a matrix is made in f32. Valid until
+  // The view of tensor `name`, which must be [rows, columns] of F32, F16, BF16 or I8. Row i of I8
+  // has element i of NAME_scale, [rows], as its factor; such a matrix is made in f32. Valid until
   // Release(name).
   absl::StatusOr<kernels::MatrixSource> Matrix(const std::string& name, int64_t rows,
                                                int64_t columns);
@@ -35,12 +35,12 @@ class Checkpoint {
   absl::StatusOr<std::vector<int64_t>> Integers(const std::string& name, int64_t size);
   // InvalidArgument that names the tensor and its file.
   absl::Status Error(const std::string& name, absl::string_view what) const;
-  // In which type to serve it: its own, or BF16 for I8.
+  // The type in which the tensor is served: its own, or BF16 for I8.
   absl::StatusOr<kernels::DType> TensorDType(const std::string& name) const;
   // Releases the pages of a tensor. Its views are invalid afterwards.
   void Release(const std::string& name);
 
-  // Tensors that nobody asked for. Leaves out rotary_emb.inv_freq, which older folders have and
+  // Tensors that nothing has read. Leaves out rotary_emb.inv_freq, which older folders have and
   // nothing reads.
   std::vector<std::string> UnusedNames() const;
   // Hashes config.json, the headers and samples of every tensor. Touches no mapped data page.
@@ -51,7 +51,8 @@ class Checkpoint {
     TensorInfo info;
     int file = 0;
     bool used = false;
-    // What views show, where it is not the file: data that is not aligned for its type, or I8.
+    // The data of views, if it is not that of the file: data that is not aligned for its type, or
+    // I8.
     std::vector<char> copy;
   };
   explicit Checkpoint(std::string dir) : dir_(std::move(dir)) {}

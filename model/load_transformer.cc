@@ -39,7 +39,8 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Check
   return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
-// How matrices are kept in memory: like the rest where the backend lacks what was asked for.
+// How matrices are stored in memory: like the other weights if the backend lacks the requested
+// type.
 absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DType stored,
                                            const kernels::Backend& backend) {
   if (asked == "auto") return stored;
@@ -84,7 +85,7 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
                               backend->activation_dtype(), parts.max_rows, ranks),
                 memory.of_device ? options.kv_bytes : 0, parts.weight_dtype, memory));
   COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint.ComputeFingerprint());
-  if (parts.weight_dtype != parts.dtype) {  // another model than the checkpoint's
+  if (parts.weight_dtype != parts.dtype) {  // a different model than the checkpoint
     Fingerprint quantised;
     quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
     parts.fingerprint = quantised.value();

@@ -15,13 +15,13 @@ namespace coppice::model {
 
 struct LoadOptions {
   std::string dir;             // Hugging Face folder
-  std::string dtype = "auto";  // of weights and KV: auto (the checkpoint's), f32, bf16, f16
+  std::string dtype = "auto";  // type of weights and KV: auto (the checkpoint's), f32, bf16, f16
   // Type of the matrices: auto (as dtype), int8, int4. If the backend lacks it: auto and a warning.
   std::string weight_dtype = "auto";
-  int max_rows = kDefaultMaxRows;  // of a step
-  int64_t kv_bytes = 0;            // of the KV pool that is to have room beside the weights
+  int max_rows = kDefaultMaxRows;  // rows of a step, at most
+  int64_t kv_bytes = 0;            // bytes of the KV pool that must fit beside the weights
   std::function<void(double fraction)> progress;  // 0..1, may be empty
-  std::function<void()> on_layer;                 // of TransformerParts
+  std::function<void()> on_layer;                 // as in TransformerParts
 };
 
 // Memory-maps the checkpoint and packs this rank's shard. Collective: succeeds on all ranks, and

@@ -1,14 +1,14 @@
-// How many bytes of weights and KV the passes of a model must read from memory, over all its ranks:
-// the work of a memory-bound transformer, counted from the plans and the sizes of what is in memory. A
-// pass reads
-//   - the matrices and gains of its layers once, whatever the number of rows; final norm and head if
-//     a row is needed; of the embedding only the rows of its tokens;
+// How many bytes of weights and KV the forward passes of a model must read from memory, over all
+// its ranks: the work of a memory-bound transformer, counted from the plans and the sizes of
+// weights and KV in memory. A forward pass reads
+//   - the matrices and gains of its layers once, whatever the number of rows; final norm and head
+//     if a row is needed; of the embedding only the rows of its tokens;
 //   - K and V of what the rows of a segment see: its block table once, as far as a row sees it, and
 //     each slot of its chains once. A prefix that several segments share counts for each, because
 //     attention reads it for each.
-// A pass without needs ends after the K and V of the last layer, which then has no attention. KV
-// copies, activations and what a kernel reads twice are not counted. Thread-compatible: the thread
-// of the runner owns it.
+// A forward pass without needs ends after the K and V of the last layer, which then has no
+// attention. KV copies, activations and repeated reads of a kernel are not counted.
+// Thread-compatible: the thread of the runner owns it.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace coppice::model {
 // Bytes.
 struct ReadSizes {
   uint64_t layers = 0;     // weights of all layers
-  uint64_t last_rest = 0;  // of which the last layer's behind its K and V
+  uint64_t last_rest = 0;  // the part of the last layer's weights after its K and V
   uint64_t head = 0;       // final norm and head
   uint64_t embedding_row = 0;
   uint64_t kv_token = 0;  // K and V of a token in one layer

@@ -21,7 +21,7 @@ struct Family {
   const char* architecture;
   std::optional<bool>
       attention_bias;  // nullopt: config.json's attention_bias, on q, k, v and the output
-  int64_t window = 0;  // what an absent sliding_window means to Transformers; 0: none
+  int64_t window = 0;  // the window that Transformers assumes if sliding_window is absent; 0: none
 };
 constexpr Family kFamilies[] = {
     {"LlamaForCausalLM", std::nullopt},

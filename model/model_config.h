@@ -21,12 +21,12 @@ struct ModelConfig {
   int num_kv_heads = 0;
   int head_dim = 0;
   int max_positions = 0;
-  bool attention_bias = false;  // on q, k, v
-  bool output_bias = false;     // on the attention output
+  bool attention_bias = false;  // bias on q, k, v
+  bool output_bias = false;     // bias on the attention output
   bool mlp_bias = false;
   bool tied_head = false;
-  // Rows of a draft vocabulary, which knows only the ids that tensor d2t lists
-  // (draft_vocabulary.h); the logits of the others are -infinity. 0: the head has all.
+  // Rows of a draft vocabulary, which has only the ids that tensor d2t lists (draft_vocabulary.h);
+  // the logits of the others are -infinity. 0: the head has all.
   int draft_vocab_size = 0;
   float norm_epsilon = 1e-5f;
   kernels::RopeConfig rope;

@@ -24,7 +24,7 @@ int64_t MatrixBytes(int64_t elements, kernels::DType dtype) {
 // Elements of the matrices of one layer, and of its gains and biases.
 struct LayerSize {
   int64_t qkv = 0;
-  int64_t matrices = 0;  // the others
+  int64_t matrices = 0;  // bytes of the other matrices
   int64_t vectors = 0;
 };
 
@@ -48,7 +48,7 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
                           kernels::DType activations, int max_rows, int ranks) {
   const int64_t d = config.hidden_size, vocab = plan.vocab.size();
   const LayerSize layer = SizeOfLayer(config, plan);
-  // Which rows of a draft vocabulary this rank holds is not known yet: at most so many.
+  // It is not known yet which rows of a draft vocabulary this rank holds: at most this many.
   const bool reduced = config.draft_vocab_size > 0;
   const int64_t head = reduced ? std::min<int64_t>(config.draft_vocab_size, vocab) : vocab;
   const int64_t fine = config.num_layers * layer.qkv + (vocab + (config.tied_head ? 0 : head)) * d;

@@ -1,4 +1,4 @@
-// What one rank of a model takes in memory, known before anything is loaded.
+// The memory that one rank of a model needs, known before anything is loaded.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ struct ModelMemory {
 };
 
 // weights: type of the matrices; activations: of the tensors between ops (Backend). A backend may
-// take some more, for padding and for its own buffers.
+// need some more, for padding and for its own buffers.
 ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kernels::DType weights,
                           kernels::DType activations, int max_rows, int ranks);
 
 // ResourceExhausted when the model and a KV pool of kv_bytes need more than the backend has free.
-// The message has the figures, and what may help. `dir` names the model.
+// The message has the figures and possible remedies. `dir` names the model.
 absl::Status CheckFits(const std::string& dir, const ModelMemory& model, int64_t kv_bytes,
                        kernels::DType dtype, const kernels::MemoryFacts& memory);
 
-// Size of the KV pool when none was asked for: on a device what is free beside the activations,
-// less a tenth of the device's memory; 1 GiB on a host, whose memory others share. free: after the
-// weights have been loaded.
+// Size of the KV pool if none was requested: on a device, the memory that is free beside the
+// activations, less a tenth of the device's memory; 1 GiB on a host, whose memory others share.
+// free: after the weights have been loaded.
 int64_t DefaultKvBytes(const ModelMemory& model, const kernels::MemoryFacts& memory);
 
 }  // namespace coppice::model

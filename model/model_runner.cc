@@ -20,7 +20,7 @@ namespace coppice::model {
 namespace {
 
 constexpr int64_t kLeastBlocks = 8;
-constexpr int kMostThreads = 1024;  // more is a slip
+constexpr int kMostThreads = 1024;  // a larger number is taken for a mistake
 
 // Every rank's pool has as many blocks as the smallest, so that block ids mean the same everywhere.
 // Collective.
@@ -118,7 +118,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   return absl::OkStatus();
 }
 
-// The size asked for, or one that fits.
+// The requested size, or one that fits.
 absl::StatusOr<int64_t> ModelRunner::KvBytes(const TransformerParts& parts, int ranks) const {
   if (options_.kv_bytes > 0) return options_.kv_bytes;
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend_->Memory());
@@ -159,7 +159,7 @@ absl::Status ModelRunner::Start(StepPlan plan) {
 
 absl::Status ModelRunner::SubmitForests(ForestPlan plan) {
   COPPICE_CHECK(followers_ == nullptr);
-  plan_ = StepPlan();  // its rows are gone
+  plan_ = StepPlan();  // its rows are no longer valid
   for (StepPlan& level : plan.levels) {
     level.step = step_ + 1;
     const PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,

@@ -40,12 +40,12 @@ struct ModelRunnerOptions {
   // memory, and rounds its weights.
   std::string dtype = "auto";
   std::string weight_dtype = "auto";  // LoadOptions
-  // Size of this rank's KV pool. 0: on a device what is free beside the weights, less a tenth of
-  // its memory; on a host 1 GiB. A host commits the memory as blocks are used. Raise it when
-  // requests wait for KV or are refused with kv_capacity_exceeded.
+  // Size of this rank's KV pool. 0: on a device, the memory that is free beside the weights, less a
+  // tenth of its memory; on a host 1 GiB. A host commits the memory as blocks are used. Raise it
+  // when requests wait for KV or are refused with kv_capacity_exceeded.
   int64_t kv_bytes = 0;
-  // Threads that compute. 0: as many as the cores that this process may use. Set it when several
-  // processes share a machine.
+  // Threads that compute. 0: one per core that this process may use. Set it when several processes
+  // share a machine.
   int threads = 0;
   // Rows of one step at most. It bounds the prefill chunk and the forests of a step, and sizes the
   // activations.
@@ -89,7 +89,7 @@ class ModelRunner {
   std::string backend_description() const { return backend_->description(); }
   std::string pci_bus_id() const { return backend_->pci_bus_id(); }
   bool batch_invariant() const { return backend_->batch_invariant(); }
-  // What is known of the time of a step before any has run; may be empty.
+  // The known time of a step before any has run; may be empty.
   std::vector<kernels::RowCost> row_costs() const { return backend_->RowCosts(); }
 
   // Used on rank 0 only: the other ranks follow its plans.
@@ -100,7 +100,8 @@ class ModelRunner {
   // How long ago the thread that drives the runner last made progress. Set by that thread; any
   // thread may read it.
   ProgressWatchdog* progress_watchdog() { return &progress_watchdog_; }
-  // KV copies that the next step does first: of verdicts, and of the beginnings of cached blocks.
+  // KV copies that the next step does first: those of verdicts, and those of beginnings of cached
+  // blocks.
   std::vector<KvCopy>* commits() { return &commits_; }
 
   // ---- rank 0
@@ -119,18 +120,18 @@ class ModelRunner {
   bool GrowsForest(const ForestPlan::Forest& forest, const RowNeed& need) const {
     return options_.device_forests && backend_->GrowsForest(forest, need, vocab_size());
   }
-  // Starts all passes of the forests, one plan for each level, with the commits that each is to do.
+  // Starts all forward passes of the forests, one plan for each level, with the commits of each.
   absl::Status SubmitForests(ForestPlan plan);
   // Blocks until they have run.
   absl::StatusOr<std::vector<GrownForest>> WaitForests();
 
   // ---- the other ranks
-  // Runs the leader's next plan, which has its number. InvalidArgument names what is wrong with it.
-  // FailedPrecondition: the number is not the next. After an error the replica must end.
+  // Runs the leader's next plan, whose number must be the next. InvalidArgument names a fault of
+  // the plan. FailedPrecondition: the number is not the next. After an error the replica must end.
   absl::Status Follow(StepPlan plan);
 
-  uint64_t steps() const { return step_; }  // submitted
-  // What their passes had to read, on all ranks.
+  uint64_t steps() const { return step_; }  // number of submitted steps
+  // What their forward passes had to read, on all ranks.
   const MemoryTraffic& reads() const { return reads_->total(); }
   uint64_t collective_bytes() const { return backend_->collective_bytes(); }
 

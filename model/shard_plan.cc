@@ -11,8 +11,8 @@
 namespace coppice::model {
 namespace {
 
-// Sets q_heads and kv_heads. ranks <= num_heads, so a replicated KV head has a query head for each
-// of its ranks.
+// Sets q_heads and kv_heads. ranks <= num_heads, so each rank of a replicated KV head has a query
+// head for it.
 void SplitHeads(const ModelConfig& config, int rank, int ranks, ShardPlan* plan) {
   const int group = config.num_heads / config.num_kv_heads;
   if (config.num_kv_heads >= ranks) {

@@ -22,10 +22,11 @@ struct TransformerParts {
   ModelConfig config;
   ShardPlan plan;
   TransformerWeights weights;
-  kernels::DType dtype = kernels::DType::kF32;  // of KV, and of weights as the checkpoint has them
-  kernels::DType weight_dtype = kernels::DType::kF32;  // of matrices in memory
+  // Type of KV, and of weights as the checkpoint has them.
+  kernels::DType dtype = kernels::DType::kF32;
+  kernels::DType weight_dtype = kernels::DType::kF32;  // type of matrices in memory
   uint64_t fingerprint = 0;                            // of the model's files; equal on every rank
-  int max_rows = 0;                                    // of a step
+  int max_rows = 0;                                    // rows of a step, at most
   std::function<void()> on_layer;  // called after the ops of each layer; may be empty
 
   // The shape of this rank's KV pool.

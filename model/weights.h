@@ -32,12 +32,12 @@ struct TransformerWeights {
   std::unique_ptr<kernels::Weight> scatter;    // from h to v logits; null when the head is whole
   std::vector<LayerWeights> layers;
   std::unique_ptr<kernels::Weight> final_norm;  // gain [d]
-  size_t bytes = 0;                             // of all of the above
+  size_t bytes = 0;                             // bytes of all weights above
 
   const kernels::Weight& head() const { return own_head != nullptr ? *own_head : *embedding; }
 };
 
-// How embedding, head and QKV are kept if the other matrices are kept as `dtype`: they are worth 8
+// The type of embedding, head and QKV if the other matrices are stored as `dtype`: they are worth 8
 // bits (docs/decisions.md, "4-bit weights").
 inline kernels::DType FineDType(kernels::DType dtype) {
   return dtype == kernels::DType::kI4 ? kernels::DType::kI8 : dtype;

@@ -16,11 +16,11 @@
 namespace coppice::node {
 
 struct NodeFlags {
-  NodeFlags() { runner.tuning_cache = "auto"; }  // a runner by itself measures no products
+  NodeFlags() { runner.tuning_cache = "auto"; }  // a runner by itself does not measure products
 
   model::ModelRunnerOptions runner;
   int prefill_chunk = kDefaultPrefillChunk;
-  std::string coordinator;  // "": that of this mpirun
+  std::string coordinator;  // "": the coordinator of this mpirun
   std::string cluster_key_file;
   double start_deadline_s = 120;
   double heartbeat_interval_s = comm::kDefaultHeartbeat_s;
@@ -30,7 +30,7 @@ struct NodeFlags {
 // *flags must outlive the rows.
 std::vector<FlagGroup> NodeFlagGroups(NodeFlags* flags);
 
-// Rules of several flags together.
+// Checks rules that concern several flags.
 void CheckNodeFlags(const NodeFlags& flags, FlagFaults* faults);
 
 // With the key of --cluster_key_file. The error names the file.

@@ -31,7 +31,7 @@ uint64_t ProcessId() {
   return id;
 }
 
-// A deadline has passed: which ranks may be the reason.
+// Names the ranks that may be the reason for a missed deadline.
 absl::Status NameStoppedRanks(const absl::Status& status) {
   const std::string stopped = comm::StoppedRanks();
   if (!absl::IsDeadlineExceeded(status) || stopped.empty()) return status;

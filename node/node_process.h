@@ -1,5 +1,5 @@
-// The common part of the two kinds of node process: finding the coordinator, registration, start and
-// exit. Called only by worker_main and draft_main, from their main thread.
+// The common part of the two kinds of node process: finding the coordinator, registration, start
+// and exit. Called only by worker_main and draft_main, from their main thread.
 #pragma once
 
 #include <functional>

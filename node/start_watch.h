@@ -22,7 +22,7 @@ class StartWatch {
 
   void At(const std::string& what);  // the part that begins now, such as "waits for MPI_Init"
   void MovesOn() { clock_.MovesOn(); }
-  void Over();  // start-up is over, or has its own deadline from here on
+  void Over();  // start-up is over, or the next part has its own deadline
 
  private:
   void Run();

@@ -27,8 +27,8 @@ struct TokenList {
 
 struct CandidateRow {
   std::vector<TokenList> lists;  // kTop: one; kGumbel: one for each wanted slot, ascending
-  uint32_t slots = 0;            // kGumbel: as RowNeed::slots
-  ChunkSums sums;                // where they were wanted
+  uint32_t slots = 0;            // kGumbel: RowNeed::slots
+  ChunkSums sums;                // present if wanted
   ChunkSums raw_sums;
   TokenList raw;          // the largest logits, at least RowNeed::raw_top; where they were wanted
   bool overflow = false;  // more tokens are within the slack than a candidate list holds

@@ -1,6 +1,7 @@
-// Draft forests whose levels a device chooses (docs/algorithms.md 5.7): all passes of the forests
-// at once, so that the host need not choose between two of them. The draft node makes a plan
-// (draft_node/device_forests.h); a backend that can runs it (kernels/backend.h). Flat arrays.
+// Draft forests whose levels a device chooses (docs/algorithms.md 5.7): all forward passes of the
+// forests at once, so that the host need not choose between two of them. The draft node makes a
+// plan (draft_node/device_forests.h); a backend that supports it runs it (kernels/backend.h). Flat
+// arrays.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,13 @@ namespace coppice {
 struct DeviceDrafting {
   enum class Kind : uint8_t {
     kScore,  // the largest score + log q (docs/algorithms.md 5.9)
-    kPicks,  // by the draws and picks of the slots (5.7, and docs/decisions.md, "Drafts look one pick
-             // ahead")
+    // By the draws and picks of the slots (5.7, and docs/decisions.md, "Drafts look one pick ahead").
+    kPicks,
   };
   Kind kind = Kind::kScore;
   int32_t width = 0;       // W_S: nodes of a level
-  int32_t support = 0;     // q: that many of the most likely tokens, renormalised
-  double temperature = 1;  // of q
+  int32_t support = 0;     // tokens of q: that many of the most likely, renormalised
+  double temperature = 1;  // temperature of q
   std::vector<TokenId> stop_ids;
   // For kPicks. As in DecodingParams.
   uint64_t seed = 0;
@@ -40,10 +41,10 @@ struct ForestPlan {
   };
   struct Forest {
     DeviceDrafting rule;
-    std::vector<uint64_t> root_hash;  // [roots]
+    std::vector<uint64_t> root_hash;  // [roots] path hashes
     std::vector<double> root_score;   // [roots] nats
-    // For kPicks, [slots]: the slot's root; its next token and what that adds to the score where
-    // they are known, else -1.
+    // For kPicks, [slots]: the slot's root; its next token and what that adds to the score, if they
+    // are known, else -1.
     std::vector<int32_t> slot_root;
     std::vector<TokenId> slot_token;
     std::vector<double> slot_log_prob;
@@ -53,11 +54,11 @@ struct ForestPlan {
   std::vector<Forest> forests;
 };
 
-// What the device has chosen: exactly what its rows were.
+// The nodes that the device has chosen: exactly its rows.
 struct GrownForest {
   struct Layer {
     std::vector<TokenId> token;
-    std::vector<int32_t> parent;  // index in the layer above; in the first, the root
+    std::vector<int32_t> parent;  // index in the layer above, or of the root in the first layer
   };
   std::vector<Layer> layers;  // none is empty
   // The first level with a draft row that is not valid: node of the level, its lowest token whose

@@ -1,4 +1,5 @@
-// The upper bounds of the histograms of steps, which nodes count in and the coordinator shows.
+// The upper bounds of the histograms of steps, in which nodes count and which the coordinator
+// shows.
 #pragma once
 
 #include <vector>

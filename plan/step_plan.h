@@ -39,7 +39,7 @@ struct RowNeed {
     kRaw,     // only raw_top and raw_sums: the log-probabilities of tokens that are known already
   };
   Form form = Form::kWhole;
-  int32_t row = 0;  // of the plan; needs ascend by row, one for a row at most
+  int32_t row = 0;  // row of the plan; needs ascend by row, at most one per row
   int32_t count = 0;
   double slack = 0;  // nats
   // Range of StepPlan::bias; entries of one token add up; -inf bans a token.
@@ -79,7 +79,7 @@ struct StepPlan {
 
   std::vector<RowNeed> needs;
   std::vector<std::pair<TokenId, double>> bias;  // nats
-  std::vector<KvCopy> commits;  // done before the pass; sources and destinations disjoint
+  std::vector<KvCopy> commits;  // done before the forward pass; sources and destinations disjoint
   // Needs of the previous step whose rows must now be sent whole. Such a plan has no rows.
   std::vector<int32_t> fetch;
 

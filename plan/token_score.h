@@ -1,4 +1,4 @@
-// What the model itself gave a token of an answer: its raw log-probability (temperature 1, no bias,
+// The model's own score of a token of an answer: its raw log-probability (temperature 1, no bias,
 // no sampling parameters) and the most likely tokens in its place. Made by the worker
 // (worker/token_scores.h), sent to the coordinator, shown as `logprobs`.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace coppice {
 
-// Most likely first, of equal ones the lowest id; nats. Tokens of probability 0 are never listed.
+// Most likely first, ties by the lowest id; nats. Tokens of probability 0 are never listed.
 using Alternatives = std::vector<std::pair<TokenId, double>>;
 
 // The most that a request may ask for.

@@ -26,8 +26,8 @@ class TreePlace {
   constexpr TreePlace(NodeId node) : code_(Index(node)) {}
   // NOLINTEND(google-explicit-constructor)
   constexpr bool is_root() const { return code_ < 0; }
-  constexpr RootId root() const { return RootId{-1 - code_}; }  // of a root
-  constexpr NodeId node() const { return NodeId{code_}; }       // of a node
+  constexpr RootId root() const { return RootId{-1 - code_}; }  // requires a root
+  constexpr NodeId node() const { return NodeId{code_}; }       // requires a node
   // How messages and errors write a place: the index of a node, or -1 - root.
   static constexpr TreePlace FromCode(int32_t code) {
     TreePlace place;

@@ -99,7 +99,7 @@ absl::Status CheckStopStrings(const proto::Decoding& message) {
              absl::StrCat("have ", bytes, " bytes, at most ", kMostStopBytes, " are read"));
 }
 
-// Whether the text can be read, grammar/ says.
+// grammar/ checks whether the text can be read.
 absl::StatusOr<FormatSpec> ReadFormat(const proto::Decoding& message) {
   FormatSpec format;
   const absl::StatusOr<FormatSpec::Kind> kind = ParseFormatKind(message.format_kind());

@@ -49,18 +49,19 @@ absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& messa
 // Limits of a leader's report about one sequence.
 struct ProgressLimits {
   int vocab_size = 0;
-  int max_tokens = 0;        // of a hypothesis
-  size_t tokens_so_far = 0;  // of the stable prefix, those of earlier updates
+  int max_tokens = 0;        // tokens per hypothesis
+  size_t tokens_so_far = 0;  // tokens of the stable prefix in earlier updates
   int64_t max_hypotheses = 0;
-  std::optional<int> alternatives;  // of each token's score; nullopt: no scores are asked for
-  int64_t prompt_scores = 0;        // still to come
+  // Alternatives for the score of each token; nullopt: no scores are asked for.
+  std::optional<int> alternatives;
+  int64_t prompt_scores = 0;  // scores of prompt tokens that are still to come
 };
 // A SequenceUpdate whose fields have been checked.
 struct SequenceProgress {
   std::vector<TokenId> stable_tokens;  // new ones
   bool finished = false;
   std::vector<decoding::Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
-  // Where scores are asked for, one for each token.
+  // One for each token, if scores are requested.
   std::vector<coppice::TokenScore> stable_scores;
   std::vector<std::vector<coppice::TokenScore>> hypothesis_scores;
   std::vector<coppice::TokenScore> prompt_scores;  // new ones

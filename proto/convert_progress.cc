@@ -56,7 +56,7 @@ absl::StatusOr<coppice::TokenScore> ScoreFromMessage(const proto::TokenScore& me
   return score;
 }
 
-// One score for each of `tokens` tokens; none where no scores are asked for.
+// One score for each of `tokens` tokens; none if no scores are requested.
 template <class Messages>
 absl::Status ReadScores(const Messages& messages, const ProgressLimits& limits, size_t tokens,
                         std::vector<coppice::TokenScore>* scores) {

@@ -129,7 +129,8 @@ std::vector<TokenId> RawPlaces(const RowNeed& need, const ShardRow& row,
                                absl::Span<const double> logits) {
   std::vector<TokenId> places = PlacesFrom(LeastKey(logits, need.raw_top, /*slack=*/0), logits);
   const auto place_of = [&row](TokenId token) {
-    return token < row.tokens.end ? token - row.tokens.begin : -1;  // -1: of another rank
+    // -1: the token belongs to another rank.
+    return token < row.tokens.end ? token - row.tokens.begin : -1;
   };
   AddAskedFor(need, row.bias, place_of, &places);
   return places;
@@ -319,7 +320,7 @@ void WriteFoundRecord(const RowNeed& need, const FoundRow& row,
   out.Put<float>(row.bad_logit);
   if (need.sums) out.Put(*row.sums);
   if (need.raw_sums) out.Put(*row.raw_sums);
-  uint32_t slots = need.slots;  // those still to come
+  uint32_t slots = need.slots;  // slots that still need a list
   std::vector<double> noise;
   for (const FoundList& list : absl::MakeConstSpan(row.lists).first(by_x)) {
     std::vector<double> keys = KeysOf(list.tokens, need, bias);
@@ -371,11 +372,12 @@ CandidateRow JoinRecords(const RowNeed& need, absl::Span<const float* const> rec
 
 bool IsComplete(const RowNeed& need, const CandidateRow& row,
                 absl::Span<const std::pair<TokenId, double>> bias) {
-  if (row.bad_token >= 0) return true;  // the row is invalid: nothing is decided from it
+  if (row.bad_token >= 0) return true;  // the row is invalid, so nothing is decided from it
   if (row.overflow) return false;
-  if (need.cover <= 0 && need.depth <= 0) return true;  // always so without a list by x
+  if (need.cover <= 0 && need.depth <= 0) return true;  // always true without a list by x
   const TokenList& list = row.lists[0];
-  if (static_cast<int>(list.tokens.size()) < need.count) return true;  // there are no more tokens
+  // The vocabulary has no more tokens.
+  if (static_cast<int>(list.tokens.size()) < need.count) return true;
   std::vector<double> x = KeysOf(list, need, bias);
   std::sort(x.begin(), x.end(), std::greater<>());
   if (need.depth > 0 && !(x.back() < x.front() - need.depth - 1e-6)) return false;

@@ -31,10 +31,10 @@ bool IsWhole(const RowNeed& need, int64_t vocab);
 size_t RecordWords(const RowNeed& need);
 // What a rank knows of one row.
 struct ShardRow {
-  absl::Span<const float> logits;  // of its tokens
+  absl::Span<const float> logits;  // logits of its tokens
   TokenRange tokens;
   int64_t vocab = 0;
-  absl::Span<const std::pair<TokenId, double>> bias;  // of the need
+  absl::Span<const std::pair<TokenId, double>> bias;  // biases of the need
 };
 // Writes RecordWords(need) words.
 void WriteRecord(const RowNeed& need, const ShardRow& row, float* record);
@@ -52,7 +52,7 @@ struct FoundList {
 struct FoundRow {
   TokenId bad_token = -1;  // as in CandidateRow
   float bad_logit = 0;
-  const ChunkSums* sums = nullptr;  // where they are wanted
+  const ChunkSums* sums = nullptr;  // present if wanted
   const ChunkSums* raw_sums = nullptr;
   // kTop: one; kGumbel: one for each wanted slot, ascending. Then that of the largest logits, if it
   // is wanted, where keys are logits.

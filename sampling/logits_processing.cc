@@ -17,7 +17,7 @@ bool HasTopP(const SamplingParams& sampling) { return sampling.top_p > 0 && samp
 
 Distribution OneHot(TokenId token) { return {{token}, {0.0}}; }
 
-// The others become -inf. x [vocab].
+// Sets the other tokens to -inf. x [vocab].
 template <typename Real>
 void Restrict(const AllowedTokens& allowed, absl::Span<Real> x) {
   constexpr auto kNone = -std::numeric_limits<Real>::infinity();

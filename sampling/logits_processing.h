@@ -19,12 +19,12 @@ namespace coppice::sampling {
 // log sum exp(x), nats; -inf when nothing is finite.
 double LogSumExp(absl::Span<const double> x);
 
-// The steps before the cuts, in place: leaves what is `allowed`, adds the bias, applies the
+// The steps before the cuts, in place: keeps what is `allowed`, adds the bias, applies the
 // penalties of `repeated`, divides by the temperature if it is > 0.
 void TemperRow(const SamplingParams& sampling, absl::Span<double> x);
-// Makes -inf of what is not allowed. x [vocab].
+// Sets everything that is not allowed to -inf. x [vocab].
 void KeepAllowed(const AllowedTokens& allowed, absl::Span<double> x);
-// True when the output's format allows so few tokens that only these are looked at.
+// True when the output's format allows so few tokens that only these are read.
 bool FewAllowed(const SamplingParams& sampling);
 // True when the sampling parameters keep every token that is allowed: no top-k, top-p or min-p,
 // temperature > 0.

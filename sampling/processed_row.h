@@ -29,9 +29,9 @@ class ProcessedRow {
     double margin;  // nats; at most kMarginCap for a whole row
   };
 
-  // for_draws: DrawToken will be called. In beam search, what a format does not allow is left out
-  // of the row, and the rest is not renormalised: hypotheses rank by what the model says of their
-  // texts.
+  // for_draws: DrawToken will be called. In beam search, tokens that a format does not allow are
+  // left out of the row, and the rest is not renormalised: hypotheses are ranked by the model's own
+  // probabilities of their texts.
   explicit ProcessedRow(const RowParams& params, bool for_draws = true);
 
   // Reads row `row` of the source. Replaces the previous row.
@@ -44,7 +44,7 @@ class ProcessedRow {
   void TopCandidates(size_t count, std::vector<Candidate>* out) const;
   // All entries, or those of a candidate list. Tokens ascending.
   TargetRow Materialise() const;
-  int entries() const;  // of Materialise, at most
+  int entries() const;  // upper bound for the entries of Materialise
   // log pt(token); -inf when cut. A candidate list must list the token.
   double LogProb(TokenId token) const;
   // The token must not be cut.
@@ -81,8 +81,8 @@ class ProcessedRow {
   std::shared_ptr<const std::vector<TokenId>> prompt_ids_;
   int min_tokens_;
   bool for_draws_;
-  const bool ranks_;                                 // beam search
-  std::shared_ptr<const AllowedTokens> candidates_;  // of a row that is not renormalised
+  const bool ranks_;                                 // the decoding is beam search
+  std::shared_ptr<const AllowedTokens> candidates_;  // tokens of a row that is not renormalised
   Form form_ = Form::kCut;       // kCut: sparse_ holds the row; else x_, sum_ and, whole, weights_
   bool gathered_ = false;        // x_ and raw_ are [tokens_], not [vocab]
   std::vector<TokenId> tokens_;  // ascending

@@ -17,7 +17,7 @@ const float* FindLogit(const TokenList& list, TokenId token) {
 }
 
 double LogSumOf(absl::Span<const float> logits) {
-  thread_local std::vector<double> x;  // as large as a vocabulary, so it is kept
+  thread_local std::vector<double> x;  // kept, because it is as large as a vocabulary
   x.resize(logits.size());
   WidenRow(logits, x.data());
   return ChunkedLogSumExp(x, nullptr).log;

@@ -68,11 +68,11 @@ struct SamplingParams {
   // Divides the logit of every token of prompt and hypothesis if it is above 0, else multiplies it.
   // 1 changes nothing.
   double repetition_penalty = 1;
-  // What the penalties come to after one path, when repetition_penalty is not 1. Filled by
+  // The effect of the penalties after one path, when repetition_penalty is not 1. Filled by
   // SamplingAt (sampling/target_row.h); otherwise empty.
   std::vector<RepeatedToken> repeated;
-  // What the format of the output allows after one path. Filled by SamplingAt; nullptr: every
-  // token.
+  // The tokens that the format of the output allows after one path. Filled by SamplingAt; nullptr:
+  // every token.
   std::shared_ptr<const AllowedTokens> allowed;
 
   bool penalises() const {
@@ -80,7 +80,7 @@ struct SamplingParams {
   }
 };
 
-// What acts on every row of a sequence.
+// Parameters that act on every row of a sequence.
 struct RowParams {
   DecodingKind kind = DecodingKind::kMultinomial;
 
@@ -90,14 +90,14 @@ struct RowParams {
   // Ids that end a hypothesis (EOS). Empty: only max_tokens ends it.
   std::vector<TokenId> stop_ids;
 
-  // What the format of the output allows. Not of the request: set by the node that decodes it.
-  // nullptr: every token. A draft node may lack it; its drafts are then worse.
+  // The tokens that the format of the output allows. Not part of the request: set by the node that
+  // decodes it. nullptr: every token. A draft node may lack it; its drafts are then worse.
   std::shared_ptr<const OutputFormat> format;
 
   SamplingParams sampling;
 
-  // The distinct ids of the prompt, ascending: repetition_penalty counts them. Not of the request:
-  // set by the node that decodes it (SetPrompt). nullptr: none.
+  // The distinct ids of the prompt, ascending: repetition_penalty counts them. Not part of the
+  // request: set by the node that decodes it (SetPrompt). nullptr: none.
   std::shared_ptr<const std::vector<TokenId>> prompt_ids;
 };
 

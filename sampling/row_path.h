@@ -18,7 +18,7 @@ struct RowPath {
       : length(static_cast<int>(tokens.size())), tokens(std::move(tokens)) {}
   int length = 0;
   std::vector<TokenId> tokens;           // empty or [length]
-  OutputFormat::State format_state = 0;  // after them
+  OutputFormat::State format_state = 0;  // state of the format after the tokens
 };
 
 }  // namespace coppice::sampling

@@ -24,7 +24,7 @@ class RowSource {
   // The row as the candidate list that the decoder said it needs (row_need); nullptr means "use
   // Logits". Lives as long as the source.
   virtual const CandidateRow* Listed(int /*row*/) { return nullptr; }
-  // The reader of a whole row has formed the log-sum-exp of its raw logits, nats. Who scores
+  // The reader of a whole row has formed the log-sum-exp of its raw logits, nats. A scorer of
   // tokens need not form it again.
   virtual void TellLogSum(int /*row*/, double /*log_sum*/) {}
 };

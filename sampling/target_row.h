@@ -1,6 +1,7 @@
 // Turns raw logits of target or draft into the row that a decision reads: bans stop ids before
-// min_tokens and what the output's format does not allow, adds the logit bias, applies penalties
-// and the other sampling parameters. The only place that does so. Called by every decoder. Thread-compatible.
+// min_tokens and tokens that the output's format does not allow, adds the logit bias, applies
+// penalties and the other sampling parameters. The only place that does so. Called by every
+// decoder. Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -21,13 +22,14 @@ struct TargetRow {
 };
 
 // The sampling parameters after a path: params.sampling, with the stop ids banned while the path is
-// shorter than min_tokens, with what the penalties come to and what the output's format allows.
+// shorter than min_tokens, with the effect of the penalties and the tokens that the output's format
+// allows.
 SamplingParams SamplingAt(const RowParams& params, const RowPath& path);
 // params.sampling with the stop ids banned.
 SamplingParams WithoutStops(const RowParams& params);
-// Adds to *sampling what its penalties come to after `path`, if there are any. prompt: the distinct
-// ids of the prompt, ascending. Without a repetition penalty they become entries of logit_bias, one
-// for a token, so that a device which adds biases gives the same bits.
+// Adds the effect of the penalties after `path` to *sampling, if there are any. prompt: the
+// distinct ids of the prompt, ascending. Without a repetition penalty they become entries of
+// logit_bias, one per token, so that a device that adds biases gives the same bits.
 void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, SamplingParams* sampling);
 // Only the sampling parameters' bias and bans: temperature 1, nothing cut.
 SamplingParams Uncut(SamplingParams sampling);

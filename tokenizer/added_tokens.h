@@ -65,8 +65,8 @@ class AddedTokens {
   // without_special: whether no special token may begin at an offset.
   std::vector<Part> Split(const Matcher& matcher, absl::string_view text,
                           const std::function<bool(size_t)>& without_special) const;
-  // The longest token that is written at the start of the text and counts; nullptr if there is none.
-  // Its time hardly depends on how many tokens there are.
+  // The longest token that is written at the start of the text and counts; nullptr if there is
+  // none. Its time hardly depends on how many tokens there are.
   const Needle* FindAt(const Matcher& matcher, absl::string_view text,
                        absl::FunctionRef<bool(const AddedToken&)> counts) const;
 

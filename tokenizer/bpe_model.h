@@ -28,7 +28,7 @@ class BpeModel {
   const std::vector<std::string>& tokens() const { return tokens_; }
   TokenId Find(absl::string_view token) const;  // -1 = none
   bool byte_fallback() const { return byte_fallback_; }
-  // What one token but the unknown one stands for at most: bytes of a word or, if words are written in
+  // The longest text of any token but the unknown one: bytes of a word or, if words are written in
   // the byte alphabet, characters, each of which is a byte of the text.
   size_t LongestToken(bool byte_level) const;
   // Whether an ASCII character always gets a token that stands for it, and whether every byte does.

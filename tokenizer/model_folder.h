@@ -16,9 +16,9 @@ struct SpecialTokenSettings {
   std::optional<TokenId> bos_id;         // config.json
   std::vector<TokenId> eos_ids;          // config.json and generation_config.json, ascending
   std::string bos_token;                 // tokenizer_config.json; "" = not given
-  std::string eos_token;                 // the same
+  std::string eos_token;                 // tokenizer_config.json; "" = not given
   std::optional<bool> add_bos, add_eos;  // tokenizer_config.json
-  std::optional<bool> legacy;            // the same
+  std::optional<bool> legacy;            // tokenizer_config.json
 };
 
 // Errors name the file and the key.

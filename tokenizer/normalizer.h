@@ -21,9 +21,9 @@ class Normalizer {
   static absl::StatusOr<Normalizer> FromJson(const nlohmann::json& json);
 
   std::string Apply(absl::string_view text) const;  // text: valid UTF-8
-  // A text is at most so many times as long as what Apply makes of it; 0 = there is no limit.
+  // A text is at most this many times as long as the result of Apply; 0 = there is no limit.
   size_t MostShrinking() const { return most_shrinking_; }
-  // Whether an ASCII character that another one follows stays as it is in every text.
+  // Whether an ASCII character that is followed by another one is unchanged in every text.
   bool Keeps(char c) const { return kept_[static_cast<uint8_t>(c) & 0x7f]; }
 
  private:
@@ -32,7 +32,7 @@ class Normalizer {
   };
   struct ReplaceStep {
     Regex regex;
-    std::string content;  // stands for itself
+    std::string content;  // replacement as written
   };
   struct NfcStep {};
   using Step = std::variant<PrependStep, ReplaceStep, NfcStep>;

@@ -22,11 +22,12 @@ class PreTokenizer {
   // text: valid UTF-8. at_text_start: nothing, not even a special token, precedes it.
   std::vector<std::string> Split(absl::string_view text, bool at_text_start) const;
 
-  // Whether the words have every byte of the text, or what a step has put in its place, which is not
-  // shorter.
+  // Whether the words have every byte of the text, or the replacement that a step has made for it,
+  // which is not shorter.
   bool keeps_all() const { return keeps_all_; }
 
-  // Whether every word that has this character of the text has it unchanged, and none gets lost.
+  // Whether every word that has this character of the text has it unchanged, and no such word gets
+  // lost.
   bool Keeps(char c) const { return keeps_all_ && !(c == ' ' && replaces_space_); }
 
   // Words are written in the byte alphabet (byte_level.h).

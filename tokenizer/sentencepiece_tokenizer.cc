@@ -76,7 +76,7 @@ class SentencePieceTokenizer : public Tokenizer {
   TokenId unk_id_ = -1, bos_id_ = -1;
   std::vector<TokenId> eos_ids_;
   bool add_bos_ = false, add_eos_ = false;
-  bool prefix_everywhere_ = true;  // also after a special token inside of a text
+  bool prefix_everywhere_ = true;  // also after a special token inside a text
   TokenBound bound_;
 };
 

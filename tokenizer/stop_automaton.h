@@ -16,16 +16,17 @@ namespace coppice::tokenizer {
 
 class StopAutomaton {
  public:
-  static constexpr size_t kMostBytes = 65000;  // of all stop strings
+  static constexpr size_t kMostBytes = 65000;  // bytes of all stop strings together
 
-  // The longest end of the text that begins a stop string. 0: no byte, as for an empty text.
+  // The longest end of the text that is the beginning of a stop string. 0: no byte, as for an empty
+  // text.
   using Node = uint16_t;
 
   // stops: none empty, at most kMostBytes in all.
   explicit StopAutomaton(absl::Span<const std::string> stops);
 
-  Node Next(Node node, char byte) const;  // after one more byte
-  // In bytes: the end of the text that begins a stop string.
+  Node Next(Node node, char byte) const;  // the node after one more byte
+  // In bytes: the end of the text that is the beginning of a stop string.
   size_t begun(Node node) const { return nodes_[node].depth; }
   // In bytes: the longest stop string that ends there. 0 = none.
   size_t matched(Node node) const { return nodes_[node].matched; }
@@ -36,7 +37,7 @@ class StopAutomaton {
     Node first_child = 0, next_sibling = 0;
     Node suffix = 0;  // the longest proper end that begins a stop string
     uint16_t depth = 0, matched = 0;
-    char byte = 0;  // the last
+    char byte = 0;  // last byte of the node's text
   };
 
   Node Child(Node node, char byte) const;

@@ -10,7 +10,7 @@ namespace coppice::tokenizer {
 namespace {
 
 constexpr uint32_t kAllSpaces = (1u << 20) - 1;
-constexpr size_t kMostRemembered = 64;  // lists of completing tokens
+constexpr size_t kMostRemembered = 64;  // lists of completing tokens that are kept
 constexpr size_t kLongestTail = 3;      // bytes of an incomplete character
 constexpr absl::string_view kReplacedText = "\xef\xbf\xbd";
 
@@ -22,7 +22,7 @@ struct StopStrings::Text {
   uint32_t spaces = 0;             // leading spaces that are still dropped
   char pending[kLongestTail + 1];  // an incomplete character
   uint32_t num_pending = 0;
-  bool of_prompt = false;  // it begins in the prompt
+  bool of_prompt = false;  // the text begins in the prompt
   bool matched = false;
 
   static Text Of(State state) {

@@ -41,7 +41,7 @@ class StopStrings : public StopText {
   State start_;
 
   mutable std::mutex lock_;
-  mutable std::map<State, std::vector<TokenId>> completing_;  // of states asked for
+  mutable std::map<State, std::vector<TokenId>> completing_;  // by the states that were asked for
 };
 
 }  // namespace coppice::tokenizer

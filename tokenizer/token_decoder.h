@@ -20,7 +20,8 @@ class TokenDecoder {
 
   std::string Bytes(absl::string_view token) const;
   std::string AddedTokenText(absl::string_view token) const;  // never in the byte alphabet
-  int leading_spaces_dropped() const { return leading_spaces_dropped_; }  // of a whole text
+  // Leading spaces dropped from a whole text.
+  int leading_spaces_dropped() const { return leading_spaces_dropped_; }
 
  private:
   absl::Status Add(const nlohmann::json& json, int depth);

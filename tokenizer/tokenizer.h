@@ -66,7 +66,7 @@ class Detokenizer {
 
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  int spaces_to_drop_ = 0;     // > 0 while there were only dropped spaces so far
+  int spaces_to_drop_ = 0;     // > 0 while the text so far is only dropped spaces
   size_t prompt_pending_ = 0;  // bytes of pending_ that belong to the prompt
   std::string pending_;        // bytes of an incomplete character
 };

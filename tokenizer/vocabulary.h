@@ -1,4 +1,4 @@
-// The bytes of the tokens, for all that reads texts token by token: stop strings here, formats in
+// The bytes of the tokens, for code that reads texts token by token: stop strings here, formats in
 // grammar/. Nodes load it from the folder of their model.
 #pragma once
 
@@ -14,15 +14,15 @@
 
 namespace coppice::tokenizer {
 
-// The bytes that are the whole text of a token which is not special. With all of them a vocabulary can
-// write every text. Asks for every token.
+// The bytes that are the whole text of a token which is not special. With all of them a vocabulary
+// can write every text. Reads every token.
 std::bitset<256> OwnBytes(const Tokenizer& tokenizer);
 
 // Immutable; any thread.
 class Vocabulary {
  public:
   explicit Vocabulary(const Tokenizer& tokenizer);
-  // That of the tokenizer in a model's folder.
+  // The vocabulary of the tokenizer in a model's folder.
   static absl::StatusOr<std::shared_ptr<const Vocabulary>> Load(const std::string& folder);
   // As Tokenizer::TokenBytes.
   absl::string_view Bytes(TokenId token, bool skip_special) const;

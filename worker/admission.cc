@@ -18,7 +18,7 @@ Refusal Refuse(const char* code, const absl::Status& status) {
   return {code, std::string(status.message())};
 }
 
-// Decoding parameters, method and what follows from them.
+// Sets the decoding parameters, the method and the values that follow from them.
 std::optional<Refusal> SetDecoding(const proto::Decoding& message, const model::ModelConfig& model,
                                    Sequence* sequence) {
   auto params = proto::DecodingFromMessage(message);
@@ -69,7 +69,7 @@ std::optional<Refusal> CheckPrompt(const Sequence& sequence, const model::ModelC
                               model.max_positions)};
 }
 
-// Whether spaces of the output would be lost: those at the beginning of a whole text are.
+// Whether spaces of the output would be lost, as those at the beginning of a whole text are.
 bool LosesSpaces(const tokenizer::Vocabulary& vocabulary, absl::Span<const TokenId> prompt) {
   if (vocabulary.leading_spaces_dropped() == 0) return false;
   return std::all_of(prompt.begin(), prompt.end(), [&vocabulary](TokenId token) {
@@ -78,7 +78,7 @@ bool LosesSpaces(const tokenizer::Vocabulary& vocabulary, absl::Span<const Token
   });
 }
 
-// Gives the decoder what it needs of the prompt and the vocabulary.
+// Gives the decoder what it needs from the prompt and the vocabulary.
 std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence) {
   decoding::DecodingParams& params = sequence->params;
   decoding::SetPrompt(sequence->prompt, &params);

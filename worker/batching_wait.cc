@@ -25,7 +25,7 @@ double WaitForForests(const ReadyForPass& ready, int max_rows, std::vector<DueFo
         (sequences + ready.plain + waited_for) / (now_pass + pass_s(ready.plain_rows + rows));
     const double share_later = (2 * sequences + waited_for) / (now_pass + ready.draft_s + all_pass);
     const double gained = wait / std::max(take_turns, share_later);
-    if (gained <= most_gained) continue;  // also if no cost is known
+    if (gained <= most_gained) continue;  // also if the cost is not known
     most_gained = gained;
     until_s = forest.due_s;
   }

@@ -1,4 +1,5 @@
-// Sequences of one phase, by client: who takes part in turns (worker/fair_turns.h). Thread-compatible.
+// Sequences of one phase, by client: who takes part in turns (worker/fair_turns.h).
+// Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -10,7 +11,7 @@
 namespace coppice::worker {
 
 struct ClientQueue {
-  FairTurns::Asker asker;            // since: that of its first sequence
+  FairTurns::Asker asker;            // since: that of the first sequence
   std::vector<Sequence*> sequences;  // in the order given
 };
 

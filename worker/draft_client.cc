@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kRetryLateNodeAfter_s = 1.0;
 constexpr double kRetryRefusedAfter_s = 1.0;
-constexpr size_t kFewTokens = 32;  // about what a round with a draft decides at most
+constexpr size_t kFewTokens = 32;  // tokens; about the most that a round with a draft decides
 
 DraftArrival Failed(uint64_t sequence_id, NoDraftReason why) {
   DraftArrival arrival;
@@ -109,7 +109,7 @@ void DraftClient::LoseSessions(Node* node) {
   node->sessions = 0;
 }
 
-// A session that is over. What its node has not told it used is not known.
+// A session that is over. Energy that its node has not reported is not known.
 void DraftClient::Forget(Session* session) {
   node::EnergyTally energy = session->energy;
   if (session->owes_energy) energy.Add(std::nullopt);
@@ -292,7 +292,7 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
                        std::vector<DraftArrival>* out) {
   node->late = false;
   const auto wire = sequence_of_wire_.find(reply.session_id());
-  if (wire == sequence_of_wire_.end()) return;  // closed meanwhile
+  if (wire == sequence_of_wire_.end()) return;  // the session was closed meanwhile
   const uint64_t sequence_id = wire->second;
   Session& session = sessions_.at(sequence_id);
   if (session.node != node->id) {
@@ -315,7 +315,7 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
     session.refused_until_s = now_s + kRetryRefusedAfter_s;
     return;
   }
-  if (reply.round() != session.asked_round) return;  // an old round
+  if (reply.round() != session.asked_round) return;  // the reply is to an earlier round
   session.owes_energy = false;
   const double reply_s = now_s - session.asked_s;
   if (session.warm) {

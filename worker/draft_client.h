@@ -1,6 +1,6 @@
 // The leader's side of drafting. Assigns sequences to draft nodes, sends requests, receives
 // forests, and handles nodes that are late, refuse or die. Never blocks: without a draft a sequence
-// makes a plain step. Thread-compatible: owned by the engine.
+// has a plain round. Thread-compatible: owned by the engine.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace coppice::worker {
 struct DraftClientOptions {
   // Vocabulary of the target. Forests with other tokens are rejected.
   int vocab_size = 0;
-  // Rows of one target pass: bounds a forest.
+  // Rows of one step of the target: bounds a forest.
   int max_rows = kDefaultMaxRows;
   // A draft is late after deadline_factor x the mean reply time of its node, but never before
   // min_deadline_s and always after max_deadline_s. The first draft of a session, which waits for
@@ -48,8 +48,8 @@ const char* NoDraftReasonName(NoDraftReason reason);
 struct DraftArrival {
   uint64_t sequence_id = 0;
   decoding::DraftForest forest;
-  double draft_s = 0;      // the node's own time for it
-  double model_s = 0;      // the part of it in forward passes
+  double draft_s = 0;      // the draft node's own time for the forest
+  double model_s = 0;      // the part of draft_s in forward passes
   bool caught_up = false;  // the node had few tokens to read first, so its time is that of a draft
   NoDraftReason failed = NoDraftReason::kNone;  // not kNone: there is no forest
 };
@@ -59,10 +59,11 @@ struct AskedForest {
   const decoding::MethodRow* method = nullptr;
   int roots = 0, depth = 0;
   int nodes = 0;    // the same limit holds for draws, including copies
-  int support = 0;  // entries of a proposal
+  int support = 0;  // entries per proposal
 };
-// InvalidArgument names what is wrong: a different number of roots, more than was asked for, or
-// something that the method's verifier refuses. The forest must have passed DraftForest::Validate.
+// InvalidArgument names the fault: a different number of roots, more nodes or entries than
+// requested, or something that the method's verifier refuses. The forest must have passed
+// DraftForest::Validate.
 absl::Status CheckForest(const decoding::DraftForest& forest, const AskedForest& limits);
 
 class DraftClient {
@@ -101,34 +102,34 @@ class DraftClient {
   // Joules that draft nodes have reported for the sequence. nullopt: some were not measured, or the
   // node that used them is gone. at_the_end: also nullopt if a report is still missing.
   std::optional<double> EnergyOf(uint64_t sequence_id, bool at_the_end) const;
-  uint64_t bytes() const;  // sent and received
+  uint64_t bytes() const;  // bytes sent and received
   int sessions_on(const std::string& node_id) const;
 
  private:
   struct Node {
     std::string id, endpoint;
     std::unique_ptr<comm::ClientChannel> channel;
-    double mean_reply_s = 0;  // moving; 0 = none yet
+    double mean_reply_s = 0;  // moving mean; 0 = none yet
     bool late = false;        // missed a deadline and has not answered since
     double late_since_s = 0;
     int sessions = 0;
     uint64_t breaks_seen = 0;  // connections that were lost
     double awake_until_s = 0;  // stay awake until then: it has announced a forest
-    bool measures = false;     // what it uses is not in the replica's figure
+    bool measures = false;     // its energy is not part of the replica's figure
   };
   struct Session {
     std::string node;          // "" = none
-    uint64_t wire_id = 0;      // session_id on the wire: never used twice
+    uint64_t wire_id = 0;      // session_id in messages: never used twice
     uint32_t asked_round = 0;  // 0 = no request outstanding
-    AskedForest asked;         // limits of the answer to it
+    AskedForest asked;         // limits of the answer to the outstanding request
     bool waiting = false;      // the engine still wants the answer
     double asked_s = 0;
-    size_t tokens_sent = 0;      // with the last request
+    size_t tokens_sent = 0;      // tokens sent with the last request
     uint32_t stable_sent = 0;    // generated tokens that the node knows to be stable
-    bool prefilled = false;      // has said that it has read the prompt
-    bool warm = false;           // has answered once: its prefill is done
+    bool prefilled = false;      // the node has reported that it has read the prompt
+    bool warm = false;           // the node has answered once: its prefill is done
     double refused_until_s = 0;  // the node refused; not asked again before
-    node::EnergyTally energy;    // of all sessions of the sequence
+    node::EnergyTally energy;    // energy for all sessions of the sequence
     bool owes_energy = false;    // the node has not reported all that it used for the sequence
   };
 
@@ -155,7 +156,7 @@ class DraftClient {
   std::map<uint64_t, uint64_t> sequence_of_wire_;  // wire id -> sequence id
   std::vector<DraftArrival> lost_;                 // failures found outside Receive
   uint64_t next_wire_id_ = 1;
-  proto::DraftReply reply_;  // the last one; kept to reuse its memory
+  proto::DraftReply reply_;  // the last reply; kept to reuse its memory
 };
 
 }  // namespace coppice::worker

@@ -13,12 +13,12 @@ namespace coppice::worker {
 
 class DriftingCost {
  public:
-  // seconds > 0. `load`: what else the machine does at the time; each load has a speed of its own.
+  // seconds > 0. `load`: other work of the machine at the time; each load has its own speed.
   void Record(int size, double seconds, int load = 0);
   // The sizes that were measured, each with the seconds that it would take now.
   std::map<int, double> Now() const;
-  // What these seconds are to be multiplied by under another load. Of the nearest that was measured
-  // if this one was not.
+  // The factor on these seconds under another load. If that load was not measured, the factor of
+  // the nearest measured one.
   double Slowdown(int load) const;
   bool empty() const { return typical_.empty(); }
 

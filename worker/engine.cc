@@ -17,8 +17,9 @@ namespace {
 
 constexpr double kStatusInterval_s = 0.1;
 constexpr int kIdleTimeout_ms = 200;
-constexpr double kGlance_s = 10e-6;      // a wait that ends sooner found what had come before
-constexpr double kDraftPatience = 1.25;  // of the expected time of a draft, before it is overdue
+constexpr double kGlance_s = 10e-6;  // a shorter wait found what had arrived before
+// Factor on the expected time of a draft, after which it is overdue.
+constexpr double kDraftPatience = 1.25;
 
 }  // namespace
 
@@ -149,7 +150,7 @@ void Engine::Cancel(uint64_t sequence_id) {
 }
 
 // The replica has joined, perhaps again, and perhaps another coordinator than the one that started
-// these. It starts anew what it wants.
+// these sequences. The coordinator starts again the ones that it wants.
 void Engine::DropAll() {
   for (const SequencePhase phase : {SequencePhase::kWaiting, SequencePhase::kPrefill,
                                     SequencePhase::kDrafting, SequencePhase::kReady}) {
@@ -176,7 +177,7 @@ void Engine::AdmitWaiting() {
     sequence->forest = decoding::DraftForest::Empty(1);
     sequences_.Move(sequence, SequencePhase::kPrefill);
   }
-  for (Sequence* sequence : admitted) {  // now it is known how many there are
+  for (Sequence* sequence : admitted) {  // only now the number of admitted sequences is known
     if (!sequence->draft.drafts || !WorthPreparing(*sequence)) continue;
     drafts_.Open(*sequence);
     sequence->draft_access = DraftAccess::kOpen;
@@ -208,9 +209,9 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   if (arrival.caught_up) RecordDraft(*sequence, arrival, now_s);
 }
 
-// If drafts were requested together, the last one counts: a pass that they share waits for it.
-// It was taken at once if the engine has waited for it. Otherwise it may have come during a pass,
-// or while other sequences were decided.
+// If drafts were requested together, the last one counts, because a step that they share waits for
+// it. It was taken at once if the engine has waited for it. Otherwise it may have arrived during a
+// step, or while other sequences were decided.
 void Engine::RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s) {
   const auto drafts = sequences_.DraftsAskedIn(sequence.draft_step);
   if (drafts.due > 0) return;
@@ -254,7 +255,7 @@ SizerLimits Engine::ForestLimits(const Sequence& sequence) const {
 }
 
 // A sequence that began without a draft node gets one as soon as a draft would pay, and now and
-// then to see whether one does. Returns why there is none for a draft that is wanted.
+// then to find out whether one does. Returns the reason why a wanted draft has no node.
 NoDraftReason Engine::Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits) {
   if (sequence->draft_access == DraftAccess::kNone) {
     if (!limits.draft.drafts || limits.max_depth < decoding::kAutoDraftDepth)

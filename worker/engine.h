@@ -96,7 +96,7 @@ class Engine {
   void Report(Sequence* sequence, proto::Progress* progress);
   void Send(proto::Progress progress);
   void Fail(Sequence* sequence, const Refusal& why);
-  // After an error of Verify. That a format cannot be continued is not an internal error.
+  // Handles an error of Verify. A format that cannot be continued is not an internal error.
   void FailRound(Sequence* sequence, const absl::Status& status);
   void FailInternally(Sequence* sequence, const absl::Status& status);
   void Remove(Sequence* sequence);
@@ -123,11 +123,11 @@ class Engine {
   std::vector<uint64_t> asking_;  // sequences whose drafts are about to be asked for
   proto::NodeCounters counters_;
   bool stopped_ = false;
-  bool admits_ = false;  // sequences have come, or blocks were released
+  bool admits_ = false;  // sequences have arrived, or blocks were released
   double last_status_s_ = 0;
-  SequenceTable::RowsOfAll rows_of_all_;  // before the decisions of this step
-  double wait_begin_s_ = 0;               // of the last wait for messages
-  int drafting_ = 1;          // drafts that were asked for together, when the last of them came
+  SequenceTable::RowsOfAll rows_of_all_;  // rows before the decisions of this step
+  double wait_begin_s_ = 0;               // begin of the last wait for messages
+  int drafting_ = 1;          // drafts that were requested together, when the last of them arrived
   double share_until_s_ = 0;  // ShareUntil of this turn of the loop
 };
 

@@ -1,5 +1,5 @@
-// The engine's part in `echo` with `logprobs`: the scores of prompt tokens, read chunk by chunk from
-// the rows of prefill.
+// The engine's part in `echo` with `logprobs`: the scores of prompt tokens, read chunk by chunk
+// from the rows of prefill.
 #include <algorithm>
 #include <utility>
 

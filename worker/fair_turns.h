@@ -23,15 +23,15 @@ class FairTurns {
   struct Asker {
     std::string client;
     double weight = 1;   // more than 0
-    uint64_t since = 0;  // breaks ties: the client that has asked longest goes first
+    uint64_t since = 0;  // breaks ties: the client that has waited longest goes first
   };
   // A round: Begin with all clients that ask, each once. Then First, Give and the other calls, as
   // long as there is something to give. Then End. Askers are numbered in the order of Begin.
   void Begin(std::vector<Asker> askers);
-  // The next client. nullopt: none asks any more.
+  // The next client. nullopt: no client asks any more.
   std::optional<int> First() const;
   void Give(int asker, double amount);
-  // The time since which the asker has waited for what it asks for now.
+  // Sets the time since which the asker has waited for its present request.
   void AsksSince(int asker, uint64_t since);
   // The asker leaves the round. waits: because there is nothing for it now.
   void Leave(int asker, bool waits);
@@ -51,8 +51,8 @@ class FairTurns {
   std::tuple<double, uint64_t, int> Key(int asker) const;
 
   std::map<std::string, double, std::less<>> ahead_;   // clients that are not listed are at 0
-  std::vector<Turn> turns_;                            // of this round
-  std::set<std::tuple<double, uint64_t, int>> order_;  // Key of those that ask
+  std::vector<Turn> turns_;                            // turns of this round
+  std::set<std::tuple<double, uint64_t, int>> order_;  // keys of the clients that ask
 };
 
 }  // namespace coppice::worker

@@ -14,19 +14,19 @@ namespace {
 
 constexpr double kForget = 0.98;  // decay of coverage counts per round; memory of about 50 rounds
 constexpr double kPriorTrials = 10;
-constexpr double kPriorInforming = 2;  // rounds, of which half inform the next
+constexpr double kPriorInforming = 2;  // rounds; half of them inform the next
 constexpr double kRootsGain = 0.05;
 constexpr int kWorthSteps = 6;
-constexpr double kMostWorth = 4;  // layers
+constexpr double kMostWorth = 4;  // layers, at most
 constexpr double kWorthExploring = 0.75;
-// The part of drafted layers that counts when sequences share passes. RoundCosts::Turn leaves out
-// that some drafts are requested alone or come late (docs/decisions.md, "Sequences with drafts
+// The part of drafted layers that counts when sequences share steps. RoundCosts::Turn leaves out
+// that some drafts are requested alone or arrive late (docs/decisions.md, "Sequences with drafts
 // share their passes").
 constexpr double kSharedLayers = 0.92;
-// After how many rounds a sequence explores that was prepared for that. Each takes the next number:
-// a text may be harder to draft at its beginning than later.
+// The rounds after which a sequence explores that was prepared for exploring. Each sequence takes
+// the next number: a text may be harder to draft at its beginning than later.
 constexpr uint64_t kExplorersRounds[] = {0, 8, 3, 24, 1, 64};
-constexpr double kHope = 0.4;  // of the misses that are expected
+constexpr double kHope = 0.4;  // share of the expected misses
 
 // Prior probability that a layer of this width is missed: 0.5 at one node, 0.3 at 2 W
 // (docs/algorithms.md 10.1). Measurements scale the curve and correct single widths.
@@ -34,7 +34,7 @@ double PriorMiss(int width, int beam_width) {
   return 0.5 / std::pow(1 + 2.0 * (width - 1) / std::max(2, beam_width), 0.37);
 }
 
-// Rows that all running sequences have, of which one has `own`.
+// Rows of all running sequences, if one of them has `own`.
 int RowsOfAll(int all, int own, const SizerLimits& limits) {
   return all > 0 && limits.running > 1 ? all : limits.running * own;
 }
@@ -159,9 +159,9 @@ double ForestSizer::Informs(const Covers& covers, int depth) {
          (kPriorTrials + seen->second.rounds);
 }
 
-// Two states, and what a round earns in each: layers, less what its seconds are worth, and the
-// worth of being informed with the chance of it. An uninformed round at its best earns nothing
-// then.
+// Two states, and the worth of a round in each: its layers, minus the worth of its seconds, plus
+// the worth of being informed times its probability. The best uninformed round is then worth
+// nothing.
 double ForestSizer::WorthOfBeingInformed(absl::Span<const DraftShape> candidates,
                                          const Learned& learned, SizerLimits limits) const {
   if (limits.beam_width < 2 || learned.informed_roots <= 0) return 0;
@@ -199,7 +199,7 @@ std::vector<double> ForestSizer::Rates(absl::Span<const DraftShape> candidates,
 }
 
 // The least used of the shapes that may be equally good. After a long time without drafts, the best
-// of them: what they cost or cover may have changed.
+// of them, since their cost or coverage may have changed.
 DraftShape ForestSizer::Explore(absl::Span<const DraftShape> candidates,
                                 absl::Span<const double> rates, int top, const Learned& learned) {
   DraftShape least_used = candidates[top], best_draft;

@@ -1,9 +1,9 @@
 // Chooses the size of the next forest when a request leaves it to the server: the shape with the
-// most expected layers per second. The expectation comes from what this replica has measured: what
-// passes and drafts cost (worker/round_costs.h), how often a first layer of a given width is
+// most expected layers per second. The expectation comes from measurements of this replica: the
+// cost of steps and drafts (worker/round_costs.h), how often a first layer of a given width is
 // covered, and how much less often a deeper one. The shape may change every round, because the
-// output of the default methods does not depend on it (docs/algorithms.md 10.4).
-// Thread-compatible: the engine thread owns it.
+// output of the default methods does not depend on it (docs/algorithms.md 10.4). Thread-compatible:
+// the engine thread owns it.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ namespace coppice::worker {
 
 struct SizerLimits {
   int beam_width = 1;  // W
-  int roots = 1;       // rows that the sequence has besides its forest
-  // Whether an earlier forest had rows of some of the current beams. Then the drafter is told what
-  // is certain, and the next layer is easier to draft.
+  int roots = 1;       // rows of the sequence besides its forest
+  // Whether an earlier forest had rows of some of the current beams. Then the drafter is told the
+  // certain outputs, and the next layer is easier to draft.
   bool informed = false;
   int plain_rows = 1;  // rows of a round without a forest
-  int max_depth = 0;   // layers that the sequence can still use, or its own number
-  int max_nodes = 0;   // of one forest: room in a pass
-  int running = 1;     // sequences that share a pass
-  // `roots` and `plain_rows` of all running sequences together, the same for all that choose in a
+  int max_depth = 0;   // layers that the sequence can still use, or its own limit
+  int max_nodes = 0;   // nodes of one forest for which a step has room
+  int running = 1;     // sequences that share a step
+  // Sums of `roots` and `plain_rows` over all running sequences, the same for all that choose in a
   // step, so that they draft together or not at all; 0: all have as many as this one.
   int all_roots = 0, all_plain_rows = 0;
-  bool explores = true;       // false: takes a draft only where one pays
+  bool explores = true;       // false: takes a draft only if it is expected to pay
   decoding::DraftSize draft;  // what the request and its method prescribe
 };
 
@@ -45,7 +45,7 @@ struct NextShapes {
 // A round with a draft.
 struct DraftedRound {
   DraftShape shape;
-  int layers = 1;         // decided; 1: none of the forest was covered
+  int layers = 1;         // decided layers; 1: no layer of the forest was covered
   bool informed = false;  // SizerLimits::informed
   int next_roots = 0;     // SizerLimits::roots of the next round if that is informed, else 0
 };
@@ -95,35 +95,38 @@ class ForestSizer {
     // Layers below the first. Their parents are drafts too.
     double deep_trials = 0, deep_missed = 0;
   };
-  struct Informing {  // rounds with a draft, decayed; those of which the next was informed
+  struct Informing {  // rounds with a draft, and those whose next round was informed; decayed
     double rounds = 0, informing = 0;
   };
   struct Covers {
-    // First layers, over all widths: how many were missed, and how many the prior curve predicts.
+    // First layers, over all widths: the number of missed ones, and the number that the prior curve
+    // predicts.
     double missed = 0, expected_missed = 0;
     std::map<int, Cover> by_width;
     std::map<int, Informing> by_depth;
   };
   struct Learned {
     Covers of_uninformed, of_informed;
-    double informed_roots = 0;  // mean of SizerLimits::roots of informed rounds; 0: there was none
+    // Mean of SizerLimits::roots of informed rounds; 0: there was no such round.
+    double informed_roots = 0;
     const Covers& Of(bool informed) const { return informed ? of_informed : of_uninformed; }
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0, step = 0;  // steps in which it has chosen, and the last of them
-    // Steps in which a sequence chose that may explore, and the last of them.
+    // Steps in which a sequence that may explore chose, and the last of them.
     uint64_t able = 0, able_step = 0;
     // The next exploration comes when `able` is above explore_at; then the next after `gap` more.
     uint64_t explore_at = 0, gap = kExploreEvery;
     // Sequences that were prepared only to explore. The next may be when `rounds` is explorer_at.
     uint64_t explorers = 0, explorer_at = 0;
-    int roots = 1, plain_rows = 1;       // of the last sequence that chose
-    std::optional<DraftShape> explored;  // in this step
+    int roots = 1, plain_rows = 1;       // values of the last sequence that chose
+    std::optional<DraftShape> explored;  // the shape explored in this step
     uint64_t Used(DraftShape shape) const {
       const auto found = used.find({shape.width, shape.depth});
       return found == used.end() ? 0 : found->second;
     }
   };
-  // How likely misses are before any is seen, relative to what all widths together say.
+  // How likely misses are before any is observed, relative to the estimate from all widths
+  // together.
   enum class Mood { kSober, kHopeful };
   static double Coverage(const Covers& covers, int beam_width, int width, Mood mood = Mood::kSober);
   // Probability that a layer below the first is covered when those above it were. `uninformed`: the
@@ -136,7 +139,7 @@ class ForestSizer {
     double layers = 1, seconds = 0;
     double informs = 0;  // probability that the next round is informed
   };
-  // What is expected of each candidate. No layers if it must wait.
+  // The expected results of each candidate. No layers if it must wait.
   std::vector<Expected> Expect(absl::Span<const DraftShape> candidates, const Learned& learned,
                                const SizerLimits& limits, Mood mood) const;
   Expected Expect(Covered covered, const SizerLimits& limits, DraftShape shape) const;
@@ -145,7 +148,7 @@ class ForestSizer {
   // Layers that an informed round brings in the long run beyond an uninformed one.
   double WorthOfBeingInformed(absl::Span<const DraftShape> candidates, const Learned& learned,
                               SizerLimits limits) const;
-  // Layers per second of each candidate, with what it is worth to inform the next round; 0 where it
+  // Layers per second of each candidate, including the worth of informing the next round; 0 if it
   // must wait.
   std::vector<double> Rates(absl::Span<const DraftShape> candidates, const Learned& learned,
                             const SizerLimits& limits, Mood mood) const;

@@ -13,8 +13,9 @@ absl::Status CommitVerdict(const decoding::Verdict& verdict,
       sequence->SetKv(verdict.node_path[i], node_kv[i]);
   }
   const decoding::PathTree& paths = sequence->decoder->paths();
-  std::vector<model::KvNode> leaves;   // for each root, the last token on its path that has KV
-  std::vector<model::KvNode> parents;  // of the roots; a root itself is a row of the next pass
+  std::vector<model::KvNode> leaves;  // for each root, the last token on its path that has KV
+  // Parents of the roots; a root itself is a row of the next step.
+  std::vector<model::KvNode> parents;
   for (decoding::PathId root : sequence->decoder->roots()) {
     const model::KvNode parent = sequence->KvOf(paths.parent(root));
     COPPICE_CHECK_MSG(parent != model::kNoKv, "the parent of a root has no KV");

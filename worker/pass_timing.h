@@ -1,6 +1,6 @@
-// Times of the parts of a step, as the leader sees them: how long passes take, and whether a draft
-// node that is told when the head begins is still awake when the first request comes.
-// Thread-compatible: owned by the engine.
+// Times of the parts of a step, as the leader measures them: how long forward passes take, and
+// whether a draft node that is told when the head begins is still awake when the first request
+// arrives. Thread-compatible: owned by the engine.
 #pragma once
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@ class PassTiming {
   void FirstVerdictsEnd() { last_end_s_ = Now() - head_begin_s_; }
 
   double since_pass_s() const { return Now() - end_s_; }
-  double pass_s() const { return end_s_ - begin_s_; }  // of the last pass
+  double pass_s() const { return end_s_ - begin_s_; }  // duration of the last pass
   // True if, in the last step, the time from the head to the first verdicts was within
   // stay_awake_s.
   bool AnnouncementsComeInTime() const { return last_end_s_ <= stay_awake_s_; }

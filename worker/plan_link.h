@@ -31,7 +31,8 @@ class PlanLeader : public model::PlanSender {
   absl::Status Joined();
   absl::Status Send(const StepPlan& plan) override;
   uint64_t bytes() const;
-  const std::vector<proto::RankInfo>& ranks() const { return ranks_; }  // all, the leader first
+  // All ranks, the leader first.
+  const std::vector<proto::RankInfo>& ranks() const { return ranks_; }
 
  private:
   PlanLeader() = default;

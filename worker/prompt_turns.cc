@@ -13,7 +13,7 @@
 namespace coppice::worker {
 namespace {
 
-// A client's prompts, by age and by what they lack.
+// A client's prompts, by age and by missing tokens.
 class Queue {
  public:
   void Add(WaitingPrompt prompt) {

@@ -12,7 +12,7 @@ constexpr double kMessageGain = 0.1;
 constexpr double kMessageShare = 0.3;  // share of messages in the wait for a draft of one level
 
 // The key of a shape among the measured drafts.
-constexpr int kDepths = 32;  // more than any depth
+constexpr int kDepths = 32;  // larger than any depth
 int DraftKey(DraftShape shape) {
   return shape.width * kDepths + std::min(shape.depth, kDepths - 1);
 }
@@ -72,7 +72,7 @@ void RoundCosts::Refresh() const {
   }
 }
 
-// The products of a pass. More rows than are known: in proportion to the rows.
+// The products of a step. For more rows than are known: in proportion to the rows.
 double RoundCosts::Products(int rows) const {
   const int bucket = Bucket(products_, rows);
   for (const kernels::RowCost& known : products_) {
@@ -81,9 +81,9 @@ double RoundCosts::Products(int rows) const {
   return 0;
 }
 
-// Products and the rest, which comes from the measured sizes: between two of them in proportion,
-// above all of them that of the largest, below them what their trend promises. Where that is too
-// good, the size is chosen, measured, and known.
+// Products and the rest, which comes from the measured sizes: interpolated between two of them,
+// above all of them that of the largest, below all of them by their trend. If the trend is too
+// optimistic, the size is chosen, measured, and then known.
 double RoundCosts::KnownPass(int rows) const {
   const double expected = Products(rows);
   if (passes_.empty()) return expected;
@@ -108,7 +108,7 @@ double RoundCosts::Pass(int rows) const {
   const auto from = std::lower_bound(passes_.begin(), passes_.end(), bucket,
                                      [](const Measured& m, int size) { return m.size < size; });
   if (from == passes_.end()) {
-    // There are more rows than were measured. Assume the worst: time proportional to the rows.
+    // There are more rows than were measured. Assumes the worst: time proportional to the rows.
     return passes_.back().seconds * rows / passes_.back().size;
   }
   if (from->size == bucket || from == passes_.begin()) return from->least;
@@ -147,8 +147,8 @@ double RoundCosts::Draft(DraftShape shape, int drafting) const {
   return DraftAlone(shape) * draft_.Slowdown(Load(drafting));
 }
 
-// Widths that were not measured: on the line through two that were, the nearest on either side or
-// beyond. A narrower draft takes no more, and at least half.
+// Widths that were not measured lie on the line through two measured ones, the nearest on either
+// side or beyond. A narrower draft takes at most as long, and at least half as long.
 double RoundCosts::DraftAlone(DraftShape shape) const {
   auto above = drafts_.lower_bound(shape.width);
   if (above != drafts_.end() && above->first == shape.width)

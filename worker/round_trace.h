@@ -12,9 +12,9 @@ namespace coppice::worker {
 struct RoundTimes {
   uint64_t sequence = 0;
   uint32_t round = 0;
-  int rows = 0;              // of the sequence in the target pass
-  int width = 0, depth = 0;  // of the requested forest; depth 0 = none
-  int layers = 0;            // decided
+  int rows = 0;              // rows of the sequence in the target pass
+  int width = 0, depth = 0;  // shape of the requested forest; depth 0 = none
+  int layers = 0;            // decided layers
   // Seconds. round_s: from verdict to verdict. forward_s: the target pass in it. draft_wait_s: from
   // the request for a draft to its arrival. draft_s: the draft node's part of that. draft_model_s:
   // the draft node's passes.

@@ -52,7 +52,7 @@ std::vector<Sequence*> Scheduler::AdmitByTurns(absl::Span<Sequence* const> waiti
   std::vector<Sequence*> admitted;
   const auto passed_over = std::find_if(
       waiting.begin(), waiting.end(), [this](const Sequence* s) { return s->id == passed_over_; });
-  if (passed_over == waiting.end()) {  // there was none, or it has been cancelled
+  if (passed_over == waiting.end()) {  // no sequence was passed over, or it was cancelled
     passed_over_.reset();
     passed_by_blocks_ = 0;
   }
@@ -96,7 +96,7 @@ SizerLimits Scheduler::ForestLimits(const Sequence& sequence) const {
   limits.running = std::max(1, running_);
   limits.draft = sequence.draft;
   if (limits.draft.drafts) limits.max_depth = sequence.decoder->max_useful_depth();
-  // A shape chosen by the request may fill a pass. Otherwise all running sequences share the pass.
+  // A shape chosen by the request may fill a step. Otherwise all running sequences share the step.
   const int sharers = limits.draft.chosen ? 1 : limits.running;
   limits.max_nodes = std::max(0, options_.max_rows / sharers - limits.plain_rows);
   return limits;

@@ -18,13 +18,13 @@ namespace coppice::worker {
 
 struct SchedulerOptions {
   int64_t kv_blocks = 0;  // usable blocks of the pool
-  // The most rows of one pass. Raise it for many concurrent sequences on a machine where additional
+  // The most rows of one step. Raise it for many concurrent sequences on a machine where additional
   // rows are cheap.
   int max_rows = kDefaultMaxRows;
   // The share of a step's rows that waiting prompts get. Beams and forests get the others first,
-  // and prefill gets what they leave.
+  // and prefill gets the rows that they leave.
   double prefill_share = 0.25;
-  // The most prefill tokens of one pass, for all sequences together. A larger chunk finishes
+  // The most prefill tokens of one step, for all sequences together. A larger chunk finishes
   // prompts sooner. A smaller one delays running sequences less.
   int prefill_chunk = kDefaultPrefillChunk;
   // While several clients have sequences, a step has only as many rows as are expected to take this
@@ -40,7 +40,7 @@ class Scheduler {
   // Blocks that admission reserves for the sequence: KvBlocksBound.
   int64_t BlocksNeeded(const Sequence& sequence) const;
   // ResourceExhausted when the sequence can never fit; names the blocks needed and available, or
-  // its beams and the rows of a pass.
+  // its beams and the rows of a step.
   absl::Status CheckFits(const Sequence& sequence) const;
   // Reserves the sequence's blocks. Returns false if they are not free now.
   bool Admit(Sequence* sequence);
@@ -52,8 +52,8 @@ class Scheduler {
   int64_t reserved_blocks() const { return reserved_; }
   int running() const { return running_; }
 
-  // The bounds of this sequence's next forest: the request's own numbers, what it can still use,
-  // and its share of a pass.
+  // The bounds of this sequence's next forest: the request's own numbers, the layers that it can
+  // still use, and its share of a step.
   SizerLimits ForestLimits(const Sequence& sequence) const;
 
   const SchedulerOptions& options() const { return options_; }
@@ -64,9 +64,9 @@ class Scheduler {
   SchedulerOptions options_;
   int64_t reserved_ = 0;
   int running_ = 0;
-  FairTurns turns_;                      // by blocks
-  std::optional<uint64_t> passed_over_;  // the sequence that others pass
-  int64_t passed_by_blocks_ = 0;         // what was admitted meanwhile
+  FairTurns turns_;                      // turns of clients, by blocks
+  std::optional<uint64_t> passed_over_;  // the sequence that later ones may pass
+  int64_t passed_by_blocks_ = 0;         // blocks admitted meanwhile
 };
 
 }  // namespace coppice::worker

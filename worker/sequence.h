@@ -36,12 +36,12 @@ enum class SequencePhase {
 
 // Whether a draft node has the prompt.
 enum class DraftAccess {
-  kNone,     // no: no draft would pay, or the request wants none, or no node takes it
+  kNone,     // no drafts: none would pay, the request wants none, or no node takes it
   kReading,  // it received the prompt between two rounds; rounds are plain until it has read it
   kOpen,     // drafts may be requested, which opens a lost session again
 };
 
-// The row of a root, if the last pass evaluated it already, as a forest node.
+// The row of a root, if the last step evaluated it already, as a forest node.
 struct KnownRow {
   std::vector<float> whole;            // [vocab], or
   std::optional<CandidateRow> listed;  // the candidate list
@@ -52,7 +52,7 @@ struct Sequence {
   uint64_t id = 0;
   std::vector<TokenId> prompt;
   decoding::DecodingParams params;  // method resolved
-  decoding::DraftSize draft;        // of params
+  decoding::DraftSize draft;        // draft size prescribed by params
   bool quiet = false;               // StartSequence.quiet
   bool score_only = false;          // StartSequence.score_only: ends with its prompt
   TokenScores scores;
@@ -80,7 +80,7 @@ struct Sequence {
     kv_of_path[i] = node;
   }
 
-  // [roots] In a pass with a forest, known roots need no row. Their KV exists already, and since
+  // [roots] In a step with a forest, known roots need no row. Their KV exists already, and since
   // the backend is batch-invariant, their logits would have the same bits.
   std::vector<KnownRow> known_roots;
   int unknown_roots() const {
@@ -96,8 +96,8 @@ struct Sequence {
 
   // The round.
   uint32_t round = 0;
-  decoding::DraftForest forest;           // of the next pass
-  std::optional<NextShapes> next_shapes;  // of the next round, when already chosen
+  decoding::DraftForest forest;           // forest of the next step
+  std::optional<NextShapes> next_shapes;  // shapes of the next round, if already chosen
   DraftAccess draft_access = DraftAccess::kNone;
   DraftShape draft_shape;       // requested for this round
   bool draft_informed = false;  // SizerLimits::informed when it was requested
@@ -113,8 +113,8 @@ struct Sequence {
   size_t stable_sent = 0;    // tokens already reported to the coordinator
   uint32_t updates = 0;      // reported to the coordinator
   double arrival_s = 0, admitted_s = 0;
-  DecodingStats stats;                         // of params.method
-  node::EnergyTally energy;                    // of its rows on this replica
+  DecodingStats stats;                         // statistics of params.method
+  node::EnergyTally energy;                    // energy of its rows on this replica
   std::vector<proto::RoundTimes> round_times;  // not yet reported
 };
 

@@ -29,12 +29,12 @@ class SequenceTable {
   int Count(SequencePhase phase) const;
   // How many clients have sequences here.
   int clients() const { return static_cast<int>(clients_.size()); }
-  // Rows of all running sequences in a pass, with forests (beside their nodes) and without.
+  // Rows of all running sequences in a step, with forests (besides their nodes) and without.
   struct RowsOfAll {
     int roots = 0, plain = 0;
   };
   RowsOfAll CountRows() const;
-  // Sequences whose drafts were asked for after this step, and how many of these have not come.
+  // Sequences whose drafts were requested after this step, and how many of these have not arrived.
   struct DraftsOfStep {
     int asked = 0, due = 0;
   };
@@ -50,7 +50,7 @@ class SequenceTable {
 
   std::map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::array<Ordered, 4> phases_;
-  std::map<std::string, int> clients_;  // sequences of each
+  std::map<std::string, int> clients_;  // number of sequences per client
   uint64_t last_order_ = 0;
 };
 

@@ -89,14 +89,14 @@ void StepPlanner::AddVerifications(int room, Planned* planned) {
     for (Sequence* sequence : ready) Join(sequence, planned);
     return;
   }
-  // The room that the turns leave goes to sequences that fit there. It is not charged to a client.
+  // The room that the turns leave goes to sequences that fit there. No client is charged for it.
   for (Sequence* sequence : TakeTurns(ready, room, planned)) {
     if (planned->step.rows() + MostRows(*sequence) <= room) Join(sequence, planned);
   }
 }
 
-// The turns end at the first sequence that does not fit, so its client is the first in the next
-// step; and the first of a step always fits, at the latest when prompts have had their share.
+// The turns end at the first sequence that does not fit, so its client is first in the next step.
+// The first sequence of a step always fits, at the latest when prompts have had their share.
 std::vector<Sequence*> StepPlanner::TakeTurns(absl::Span<Sequence* const> ready, int room,
                                               Planned* planned) {
   const std::vector<ClientQueue> queues = ByClient(ready);
@@ -125,7 +125,7 @@ std::vector<Sequence*> StepPlanner::TakeTurns(absl::Span<Sequence* const> ready,
   return rest;
 }
 
-// What is needed of the row before this prompt token to score the token.
+// What the row before this prompt token must give to score the token.
 RowNeed StepPlanner::NeedOfPrompt(const Sequence& sequence, int token, Planned* planned) {
   RowNeed need = sampling::RawScoreNeed(*sequence.scores.top);
   const auto asked_for = planned->step.AddBias({{sequence.prompt[token], 0.0}});

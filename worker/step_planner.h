@@ -1,6 +1,6 @@
 // Chooses the rows of the next step: forests that are ready, plain beams whose draft is late, and
-// prefill chunks. Prompts that wait have a share of the rows; what does not fit goes by turns
-// between clients (docs/step.md). Called by the engine. Thread-compatible.
+// prefill chunks. Waiting prompts have a share of the rows; if not everything fits, clients take
+// turns (docs/step.md). Called by the engine. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class StepPlanner {
   bool HasWork() const;
 
  private:
-  // Prompts in order of arrival, with what they lack if nothing more of them is cached.
+  // Prompts in order of arrival, with the tokens that are missing if nothing more is cached.
   std::vector<WaitingPrompt> Prompts() const;
   // The share of prompts that wait, in a step of at most `most_rows`.
   int RowsForPrompts(absl::Span<const WaitingPrompt> prompts, int most_rows) const;
@@ -67,7 +67,7 @@ class StepPlanner {
   void AddVerifications(int room, Planned* planned);
   // Adds sequences that do not all fit. Returns those that have not joined.
   std::vector<Sequence*> TakeTurns(absl::Span<Sequence* const> ready, int room, Planned* planned);
-  // What a step reads of a prompt.
+  // The part of a prompt that a step reads.
   struct Chunk {
     Sequence* sequence;
     int begin, count = 0;  // tokens
@@ -84,8 +84,8 @@ class StepPlanner {
   SequenceTable* sequences_;
   FairTurns row_turns_;
   PromptTurns prompt_turns_;
-  // Whether the last step kept the prompts' share. If a sequence that does not fit beside it took
-  // it, prompts get it in this step.
+  // Whether the last step kept the prompts' share. If a sequence that does not fit beside the share
+  // took it, prompts get it in this step.
   bool prompts_had_theirs_ = true;
 };
 

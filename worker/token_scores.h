@@ -1,6 +1,6 @@
 // The raw log-probabilities of one sequence's tokens, kept path by path until they are reported
 // (`logprobs`), and those of its prompt (`echo`). They are read from the rows that decide the
-// tokens, in the same pass; no row is kept for them. Owned by the sequence; thread-compatible.
+// tokens, in the same step; no row is kept for them. Owned by the sequence; thread-compatible.
 #pragma once
 
 #include <optional>
@@ -25,17 +25,17 @@ class ScoredRows {
   virtual sampling::RawScores Scores(int row, int top) const = 0;
 };
 
-// What a round begins with.
+// The state at the beginning of a round.
 struct RoundStart {
   std::vector<decoding::PathId> roots;
-  int paths = 0;  // of the tree
+  int paths = 0;  // number of paths in the tree
 };
 
 class TokenScores {
  public:
   // Alternatives of each token; nullopt: no scores are wanted.
   std::optional<int> top;
-  bool of_prompt = false;  // the prompt's tokens too; needs top
+  bool of_prompt = false;  // also scores the prompt's tokens; needs top
 
   // Records the tokens by which a round has extended the tree: each is scored by the row of its
   // parent, which is one of the round. Internal: a path was extended without a row.
@@ -47,12 +47,13 @@ class TokenScores {
                              size_t from = 0) const;
 
  private:
-  std::vector<double> log_prob_;     // [paths] of its last token; nats
-  std::vector<Alternatives> below_;  // [paths] in the place of its children; empty if it has none
+  std::vector<double> log_prob_;  // [paths] log-probability of the last token; nats
+  // [paths] alternatives in the place of its children; empty if it has none.
+  std::vector<Alternatives> below_;
 };
 
-// The score of `token` in the row of its predecessor, at `need` of the step. InvalidArgument names a
-// logit that is NaN or +inf.
+// The score of `token` in the row of its predecessor, at `need` of the step. InvalidArgument names
+// a logit that is NaN or +inf.
 absl::StatusOr<TokenScore> ScorePromptToken(const kernels::StepRows& step, int need, TokenId token,
                                             int top);
 

@@ -224,8 +224,8 @@ absl::Status CheckTokens(const decoding::DecodingParams& params, absl::Span<cons
   return absl::OkStatus();
 }
 
-// Nothing was decided from a row whose tokens are not all known, every beam can still get the
-// format that the request asks for, and every hypothesis of the end keeps to it.
+// Checks that nothing was decided from a row whose tokens are not all known, that every beam can
+// still get the format of the request, and that every hypothesis at the end has the format.
 absl::Status CheckFormat(const Sequence& sequence, const RoundStart& start) {
   const decoding::DecodingParams& params = sequence.params;
   if (params.format == nullptr) return absl::OkStatus();

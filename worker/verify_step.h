@@ -20,7 +20,7 @@ struct VerifyRows {
   std::vector<int> need;  // [roots + forest nodes]: index in StepRows, -1 = a known root
 };
 
-// Takes KV slots for the roots and the forest of `sequence`. Gives up the forest (a plain step)
+// Takes KV slots for the roots and the forest of `sequence`. Gives up the forest (a plain round)
 // when the pool has no room for it. ResourceExhausted when there is no room even for the roots.
 absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, model::BlockManager* blocks);
 

@@ -13,7 +13,7 @@ inline constexpr char kProgram[] = "coppice-worker";
 
 struct WorkerFlags {
   node::NodeFlags node;  // runner: also the KV pool and the collectives of this rank
-  int tp = 0;            // ranks of a replica; 0: all
+  int tp = 0;            // ranks per replica; 0: all
   std::string replica_id;
   std::string plan_listen = "tcp://127.0.0.1:*";
   EngineOptions engine;  // scheduler.max_step_s, deadlines of drafts, trace_rounds

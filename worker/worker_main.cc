@@ -29,10 +29,10 @@ comm::Carrier CarrierOf(const WorkerFlags& flags) {
 }
 
 struct Place {
-  std::unique_ptr<comm::CollectiveCounter> communicator;  // of this rank's replica
+  std::unique_ptr<comm::CollectiveCounter> communicator;  // communicator of this rank's replica
   std::string coordinator;
   comm::ChannelOptions channel;
-  int on_host = 0;  // which of the ranks on this host it is
+  int on_host = 0;  // index of this rank among those on this host
 };
 
 // Finds this process's place in the cluster: its replica's communicator and the coordinator's
@@ -73,7 +73,7 @@ absl::StatusOr<Place> FindPlace(const WorkerFlags& flags, comm::MpiWorld* world,
 kernels::CollectiveOptions CollectivesOf(const WorkerFlags& flags, const Place& place) {
   kernels::CollectiveOptions options = flags.node.runner.collectives;
   options.place = place.on_host;
-  // Before the whole start is given up, so that this error is the one that is told.
+  // A shorter deadline than that of the whole start, so that this error is the one reported.
   options.start_deadline_s = 0.75 * flags.node.start_deadline_s;
   options.on_hang = [](const absl::Status& status) { node::EndHungProcess(kProgram, status); };
   if (options.kind == "shm" || options.kind == "mpi") options.kind = "host";
@@ -88,7 +88,7 @@ proto::Register Registration(const WorkerFlags& flags, const model::ModelRunner&
   return registration;
 }
 
-// Why a meter on the leader's host does not count all ranks. "": it does.
+// Why a meter on the leader's host does not count all ranks. "": it counts all.
 std::string Unmeasured(const model::ModelRunner& runner, const PlanLeader& plans) {
   const auto& ranks = plans.ranks();
   if (ranks.size() > 1 && !runner.pci_bus_id().empty())

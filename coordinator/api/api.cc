@@ -27,16 +27,16 @@ constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr size_t kMaxStopIds = 64;
 constexpr size_t kMaxBiases = 1024;
-constexpr int64_t kMostScores = 2'000'000;  // of an answer, so that it can be held and sent
+constexpr int64_t kMostScores = 2'000'000;  // scores of one answer, so that it can be held and sent
 constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
 uint64_t DrawSeed() {
   thread_local std::mt19937_64 engine(std::random_device{}());
-  return engine() >> 11;  // below 2^53
+  return engine() >> 11;  // uniform below 2^53
 }
 
-// Everything but the prompt is read alike for both endpoints.
+// Both endpoints read everything except the prompt in the same way.
 class RequestParser {
  public:
   // text: of the body. prompt: reads the fields of the endpoint's prompt, and makes the prompts
@@ -85,7 +85,8 @@ class RequestParser {
   void ReadScalars() {
     request_.params.max_tokens = limits_.default_max_tokens;
     request_.score_only = MaxTokensIsZero();
-    if (request_.score_only) request_.params.max_tokens = 1;  // what a decoder has at least
+    // A decoder generates at least one token.
+    if (request_.score_only) request_.params.max_tokens = 1;
     ReadParameters(/*object=*/"", limits_, vocab_, &fields_, &request_.params, &given_.parameters,
                    /*except=*/request_.score_only ? "max_tokens" : "");
     request_.max_tokens_given = request_.score_only || given_.parameters.Has("max_tokens");

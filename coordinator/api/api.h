@@ -24,12 +24,12 @@ struct ApiLimits {
   // Largest `n` and `best_of`. Without beams, each choice is a sequence of its own.
   int max_n = 64;
 
-  // Largest beam_width. Each beam is a row of every pass and needs KV of its own, so this bounds
-  // what one request can cost.
+  // Largest beam_width. Each beam is a row of every step and needs its own KV, so this bounds the
+  // cost of one request.
   int max_beam_width = 64;
 
   // Largest draft_width (nodes of a drafted layer) and draft_depth (layers). Their product bounds
-  // the rows that a request can add to a pass.
+  // the rows that a request can add to a step.
   int max_draft_width = 64;
   int max_draft_depth = 16;
 

@@ -93,7 +93,7 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
                                              : "is not possible: ",
                                      text.status().message().substr(0, kMaxShownText)));
   }
-  // A template may leave out parts of the messages, so only its text tells.
+  // A template may leave out parts of the messages, so only the text that it makes is checked.
   if (!limit_.MayFit(text->text, *request, fields)) return;
   std::vector<TokenId> ids = chat_->Tokens(*text, options_);
   if (ids.empty()) return fields->Fail("invalid_value", "messages", "have no tokens");

@@ -13,10 +13,11 @@
 namespace coppice::coordinator {
 
 // POST /v1/chat/completions: `messages`, `add_generation_prompt`, `continue_final_message`,
-// `add_special_tokens`, `logprobs`, `top_logprobs`, and the fields of other servers that are refused unless neutral.
+// `add_special_tokens`, `logprobs`, `top_logprobs`, and the fields of other servers that are
+// refused unless neutral.
 class ChatFields : public PromptFields {
  public:
-  // chat: nullptr if the model has no template; else it must outlive this, as limit.tokenizer must.
+  // chat: nullptr if the model has no template. chat and limit.tokenizer must outlive this.
   ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix, const ContextLimit& limit = {});
   void Read(JsonFields* fields) override;
   void MakePrompts(JsonFields* fields, GenerateRequest* request) override;

@@ -1,6 +1,6 @@
 // Derives the decoding from the fields of a request and refuses bad combinations (docs/api.md 2.1).
-// What a decoder demands of its parameters is checked by decoding/parameter_rules; here are the rules
-// of the fields that are not parameters. Pure.
+// decoding/parameter_rules checks what a decoder demands of its parameters; the rules of the other
+// fields are here. Pure.
 #pragma once
 
 #include <cstdint>

@@ -99,7 +99,7 @@ class FormatReader {
     if (*type == "json_object") Ask("type", FormatSpec::Kind::kJsonSchema, kAnyObject, fields);
   }
 
-  // The schema holds whether it is strict or not.
+  // The schema is enforced whether it is strict or not.
   void ReadNamedSchema(JsonFields* fields) {
     fields->String({"name"});
     fields->String({"description"});
@@ -178,7 +178,7 @@ class FormatReader {
     Ask(name, FormatSpec::Kind::kJsonSchema, std::move(text), fields);
   }
 
-  // The field asks for a format. At most one may.
+  // The field asks for a format. Only one field of a request may.
   void Ask(const char* name, FormatSpec::Kind kind, std::string text, JsonFields* fields) {
     if (text.empty()) return fields->Fail("invalid_value", name, "is empty");
     std::string& asked = request_.format_field;
@@ -195,8 +195,8 @@ class FormatReader {
   GenerateRequest& request_;
 };
 
-// An id of the request that ends a text and has one itself: it would follow the format, which could
-// not use it either.
+// An id of the request that ends a text and has text itself. That text would follow the format, and
+// the format could not use it either.
 std::optional<TokenId> EndWithText(const tokenizer::Tokenizer& tokenizer,
                                    const GenerateRequest& request) {
   for (const TokenId id : request.own_stop_ids) {

@@ -1,5 +1,5 @@
-// The fields that bind the output to a format (docs/api.md 2.6), under the names of OpenAI, vLLM and
-// SGLang. Called by api. Pure.
+// The fields that bind the output to a format (docs/api.md 2.6), under the names of OpenAI, vLLM
+// and SGLang. Called by api. Pure.
 #pragma once
 
 #include <string>
@@ -14,15 +14,16 @@ namespace coppice::coordinator {
 void ReadFormatFields(const std::string& body, const ApiLimits& limits, JsonFields* fields,
                       GenerateRequest* request);
 
-// Whether this vocabulary can write the format of the request, and whether the format can be read,
-// which may take a second. For requests whose other fields are right.
+// Checks whether this vocabulary can write the format of the request, and whether the format can be
+// read, which may take a second. For requests whose other fields are valid.
 void CheckFormatFields(const ApiContext& context, JsonFields* fields,
                        const GenerateRequest& request);
 
-// Every sequence carries the format to its replica. Refuses requests whose copies take too much.
+// Every sequence carries the format to its replica. Refuses requests whose copies would be too
+// large.
 void CheckFormatCopies(const ApiLimits& limits, JsonFields* fields, const GenerateRequest& request);
 
-// Whether a body may have such fields. False for most bodies without.
+// Whether a body may have such fields. False for most bodies without them.
 bool MayHaveFormat(const std::string& body);
 
 // Whether the vocabulary can write every text of printable ASCII, and so most formats.

@@ -12,28 +12,29 @@
 namespace coppice::coordinator {
 
 struct GenerateRequest {
-  bool chat = false;                          // the answer is a message, as of /v1/chat/completions
+  bool chat = false;  // the answer is a message, as for /v1/chat/completions
   std::vector<std::vector<TokenId>> prompts;  // each at least one token
   // The parameters of sample 0 of every prompt. params.stop_ids holds only the request's own ids
   // until FitToModel adds the model's.
   decoding::DecodingParams params;
-  int n = 1;  // choices of a prompt
+  int n = 1;  // choices per prompt
   // Sequences of a prompt: best_of for multinomial, 1 for beam decodings. Sample i has seed + i.
   int samples = 1;
-  std::string format_field;  // the path of what asks for params.format_spec; "": there is none
+  // Path of the field that asks for params.format_spec; "": there is none.
+  std::string format_field;
   bool max_tokens_given = false;
   bool ignore_eos = false;
   std::vector<TokenId> own_stop_ids;
-  std::vector<TokenId> turn_end_ids;  // of a chat; they end a hypothesis beside the model's eos_ids
-  int vocab_size = 0;                 // of the model; FitToModel fills it
-  std::vector<TokenId> eos_ids;       // of the model; they end a hypothesis; FitToModel fills it
+  std::vector<TokenId> turn_end_ids;  // stop ids of a chat, in addition to the model's eos_ids
+  int vocab_size = 0;                 // vocabulary of the model; FitToModel fills it
+  std::vector<TokenId> eos_ids;       // stop ids of the model; FitToModel fills it
   bool include_stop = false;          // the text ends after a stop string, not before it
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;
-  bool names_are_ids = false;   // of tokens in `logprobs`
+  bool names_are_ids = false;   // `logprobs` names tokens by their ids
   std::optional<int> logprobs;  // scores of all tokens, each with this many alternatives
-  bool echo = false;            // the prompt before each choice
+  bool echo = false;            // puts the prompt before each choice
   bool score_only = false;      // max_tokens 0: choices have no tokens; params.max_tokens is 1
   bool skip_special_tokens = true;
   double timeout_s = 600;

@@ -44,7 +44,7 @@ class JsonFields {
   void Ignore(Names names) { Find(names); }
   // A field that may only have the value `neutral`. Otherwise: unsupported_field.
   void Neutral(const char* name, const nlohmann::json& neutral);
-  // The names in the object that no call above has requested; of an empty name, two quotes.
+  // The names in the object that no call above has requested; two quotes for an empty name.
   std::vector<std::string> Unknown() const;
 
   // The name that the client used, or the first.

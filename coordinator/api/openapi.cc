@@ -89,7 +89,7 @@ Json Operation(const Endpoint& endpoint) {
   operation["operationId"] =
       absl::StrCat(endpoint.handler, endpoint.id == EndpointId::kModel ? "_one" : "");
   operation["summary"] = endpoint.summary;
-  // {}: without files of keys, none is needed.
+  // {}: without key files, no key is needed.
   operation["security"] = Json::array({Json::object()});
   if (endpoint.access != Access::kOpen) operation["security"].push_back({{"key", Json::array()}});
   const absl::string_view path = endpoint.path;

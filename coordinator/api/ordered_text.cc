@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-// Follows the keys through the objects, and writes what it finds under the last one. The time is
-// linear, which that of nlohmann::ordered_json is not.
+// Follows the keys through the objects, and writes the value under the last key. Takes linear time,
+// unlike nlohmann::ordered_json.
 class Copier : public nlohmann::json_sax<json> {
  public:
   explicit Copier(const std::vector<std::string>& keys) : keys_(keys) {}
@@ -49,7 +49,7 @@ class Copier : public nlohmann::json_sax<json> {
     after_key_ = false;
   }
 
-  // Whether the value that begins here is the one that is looked for.
+  // Whether the value that begins here is the wanted one.
   bool BeginsHere() const { return found_ && followed_ + 1 == static_cast<int>(keys_.size()); }
 
   bool Scalar(const std::string& value) {
@@ -95,8 +95,8 @@ class Copier : public nlohmann::json_sax<json> {
   std::string text_;
   int level_ = 0;         // open objects and lists that are not copied
   int followed_ = 0;      // keys whose objects are open
-  bool found_ = false;    // the next value is that of key number followed_
-  int copied_level_ = 0;  // open objects and lists of the value
+  bool found_ = false;    // the next value belongs to key number followed_
+  int copied_level_ = 0;  // open objects and lists of the value that is copied
   bool after_key_ = false;
 };
 

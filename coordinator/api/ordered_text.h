@@ -8,7 +8,8 @@
 namespace coppice::coordinator {
 
 // The text of the value under `keys`, one key for each level of objects, without spaces. Of equal
-// keys the last one counts, as for nlohmann::json. "": there is no such value. `body` is valid JSON.
+// keys the last one counts, as for nlohmann::json. "": there is no such value. `body` is valid
+// JSON.
 std::string OrderedText(const std::string& body, const std::vector<std::string>& keys);
 
 }  // namespace coppice::coordinator

@@ -21,7 +21,7 @@ class GivenParameters {
   void Add(const decoding::ParameterRow& row) { names_.insert(row.name); }
 
  private:
-  std::set<absl::string_view> names_;  // of rows
+  std::set<absl::string_view> names_;  // names of parameter rows
 };
 
 // Reads the scalars whose fields belong to `object` ("" or "speculative") of a request into *params

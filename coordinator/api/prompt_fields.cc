@@ -18,7 +18,7 @@ constexpr size_t kMaxPrompts = 64;
 
 }  // namespace
 
-// Whether the completion fits too, FitToModel tells when the number of tokens is known.
+// FitToModel checks whether the completion fits too, when the number of tokens is known.
 bool ContextLimit::MayFit(absl::string_view text, const GenerateRequest& request,
                           JsonFields* fields) const {
   if (max_model_len <= 0) return true;

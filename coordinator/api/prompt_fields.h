@@ -17,8 +17,8 @@ namespace coppice::coordinator {
 struct ContextLimit {
   const tokenizer::Tokenizer* tokenizer = nullptr;
   int max_model_len = 0;  // 0: not known
-  // False, with the error in *fields, if the text has too many tokens in any case. So it is refused
-  // without being made tokens of, which would take longer the longer it is.
+  // False, with the error in *fields, if the text certainly has too many tokens. It is then refused
+  // without being tokenized, which would take longer the longer the text is.
   bool MayFit(absl::string_view text, const GenerateRequest& request, JsonFields* fields) const;
 };
 
@@ -26,7 +26,7 @@ struct ContextLimit {
 class PromptFields {
  public:
   virtual ~PromptFields() = default;
-  // Reads the endpoint's own fields, so that they are known.
+  // Reads the endpoint's own fields, so that they do not count as unknown.
   virtual void Read(JsonFields* fields) = 0;
   // Called after Read, if no field of the request is wrong. Fills request->prompts.
   virtual void MakePrompts(JsonFields* fields, GenerateRequest* request) = 0;

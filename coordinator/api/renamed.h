@@ -1,5 +1,5 @@
 // Fields and methods that had another name in an earlier version. They are refused, and the message
-// says the new name. Pure; any thread.
+// gives the new name. Pure; any thread.
 #pragma once
 
 #include "absl/strings/string_view.h"

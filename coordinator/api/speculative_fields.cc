@@ -39,7 +39,7 @@ std::string ReadTree(const ApiLimits& limits, JsonFields* fields) {
   return text;
 }
 
-// What needs the client's consent. The method of the parameters must be resolved.
+// Checks the methods that need the client's consent. The method of the parameters must be resolved.
 void CheckConsent(const decoding::DecodingParams& params, bool allow_lossy, JsonFields* fields) {
   if (allow_lossy) return;
   if (params.width_threshold > 0)

@@ -71,9 +71,9 @@ Json DraftJson(const Node& node, double now_s) {
   return json;
 }
 
-constexpr size_t kMaxClients = 16;  // that are listed
+constexpr size_t kMaxClients = 16;  // clients listed
 
-// Those with most that waits, then with most that runs.
+// Clients in order of waiting requests, then of running sequences, most first.
 Json ClientsJson(const Dispatcher& dispatcher) {
   std::vector<std::tuple<int, int, std::string>> most;
   for (const auto& [client, load] : dispatcher.Clients())

@@ -19,8 +19,8 @@ struct DispatcherOptions {
   // places. Set it to tell clients early that they send too much.
   int max_queue_per_client = 0;
 
-  // Tokens of prompt and completion of one request, at most. 0: the model's own limit. Set it to
-  // keep single requests from reserving much KV.
+  // Most tokens of prompt and completion of one request. 0: the model's own limit. Set it to
+  // prevent single requests from reserving much KV.
   int max_model_len = 0;
 
   ApiLimits limits;
@@ -32,30 +32,31 @@ struct DispatcherOptions {
   // fail. Raise it if a replica is restarted automatically and takes longer than this.
   double failover_wait_s = 5;
 
-  // Requests whose timelines are kept after their end, for GET /admin/timelines. 0: none is recorded.
+  // Requests whose timelines are kept after their end, for GET /admin/timelines. 0: none is
+  // recorded.
   int timelines = 64;
 };
 
 struct RegistryOptions {
-  // Seconds between the heartbeats of a node. A smaller value finds dead nodes sooner and a larger one
-  // tolerates a busy machine. Give the nodes the same value.
+  // Seconds between the heartbeats of a node. A smaller value finds dead nodes sooner and a larger
+  // one tolerates a busy machine. Give the nodes the same value.
   double heartbeat_interval_s = comm::kDefaultHeartbeat_s;
 
-  // A node that misses so many heartbeats is lost.
+  // A node that misses this many heartbeats is lost.
   int missed_beats = 3;
 
   // Seconds without progress after which a node that has work, and still sends heartbeats, is lost
   // and told to end. Must exceed the longest time without progress, which is about one layer of a
-  // pass. Raise it for slow machines or very large models.
+  // forward pass. Raise it for slow machines or very large models.
   double stuck_after_s = 10;
 
-  // Seconds of silence after which a lost node is forgotten: it is no longer listed, and its metrics
-  // end. Set it lower if nodes come and go often under new names.
+  // Seconds of silence after which a lost node is forgotten: it is no longer listed, and its
+  // metrics end. Set it lower if nodes come and go often under new names.
   double forget_lost_after_s = 3600;
 
   int tokenizer_vocab = 0;    // ids of the tokenizer; the target's vocabulary must have as many
-  std::string tokenizer_dir;  // for the error message when it does not
-  size_t max_events = 100;    // kept for /cluster
+  std::string tokenizer_dir;  // for the error message when the sizes differ
+  size_t max_events = 100;    // events kept for /cluster
 };
 
 }  // namespace coppice::coordinator

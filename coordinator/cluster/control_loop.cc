@@ -58,7 +58,7 @@ class ControlLoopImpl : public ControlLoop {
       outgoing.swap(outgoing_);
     }
     for (const auto& [peer, message] : outgoing) {
-      // Errors are ignored: a peer that is gone is noticed by its missing heartbeats.
+      // Errors are ignored: a lost peer is noticed by its missing heartbeats.
       const absl::Status sent = channel_->Send(peer, message);
       if (!sent.ok()) spdlog::debug("control: {}", std::string(sent.message()));
     }

@@ -14,7 +14,7 @@
 namespace coppice::coordinator {
 namespace {
 
-// Not 0 for as long as ids are counted from here.
+// Never 0, however long ids are counted from here.
 uint64_t FirstSequenceId() {
   std::random_device random;
   return uint64_t{random() >> 1} << 32 | 1;

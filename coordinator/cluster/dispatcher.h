@@ -53,7 +53,8 @@ class Dispatcher {
   void BeginEnd(const std::string& why);   // drains for good
   void StopNodes(const std::string& why);  // tells every node to end
   void FailAll(const ApiError& error);
-  int Cancel(const std::string& request_id);  // of HTTP. Returns how many requests it has ended
+  // request_id: of HTTP. Returns how many requests it has ended.
+  int Cancel(const std::string& request_id);
   // Moves the sequences of a replica to others; requests that cannot move fail with `draining`.
   void MoveAway(const std::string& replica);
   void NodesChanged();  // call it after a node has been drained or undrained
@@ -65,10 +66,11 @@ class Dispatcher {
   bool idle() const;
   int waiting() const { return static_cast<int>(queue_.size() + pending_bodies_.size()); }
   struct ClientLoad {
-    int waiting = 0;    // requests
-    int sequences = 0;  // that run
+    int waiting = 0;    // requests that wait
+    int sequences = 0;  // sequences that run
   };
-  std::map<std::string, ClientLoad> Clients() const;  // those with any
+  // Clients with waiting requests or running sequences.
+  std::map<std::string, ClientLoad> Clients() const;
   int running() const { return static_cast<int>(active_.size() - queue_.size()); }
   const DispatcherOptions& options() const { return options_; }
   const Router& router() const { return router_; }
@@ -85,7 +87,7 @@ class Dispatcher {
 
   void Register(const std::string& peer, const proto::Register& registration);
   void StartAnew(const Node& node);
-  void UpdateLost(Running running);  // a copy, since its entry is erased
+  void UpdateLost(Running running);  // a copy, since the entry is erased
   void ApplyAlone(const std::string& peer, const proto::SequenceUpdate& update);
   void Apply(const std::string& peer, const proto::SequenceUpdate& update);
   void NodeLost(const std::string& id);
@@ -128,12 +130,12 @@ class Dispatcher {
   const Send send_;
   Router router_;
   std::vector<PendingBodyPtr>
-      pending_bodies_;              // also those that nobody waits for, until their thread is done
+      pending_bodies_;              // includes abandoned bodies until their thread is done
   std::vector<RequestPtr> active_;  // queued and running
-  Queue queue_;                     // requests with a sequence that runs nowhere, by turns
-  std::unordered_map<const Request*, uint64_t> entries_;  // their entries in it
+  Queue queue_;  // requests with a sequence that runs nowhere, in the order of their turns
+  std::unordered_map<const Request*, uint64_t> entries_;  // entries of the requests in queue_
   KvTurns kv_turns_{&router_};
-  ServiceRate rate_;                               // in KV blocks
+  ServiceRate rate_;                               // in KV blocks per second
   std::unordered_map<uint64_t, Running> running_;  // by sequence id
   // Sequences that a lost node may still run; it is told to drop them before it gets new ones.
   std::map<std::string, std::vector<uint64_t>> left_behind_;

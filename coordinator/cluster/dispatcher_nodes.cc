@@ -1,4 +1,4 @@
-// The dispatcher's dealings with nodes: what they send, those that are lost, drained or back.
+// The dispatcher's handling of nodes: their messages, and nodes that are lost, drained or back.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       const bool was_ready = known->state == NodeState::kReady;
       const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
       metrics_->NodeStatus(*node);
-      if (node->given_up) return TellToEnd(*node);  // again, since the first may be lost
+      // Tell it again, since the first message may be lost.
+      if (node->given_up) return TellToEnd(*node);
       if (!was_ready && node->state == NodeState::kReady) NodeBack(*node);
       return;
     }
@@ -75,8 +76,8 @@ void Dispatcher::Register(const std::string& peer, const proto::Register& regist
   if (node->state == NodeState::kReady) NodeBack(*node);
 }
 
-// A node registers again when its connection broke. What was on its way is lost then: the start of
-// a sequence, which would never end, or a report, which would leave a hole in a text.
+// A node registers again when its connection broke. Messages on their way are then lost: the start
+// of a sequence, which would never end, or a report, which would leave a gap in a text.
 void Dispatcher::StartAnew(const Node& node) {
   const std::vector<Running> running = RunningOn(node.id);
   for (const Running& one : running)
@@ -90,7 +91,7 @@ void Dispatcher::StartAnew(const Node& node) {
 
 // Updates that the replica sent before its connection broke may be lost, and later ones may arrive
 // before it registers again. Restarts a sequence only once, so that a replica that counts wrongly
-// does not go on for ever.
+// does not repeat this forever.
 void Dispatcher::UpdateLost(Running running) {
   const RequestPtr request = running.request;
   const Request::Sequence& sequence = request->sequences()[running.index];
@@ -159,7 +160,7 @@ void Dispatcher::NodeLost(const std::string& id) {
   NodesChanged();
 }
 
-// The names of nodes may be new each time, so what is kept of lost ones would grow without bound.
+// Nodes may have new names each time, so the data of lost ones would grow without bound.
 void Dispatcher::ForgetLostNodes() {
   for (const std::string& id : registry_->ForgetLost()) {
     left_behind_.erase(id);

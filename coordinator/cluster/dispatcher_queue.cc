@@ -1,4 +1,5 @@
-// The dispatcher's queue: who gets a place in it, whose turn it is, and who waits in vain.
+// The dispatcher's queue: who gets a place in it, whose turn it is, and who cannot be served in
+// time.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -14,8 +15,8 @@ namespace {
 const ApiError kDraining{503, "draining", "the server is draining and takes no new requests", "",
                          5};
 
-// A request is refused at once only if its estimated wait exceeds its time by this factor.
-// The estimate is from the recent past, and some that wait before it give up.
+// A request is refused at once only if its estimated wait exceeds its time by this factor. The
+// estimate is from the recent past, and some earlier waiting requests may give up.
 constexpr double kSurely = 2;
 
 // Retry-After before there is an estimate: for each request that the client has waiting.
@@ -67,7 +68,7 @@ void Dispatcher::Submit(const RequestPtr& request, bool admitted) {
 }
 
 // When the queue is full, a client that has fewer waiting than another, by weight, takes the place
-// of the other's newest. So nobody can be kept out by one client.
+// of the other's newest. So one client cannot keep the others out.
 std::optional<ApiError> Dispatcher::MakePlace(const Client& client) {
   const int own = WaitingOf(client.name), most_own = options_.max_queue_per_client;
   if (most_own > 0 && own >= most_own) {
@@ -110,7 +111,7 @@ std::map<std::string, Dispatcher::ClientLoad> Dispatcher::Clients() const {
   return clients;
 }
 
-// Does not refuse requests that have begun. False: the client has no other.
+// Does not refuse requests that have begun. False: the client has no other requests.
 bool Dispatcher::RefuseNewestOf(const std::string& client) {
   RequestPtr newest;
   queue_.ForEach([&](const Queue::Entry& entry) {
@@ -231,7 +232,8 @@ void Dispatcher::Pump() {
   metrics_->SetWaiting(waiting());
 }
 
-// One sequence of the first client in turn whose next one has room. False: none has.
+// Starts one sequence: that of the first client in turn whose next sequence has room. False: none
+// has room.
 bool Dispatcher::StartNext() {
   if (registry_->ReadyReplicas().empty()) return false;
   std::vector<const Queue::Entry*> passed;

@@ -20,7 +20,7 @@ int64_t KvTurns::MostFor(const std::string& client, const Node& node) const {
 
 bool KvTurns::MayHold(const std::string& client, int64_t blocks, const Node& node) const {
   const auto held = held_.find(client);
-  if (held == held_.end()) return true;  // more than there is, alone
+  if (held == held_.end()) return true;  // a client that holds nothing is not limited
   const auto here = held->second.blocks.find(node.id);
   return (here == held->second.blocks.end() ? 0 : here->second) + blocks <= MostFor(client, node);
 }

@@ -43,7 +43,7 @@ class KvTurns {
   // taken as many blocks as the largest replica has, and other clients hold the room that it needs.
   void Blocked(uint64_t entry, const std::string& client, int64_t blocks,
                const std::vector<const Node*>& ready);
-  void Forget(uint64_t entry);  // it waits no more
+  void Forget(uint64_t entry);  // it no longer waits
 
  private:
   struct Kept {
@@ -51,7 +51,7 @@ class KvTurns {
     std::string replica;
     int64_t blocks = 0;
     uint64_t after = 0;  // the last sequence that had started
-    int64_t late = 0;    // blocks of those that have started since and run
+    int64_t late = 0;    // blocks of the sequences that have started since then and still run
   };
   bool HoldsNothing(const std::string& client) const { return held_.count(client) == 0; }
   int64_t MostFor(const std::string& client, const Node& node) const;

@@ -55,7 +55,7 @@ constexpr const char* kRefusals[] = {"invalid_json",
 
 constexpr char kPrefix[] = "coppice_";
 
-// Those that have name and meaning of a metric of vLLM, there with the prefix "vllm:" (its
+// Metrics with the name and meaning of a metric of vLLM, which has the prefix "vllm:" there (its
 // v1/metrics/loggers.py and v1/spec_decode/metrics.py; counters as Prometheus shows them). Marked =
 // in docs/api.md 5.
 const std::set<std::string>& VllmNames() {

@@ -1,5 +1,5 @@
-// Which metrics exist (docs/api.md 5): their names, helps, buckets, and the series that are there from
-// the start. What feeds them is in metrics. Event-loop thread.
+// Which metrics exist (docs/api.md 5): their names, helps, buckets, and the series that exist from
+// the start. cluster/metrics feeds them. Event-loop thread.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -19,7 +19,7 @@ class MetricFamilies {
  public:
   using Labels = std::map<std::string, std::string>;
 
-  // vllm_names: those that mean what a metric of vLLM means are collected under its name too.
+  // vllm_names: metrics with the meaning of a vLLM metric are also collected under its name.
   MetricFamilies(const std::string& model_name, bool vllm_names);
 
   // The series of a family; made if it does not exist. name: without "coppice_", of a family.

@@ -40,15 +40,15 @@ struct Metrics::Impl : MetricFamilies {
   // counting continues from them.
   struct Seen {
     std::string process;
-    std::map<std::string, double> last;  // by series
+    std::map<std::string, double> last;  // last value of each series
   };
-  std::map<std::string, Seen> seen;  // by node
+  std::map<std::string, Seen> seen;  // by node id
   struct Energy {
-    Counter* series = nullptr;  // while it is measured
+    Counter* series = nullptr;  // nullptr while it is not measured
     double joules = 0;          // its value, kept while there is no series
-    double last = 0;            // what the node said last
+    double last = 0;            // last value that the node reported
   };
-  std::map<std::pair<std::string, std::string>, Energy> energy;  // node, source
+  std::map<std::pair<std::string, std::string>, Energy> energy;  // by node and source
 
   // The growth of a counter of the node since the last call. It starts at 0 with the process.
   double Growth(const Node& node, const std::string& key, double value);
@@ -152,7 +152,7 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
   impl_->histogram("e2e_request_latency_seconds", model).Observe(now_s - arrival_s);
   if (first_s >= 0)
     impl_->histogram("time_to_first_token_seconds", model).Observe(first_s - arrival_s);
-  if (request.error() || request.usage().prompt_tokens == 0) return;  // without an answer
+  if (request.error() || request.usage().prompt_tokens == 0) return;  // it had no answer
 
   const Usage& usage = request.usage();
   const DecodingStats& decoding = usage.decoding;

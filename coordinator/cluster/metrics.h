@@ -13,7 +13,7 @@ namespace coppice::coordinator {
 
 class Metrics {
  public:
-  // vllm_names: those that vLLM has too are also exposed under its names.
+  // vllm_names: metrics that vLLM also has are also exposed under its names.
   explicit Metrics(const std::string& model_name, bool vllm_names = false);
   ~Metrics();
 
@@ -29,8 +29,8 @@ class Metrics {
   // A node's heartbeat, with its counters since its start.
   void NodeStatus(const Node& node);
   void NodeUp(const Node& node, bool up);
-  void ForgetNode(const std::string& id);  // its series end
-  void SetWaiting(int requests);  // in the coordinator's queue, with those that are being read
+  void ForgetNode(const std::string& id);  // ends the series of the node
+  void SetWaiting(int requests);  // waiting requests, including those whose bodies are being read
   void Http(const std::string& handler, const std::string& method, int status, double seconds);
   void SetConnections(int open);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kOwnGap_s = 0.5;  // after a longer gap the coordinator itself did not run
 
-// A node waits at most so long for its name.
+// The longest time that a node waits for its name, in seconds.
 constexpr double kNameWait_s = 5;
 
 const char* RoleWord(const proto::Register& registration) {
@@ -94,8 +94,8 @@ std::string NodeRegistry::UniqueName(const std::string& stem, int number) const 
   }
 }
 
-// A process that ended without a Goodbye has its name until it is lost, and may have been started
-// again by then. If it lives, two processes were given one name.
+// A process that ended without a Goodbye keeps its name until it is lost, and may have been started
+// again by then. If it is still alive, two processes were given one name.
 std::optional<std::string> NodeRegistry::NameFor(const proto::Register& registration) {
   const uint64_t process = registration.process_id();
   if (const Node* known = FindProcess(process)) return known->id;
@@ -122,7 +122,7 @@ std::optional<proto::RegisterAck> NodeRegistry::OnRegister(const std::string& pe
     std::string event = absl::StrCat(RoleWord(registration), " ",
                                      absl::Utf8SafeCEscape(registration.node_id().substr(0, 64)),
                                      " refused: ", reason);
-    // A node that was accepted before goes on asking.
+    // A node that was accepted before keeps asking.
     if (events_.empty() || events_.back().what != event) AddEvent(std::move(event));
     return ack;
   }
@@ -184,7 +184,7 @@ std::string NodeRegistry::OnGoodbye(const std::string& peer, const std::string& 
   return found->id;
 }
 
-// By the node's own clock, so that a late heartbeat does not count.
+// Uses the node's own clock, so that a late heartbeat does not count.
 bool NodeRegistry::Stuck(const Node& node) const {
   return node.status.still_s() > options_.stuck_after_s;
 }
@@ -229,7 +229,8 @@ std::vector<std::string> NodeRegistry::CollectLost() {
   return lost;
 }
 
-// A node that has been given up is kept while it beats: it is told to end with each heartbeat.
+// A node that was given up is kept while it sends heartbeats: each of them is answered with the
+// order to end.
 std::vector<std::string> NodeRegistry::ForgetLost() {
   std::vector<std::string> forgotten;
   const double before_s = clock_->NowSeconds() - options_.forget_lost_after_s;

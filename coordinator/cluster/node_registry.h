@@ -21,15 +21,15 @@ enum class NodeState { kStarting, kReady, kLost };
 
 struct Node {
   std::string id;
-  std::string peer;  // of the control channel
+  std::string peer;  // peer name on the control channel
   proto::Register registration;
   proto::NodeStatus status;
   NodeState state = NodeState::kReady;
   double last_beat_s = 0;
   double last_progress_s = 0;  // when it made progress or had nothing to do, by its heartbeats
   bool given_up = false;       // told to end: it sends heartbeats but makes no step, or `refused`
-  std::string refused;         // why a draft node that was here before the target does not fit it
-  bool draining = false;       // takes no new work, by the wish of an admin
+  std::string refused;         // why a draft node that joined before the target does not fit it
+  bool draining = false;       // takes no new work, because an admin drained it
   std::string why_lost;        // "" while it is not lost
   bool worker() const { return registration.role() == proto::WORKER_LEADER; }
 };
@@ -50,10 +50,10 @@ class NodeRegistry {
 
   // Accepts a node, or refuses it with a reason: an invalid field, a vocabulary of another size
   // than the target's (the reason names both), or another model than the other replicas have.
-  // Drafts never keep a replica out. A process that registers again, over whatever connection,
-  // keeps its entry. *replaced receives the id of a lost node of the same name whose work must
-  // move, or "". nullopt: another process has the name, and its next heartbeat decides whether it
-  // still lives. The node asks again.
+  // Drafts never prevent a replica from joining. A process that registers again, over any
+  // connection, keeps its entry. *replaced receives the id of a lost node of the same name whose
+  // work must move, or "". nullopt: another process has the name, and its next heartbeat decides
+  // whether it still lives. The node asks again.
   std::optional<proto::RegisterAck> OnRegister(const std::string& peer,
                                                const proto::Register& registration,
                                                std::string* replaced);
@@ -64,9 +64,9 @@ class NodeRegistry {
   // The id of the node that left, "" when unknown.
   std::string OnGoodbye(const std::string& peer, const std::string& reason);
   // The nodes that are newly lost, because they missed heartbeats, made no progress, or do not fit
-  // the target that has come (given_up, both). Each is returned once. Call it every few hundredths
-  // of a second: longer gaps mean that the coordinator itself did not run, and do not count as
-  // missed heartbeats.
+  // the target that has joined (the last two set given_up). Each is returned once. Call it every
+  // few hundredths of a second: longer gaps mean that the coordinator itself did not run, and do
+  // not count as missed heartbeats.
   std::vector<std::string> CollectLost();
 
   // Removes the nodes that are lost and have been silent for forget_lost_after_s, and returns them.
@@ -77,7 +77,7 @@ class NodeRegistry {
   std::vector<const Node*> Replicas() const;  // in id order, lost ones included
   std::vector<const Node*> DraftNodes() const;
   std::vector<const Node*> ReadyReplicas() const;  // those that take new work
-  proto::DraftNodes ReadyDraftNodes() const;       // that fit the target
+  proto::DraftNodes ReadyDraftNodes() const;       // ready ones that fit the target
   // A draining node takes no new work. False: there is no such node.
   bool SetDraining(absl::string_view id, bool draining);
   const std::deque<NodeEvent>& events() const { return events_; }
@@ -96,7 +96,8 @@ class NodeRegistry {
   const RegistryOptions options_;
   std::map<std::string, Node, std::less<>> nodes_;
   std::deque<NodeEvent> events_;
-  std::map<uint64_t, double> asked_s_;  // by process id: since when it waits for its name
+  // By process id: since when it has been waiting for its name.
+  std::map<uint64_t, double> asked_s_;
   double last_collect_s_ = -1;
 };
 

@@ -124,7 +124,7 @@ void Operations::Tick() {
       dispatcher_->FailAll({503, "draining", "the time of the drain is over", "", 5});
       continue;
     }
-    // A node that has been restarted meanwhile is not drained.
+    // A node that has restarted meanwhile is not drained.
     const Node* drained = registry_->Find(node);
     if (drained != nullptr && drained->draining) dispatcher_->MoveAway(node);
   }

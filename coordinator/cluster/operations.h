@@ -28,7 +28,7 @@ class Operations {
 
  private:
   struct Target {
-    std::string name;       // as given
+    std::string name;       // name of the target, as given
     std::string node;       // "" = the whole cluster
     double timeout_s = -1;  // < 0: none was given
   };

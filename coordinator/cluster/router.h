@@ -1,6 +1,6 @@
-// Picks the replica of a sequence among those that have room for it (kv_turns). Prefers the freest, then
-// one that has seen the start of the prompt, then the least busy. Keeps track of reservations. No
-// socket; event-loop thread.
+// Picks the replica of a sequence among those that have room for it (kv_turns). Prefers the freest,
+// then one that has seen the start of the prompt, then the least busy. Keeps track of reservations.
+// No socket; event-loop thread.
 #pragma once
 
 #include <cstdint>

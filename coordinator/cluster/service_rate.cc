@@ -5,8 +5,8 @@
 namespace coppice::coordinator {
 namespace {
 
-constexpr double kMemory_s = 30;    // after which the past counts 1/e
-constexpr double kFewestTimes = 4;  // one long answer alone tells nothing
+constexpr double kMemory_s = 30;    // time constant: after it an observation counts 1/e
+constexpr double kFewestTimes = 4;  // services; one long answer alone tells nothing
 constexpr double kLeast_s = 1;
 
 }  // namespace

@@ -96,7 +96,7 @@ absl::Status ApiKeys::ReadFile(const std::string& path, bool admin) {
   return absl::OkStatus();
 }
 
-// Compares with every key, so that the time does not depend on the keys. Of two equal keys the
+// Compares with every key, so that the time does not depend on the keys. If two keys are equal, the
 // admin's counts.
 const ApiKeys::Key* ApiKeys::Find(absl::string_view key) const {
   const absl::StatusOr<Digest> digest = DigestOf(key);

@@ -20,16 +20,16 @@ enum class Access { kOpen, kUser, kAdmin };
 
 class ApiKeys {
  public:
-  // Each line of a file is `KEY [NAME] [weight=N]`, or a comment that begins with #. "" = no file. Errors name
-  // file and line, never a key.
+  // Each line of a file is `KEY [NAME] [weight=N]`, or a comment that begins with #. "" = no file.
+  // Errors name file and line, never a key.
   static absl::StatusOr<ApiKeys> Load(const std::string& user_file, const std::string& admin_file);
 
   // Without a file of user keys, users need none. Without a file of admin keys, only clients on
-  // this host are admins, and no web page that a browser shows there. The error is 401 or 403. *caller receives the name of the key, "" if
-  // none was needed.
+  // this host are admins, and no web page that a browser shows there. The error is 401 or 403.
+  // *caller receives the name of the key, "" if none was needed.
   std::optional<ApiError> Check(const HttpRequest& request, Access access,
                                 std::string* caller) const;
-  // The share of the client with this name against others: the largest of its keys, 1 if none is known.
+  // The weight of the client with this name: the largest of its keys, 1 if none is known.
   double WeightOf(absl::string_view name) const;
   bool users_need_keys() const { return users_need_keys_; }
   size_t size() const { return keys_.size(); }

@@ -29,7 +29,7 @@ bool BodyMemory::Share::Grow(size_t bytes) {
   memory_->held_ += count - counted_;
   counted_ = count;
   while (memory_->held_ > memory_->limit_) {
-    // If several are equally large, the one that began first: it is the slowest.
+    // If several are equally large, takes the one that began first, because it is the slowest.
     const auto largest =
         std::max_element(memory_->arriving_.begin(), memory_->arriving_.end(),
                          [](const Share* a, const Share* b) { return a->counted_ < b->counted_; });

@@ -38,7 +38,7 @@ class BodyMemory {
     std::function<void()> give_up_;
     size_t counted_ = 0;
     bool arriving_ = true;
-    std::list<Share*>::iterator at_;  // while it arrives
+    std::list<Share*>::iterator at_;  // valid while the body arrives
   };
 
   explicit BodyMemory(size_t limit) : limit_(limit) {}

@@ -1,4 +1,4 @@
-// Ends what a socket is waiting for when a time is up. Used by http_session. Event-loop thread.
+// Ends a socket's pending operation when its time is up. Used by http_session. Event-loop thread.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>

@@ -20,7 +20,7 @@
 namespace coppice::coordinator {
 
 struct Client {
-  std::string name;   // of its key, or its address if it has none
+  std::string name;   // name of the client's key, or its address if it has none
   double weight = 1;  // its share against other clients
 };
 
@@ -30,7 +30,7 @@ class FairQueue {
   struct Entry {
     uint64_t id = 0;
     std::string client;
-    double cost = 0;  // what is left of it to be served
+    double cost = 0;  // cost of what remains to be served
     Job job;
   };
 
@@ -52,7 +52,7 @@ class FairQueue {
     ++place.line->first;
     return id;
   }
-  // What is next, in the order of the turns: all that were pushed first, then the oldest of each
+  // The next entries in the order of the turns: all that were pushed first, then the oldest of each
   // client. Pointers are valid until an entry is pushed or removed.
   std::vector<const Entry*> Heads() const {
     std::vector<std::tuple<double, uint64_t, const Entry*>> order;
@@ -80,7 +80,7 @@ class FairQueue {
     Line& line = *places_.at(id).line;
     line.time = std::max(line.time, now_);
   }
-  // Its cost has become known, or there is more of it.
+  // Sets the cost of the entry, which has become known or has grown.
   void SetCost(uint64_t id, double cost) { places_.at(id).entry->cost = cost; }
   // Takes the entry out. Nothing is charged for it.
   Job Remove(uint64_t id) {
@@ -100,8 +100,8 @@ class FairQueue {
     const auto it = lines_.find(client);
     return it == lines_.end() ? 0 : it->second.size();
   }
-  // The cost that is served before the entry, or, for 0, before an entry that the client would push
-  // now. Slightly less, because a service in progress counts only as far as it must come first.
+  // The cost that is served before the entry or, for 0, before an entry that the client would push
+  // now. Slightly less: of a service in progress only the part that must come first counts.
   double Ahead(const Client& client, uint64_t id = 0) const {
     double ahead = 0, own = 0;
     for (const Entry& entry : first_) {
@@ -144,8 +144,8 @@ class FairQueue {
  private:
   struct Line {
     double weight = 1;
-    double time = 0;   // virtual
-    size_t first = 0;  // entries in first_
+    double time = 0;   // virtual time
+    size_t first = 0;  // number of entries in first_
     std::list<Entry> entries;
     size_t size() const { return entries.size() + first; }
   };
@@ -172,8 +172,8 @@ class FairQueue {
 
   std::map<std::string, Line> lines_;
   std::list<Entry> first_;
-  std::unordered_map<uint64_t, Place> places_;  // by id
-  double now_ = 0;                              // virtual
+  std::unordered_map<uint64_t, Place> places_;  // by entry id
+  double now_ = 0;                              // virtual time
   uint64_t next_id_ = 1;
 };
 

@@ -23,8 +23,8 @@ struct HttpRequest {
   std::string timeout_header;        // X-Request-Timeout, "" = absent
   std::string authorization;         // "" = absent; a secret
   std::string caller;                // name of its key; "" = it has none. CheckHead fills it
-  std::string address;               // of the client, without port; "" = not known
-  bool from_this_host = false;       // its client is on the host of the server
+  std::string address;               // address of the client, without port; "" = not known
+  bool from_this_host = false;       // the client is on the host of the server
   bool has_origin = false;  // an Origin header: a browser may have sent it for any web page
   std::string request_id;   // the client's X-Request-Id, else generated
 };

@@ -30,10 +30,11 @@ template <typename Stream>
 class HttpConnection {
  public:
   static constexpr size_t kPipelined = 64 << 10;  // bytes read ahead while the app works
-  static constexpr size_t kHead = 4 << 10;        // read at once, where a head is expected
-  static constexpr size_t kPiece = 64 << 10;      // of a body or an answer
+  static constexpr size_t kHead = 4 << 10;        // bytes read at once where a head is expected
+  // Bytes of a body or an answer read or written at once.
+  static constexpr size_t kPiece = 64 << 10;
 
-  // tls: what the stream uses, kept as long as it.
+  // tls: what the stream uses; kept as long as the connection.
   HttpConnection(std::shared_ptr<HttpServerState> state,
                  std::shared_ptr<boost::asio::ssl::context> tls, Stream stream)
       : state_(std::move(state)),
@@ -61,7 +62,8 @@ class HttpConnection {
     }
   }
   Deadline& deadline() { return *deadline_; }
-  // What has arrived and is not parsed: a head, or a line between the chunks of a body, must fit.
+  // Bytes that have arrived and are not parsed: a head, or a line between the chunks of a body,
+  // must fit.
   boost::beast::flat_buffer& buffer() { return buffer_; }
   void Close() {
     boost::system::error_code ignored;
@@ -102,7 +104,7 @@ class HttpConnection {
     co_return !ec;
   }
 
-  // The deadline is for each piece: a client that reads slowly gets a large answer too.
+  // The deadline is for each piece, so a client that reads slowly can get a large answer.
   boost::asio::awaitable<bool> Write(const std::string& bytes) {
     const Writing writing(state_.get());
     boost::system::error_code ec;
@@ -116,9 +118,9 @@ class HttpConnection {
     co_return !ec;
   }
 
-  // Half-closes and reads what the client still sends, for it may look for the answer after that.
-  // Ends after a second of silence, the time of a body, or more bytes than any client sends by
-  // mistake.
+  // Half-closes and reads what the client still sends, because the client may look for the answer
+  // only after sending. Ends after a second of silence, after the time for a body, or after more
+  // bytes than any client sends by mistake.
   boost::asio::awaitable<void> Linger() {
     Wait();
     boost::system::error_code ec;
@@ -161,7 +163,7 @@ class HttpConnection {
   const std::shared_ptr<Deadline> deadline_;
   boost::beast::flat_buffer buffer_;
   bool waits_ = false;
-  std::list<std::function<void()>>::iterator place_;  // while it waits
+  std::list<std::function<void()>>::iterator place_;  // valid while the connection waits
 };
 
 }  // namespace coppice::coordinator

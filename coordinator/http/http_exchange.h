@@ -20,10 +20,10 @@ class SessionExchange : public HttpExchange {
     std::string request_id;
     bool keep = true;
     bool chunked = true;          // streams are (HTTP/1.1); otherwise they end with the connection
-    size_t max_unread_bytes = 0;  // of a stream
+    size_t max_unread_bytes = 0;  // unread bytes that a stream may have
   };
-  // wake is called when there is output, when the answer ends, or when the client is lost or does not
-  // read.
+  // wake is called when there is output, when the answer ends, or when the client is lost or does
+  // not read.
   SessionExchange(Options options, std::function<void()> wake);
 
   void AddHeader(const std::string& name, const std::string& value) override;
@@ -36,7 +36,7 @@ class SessionExchange : public HttpExchange {
 
   // The session's side.
   bool HasOutput() const { return !output_.empty(); }
-  std::string TakeOutput();  // the next part of it
+  std::string TakeOutput();  // the next part of the output
   bool unread() const {
     return unread_;
   }                   // a stream has more output than its client may leave unread
@@ -57,7 +57,7 @@ class SessionExchange : public HttpExchange {
   std::function<void()> wake_;
   std::function<void()> on_disconnect_;
   std::deque<std::string> output_;
-  size_t queued_ = 0;  // bytes of a stream in it
+  size_t queued_ = 0;  // bytes of a stream in output_
   std::vector<std::pair<std::string, std::string>> headers_;
   bool stream_expected_ = false, stream_open_ = false, ended_ = false, gone_ = false,
        unread_ = false;

@@ -24,9 +24,9 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-constexpr int kRefused = 64;  // connections above the limit that are told so
+constexpr int kRefused = 64;  // connections above the limit that still receive a refusal
 constexpr double kLogEvery_s = 5;
-constexpr uint64_t kOtherFiles = 256;  // open ones, with kRefused: nodes, logs, models
+constexpr uint64_t kOtherFiles = 256;  // other open files besides kRefused: nodes, logs, models
 
 class HttpServerImpl : public HttpServer {
  public:
@@ -86,17 +86,18 @@ class HttpServerImpl : public HttpServer {
   void Take(tcp::socket socket) {
     const int max = state_->options.max_connections;
     const bool full = state_->connections >= max && !state_->MakeRoom();
-    if (full && state_->connections >= max + kRefused) return;  // not even told
+    if (full && state_->connections >= max + kRefused) return;  // closed without a refusal
     try {
       boost::system::error_code ignored;
       socket.set_option(tcp::no_delay(true), ignored);
       ServeConnection(state_, std::move(socket), full);
-    } catch (const std::exception& e) {  // no memory, or none of the TLS library
+    } catch (const std::exception& e) {  // no memory, or an error of the TLS library
       LogFailure(e.what());
     }
   }
 
-  // Most likely there is no file descriptor left. A connection that waits gives up its own.
+  // Most likely there is no file descriptor left. A connection that waits for a request gives its
+  // own up.
   void AcceptAgain(const boost::system::error_code& ec) {
     LogFailure(ec.message());
     if (ec == asio::error::no_descriptors && state_->MakeRoom()) return Accept();
@@ -118,7 +119,7 @@ class HttpServerImpl : public HttpServer {
   tcp::acceptor acceptor_;
   asio::steady_timer retry_;
   std::shared_ptr<HttpServerState> state_;
-  int failures_ = 0;  // since the last log line
+  int failures_ = 0;  // failures since the last log line
   double next_log_s_ = 0;
 };
 

@@ -41,8 +41,8 @@ struct HttpOptions {
   // more, the one that has waited longest for a request is closed. If none waits, it gets a 503.
   int max_connections = 10000;
 
-  // Bytes of a stream that its client has not read and the system does not hold. When there are
-  // more, the client is disconnected: a stream does not wait for it.
+  // Bytes of a stream that its client has not read and the system does not hold. If there are more,
+  // the client is disconnected: the server does not wait for it.
   size_t max_unread_bytes = 16 << 20;
 
   // Seconds that a connection may be idle between requests, that a request head may take to arrive,
@@ -74,7 +74,7 @@ class HttpServer {
   virtual bool only_this_host() const = 0;  // it listens on the loopback
   virtual void StopAccepting() = 0;
   virtual bool writing() const = 0;  // a client has not taken all of what it is sent
-  // Reads the files of TLS again, for connections to come. After an error the old ones stay in use.
+  // Reads the TLS files again, for future connections. After an error the old ones stay in use.
   virtual absl::Status ReloadTls() = 0;
 };
 

@@ -34,8 +34,9 @@ struct HttpServerState {
   const std::shared_ptr<BodyMemory> bodies;
   int connections = 0;
   int writing = 0;  // connections on which an answer or a part of one is being written
-  // For each connection that waits for a request or the rest of its head, or discards what a refused
-  // client sends: what closes it. That which has waited longest comes first.
+  // Functions that close a connection: one for each that waits for a request or the rest of its
+  // head, or discards what a refused client sends. The connection that has waited longest comes
+  // first.
   std::list<std::function<void()>> waiting;
 };
 

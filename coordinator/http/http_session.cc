@@ -77,8 +77,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     (void)self;
   }
 
-  // Handles an exception of any handler of the session: closes the connection and tells the request
-  // that the app has taken that its client has gone.
+  // Handles an exception of any handler of the session: closes the connection and tells the app's
+  // current request that its client has gone.
   void Fail(std::exception_ptr thrown) {
     try {
       connection_.Close();
@@ -142,7 +142,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
         parser->Put(absl::string_view(static_cast<const char*>(bytes.data()), bytes.size())));
   }
 
-  // Whether all of it has arrived. If not, the client has been told why.
+  // Returns whether the whole head has arrived. If not, the client has been told why.
   asio::awaitable<bool> TakeHead(RequestParser* parser) {
     connection_.deadline().Arm(state_->options.header_timeout_s);
     Parse(parser);
@@ -156,7 +156,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     co_return false;
   }
 
-  // Likewise. The body is counted as held in memory.
+  // Returns whether the whole body has arrived. If not, the client has been told why. The body is
+  // counted as held in memory.
   asio::awaitable<bool> TakeBody(RequestParser* parser) {
     bool crowded = false;  // other bodies need the memory
     const auto share = std::make_shared<BodyMemory::Share>(state_->bodies, [&] {
@@ -198,7 +199,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     co_return false;
   }
 
-  // Answers before the body has come. A small one is read past, so that the connection can be kept.
+  // Answers before the body has arrived. A small body is read and discarded, so that the connection
+  // can be kept.
   asio::awaitable<bool> RefuseHead(const HttpReply& reply, RequestParser* parser) {
     const std::optional<uint64_t> left = parser->body_left();
     const bool passable =
@@ -216,7 +218,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     co_return parser->done();
   }
 
-  // Refuses what is faulty or late. Otherwise the client has gone.
+  // Refuses a faulty or late request. Otherwise the client has gone.
   asio::awaitable<void> RefuseIfThere(const RequestParser& parser, const char* late) {
     if (parser.error()) {
       co_await Refuse(*parser.error());
@@ -236,7 +238,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
 
   asio::awaitable<bool> Finish(const HttpReply& reply, bool keep) {
     std::string bytes = FormatHead(reply, request_.request_id, keep);
-    // To HEAD: the client would take it for the beginning of the next answer.
+    // No body for HEAD: the client would take it for the beginning of the next answer.
     if (request_.method != "HEAD") bytes += reply.body;
     const bool written = co_await connection_.Write(bytes);
     state_->app->Observe(request_, reply.status,
@@ -349,9 +351,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   Connection connection_;
   asio::steady_timer wake_;
   HttpRequest request_;
-  std::string request_id_;                     // of the request or the last one
-  std::shared_ptr<SessionExchange> exchange_;  // while the app answers
-  std::string address_;                        // of the client
+  std::string request_id_;                     // id of the current or the last request
+  std::shared_ptr<SessionExchange> exchange_;  // set while the app answers
+  std::string address_;                        // address of the client
   bool from_this_host_ = false;
   double started_s_ = 0;
   bool watching_ = false;

@@ -1,6 +1,6 @@
-// Threads that read large bodies and make large answers, so that the event loop goes on meanwhile.
-// Clients take turns by bytes. Made by the coordinator, used by routes and requests. Event-loop
-// thread, except for what the threads call.
+// Threads that read large bodies and form large answers, so that the event loop continues
+// meanwhile. Clients take turns by bytes. Made by the coordinator, used by routes and requests.
+// Event-loop thread, except for what the threads call.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +24,12 @@ class ParsePool {
   ~ParsePool();
 
   // Calls work on one of the threads and then `then` in the event loop. Both are destroyed in the
-  // event loop, or with this object or io. work must not throw. bytes: how long it takes, about. Of
-  // a client the jobs are begun in order, but small ones do not wait for large ones: at least one
-  // thread is for them. Returns the id of the job.
+  // event loop, or with this object or io. work must not throw. bytes: the approximate size of the
+  // work. The jobs of a client begin in order, but small ones do not wait for large ones: at least
+  // one thread is reserved for small ones. Returns the id of the job.
   uint64_t Post(const Client& client, size_t bytes, std::function<void()> work,
                 std::function<void()> then);
-  // Calls `then` soon, without work, unless that has begun.
+  // Calls `then` soon. Skips the work unless it has begun.
   void Skip(uint64_t job);
   // Every job's `then` has been called.
   bool idle() const { return unfinished_ == 0; }
@@ -37,7 +37,7 @@ class ParsePool {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
-  size_t unfinished_ = 0;  // event-loop thread
+  size_t unfinished_ = 0;  // used by the event-loop thread
 };
 
 }  // namespace coppice::coordinator

@@ -25,8 +25,8 @@ bool GoodRequestId(const std::string& id) {
   return true;
 }
 
-// A chunked body that goes on has at least this many bytes left: `0`, the end of its line and that
-// of the trailer. Beast 1.74 asserts that it gets them together.
+// A chunked body that continues has at least this many bytes left: `0`, the end of its line and the
+// end of the trailer. Beast 1.74 asserts that it gets them together.
 constexpr size_t kLeastOfChunks = 5;
 
 // A line that begins with white space goes on with the one before (obs-fold, RFC 9112 5.2).
@@ -45,14 +45,14 @@ std::string NewRequestId() {
 
 RequestParser::RequestParser(const HttpOptions* limits, HttpRequest* request)
     : limits_(*limits), request_(*request) {
-  header_limit(std::numeric_limits<uint32_t>::max());  // Put counts
+  header_limit(std::numeric_limits<uint32_t>::max());  // unlimited here, since Put counts
   body_limit(std::numeric_limits<uint64_t>::max());
 }
 
 size_t RequestParser::Put(absl::string_view bytes) {
   size_t used = 0;
-  // Each turn takes lines of the head, bytes of the body, or the line before a chunk; that of the
-  // last chunk with the trailer.
+  // Each turn takes lines of the head, bytes of the body, or the line before a chunk. The line of
+  // the last chunk comes with the trailer.
   while (!is_done() && !error_ && used < bytes.size()) {
     const bool in_head = !is_header_done();
     const absl::string_view rest = bytes.substr(used);
@@ -117,7 +117,7 @@ void RequestParser::on_request_impl(http::verb, beast_view method, beast_view ta
   request_.path = request_.target.substr(0, request_.target.find('?'));
 }
 
-// Trailers count by their size alone: they change nothing.
+// Only the size of trailers counts: they change nothing.
 void RequestParser::on_field_impl(http::field name, beast_view name_text, beast_view value,
                                   error_code&) {
   if (!is_header_done()) ReadField(name, Text(name_text), Text(value));
@@ -149,8 +149,8 @@ void RequestParser::ReadField(http::field name, const std::string& name_text, st
   }
 }
 
-// Whoever is answered 400 here because of its encoding is not asked for more: where its body ends
-// is not certain.
+// A client that is answered 400 here because of its encoding is not asked for more, because it is
+// not certain where its body ends.
 void RequestParser::on_header_impl(error_code&) {
   keep_alive_ = basic_parser::keep_alive();
   if (request_.target.size() > limits_.max_uri_bytes) FailUri();

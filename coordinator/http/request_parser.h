@@ -19,15 +19,15 @@ class RequestParser : private boost::beast::http::basic_parser<true> {
   // Fills *request. Both outlive the parser.
   RequestParser(const HttpOptions* limits, HttpRequest* request);
 
-  // Reads bytes that follow those it has taken, up to the end of the head, and after that up to the
-  // end of the body. Returns how many it has taken; those it has not must be given again, with more
-  // after them. Call it until done() or error().
+  // Reads bytes that follow those already taken, up to the end of the head, and after that up to
+  // the end of the body. Returns how many were taken; the others must be given again, followed by
+  // more. Call it until done() or error().
   size_t Put(absl::string_view bytes);
 
   // Without an error.
   bool head_done() const { return is_header_done() && !error_; }
   bool done() const { return is_done() && !error_; }
-  // What the client is told. Then there is nothing more to parse.
+  // The error that the client gets. After it nothing more is parsed.
   const std::optional<ApiError>& error() const { return error_; }
 
   // Valid when the head is complete.
@@ -69,12 +69,12 @@ class RequestParser : private boost::beast::http::basic_parser<true> {
   const HttpOptions& limits_;
   HttpRequest& request_;
   std::optional<ApiError> error_;
-  std::optional<std::string> request_id_;  // as the client gives it
+  std::optional<std::string> request_id_;  // X-Request-Id as the client gives it
   bool in_request_line_ = true, keep_alive_ = false, expects_continue_ = false, drop_body_ = false;
-  bool other_encoding_ = false;  // than chunked
+  bool other_encoding_ = false;  // Transfer-Encoding names another encoding than chunked
   int version_ = 0;
   size_t head_bytes_ = 0;
-  size_t body_bytes_ = 0;  // of this turn of Put
+  size_t body_bytes_ = 0;  // bytes of the body taken in this call of Put
 };
 
 std::string NewRequestId();

@@ -17,11 +17,11 @@ absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> LoadTls(const std::st
   auto tls = std::make_shared<context>(context::tls_server);
   tls->set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
                    context::no_tlsv1 | context::no_tlsv1_1);
-  // Forward secrecy and AEAD. TLS 1.3 has nothing else.
+  // Forward secrecy and AEAD. TLS 1.3 has only such ciphers.
   if (SSL_CTX_set_cipher_list(tls->native_handle(), "ECDHE+AESGCM:ECDHE+CHACHA20") != 1)
     return absl::InternalError("TLS: none of its suites is known to the library");
   SSL_CTX_set_options(tls->native_handle(), SSL_OP_NO_RENEGOTIATION);
-  // A key with a password would ask for it on the terminal.
+  // Otherwise a key with a password would ask for it on the terminal.
   tls->set_password_callback([](size_t, context::password_purpose) { return std::string(); });
   boost::system::error_code ec;
   tls->use_certificate_chain_file(cert_file, ec);

@@ -29,7 +29,7 @@ class ChoiceText {
   // [tokens] Characters of the text before each, as if no stop string were cut off. Bytes of a
   // character that a later token completes do not count.
   const std::vector<size_t>& offsets() const { return offsets_; }
-  size_t characters() const { return characters_; }  // so far, of the same text
+  size_t characters() const { return characters_; }  // characters of that text so far
   const std::string& text() const { return text_; }  // all final text
   const std::optional<std::string>& stop() const { return matcher_.matched(); }
 

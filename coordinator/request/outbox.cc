@@ -81,7 +81,7 @@ void Outbox::MakeInBackground(Piece piece, const std::shared_ptr<void>& owner) {
       [made] {
         try {
           made->text = made->piece.make();
-        } catch (const std::exception& error) {  // no memory
+        } catch (const std::exception& error) {  // no memory left
           spdlog::error("an answer cannot be made: {}", error.what());
         }
       },

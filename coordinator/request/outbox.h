@@ -1,6 +1,6 @@
-// The pieces of one answer on their way to the exchange, in order. Small ones are made at once,
-// large ones in the background, and what comes after them waits. Owned by a request. Event-loop
-// thread, except for the makers of large pieces.
+// The pieces of one answer on their way to the exchange, in order. Small pieces are formed at once,
+// large ones in the background, and later pieces wait for them. Owned by a request. Event-loop
+// thread, except for the functions that form large pieces.
 #pragma once
 
 #include <cstddef>
@@ -24,18 +24,18 @@ class Outbox {
   Outbox(std::shared_ptr<HttpExchange> exchange, ParsePool* jobs, Client client)
       : exchange_(std::move(exchange)), jobs_(jobs), client_(std::move(client)) {}
 
-  // make: the JSON of the whole answer, or of an event, of about so many bytes. If they are many,
-  // another thread calls it. owner keeps this and what is made from alive until all pieces are
-  // sent.
+  // make: forms the JSON of the whole answer, or of an event. bytes: its approximate size; if it is
+  // large, another thread calls make. owner keeps this object and the source of the pieces alive
+  // until all pieces are sent.
   void Reply(size_t bytes, Make make, const std::shared_ptr<void>& owner);
   void Event(size_t bytes, Make make, const std::shared_ptr<void>& owner);
   void EndStream();
   // Ends the answer, as a reply or, if a stream is open, as an event.
   void Fail(const ApiError& error);
-  void Drop();  // nobody reads it any more
+  void Drop();  // nobody will read the output
 
  private:
-  // send: receives what make has returned.
+  // send: receives the result of make.
   struct Piece {
     size_t bytes = 0;
     Make make;
@@ -49,7 +49,7 @@ class Outbox {
   ParsePool* const jobs_;
   const Client client_;
   std::deque<Piece> pieces_;
-  uint64_t job_ = 0;  // that makes a piece; 0: none
+  uint64_t job_ = 0;  // id of the job that forms a piece; 0: none
   bool dropped_ = false;
 };
 

@@ -38,7 +38,7 @@ void Read(PendingBody* pending) {
       default:
         return Take(Detokenize(request.body, api), pending);
     }
-  } catch (const std::exception& error) {  // no memory
+  } catch (const std::exception& error) {  // no memory left
     spdlog::error("request id={}: {}", request.request_id, error.what());
   }
 }

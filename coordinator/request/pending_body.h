@@ -23,15 +23,15 @@ struct PendingBody {
   EndpointId endpoint = EndpointId::kCompletions;
   HttpRequest request;
   Client client;
-  int shown_model_len = 0;  // of /tokenize
+  int shown_model_len = 0;  // max_model_len that /tokenize shows
   double arrival_s = 0;     // on the dispatcher's clock
   int64_t now_unix = 0;
 
-  std::shared_ptr<HttpExchange> exchange;  // event-loop thread
+  std::shared_ptr<HttpExchange> exchange;  // used by the event-loop thread
   // The result is not needed: the client has gone, or the dispatcher has ended the request. Written
   // by the event loop (Abandon), read by any thread.
   std::atomic<bool> abandoned = false;
-  std::function<void()> skip;  // gives its place in the queue back, unless it is being read
+  std::function<void()> skip;  // gives up its place in the queue, unless it is being read
   // A completion, the answer of another endpoint, or why there is none. Written by Read; the event
   // loop looks at it afterwards.
   std::variant<GenerateRequest, std::string, ApiError> result =

@@ -19,7 +19,7 @@ std::string NewAnswerId(bool chat) {
 
 constexpr char kOtherTokenizer[] =
     "they do not end where a stop string does: the replica's model folder has another tokenizer";
-constexpr size_t kMaxRounds = 4096;  // in a timeline
+constexpr size_t kMaxRounds = 4096;  // rounds kept in a timeline
 
 // The HTTP status of a replica's error. The code says whether the request caused it.
 int StatusOfReplicaError(const std::string& code) {
@@ -42,7 +42,7 @@ Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokeni
       identity_{request_.chat, NewAnswerId(request_.chat), origin_.created, origin_.model, ""} {}
 
 void Request::MakeSequences() {
-  GenerateRequest shown;  // a prompt is shown whole
+  GenerateRequest shown;  // a prompt is shown as a whole
   shown.skip_special_tokens = request_.skip_special_tokens;
   for (size_t prompt = 0; request_.echo && prompt < request_.prompts.size(); ++prompt) {
     echoed_.push_back(std::make_unique<ChoiceText>(tokenizer_, absl::Span<const TokenId>(), shown));
@@ -113,7 +113,7 @@ bool Request::Requeue(int index) {
   return true;
 }
 
-// Takes tokens of this run. Tokens that an earlier run has already sent must be the same.
+// Takes tokens of this run. Tokens that an earlier run has already sent must be equal.
 bool Request::TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens,
                          absl::Span<const TokenScore> scores) {
   const std::vector<TokenId>& known = sequence->text->tokens();
@@ -188,7 +188,7 @@ proto::ProgressLimits Request::Limits(const Sequence& sequence) const {
   return limits;
 }
 
-// Returns what is wrong with the hypotheses, or "".
+// Returns why the hypotheses are wrong, or "".
 std::string Request::FinishSequence(Sequence* sequence, proto::SequenceProgress* progress) {
   constexpr char kUnstable[] = "hypotheses[0].tokens: not what it had declared stable";
   sequence->hypotheses = std::move(progress->hypotheses);
@@ -214,7 +214,7 @@ std::string Request::FinishSequence(Sequence* sequence, proto::SequenceProgress*
   return "";
 }
 
-// The replica ends a hypothesis at the token that completes a stop string, and the text is cut in
+// The replica ends a hypothesis at the token that completes a stop string; the text is cut inside
 // that token.
 bool Request::EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis,
                                    const ChoiceText& text) const {
@@ -226,7 +226,7 @@ bool Request::EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis,
          absl::c_linear_search(request_.own_stop_ids, last);
 }
 
-// Sends what is new of an unfinished choice.
+// Sends the new part of an unfinished choice.
 void Request::SendDelta(Sequence* sequence) {
   const size_t shown = sent_[sequence - sequences_.data()].text;
   if (sequence->text->text().empty() || TextSize(*sequence, *sequence->text) == shown) return;
@@ -242,8 +242,8 @@ void Request::SendDelta(Sequence* sequence) {
       weak_from_this().lock());
 }
 
-// Sends the choices of a sequence that has ended: with beams all of the prompt, of which the first
-// may have been shown in part.
+// Sends the choices of a sequence that has ended. With beams these are all choices of the prompt;
+// the first may have been shown in part.
 void Request::SendSequenceEnd(Sequence* sequence) {
   std::vector<Choice> choices = request_.beams()
                                     ? PromptChoices(sequence->prompt)

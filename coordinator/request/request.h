@@ -28,7 +28,7 @@ namespace coppice::coordinator {
 class Request : public std::enable_shared_from_this<Request> {
  public:
   struct Origin {
-    std::string request_id;  // of HTTP, for the log
+    std::string request_id;  // HTTP request id, for the log
     std::string caller;      // name of the client's key; "" = it has none
     Client client;           // who takes turns with others
     std::string model;       // served name
@@ -46,19 +46,19 @@ class Request : public std::enable_shared_from_this<Request> {
     int64_t kv_blocks = 0;  // reserved there
     double lost_s = -1;     // when its last replica was lost; < 0 while it runs
     size_t received = 0;    // tokens that this run has sent
-    uint32_t updates = 0;   // that have come of this run
+    uint32_t updates = 0;   // updates of this run that have arrived
     bool shown = false;     // some of its text has been sent to the client
     bool done = false;
     std::unique_ptr<ChoiceText> text;
     std::vector<decoding::Hypothesis> hypotheses;
-    // Where logprobs are asked for: of the tokens of `text`, of each hypothesis, and of the prompt
-    // from its second token on.
+    // Where logprobs are requested: the scores of the tokens of `text`, of each hypothesis, and of
+    // the prompt from its second token on.
     std::vector<TokenScore> scores;
     std::vector<std::vector<TokenScore>> hypothesis_scores;
     std::vector<TokenScore> prompt_scores;
-    std::vector<ChoiceText> others;  // of hypotheses[1], [2], ...: beams
+    std::vector<ChoiceText> others;  // texts of hypotheses[1], [2], ... (beams)
     std::optional<DecodingStats> stats;
-    std::optional<double> energy_joules;    // so far; nullopt: not known whole
+    std::optional<double> energy_joules;    // joules so far; nullopt: some of it was not measured
     bool replayed = false;                  // on another replica, after the first was lost
     double started_s = -1;                  // when this run was dispatched
     std::vector<proto::RoundTimes> rounds;  // of this run, if a timeline is kept
@@ -80,8 +80,8 @@ class Request : public std::enable_shared_from_this<Request> {
   bool Requeue(int index);
 
   // Applies one update of a running sequence. Sends events and, when the last sequence is done, the
-  // answer, which may take a while longer to be made. False: the update is impossible, and the
-  // request has failed with an error that names node and field.
+  // answer, which may take a while to form. False: the update is impossible, and the request has
+  // failed with an error that names node and field.
   bool OnUpdate(int index, const proto::SequenceUpdate& update, double now_s);
   // Ends the request with an error, as a reply or as an event.
   void Fail(ApiError error);
@@ -125,7 +125,7 @@ class Request : public std::enable_shared_from_this<Request> {
   void Show(const Sequence& sequence, size_t hypothesis, const Sent& sent, Choice* choice) const;
   Sent TakeSent(const Sequence& sequence);
   void FreeScores();
-  // With echo: what choices of the prompt begin with.
+  // With echo: the text with which the choices of the prompt begin.
   const ChoiceText* Echoed(int prompt) const {
     return request_.echo ? echoed_[prompt].get() : nullptr;
   }
@@ -142,7 +142,7 @@ class Request : public std::enable_shared_from_this<Request> {
   std::vector<std::unique_ptr<ChoiceText>> echoed_;  // [prompts], with echo
   std::vector<Sequence> sequences_;
   std::vector<Sent> sent_;  // per sequence
-  size_t rounds_kept_ = 0;  // of all sequences
+  size_t rounds_kept_ = 0;  // rounds kept for all sequences
   bool ended_ = false;
   std::optional<ApiError> error_;
   double first_token_s_ = -1, started_s_ = -1;

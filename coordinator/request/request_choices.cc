@@ -1,4 +1,4 @@
-// The request's choices: what of its sequences an answer or an event shows.
+// The request's choices: the parts of its sequences that an answer or an event shows.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace coppice::coordinator {
 namespace {
 
-// JSON of one score of a token, about.
+// Approximate bytes of JSON for one score of a token.
 constexpr size_t kScoreBytes = 48;
 
 }  // namespace
@@ -80,7 +80,7 @@ std::vector<Choice> Request::PromptChoices(int prompt) const {
   return choices;
 }
 
-// Bytes of JSON that show the choice, about.
+// Approximate bytes of JSON that show the choice.
 size_t Request::ShownBytes(const Choice& choice) const {
   const Sequence& sequence = sequences_[choice.sequence];
   const size_t tokens =

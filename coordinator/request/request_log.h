@@ -13,7 +13,7 @@ namespace coppice::coordinator {
 // How the request as a whole ended: stop, length, abort, error or timeout.
 std::string FinishedReason(const Request& request);
 void LogRequest(const Request& request, double now_s, bool enabled);
-// The line of one that is refused before it is a Request.
+// The log line of a request that is refused before it becomes a Request.
 void LogRefusal(const HttpRequest& request, const ApiError& error, bool enabled);
 
 }  // namespace coppice::coordinator

@@ -56,8 +56,8 @@ void AddText(const Choice& choice, const AnswerIdentity& identity, Form form, Js
   (*json)[form == Form::kAnswer ? "message" : "delta"] = std::move(message);
 }
 
-// A token's bytes as JSON can have them, in the way that OpenAI writes those of a part of a
-// character; or the name that was asked for.
+// A token's bytes as text that JSON can hold: a part of a character is written as OpenAI does. Or
+// the name, if it was requested.
 std::string TokenText(const ShownToken& token) {
   const std::string& bytes = token.bytes;
   if (!token.name.empty()) return token.name;
@@ -72,8 +72,8 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Answers may have a million scores, so these are written as text at once: a tree of JSON values
-// takes ten times as long, and as much memory.
+// Answers may have a million scores, so these are written directly as text: a tree of JSON values
+// takes ten times as long, and ten times the memory.
 void AppendText(const std::string& text, std::string* out) {
   const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
@@ -94,8 +94,8 @@ void AppendIds(const std::vector<TokenId>& ids, std::string* out) {
   absl::StrAppend(out, "[", absl::StrJoin(ids, ","), "]");
 }
 
-// As of /v1/completions. The alternatives are an object, so of tokens with the same text only the
-// most likely one is there. The token itself is added to them.
+// The format of /v1/completions. The alternatives are an object, so of tokens with the same text it
+// has only the most likely one. The token itself is added to them.
 void AppendTop(const TokenLogprob& token, const std::string& own_text, std::string* out) {
   std::vector<std::string> names;
   const auto add = [&](std::string name, double log_prob) {
@@ -145,7 +145,7 @@ void AppendChatToken(const ShownToken& token, double log_prob, std::string* out)
   *out += ']';
 }
 
-// As of /v1/chat/completions.
+// The format of /v1/chat/completions.
 void AppendChatLogprobs(const std::vector<TokenLogprob>& tokens, std::string* out) {
   *out += "{\"content\":[";
   for (const TokenLogprob& token : tokens) {
@@ -178,7 +178,7 @@ void AppendChoice(const Choice& choice, const AnswerIdentity& identity, Form for
     json["joint_logprob"] = Optional(choice.joint_logprob);
   }
   *out += Dump(json);
-  out->back() = ',';  // the brace
+  out->back() = ',';  // replaces the brace
   *out += "\"logprobs\":";
   if (!choice.logprobs) {
     *out += "null";
@@ -200,7 +200,7 @@ void AppendChoice(const Choice& choice, const AnswerIdentity& identity, Form for
 // The start of an object: these members, and the list of choices up to the first.
 std::string BeforeChoices(const Json& members) {
   std::string text = Dump(members);
-  text.back() = ',';  // the brace
+  text.back() = ',';  // replaces the brace
   return text + "\"choices\":[";
 }
 

@@ -33,7 +33,7 @@ struct Choice {
   std::optional<TokenId> stop_token;
   int64_t seed = 0;
   std::optional<double> score, joint_logprob;
-  size_t num_tokens = 0;                          // of the whole choice
+  size_t num_tokens = 0;                          // tokens of the whole choice
   std::optional<std::vector<TokenId>> token_ids;  // in an event: the new ones
   std::optional<std::vector<TokenId>> prompt_token_ids;
   std::optional<std::vector<TokenLogprob>> logprobs;  // in an event: of the new tokens
@@ -43,13 +43,13 @@ struct Choice {
 
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
-  DecodingStats decoding;  // of all sequences; queue_ms includes the coordinator's queue
+  DecodingStats decoding;  // sum over all sequences; queue_ms includes the coordinator's queue
   double first_token_ms = 0, total_ms = 0;  // since the request's arrival
   std::optional<double> energy_joules;      // nullopt: some of it was not measured
 };
 
-// show: adds the text, scores and ids of a choice. Choices are shown one after the other, so that no
-// more than one is in memory twice. beam_mass: of each prompt, with a beam decoding.
+// show: adds the text, scores and ids of a choice. Choices are shown one after the other, so that
+// no more than one is in memory twice. beam_mass: of each prompt, with a beam decoding.
 std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> choices,
                            absl::FunctionRef<void(Choice*)> show,
                            const std::vector<double>& beam_mass, const Usage& usage);

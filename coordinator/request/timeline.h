@@ -1,5 +1,5 @@
-// What a request spent its time on, as Chrome trace JSON (chrome://tracing, ui.perfetto.dev): a
-// track for the request, and two for each sequence, of the replica and of its drafts. Pure.
+// How a request spent its time, as Chrome trace JSON (chrome://tracing, ui.perfetto.dev): a track
+// for the request, and two for each sequence, one of the replica and one of its drafts. Pure.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace coppice::coordinator {
 
 // Seconds count from the request's arrival.
 struct Timeline {
-  struct Part {  // a sequence
+  struct Part {  // one sequence
     int prompt = 0, sample = 0;
-    double started_s = 0;  // when it was dispatched
+    double started_s = 0;  // time of its dispatch
     std::optional<DecodingStats> stats;
     std::vector<proto::RoundTimes> rounds;
   };
@@ -22,7 +22,7 @@ struct Timeline {
   std::vector<Part> parts;
 };
 
-// now_s: on the dispatcher's clock; the end of what still runs.
+// now_s: on the dispatcher's clock; taken as the end of parts that still run.
 Timeline TimelineOf(const Request& request, double now_s);
 std::string TimelineJson(const Timeline& timeline);
 

@@ -1,5 +1,5 @@
-// The scores of tokens in the form that answers show them: by the bytes of the token and its place in
-// the text (docs/api.md 3, `logprobs`). Made by request, written by response_json. Pure.
+// The scores of tokens in the form that answers show: with the bytes of the token and its position
+// in the text (docs/api.md 3, `logprobs`). Made by request, written by response_json. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@
 
 namespace coppice::coordinator {
 
-// How a token is called: by its bytes, or by its id ("token_id:17").
+// How a token is named: by its bytes, or by its id ("token_id:17").
 enum class TokenNames { kBytes, kIds };
 
 struct ShownToken {
   std::string bytes;  // not always valid UTF-8
-  std::string name;   // with kIds; else empty
+  std::string name;   // set with kIds, else empty
 };
 
 struct TokenLogprob {
@@ -30,13 +30,13 @@ struct TokenLogprob {
   size_t offset = 0;  // characters of the text before it
 };
 
-// Appends the tokens of `text` from index `from` on. scores: of all its tokens at least. first_offset:
-// characters before the text.
+// Appends the tokens of `text` from index `from` on. scores: of at least all its tokens.
+// first_offset: characters before the text.
 void ShowTokens(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
                 absl::Span<const TokenScore> scores, size_t from, size_t first_offset,
                 TokenNames names, std::vector<TokenLogprob>* shown);
 
-// A prompt as answers with `echo` begin. scores: of its tokens from the second on.
+// A prompt as the beginning of answers with `echo`. scores: of its tokens from the second on.
 std::vector<TokenLogprob> ShowPrompt(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
                                      absl::Span<const TokenScore> scores, TokenNames names);
 

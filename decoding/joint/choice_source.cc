@@ -11,7 +11,8 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr uint32_t kSelectionSlot = 0x800000;  // domain ACCEPT: above every draft's coin
+// Slot in domain ACCEPT, above that of every draft's coin.
+constexpr uint32_t kSelectionSlot = 0x800000;
 
 // The best and the second best key so far. Entries arrive in any order. Ties go to the entry that
 // comes first in canonical order.

@@ -33,7 +33,7 @@ std::vector<double> Tempered(const sampling::Distribution& row,
 struct FlatScores {
   std::vector<double> values;
   std::vector<TokenId> tokens;  // [values]
-  std::vector<size_t> end;      // [beams] of each beam's entries
+  std::vector<size_t> end;      // [beams] end of each beam's entries
 
   void Add(TokenId token, double value) {
     tokens.push_back(token);

@@ -32,7 +32,7 @@ class JointDistribution {
   LayerDistribution CutLayer(absl::Span<const WeightedBeam> beams);
 
   const sampling::SamplingParams sampling_;
-  std::vector<sampling::Distribution> rows_;  // [beams] the rows that were processed here
+  std::vector<sampling::Distribution> rows_;  // [beams] rows processed by this object
 };
 
 }  // namespace coppice::decoding

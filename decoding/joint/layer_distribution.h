@@ -18,7 +18,7 @@ namespace coppice::decoding {
 
 // Canonical order: by beam, then by token.
 struct Entry {
-  // index of a row of the distribution; -1 in a draft: its parent is no longer a beam
+  // Index of a row of the distribution. -1 in a draft: its parent is no longer a beam.
   int beam = -1;
   TokenId token = -1;
   friend bool operator==(const Entry& a, const Entry& b) {
@@ -65,8 +65,8 @@ struct WeightedBeam {
   uint64_t hash = 0;
   double score = 0;  // ls, nats
   int multiplicity = 1;
-  const sampling::Distribution* sparse = nullptr;     // or
-  const sampling::ProcessedRow* processed = nullptr;  // in either form
+  const sampling::Distribution* sparse = nullptr;     // a sparse row, or
+  const sampling::ProcessedRow* processed = nullptr;  // a processed row in either form
 };
 LayerDistribution MakeLayerDistribution(absl::Span<const WeightedBeam> beams);
 

@@ -129,7 +129,7 @@ void Residual::RemoveProposal(Entry entry) {
 
 void Residual::RemoveTarget(absl::Span<const Entry> entries) {
   bool cut = false;
-  int outside = -1;  // the last beam that lost an entry outside
+  int outside = -1;  // the last beam from which an entry outside was removed
   for (Entry entry : entries) {
     if (Shared* shared = Find(entry)) {
       shared->p = 0;

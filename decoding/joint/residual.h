@@ -65,7 +65,7 @@ class Residual {
       unchanged_;                       // [beams], null for sparse rows
   std::vector<Entry> removed_outside_;  // canonical order
   bool target_cut_ = false;             // some entry of P was removed
-  double target_mass_ = 1;              // of what was not removed
+  double target_mass_ = 1;              // mass of P that was not removed
   double factor_ = 1;                   // a = factor * P outside
   bool is_target_ = true;               // a is P, bit for bit
 };

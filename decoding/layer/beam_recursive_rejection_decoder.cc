@@ -17,7 +17,7 @@ class BeamRecursiveRejectionDecoder : public ParentFirstDecoder {
       : ParentFirstDecoder(params), choices_(std::move(choices)), row_(params) {}
 
  private:
-  struct Drafts {  // of one parent
+  struct Drafts {  // the drafts of one parent
     const sampling::Distribution* row = nullptr;
     std::vector<Entry> entries;  // drawing order
   };

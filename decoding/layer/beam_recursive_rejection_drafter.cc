@@ -30,7 +30,7 @@ class BeamRecursiveRejectionDrafter : public Drafter {
   // The drafts of one parent: the first `count` of a sample without replacement.
   struct Drafts {
     double demand = 0;         // slots that are expected to pick the parent
-    std::vector<Entry> order;  // the sample
+    std::vector<Entry> order;  // the sample in drawing order
     std::vector<double> left;  // [order] q's mass before each draw
     int count = 0;
   };
@@ -45,7 +45,7 @@ class BeamRecursiveRejectionDrafter : public Drafter {
   const int width_;
   const std::shared_ptr<ChoiceSource> choices_;
   std::vector<double> root_slots_;  // [roots] slots that picked each root
-  int slots_ = 0;                   // of the current level
+  int slots_ = 0;                   // slots of the current level
   std::vector<TreePlace> frontier_;
   std::vector<Node> level_;  // [frontier]
   DraftForest forest_;
@@ -143,7 +143,7 @@ void BeamRecursiveRejectionDrafter::AppendLayer(absl::Span<const sampling::Distr
       const NodeId node = forest_.Add(frontier_[n], token);
       forest_.draws.push_back(node);
       if (k + 0.5 > drafts[n].demand) reach *= sampling::Exp(-kHedgeDecay);
-      if (IsStopId(params_, token)) continue;  // no row and no children
+      if (IsStopId(params_, token)) continue;  // it gets no row and no children
       next_slots += reach == 1;
       next_frontier.push_back(node);
       next_level.push_back({sampling::ExtendHash(level_[n].hash, token),

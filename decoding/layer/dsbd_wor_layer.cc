@@ -113,7 +113,7 @@ class Reuse {
   const uint64_t layer_hash_;
   Residual a_;
   ProposalLeft b_;
-  size_t next_ = 0;  // drafts before it have been read
+  size_t next_ = 0;  // drafts before this index have been read
   LayerResult result_;
 };
 

@@ -26,7 +26,7 @@ struct LayerInput {
   absl::Span<const Entry> drafts;  // drawing order, copies listed; beams are rows of q
   int width = 1;                   // outputs of a layer of fixed width
   int ended = 0;                   // slots of the request that ended and are not refilled
-  LayerEnds ends;                  // of the beams of p
+  LayerEnds ends;                  // end tokens of the beams of p
 };
 
 struct RuleOutput {
@@ -47,7 +47,8 @@ class LayerRule {
  public:
   virtual ~LayerRule() = default;
   virtual LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const = 0;
-  // Decides a layer without drafts: the one after the deepest verified layer, and every plain step.
+  // Decides a layer without drafts: the one after the deepest verified layer, and in every plain
+  // round.
   virtual LayerResult Draw(const LayerDistribution& p, int width, const LayerEnds& ends,
                            ChoiceSource* choices) const = 0;
 };

@@ -47,7 +47,7 @@ LayerResult LayeredDecoder::VerifyLayer(const DraftForest& forest, const Proposa
                                         int layer, const LayerDistribution& p) {
   const int begin = ParentRowsBegin(forest, layer), end = ParentRowsEnd(forest, layer);
   LayerDistribution q;
-  std::vector<int> place(end - begin, -1);  // [parents] row of q
+  std::vector<int> place(end - begin, -1);  // [parents] index of the row in q, or -1
   const auto add = [&](int row, uint64_t hash) {
     place[row - begin] = static_cast<int>(q.rows.size());
     WeightedRow weighted;

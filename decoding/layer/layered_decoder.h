@@ -37,7 +37,7 @@ enum class KeptBeams {
 
 class LayeredDecoder : public SequenceDecoder {
  public:
-  // A forest that fails CheckSentDraws(forest, drafts) is ignored and the round is a plain step.
+  // A forest that fails CheckSentDraws(forest, drafts) is ignored, and the round is plain.
   // `choices` makes the random decisions (SeededChoices in production).
   LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule, DrawKind drafts,
                  std::shared_ptr<ChoiceSource> choices, KeptBeams kept = KeptBeams::kAll);
@@ -59,7 +59,7 @@ class LayeredDecoder : public SequenceDecoder {
   LayerResult VerifyLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
                           const LayerDistribution& p);
   void CommitLayer(const LayerResult& result, RoundLedger* ledger);
-  LayerEnds Ends() const { return {&state(), beams_.paths()}; }  // of the current beams
+  LayerEnds Ends() const { return {&state(), beams_.paths()}; }  // ends of the current beams
   void KeepBestBeam();
   int Width() const;
 

@@ -66,7 +66,7 @@ void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   frontier_.clear();
   beams_.clear();
   for (int node = begin; node < forest_.size(); ++node) {
-    if (IsStopId(stop_ids_, forest_.token[node])) continue;  // no row and no children
+    if (IsStopId(stop_ids_, forest_.token[node])) continue;  // it gets no row and no children
     frontier_.push_back(NodeId{node});
     beams_.push_back(grown[node - begin]);
   }

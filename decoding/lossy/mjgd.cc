@@ -45,7 +45,7 @@ class MjgdDecoder : public SequenceDecoder {
 
   sampling::ProcessedRow row_;
   std::vector<Path> live_;   // beams of the open window, best first
-  std::vector<Path> ended_;  // its paths that have ended
+  std::vector<Path> ended_;  // paths of the open window that have ended
   int steps_ = 0;            // tokens of the open window
 };
 

@@ -80,9 +80,9 @@ void MjsdDrafter::Append(TreePlace row_of, TokenId token, DraftForest* path) con
 }
 
 DraftForest MjsdDrafter::Sent() const {
-  const bool lives = length_ > 0 && !level().empty();  // best first
+  const bool lives = length_ > 0 && !level().empty();  // the level is ordered best first
   const bool ends = !lives || best_ended_.score > Score(level()[0].score, length_);
-  std::vector<int32_t> nodes;  // last first
+  std::vector<int32_t> nodes;  // from the last node to the first
   for (TreePlace place = ends ? best_ended_.place : frontier()[0]; !place.is_root();
        place = forest().parent[nodes.back()]) {
     nodes.push_back(Index(place.node()));

@@ -28,7 +28,8 @@ std::vector<TokenId> PathDecoder::DraftedPath(const DraftForest& forest) const {
 TokenId PathDecoder::DrawFrom(const sampling::ProcessedRow& row, RoundLedger* ledger) {
   if (params().sampling.temperature <= 0) {
     if (row.whole()) return row.log_sum().argmax;
-    const std::vector<double>& log_probs = row.sparse().log_probs;  // of the few allowed tokens
+    // Log-probabilities of the few allowed tokens.
+    const std::vector<double>& log_probs = row.sparse().log_probs;
     return row.sparse()
         .tokens[std::max_element(log_probs.begin(), log_probs.end()) - log_probs.begin()];
   }

@@ -12,8 +12,8 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kHedgeCost = 1;     // hc
-constexpr size_t kNodesPerSlot = 4;  // "its 4 cheapest n"
+constexpr double kHedgeCost = 1;     // hc of docs/algorithms.md 5.7
+constexpr size_t kNodesPerSlot = 4;  // nodes that a slot draws from: "its 4 cheapest n" in 5.7
 constexpr int kLeastHedges = 24;     // number of ranked candidates beyond the width
 
 // With more slots than this there is no look-ahead, because the noise of every slot and candidate
@@ -36,7 +36,7 @@ class GumbelCouplingDrafter : public TreeDrafter {
 
  private:
   struct Reach {  // a node that a slot may pick
-    double cost;  // pc
+    double cost;  // pc of docs/algorithms.md 5.7
     int node;
   };
   struct Prediction {  // an output of the layer being drafted
@@ -48,7 +48,7 @@ class GumbelCouplingDrafter : public TreeDrafter {
     Child child;
     int replaces;  // index into predictions_
   };
-  struct Cost {                           // of a token of a node
+  struct Cost {                           // cost of one token of a node
     double output = sampling::kInfinity;  // distance from being an output, least over the slots
     int prediction = -1;                  // the output that it would replace
   };
@@ -75,10 +75,11 @@ class GumbelCouplingDrafter : public TreeDrafter {
   int depth_ = 0;
   std::vector<int>
       predicted_;  // [slots] node of the level that the slot is predicted to hold, or -1
-  std::vector<TokenId> known_token_;  // [slots] of level 0, -1 = not known; empty: none is
+  // [slots] token of each slot in level 0, -1 = not known; empty: no slot is known.
+  std::vector<TokenId> known_token_;
   std::vector<double> known_log_prob_;
   std::vector<std::vector<Cost>> costs_;  // [nodes][support]
-  std::vector<Prediction> predictions_;   // this level's, [slots]
+  std::vector<Prediction> predictions_;   // [slots] predictions of this level
   std::vector<double> noise_;
   // For each node of the level: number of slots predicted to hold it, H, and score with log m_b.
   // And a buffer for keys.

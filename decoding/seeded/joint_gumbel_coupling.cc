@@ -32,7 +32,7 @@ class JointGumbelCouplingDecoder : public SequenceDecoder {
   void DecideLayer(sampling::RowSource* rows, RoundLedger* ledger);
 
   LayerBeams beams_;
-  int slots_;  // of the next layer, with replacement
+  int slots_;  // slots of the next layer, with replacement
 };
 
 void JointGumbelCouplingDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) {

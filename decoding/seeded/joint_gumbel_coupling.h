@@ -24,7 +24,7 @@ std::unique_ptr<Drafter> MakeJointGumbelCouplingDrafter(const DecodingParams& pa
 // The decision of one layer: slots in order, or entries in decreasing order of their keys.
 struct SlotDraws {
   std::vector<Entry> entries;
-  double margin = sampling::kInfinity;  // smallest, nats
+  double margin = sampling::kInfinity;  // smallest margin, nats
 };
 // argmax over the entries of log P + G(TOKEN, w), for slots w = 0 .. slots - 1.
 SlotDraws DrawSlots(const LayerDistribution& p, const DecodingParams& params, int slots);

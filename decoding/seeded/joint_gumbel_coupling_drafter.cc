@@ -45,9 +45,9 @@ class JointGumbelCouplingDrafter : public TreeDrafter {
     Entry entry;  // the beam: an index into `nodes`
     int node;
     int position;     // in the node's draft row
-    double log_mass;  // without the joint cut
+    double log_mass;  // log mass without the joint cut
     double cut_mass;  // log Q; -inf if the cut drops the entry
-    double noise;     // of the current slot
+    double noise;     // noise of the current slot
 
     double key() const { return cut_mass + noise; }
   };
@@ -64,8 +64,9 @@ class JointGumbelCouplingDrafter : public TreeDrafter {
   void Predict(absl::Span<const Candidate> taken, absl::Span<const Child> layer);
 
   JointDistribution distribution_, uncut_distribution_;
-  std::vector<int> multiplicity_;  // [nodes of the level] of a predicted beam; 0 for other nodes
-  int slots_;                      // of the next layer, with replacement
+  // [nodes of the level] multiplicity of a predicted beam; 0 for other nodes.
+  std::vector<int> multiplicity_;
+  int slots_;                               // slots of the next layer, with replacement
   std::vector<std::vector<double>> costs_;  // [nodes][support] least over slots and distributions
 };
 

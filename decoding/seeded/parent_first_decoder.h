@@ -19,7 +19,7 @@ class ParentFirstDecoder : public SequenceDecoder {
   DraftState draft_state() const override;
 
  protected:
-  // Called first in every round. False: the forest is unusable and the round is a plain step.
+  // Called first in every round. False: the forest is unusable, and the round is plain.
   virtual bool BeginRound(const DraftForest& /*forest*/) { return true; }
   // Decides one layer: the beam of every slot, made by ledger->Extend from the parent it picked.
   virtual std::vector<Beam> DrawSlots(sampling::RowSource* rows, RoundLedger* ledger) = 0;

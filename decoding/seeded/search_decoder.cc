@@ -12,8 +12,8 @@
 namespace coppice::decoding {
 namespace {
 
-// Rows that are read before the next look at the bounds, however many threads there are: which rows
-// are read must not depend on them.
+// Rows that are read before the bounds are checked again. It does not depend on the number of
+// threads, because the choice of rows to read must not.
 constexpr size_t kRowsTogether = 4;
 
 struct Candidate {
@@ -119,21 +119,21 @@ void SearchDecoder::ListCandidates(int b, double bound, size_t reach, Reading* r
   }
 }
 
-// Until the children that the walk can reach are listed: W that do not end, and all that are
-// better.
+// Lists children until all that the walk can reach are listed: W that do not end, and all better
+// ones.
 void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
   for (size_t reach = this->reach();; ListCandidates(b, bound, reach, reading)) {
     const size_t live =
         std::count_if(reading->candidates.begin(), reading->candidates.end(),
                       [this](const Candidate& candidate) { return !Ends(candidate); });
     if (live >= width() || reach >= static_cast<size_t>(reading->row.entries())) break;
-    if (!state().has_stop_strings()) break;  // all that end are listed
+    if (!state().has_stop_strings()) break;  // all candidates that end are listed
     reach *= 4;
   }
 }
 
-// Adds the children of these beams. Rows that an earlier round has not read are read in parallel.
-// One thread asks which texts end.
+// Adds the children of these beams. Rows that no earlier round has read are read in parallel. One
+// thread finds out which texts end.
 void SearchDecoder::AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
                                   sampling::RowSource* rows) {
   while (readings_.size() < beams.size()) readings_.push_back(std::make_unique<Reading>(params()));

@@ -42,7 +42,7 @@ class SearchDrafter : public TreeDrafter {
 
   bool noisy_;
   bool look_ahead_;
-  std::vector<int32_t> known_roots_;  // of the first level; empty below it
+  std::vector<int32_t> known_roots_;  // known roots of the first level; empty below it
   std::vector<DraftState::KnownChild> known_children_;
 };
 
@@ -78,8 +78,8 @@ void SearchDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   known_children_.clear();
 }
 
-// The target has said which children of these roots can be beams of the next layer, best first. With
-// W of them, no child of another root with a smaller key can.
+// The target has given the children of these roots that can be beams of the next layer, best first.
+// If they are W, no child of another root with a smaller key can be one.
 std::vector<SearchDrafter::Child> SearchDrafter::KnownChildren() {
   std::vector<Child> children;
   for (const DraftState::KnownChild& known : known_children_)
@@ -87,8 +87,8 @@ std::vector<SearchDrafter::Child> SearchDrafter::KnownChildren() {
   return children;
 }
 
-// Cost = kKeyDistanceCost times the distance of the key below the W-th key, plus the distance of the
-// bound below that of the k-th predicted beam. For equal costs, the larger key comes first.
+// Cost = kKeyDistanceCost times the distance of the key below the W-th key, plus the distance of
+// the bound below that of the k-th predicted beam. For equal costs, the larger key comes first.
 void SearchDrafter::RankByBounds(std::vector<Child>* children) const {
   const size_t listed = std::min<size_t>(children->size(), 4 * width() + params().beam_width);
   std::partial_sort(children->begin(), children->begin() + listed, children->end(),

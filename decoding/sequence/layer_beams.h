@@ -48,7 +48,7 @@ class LayerBeams {
   std::vector<int> multiplicity_;   // [beams]
   std::vector<int32_t> slot_root_;  // [live outputs] index into beams_
   std::vector<std::unique_ptr<sampling::ProcessedRow>>
-      rows_;  // [beams at most] of the round; buffers are kept
+      rows_;  // [at most beams] rows of the round; buffers are kept
 };
 
 }  // namespace coppice::decoding

@@ -23,7 +23,7 @@ struct Beam {
   int row = -1;          // its row of this round; -1: not a node of the forest
   int parent_row = -1;   // the row it was decided from; -1: decided before this round
 
-  void BecomeRoot(size_t root) {  // of the round that begins
+  void BecomeRoot(size_t root) {  // root: its index in the round that begins
     row = static_cast<int>(root);
     parent_row = -1;
   }
@@ -70,7 +70,7 @@ class SequenceState {
   int layers_ = 0;
   bool finished_ = false;
   StopText::State TextOf(PathId path) const;
-  // [paths] Those known, by PathId; filled when first asked for.
+  // [paths] States that are known, by PathId; filled when first requested.
   mutable std::vector<std::optional<StopText::State>> text_of_path_;
 };
 
@@ -94,7 +94,7 @@ class RoundLedger {
   const int beam_width_;
   ForestIndex index_;
   std::vector<PathId> became_;   // [nodes] path of every node that became an output, or kNoPath
-  std::vector<PathId> outputs_;  // of the layer being decided
+  std::vector<PathId> outputs_;  // outputs of the layer that is being decided
   Verdict verdict_;
 };
 

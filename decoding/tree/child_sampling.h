@@ -15,7 +15,7 @@ namespace coppice::decoding {
 
 enum class ChildSampling {
   kIid,                 // 4.1, 4.2 with replacement, 4.3, 4.8: copies are listed
-  kWithoutReplacement,  // 4.2 without
+  kWithoutReplacement,  // 4.2 without replacement
   kMostLikely,          // 4.2 deterministic: the tree alone is sent
   kGreedy,              // 4.4
   kSpecHub,             // 4.5: at most two children

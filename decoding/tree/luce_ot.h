@@ -20,7 +20,7 @@ std::vector<double> LuceSelectionDistribution(absl::Span<const double> q,
 
 struct LuceWeights {
   std::vector<double> weights;    // the best of the evaluated ones, largest 1
-  std::vector<double> selection;  // their s
+  std::vector<double> selection;  // s for these weights
   double acceptance = 0;          // sum of min(p, s)
 };
 // The best weights of `rounds` evaluations. p, q >= 0 over the support of q. Single entries of q

@@ -41,7 +41,7 @@ void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level_.size());
   const bool sends_draws = sampling_ != ChildSampling::kMostLikely;
   const int begin = forest_.size();
-  std::vector<Node> nodes;  // of the new layer
+  std::vector<Node> nodes;  // nodes of the new layer
   for (size_t i = 0; i < level_.size(); ++i) {
     const std::vector<int> places = PlacesBelow(level_[i]);
     const std::vector<TokenId> drafts = DrawChildren(

@@ -16,7 +16,7 @@ namespace coppice::decoding {
 
 class TreeDecoder : public SingleSequenceDecoder {
  public:
-  // A forest that `children` cannot have drawn is ignored and the round is a plain step.
+  // A forest that `children` cannot have drawn is ignored, and the round is plain.
   TreeDecoder(const DecodingParams& params, NodeRule rule, ChildSampling children,
               std::shared_ptr<ChoiceSource> choices)
       : SingleSequenceDecoder(params, std::move(choices)),
@@ -30,7 +30,7 @@ class TreeDecoder : public SingleSequenceDecoder {
 
   const NodeRule rule_;
   const ChildSampling children_;
-  sampling::ProcessedRow row_;  // of the current node
+  sampling::ProcessedRow row_;  // row of the current node
 };
 
 // Seeded.

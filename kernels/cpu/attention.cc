@@ -155,7 +155,7 @@ class UnitRunner {
     for (; j < shape_.head_dim; ++j) out[j] = WidenValue(values[j]);
   }
 
-  // Widen a bf16 block whose keys are not transposed, if so many queries read it.
+  // Widen a bf16 block whose keys are not transposed, if this many queries read it.
   static constexpr int64_t kWorthWidening = 3;
   static constexpr size_t kWorthTransposing = 3;
 
@@ -168,7 +168,7 @@ class UnitRunner {
   float* keys_ = nullptr;      // [dim_, kBlockSize]
   float* k_ = nullptr;         // [kBlockSize, dim_]
   float* v_ = nullptr;         // [kBlockSize, dim_]
-  float* gathered_ = nullptr;  // K, then V, of a chunk that is no block, as stored
+  float* gathered_ = nullptr;  // K, then V, as stored, of a chunk that is not one block
   std::vector<QueryState> states_;
   // Queries that see all positions of the chunk, and the others with the number that they see.
   std::vector<QueryState*> whole_;
@@ -192,7 +192,7 @@ namespace {
 
 constexpr int64_t kMaxQueriesPerUnit =
     32;  // their states fit the first-level cache beside a chunk of K and V
-constexpr int64_t kManyUnitsEach = 4;  // of a thread: one more or less matters little
+constexpr int64_t kManyUnitsEach = 4;  // units per thread; one more or less then matters little
 
 void CheckContext(const AttentionArgs& args, int64_t rows) {
   const AttentionContext& context = *args.context;
@@ -229,7 +229,8 @@ std::vector<AttentionUnit> CutIntoUnits(const AttentionArgs& args, int64_t rows)
   return units;
 }
 
-// Units that follow each other are for one thread (ThreadTeam): every threads-th for each.
+// Units that follow each other belong to one thread (ThreadTeam), so each thread gets every
+// threads-th unit.
 std::vector<AttentionUnit> Dealt(int threads, const std::vector<AttentionUnit>& units) {
   std::vector<AttentionUnit> dealt;
   for (int thread = 0; thread < threads; ++thread) {
@@ -238,16 +239,17 @@ std::vector<AttentionUnit> Dealt(int threads, const std::vector<AttentionUnit>& 
   return dealt;
 }
 
-// Where there are few units, three for two threads say, some threads would wait for others: those
-// left over when all have as many are cut into parts, if that ends sooner. A part reads its K and V
-// anew.
+// With few units, such as three for two threads, some threads would wait for others. The units that
+// are left over when all threads have as many are cut into parts, if that ends sooner. A part reads
+// its K and V again.
 void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
   const auto count = static_cast<int>(units->size());
   const int left_over = count % threads;
   if (left_over == 0 || count >= kManyUnitsEach * threads) return;
   const std::vector<AttentionUnit> rest(units->end() - left_over, units->end());
   units->resize(count - left_over);
-  const int most = threads / std::gcd(threads, left_over);  // then all threads have as many
+  // Parts of each unit, so that all threads have as many.
+  const int most = threads / std::gcd(threads, left_over);
   for (const AttentionUnit& unit : rest) {
     const int rows = static_cast<int>(unit.end - unit.begin);
     const bool by_rows = rows >= std::min(most, unit.heads);

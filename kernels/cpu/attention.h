@@ -2,9 +2,9 @@
 // from position 0 wherever the tokens lie (prefix block, scratch, branch run), with an online
 // softmax from chunk to chunk. So the bits of a row depend only on its query and its context. All
 // rows of a block table, and all heads of a GQA group, visit a block together, so its K and V are
-// read from memory once; but where threads would have nothing to do, these rows or heads are
-// divided. Online softmax: Milakov and Gimelshein, "Online normalizer calculation for softmax",
-// 2018, algorithm 3.
+// read from memory once. These rows or heads are divided only if threads would otherwise be idle.
+// Online softmax: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018,
+// algorithm 3.
 #pragma once
 
 #include <cstdint>

@@ -23,18 +23,19 @@ namespace {
 
 static_assert(kBlockSize == 16);  // positions of a chunk: one vector of f32
 constexpr int kPairs = kBlockSize / 2;
-constexpr int kTileQueries = 8;   // of scores: as many chains of dot products
-constexpr int kValueQueries = 4;  // of values: with 64 dimensions as many sums as registers hold
+constexpr int kTileQueries = 8;  // queries per tile of scores: as many chains of dot products
+// Queries per tile of values: with 64 dimensions as many sums as registers hold.
+constexpr int kValueQueries = 4;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // Queries and what they have seen so far. Scores are exponents of two.
 template <int kDim>
 struct Queries {
-  const uint32_t (*pairs)[kDim / 2];  // of bf16
-  float (*sum)[kDim];                 // of weights times values
-  float* max;                         // of scores. Whole tiles of max and total can be read.
-  float* total;                       // of weights
-  int* positions;                     // of the chunk that are seen, >= 1
+  const uint32_t (*pairs)[kDim / 2];  // pairs of bf16
+  float (*sum)[kDim];                 // sums of weights times values
+  float* max;      // largest score of each query. Whole tiles of max and total can be read.
+  float* total;    // sum of the weights of each query
+  int* positions;  // positions of the chunk that each query sees, >= 1
 
   Queries From(int64_t query) const {
     return {pairs + query, sum + query, max + query, total + query, positions + query};
@@ -79,7 +80,7 @@ COPPICE_BF16_DOT inline void Transpose16(__m512i (&rows)[16]) {
 // 2 to the power x for x <= 0, NaN for NaN. x = q + f with |f| <= 1/2, 2^f by its Taylor series to
 // f^5, whose relative error is below 3e-6. 2^0 is exactly 1, 2 to below -150 is 0.
 COPPICE_BF16_DOT inline __m512 PowerOfTwo(__m512 x) {
-  x = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);  // of two, the second where one is NaN
+  x = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);  // maximum; the second operand where one is NaN
   const __m512 q = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const __m512 f = _mm512_sub_ps(x, q);
   __m512 p = _mm512_set1_ps(1.33335581e-3f);
@@ -190,8 +191,8 @@ COPPICE_BF16_DOT inline void AddValues(float (*sums)[kDim], const uint32_t (*wei
   }
 }
 
-// kQueries queries over a chunk. keys: [kDim / 2][kBlockSize]. Every score is one chain of dot products
-// in the order of the dimensions.
+// kQueries queries over a chunk. keys: [kDim / 2][kBlockSize]. Every score is one chain of dot
+// products in the order of the dimensions.
 template <int kQueries, int kDim>
 COPPICE_BF16_DOT __attribute__((noinline)) void AttendTile(const Queries<kDim>& queries,
                                                            const uint32_t* keys,
@@ -314,7 +315,7 @@ class UnitRunner {
   }
 
  private:
-  // Rows whose chunk is a prefix block share it. The others have vectors of their own.
+  // Rows whose chunk is a prefix block share it. The others have their own vectors.
   void RunChunk(int32_t first) {
     bool ready = false;  // the keys and values of the prefix block
     for (int64_t row = unit_.begin; row < unit_.end;) {
@@ -344,7 +345,7 @@ class UnitRunner {
                 keys_, values_);
   }
 
-  // What is behind the positions that some row sees may be anything, also no number.
+  // Memory after the positions that some row sees may hold anything, including NaN.
   void TakeBlock(int64_t row, int32_t first) {
     int most = 0;
     for (int64_t r = unit_.begin; r < unit_.end; ++r) {
@@ -379,7 +380,7 @@ class UnitRunner {
   const UnitContext context_;
   const AttentionUnit& unit_;
   std::vector<int> positions_;
-  Queries<kDim> queries_;  // of the unit
+  Queries<kDim> queries_;  // queries of the unit
   const uint16_t* zero_;   // [kDim]
   uint32_t* keys_;         // [kDim / 2][kBlockSize], pairs of dimensions
   uint32_t* values_;       // [kPairs][kDim], pairs of positions

@@ -1,7 +1,7 @@
 // Attention over K and V in bf16 with the bf16 dot products of AVX-512: queries and weights of the
 // softmax are rounded to bf16, products and sums are f32, as GPUs do it. Used by Attention when the
-// kernel target is AVX-512 BF16 (kernel_target.h). As there, the bits of a row depend only on its query
-// and its context.
+// kernel target is AVX-512 BF16 (kernel_target.h). As there, the bits of a row depend only on its
+// query and its context.
 #pragma once
 
 #include <vector>

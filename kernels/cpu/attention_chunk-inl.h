@@ -27,9 +27,9 @@ inline constexpr int kUnrollA = kLanesW > 1 ? 16 : 1;
 inline constexpr int kTileQueries = kLanesW == 16 ? 8 : kLanesW == 8 ? 4 : 1;
 inline constexpr int kValueQueries = (kTileQueries + 1) / 2;
 
-// K and V of at most 16 positions, which are `stride` elements apart; the first dim (a multiple of 8)
-// are used. keys: the same K as [dim][16] f32, where several queries read it; what it has for absent
-// positions does not matter.
+// K and V of at most 16 positions, which are `stride` elements apart; the first dim (a multiple of
+// 8) are used. keys: the same K as [dim][16] f32, if several queries read it; its values for absent
+// positions do not matter.
 template <class T>
 struct Chunk {
   const T* k = nullptr;
@@ -220,8 +220,8 @@ struct MaxOp {
 };
 #endif
 
-// The same for the queries of a tile, which see all positions. Their maxima, sums and corrections are
-// lanes of one vector.
+// The same for the queries of a tile, which see all positions. Their maxima, sums and corrections
+// are lanes of one vector.
 template <int kQueries>
 HWY_INLINE void TileScoresToWeights(float (*HWY_RESTRICT scores)[kBlockSize],
                                     QueryState* const* states, float* HWY_RESTRICT corrections) {

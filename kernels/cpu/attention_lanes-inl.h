@@ -1,5 +1,5 @@
-// How attention reads vectors: lanes, values in bf16 widened to f32, and the keys of 16 positions turned
-// into columns. Compiled once per target.
+// How attention reads vectors: lanes, values in bf16 widened to f32, and the keys of 16 positions
+// turned into columns. Compiled once per target.
 #if defined(COPPICE_KERNELS_CPU_ATTENTION_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef COPPICE_KERNELS_CPU_ATTENTION_LANES_INL_H_
 #undef COPPICE_KERNELS_CPU_ATTENTION_LANES_INL_H_
@@ -18,8 +18,8 @@ namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sums over lanes are capped at 8, so that AVX2 and AVX-512 sum in the same order. Where lanes do not
-// meet, all are used.
+// Sums over lanes are capped at 8, so that AVX2 and AVX-512 sum in the same order. Where lanes do
+// not meet, all are used.
 using DA = hn::CappedTag<float, 8>;
 using DW = hn::CappedTag<float, 16>;
 using VW = hn::Vec<DW>;

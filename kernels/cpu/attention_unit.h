@@ -1,5 +1,5 @@
-// What one thread does of attention at a time, and where its context lies. Used by every kernel of
-// attention.
+// The part of attention that one thread computes at a time, and where its context lies. Used by
+// every kernel of attention.
 #pragma once
 
 #include <algorithm>
@@ -67,8 +67,8 @@ class UnitContext {
     return args_.pool->Row(args_.layer, value, SlotOf(row, position), unit_.kv_head);
   }
 
-  // Begins to read the prefix block at `first`, which is somewhere in the pool, where no hardware looks
-  // ahead.
+  // Begins to read the prefix block at `first`. It may be anywhere in the pool, so the hardware
+  // does not prefetch it.
   void Fetch(int64_t row, int32_t first) const {
     if (first >= context_.prefix_len[row]) return;
     constexpr size_t kLine = 64;

@@ -74,7 +74,7 @@ class CpuBackend final : public Backend {
   WeightArena arena_;
   bool submitted_ = false;
   Pass* head_ = nullptr;  // the pass whose head must still run
-  absl::Status outcome_;  // of the step without its head
+  absl::Status outcome_;  // outcome of the step without its head
 };
 
 absl::StatusOr<Tensor> CpuBackend::Allocate(int64_t rows, int64_t columns, DType dtype) {

@@ -145,7 +145,7 @@ void CpuOps::SwiGlu(Tensor gate_up, Tensor out) {
 // Needs are in ascending order of row, so no row is overwritten before it has moved.
 void CpuOps::GatherRows(absl::Span<const Tensor> tensors) {
   if (!status_.ok()) return;
-  Settle();  // of the rows so far
+  Settle();  // for the rows so far
   for (const Tensor& tensor : tensors) {
     const int64_t width = tensor.columns;
     float* values = Rows(tensor, width);

@@ -26,7 +26,7 @@ class CpuOps final : public Ops {
   // plan must live until the last op of the step.
   void Begin(const StepPlan& plan);
   const absl::Status& status() const { return status_; }
-  // Computes what an op has left to a later one. Before tensors are read by anything else.
+  // Computes what an op has left to a later one. Call it before anything else reads tensors.
   void Settle();
 
   bool has_rows() const override { return plan_->rows() > 0; }
@@ -44,7 +44,7 @@ class CpuOps final : public Ops {
   void Select(Tensor logits, int64_t first_token, int64_t vocab) override;
 
  private:
-  // A norm of a few rows, which the product that reads it computes: each thread for itself.
+  // A norm of a few rows, which the product that reads it computes: each thread for its own use.
   struct WaitingNorm {
     const float* x = nullptr;  // nullptr: none waits
     const float* gain = nullptr;

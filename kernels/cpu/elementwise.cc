@@ -15,8 +15,8 @@ namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// For sums the lanes are capped at 8, so that AVX2 and AVX-512 add in the same order. Where each
-// element is for itself, there are as many as the machine has.
+// For sums the lanes are capped at 8, so that AVX2 and AVX-512 add in the same order. Elementwise
+// operations use as many lanes as the machine has.
 using D8 = hn::CappedTag<float, 8>;
 using DAll = hn::ScalableTag<float>;
 inline constexpr int64_t kLanes8 = static_cast<int>(hn::MaxLanes(D8()));

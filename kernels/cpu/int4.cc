@@ -11,7 +11,7 @@ namespace {
 constexpr int kTries = 9;
 constexpr float kFewestSteps = 6.5f, kMoreSteps = 0.375f;
 constexpr float kLargest = 3.4028235e38f;
-// Below, a scale would not be a normal number.
+// Below this, a scale would not be a normal number.
 constexpr float kSmallest = 16 * 1.17549435e-38f;
 
 // One value for each output. Loops over it become vector instructions.
@@ -19,7 +19,7 @@ using Lanes = float[kPanelWidth];
 
 // The nearest whole step, ties to even.
 inline float Step(float value, float steps_per_unit) {
-  constexpr float kRound = 12582912.0f;  // 1.5 2^23: from there on floats are whole numbers
+  constexpr float kRound = 12582912.0f;  // 1.5 2^23: from there on every float is a whole number
   const float steps = std::min(7.0f, std::max(-8.0f, value * steps_per_unit));
   return (steps + kRound) - kRound;
 }
@@ -72,7 +72,7 @@ void QuantiseInt4(Int4Group* group) {
   Lanes largest, per_largest, scale, steps_per_unit;
   FindLargest(*group, largest);
   for (int lane = 0; lane < kPanelWidth; ++lane)
-    per_largest[lane] = std::abs(largest[lane]) > 0 ? 1 / largest[lane] : 0;  // of NaN too: 0
+    per_largest[lane] = std::abs(largest[lane]) > 0 ? 1 / largest[lane] : 0;  // 0 for NaN too
   float units[kInt4Group][kPanelWidth];
   for (int64_t k = 0; k < kInt4Group; ++k) {
     for (int lane = 0; lane < kPanelWidth; ++lane) {
@@ -83,7 +83,7 @@ void QuantiseInt4(Int4Group* group) {
   FindScales(units, scale);
   for (int lane = 0; lane < kPanelWidth; ++lane) {
     group->scale[lane] = FloatToBf16(scale[lane] * largest[lane]);
-    // As the kernels will read it, in units of the largest value.
+    // The scale as the kernels will read it, in units of the largest value.
     const float stored = Bf16ToFloat(group->scale[lane]) * per_largest[lane];
     steps_per_unit[lane] = stored != 0 ? 1 / stored : 0;
   }

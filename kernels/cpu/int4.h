@@ -16,9 +16,10 @@ struct Int4Group {
   uint16_t scale[kPanelWidth];             // bits of a bf16
 };
 
-// Sets codes and scales from the values. Tries scales between the largest value / -6.5 and / -9.5 and
-// takes the one with the least squared error, each with the best scale for its steps. The same bits
-// on every machine. A group that is not finite has a scale that is not.
+// Sets codes and scales from the values. Tries scales between the largest value / -6.5 and / -9.5,
+// each corrected to the best scale for its steps, and takes the one with the least squared error.
+// The bits are the same on every machine. A group with a value that is not finite gets a scale that
+// is not finite.
 void QuantiseInt4(Int4Group* group);
 
 }  // namespace coppice::kernels::cpu

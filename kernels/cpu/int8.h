@@ -11,12 +11,12 @@
 
 namespace coppice::kernels::cpu {
 
-// Writes the q of `count` values, at most kInt8Group, and returns the scale; 0 for zeros. Halves are
-// rounded away from zero. Not finite: the scale is not finite either.
+// Writes the q of `count` values, at most kInt8Group, and returns the scale; 0 for zeros. Halves
+// are rounded away from zero. If a value is not finite, neither is the scale.
 float QuantiseGroup(const float* values, int64_t count, int8_t* q);
 
-// Rows of inputs as the kernels broadcast them. An input behind the last is 0. The same group of all
-// rows lies together: a tile finds its rows at distances that are known when it is compiled.
+// Rows of inputs as the kernels broadcast them. Inputs after the last are 0. The same group of all
+// rows lies together, so a tile finds its rows at distances known at compile time.
 struct Int8Rows {
   int64_t rows = 0;
   std::vector<uint32_t> words;  // [groups][rows][16]: four q, the first in the lowest byte

@@ -8,12 +8,13 @@
 
 namespace coppice::kernels::cpu {
 
-inline constexpr int64_t kGroupWords = kInt8Group / 4;  // of a row's group: four inputs each
+inline constexpr int64_t kGroupWords = kInt8Group / 4;  // words of a row's group, four inputs each
 inline constexpr int64_t kStepBytes = kPanelWidth * 4;
 
 // The two forms of weights: how a block of 64 inputs of a panel is read (packed_matrix.h). It has
-// kParts groups with a scale each. A group is kSteps steps of kStepBytes behind the scales, and a step
-// has kVectors sets of 16 outputs, 4 inputs: set v of step k is for word v * kSteps + k of the group.
+// kParts groups with a scale each. A group is kSteps steps of kStepBytes behind the scales, and a
+// step has kVectors sets of 16 outputs, 4 inputs: set v of step k is for word v * kSteps + k of the
+// group.
 struct Int8Weights {
   static constexpr int kParts = 1, kSteps = 16, kVectors = 1;
   static constexpr int64_t kBlockBytes = kInt8GroupBytes;
@@ -34,7 +35,7 @@ struct Int4Weights {
     return Bf16ToFloat(reinterpret_cast<const uint16_t*>(block)[lane * 2 + part]);
   }
 };
-inline constexpr int64_t kScaleBytes = kPanelWidth * 4;  // of a block
+inline constexpr int64_t kScaleBytes = kPanelWidth * 4;  // bytes of the scales of a block
 
 // A product, and its input as integers.
 struct IntegerProduct {
@@ -49,6 +50,6 @@ inline void StoreOne(const MatMulArgs& args, int64_t row, int64_t output, float 
   *y = args.accumulate ? *y + sum : sum;
 }
 
-inline constexpr int64_t kIntegerPrefetchBytes = 4096;  // ahead of what a tile reads
+inline constexpr int64_t kIntegerPrefetchBytes = 4096;  // bytes ahead of those that a tile reads
 
 }  // namespace coppice::kernels::cpu

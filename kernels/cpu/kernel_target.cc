@@ -47,7 +47,7 @@ int64_t HighwayTarget(KernelTarget target) {
   }
 }
 
-// What Highway found before one was chosen.
+// The targets that Highway found before one was chosen.
 int64_t ProcessorTargets() {
   static const int64_t targets = hwy::SupportedTargets();
   return targets;

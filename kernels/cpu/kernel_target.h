@@ -16,16 +16,16 @@ enum class KernelTarget { kScalar, kAvx2, kAvx512, kAvx512Bf16 };
 
 // "scalar", "AVX2", "AVX-512", "AVX-512 BF16".
 const char* KernelTargetName(KernelTarget target);
-// Those that this processor and this build support, in ascending order.
+// The targets that this processor and this build support, in ascending order.
 std::vector<KernelTarget> SupportedKernelTargets();
 
-// The one that is used. Any thread.
+// The target in use. Any thread.
 KernelTarget CurrentKernelTarget();
 const char* KernelTargetName();
 
-// From now on; not while a kernel runs. Must be supported.
+// Sets the target from now on; not while a kernel runs. It must be supported.
 void SetKernelTarget(KernelTarget target);
-void ResetKernelTarget();  // the best one
+void ResetKernelTarget();  // back to the best target
 // "best" or a name; case, blanks, "-" and "_" do not matter. InvalidArgument: another name.
 // Unimplemented: this machine or this build does not support it.
 absl::Status ChooseKernelTarget(absl::string_view name);

@@ -137,15 +137,16 @@ constexpr int64_t kMinPanelsPerChunk = 4;
 constexpr int64_t kMostChunksEach = 8;
 constexpr int64_t kMinInputsPerChunk = 8 << 10;
 constexpr int64_t kInputsPerPart = 64;
-constexpr int64_t kFewInputs = 32 << 10;   // rounded to bf16 in about 2 us
-constexpr int64_t kFewIntegers = 8 << 10;  // the same to int8
+constexpr int64_t kFewInputs = 32 << 10;   // inputs; as many are rounded to bf16 in about 2 us
+constexpr int64_t kFewIntegers = 8 << 10;  // inputs; as many are rounded to int8 in about 2 us
 
 // Turns rows of x into what the kernel of `way` reads.
 void PrepareRows(const MatMulArgs& args, const float* x, Way way, ThreadTeam* team,
                  PreparedInputs* inputs) {
   if (way == Way::kFloat) return;
   const int64_t columns = args.w->columns;
-  const int64_t most = args.rows * columns / kMinInputsPerChunk;  // chunks that are worth it
+  // Number of chunks that are worth it.
+  const int64_t most = args.rows * columns / kMinInputsPerChunk;
   if (way == Way::kBf16Dot) {
     inputs->pairs.resize(args.rows * PairsOf(columns));
     const int64_t parts = (columns + kInputsPerPart - 1) / kInputsPerPart;
@@ -163,7 +164,7 @@ void PrepareRows(const MatMulArgs& args, const float* x, Way way, ThreadTeam* te
   });
 }
 
-// On this thread, a few rows, normed if they are to be.
+// Prepares a few rows on this thread, normed if args says so.
 void PrepareOwnRows(const MatMulArgs& args, Way way, PreparedInputs* inputs) {
   static ThreadTeam alone(1);  // runs everything on the thread that asks
   const float* x = args.x;
@@ -208,7 +209,8 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   const double micros = EstimateMicroseconds(args, way);
   int64_t chunks = 1;
   if (team->count() > 1 && micros >= kWorthSharingUs) {
-    // As many for each thread: with three chunks, one of two threads would do two thirds.
+    // Each thread gets the same number of chunks: with three chunks, one of two threads would do
+    // two thirds.
     const auto each = static_cast<int64_t>(std::ceil(micros / kChunkUs / team->count()));
     chunks = team->count() * std::clamp<int64_t>(each, 1, kMostChunksEach);
     chunks = std::min(chunks, std::max<int64_t>(1, panels / kMinPanelsPerChunk));

@@ -1,7 +1,7 @@
-// y = x W^T over a packed matrix. Each y[r][n] is the bias plus one chain of multiply-adds over
-// k = 0, 1, 2, ... So its bits do not depend on the batch, the tile or the thread. With bf16 weights
-// on AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h); with int8 or int4
-// weights, of groups (matmul_int8.h).
+// y = x W^T over a packed matrix. Each y[r][n] is the bias plus one chain of multiply-adds over k =
+// 0, 1, 2, ... So its bits do not depend on the batch, the tile or the thread. With bf16 weights on
+// AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h); with int8 or int4 weights,
+// of groups (matmul_int8.h).
 #pragma once
 
 #include <cstdint>
@@ -20,32 +20,31 @@ struct MatMulArgs {
   float* y = nullptr;           // [rows, w->rows]
   const float* bias = nullptr;  // [w->rows] or null
   bool accumulate = false;      // y += instead of y =
-  // If set, x is normed first (RmsNorm). Only of rows that PreparesOwnRows.
+  // If set, x is normed first (RmsNorm). Only for rows for which PreparesOwnRows is true.
   const float* gain = nullptr;  // [w->columns]
   float epsilon = 0;
 };
 
-// The inputs of a product as the weights want them.
+// The inputs of a product in the form that the weights need.
 struct PreparedInputs {
   std::vector<float> normed;    // x after its norm, if it has one
   std::vector<uint32_t> pairs;  // for bf16 dot products
   Int8Rows int8;
 };
 
-// Memory of MatMul, kept from call to call. A few rows are prepared by each thread for itself: that
-// takes less time than to hand over from core to core what one thread has written
-// (docs/decisions.md, "Few rows").
+// Memory of MatMul, kept from call to call. Each thread prepares a few rows itself, because moving
+// what another thread has written from core to core takes longer (docs/decisions.md, "Few rows").
 struct MatMulScratch {
   struct alignas(64) OfThread {
-    uint64_t call = 0;  // of MatMul, for which the inputs were prepared
+    uint64_t call = 0;  // the call of MatMul for which the inputs were prepared
     PreparedInputs inputs;
   };
   uint64_t calls = 0;
-  PreparedInputs shared;  // of many rows
+  PreparedInputs shared;  // inputs of many rows, for all threads
   std::vector<OfThread> own;
 };
 
-// Whether a product takes over the norm of so many rows: each thread prepares them for itself.
+// Whether a product takes over the norm of this many rows: each thread then prepares them itself.
 bool PreparesOwnRows(int64_t rows, int64_t columns);
 
 void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch);

@@ -14,14 +14,14 @@
 namespace coppice::kernels::cpu {
 namespace {
 
-constexpr int64_t kStepBytes = kPanelWidth * 4;  // of a panel: 16 outputs, 2 inputs
-// Few rows wait for memory. Their weights come into the first-level cache and leave the second to the
-// activations. More rows compute as long as memory takes, so their weights come earlier.
+constexpr int64_t kStepBytes = kPanelWidth * 4;  // bytes of a panel per step: 16 outputs, 2 inputs
+// Few rows wait for memory. Their weights go to the first-level cache and leave the second to the
+// activations. More rows compute for as long as memory takes, so their weights are fetched earlier.
 constexpr int kFewRows = 8;
 constexpr int64_t kPrefetchFew = 4 << 10, kPrefetchMore = 8 << 10;
-constexpr int64_t kInputBytes = 512 << 10;     // of inputs that stay in the second-level cache
+constexpr int64_t kInputBytes = 512 << 10;  // bytes of inputs that stay in the second-level cache
 constexpr int64_t kShortPanelBytes = 8 << 10;  // 256 inputs
-// The registers hold the sums of so many rows beside a vector of weights.
+// The registers hold the sums of this many rows beside a vector of weights.
 constexpr int kMaxTileRows = 24;
 
 // Rows in tiles that differ by one row at most. The inputs of a tile are together, so its kernel
@@ -63,8 +63,9 @@ inline void Prefetch(const uint8_t* weights) {
   }
 }
 
-// kRows rows from `row` on, one panel: that many independent sums hide the latency of a dot product,
-// and memory is read fastest as one stream. kAhead: how far ahead the tile prefetches; 0: not at all.
+// kRows rows from `row` on, one panel: that many independent sums hide the latency of a dot
+// product, and memory is read fastest as one stream. kAhead: how far ahead the tile prefetches; 0:
+// not at all.
 template <int kRows, int64_t kAhead>
 COPPICE_BF16_DOT __attribute__((noinline)) void Tile(const MatMulArgs& args, const uint32_t* pairs,
                                                      int64_t row, int64_t panel) {
@@ -90,8 +91,8 @@ COPPICE_BF16_DOT __attribute__((noinline)) void Tile(const MatMulArgs& args, con
   for (int r = 0; r < kRows; ++r) StorePanel(args, row + r, panel, sum[r]);
 }
 
-// One row, and panels that are over before a stream of weights runs at full speed: several panels at
-// a time, so that dot products do not wait for each other.
+// One row, and panels that end before a stream of weights reaches full speed: several panels at a
+// time, so that dot products do not wait for each other.
 template <int kPanels>
 COPPICE_BF16_DOT __attribute__((noinline)) void ShortPanels(const MatMulArgs& args,
                                                             const uint32_t* pairs, int64_t panel) {
@@ -115,8 +116,8 @@ COPPICE_BF16_DOT __attribute__((noinline)) void ShortPanels(const MatMulArgs& ar
   for (int p = 0; p < kPanels; ++p) StorePanel(args, 0, panel + p, sum[p]);
 }
 
-// Runs a tile with its number of rows, 1 .. kMaxTileRows, as a constant. `fetch`: it fetches the panels
-// to come, as the first one over a panel does.
+// Runs a tile with its number of rows, 1 .. kMaxTileRows, as a constant. `fetch`: it prefetches the
+// next panels, as the first tile over a panel does.
 template <int kRows = kMaxTileRows>
 void RunTile(const MatMulArgs& args, const uint32_t* pairs, RowTile tile, int64_t panel,
              bool fetch) {
@@ -203,8 +204,8 @@ void MatMulBf16Range(const MatMulArgs& args, const uint32_t* pairs, int64_t pane
     for (; panel < panel_end; ++panel) ShortPanels<1>(args, pairs, panel);
     return;
   }
-  // The inputs of some tiles stay in the second-level cache while all panels pass, and a panel does
-  // while these tiles use it.
+  // The inputs of some tiles stay in the second-level cache during all panels, and a panel stays
+  // there while these tiles use it.
   const int64_t tiles = TilesOf(args.rows);
   const int64_t row_bytes = PairsOf(args.w->columns) * static_cast<int64_t>(sizeof(uint32_t));
   const int64_t together = std::max<int64_t>(1, kInputBytes / (row_bytes * kMaxTileRows));

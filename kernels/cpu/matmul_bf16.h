@@ -14,9 +14,10 @@ namespace coppice::kernels::cpu {
 // Whether the processor and the compiler of this build have the instructions.
 bool HasBf16Dot();
 
-// x in pairs of bf16, as the kernel broadcasts them, in an order of its own: rows * PairsOf(columns)
-// words, input 2 k in the low half, 0 behind an odd last one. Writes those of the inputs [begin, end);
-// begin must be a multiple of 16, and so must end if it is less than columns.
+// x in pairs of bf16, as the kernel broadcasts them, in an order of its own: rows *
+// PairsOf(columns) words, input 2 k in the low half, 0 after an odd last one. Writes the pairs of
+// the inputs [begin, end); begin must be a multiple of 16, and so must end if it is less than
+// columns.
 constexpr int64_t PairsOf(int64_t columns) { return (columns + 1) / 2; }
 void RoundToPairs(const float* x, int64_t rows, int64_t columns, int64_t begin, int64_t end,
                   uint32_t* pairs);

@@ -62,7 +62,7 @@ void PortableRange(const IntegerProduct& product, int64_t panel_begin, int64_t p
 
 // GCC 12 warns of the uninitialised source of an unmasked conversion or shift.
 constexpr __mmask16 kAllLanes = 0xffff;
-constexpr int64_t kGroupBytes = 384 << 10;  // of weights kept in the second-level cache
+constexpr int64_t kGroupBytes = 384 << 10;  // bytes of weights kept in the second-level cache
 
 // Set v of a step, offset included.
 template <class Weights>
@@ -90,7 +90,7 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& produ
   const int64_t blocks = Int8Groups(args.w->columns);
   const int64_t rows = product.x->rows;
   const uint8_t* block = args.w->panel(panel);
-  const uint32_t* words = product.x->words.data() + row * kGroupWords;  // of the block
+  const uint32_t* words = product.x->words.data() + row * kGroupWords;  // words of the block
   const float* scale = product.x->scale.data() + row;
   const int32_t* correction = product.x->correction.data() + row * kParts;
 
@@ -145,9 +145,9 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& produ
   }
 }
 
-// Rows in tiles of at most kMost, which differ by one row at most. If there are several tiles, groups
-// of panels stay in the second-level cache while all of them use these panels. One panel is read after
-// the other: memory is read fastest as one stream.
+// Rows in tiles of at most kMost, which differ by one row at most. If there are several tiles,
+// groups of panels stay in the second-level cache while all of them use these panels. One panel is
+// read after the other: memory is read fastest as one stream.
 template <class Weights>
 struct Vnni {
   static constexpr int kMost = 8;

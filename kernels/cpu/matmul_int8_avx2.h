@@ -63,8 +63,8 @@ struct Avx2Rows {
   const int32_t* correction;
 };
 
-// The sums of one group of a block for kRows rows, added to acc. Of the halves of the lanes kTogether
-// are summed at a time: few rows leave registers for both.
+// The sums of one group of a block for kRows rows, added to acc. Of the halves of the lanes
+// kTogether are summed at a time: few rows leave registers for both.
 template <class Weights, int kRows, int kTogether>
 COPPICE_AVX2 inline void Avx2Group(const uint8_t* block, int part, const Avx2Rows& rows,
                                    __m256 (*acc)[2]) {
@@ -113,7 +113,7 @@ COPPICE_AVX2 inline void Avx2Group(const uint8_t* block, int part, const Avx2Row
   }
 }
 
-// With so many rows, registers hold the sums of both halves.
+// With this many rows, registers hold the sums of both halves.
 inline constexpr int kMostTogether = 3;
 
 // AVX2: kRows rows of one panel.

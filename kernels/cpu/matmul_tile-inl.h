@@ -1,5 +1,6 @@
 // The register tile of MatMul: kRows rows of x times kPanels panels of W, over all of K. Compiled
-// once per target. The prefetch distance and the shapes were chosen by measurement (lab/bench/kernels).
+// once per target. The prefetch distance and the shapes were chosen by measurement
+// (lab/bench/kernels).
 #if defined(COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_
 #undef COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_
@@ -23,12 +24,13 @@ using DF = hn::CappedTag<float, kPanelWidth>;
 using DU = hn::RebindToUnsigned<DF>;
 using VF = hn::Vec<DF>;
 inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
-inline constexpr int kVectors = kPanelWidth / kLanes;  // per panel
+inline constexpr int kVectors = kPanelWidth / kLanes;  // vectors per panel
 // Loops over registers are unrolled, except when a vector is one float: then the sums do not fit
 // the registers.
 inline constexpr int kUnroll = kLanes > 1 ? 16 : 1;
 inline constexpr int kMaxTileRows = 6;
-inline constexpr int64_t kGroupBytes = 192 << 10;  // of weights kept in the second-level cache
+// Bytes of weights kept in the second-level cache.
+inline constexpr int64_t kGroupBytes = 192 << 10;
 inline constexpr int64_t kPrefetchBytes = 4096;
 
 // Panels of a tile of that many rows: enough independent accumulators to hide the latency of
@@ -129,7 +131,7 @@ HWY_INLINE void StorePanel(const MatMulArgs& args, int64_t row, int64_t panel, c
 // kPrefetchBytes ahead. Otherwise its share of the next panel, so that the tiles over a panel
 // together load the next one.
 struct Ahead {
-  const uint8_t* next = nullptr;  // nullptr: itself
+  const uint8_t* next = nullptr;  // nullptr: the panel itself
   int64_t step = 0;               // bytes for each step along K
 };
 

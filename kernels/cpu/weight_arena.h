@@ -22,13 +22,13 @@ class WeightArena {
  public:
   static constexpr size_t kRegionBytes = size_t{32} << 20;  // committed as it is used
 
-  // What takes half a region or more has one of its own. The result may outlive the arena.
-  // ResourceExhausted as PageBuffer::Allocate.
+  // A size of half a region or more gets its own region. The result may outlive the arena.
+  // ResourceExhausted as in PageBuffer::Allocate.
   absl::StatusOr<WeightMemory> Allocate(size_t bytes, std::string_view what);
 
  private:
   std::shared_ptr<const PageBuffer> region_;  // the one that still has room
-  size_t used_ = 0;                           // bytes of it
+  size_t used_ = 0;                           // used bytes of region_
 };
 
 }  // namespace coppice::kernels::cpu

@@ -35,7 +35,7 @@ namespace {
 constexpr char kStepName[] = "the step on the device", kFetchName[] = "the end of a fetch",
                kLevelName[] = "a level of draft forests";
 
-// What the device gives to a backend, in the order in which it may be taken away again.
+// The parts of the device that a backend uses, in the order in which they may be destroyed.
 struct DeviceParts {
   DeviceFacts facts;
   DeviceStream stream;
@@ -121,7 +121,7 @@ class CudaBackend final : public Backend {
   absl::Status Finish();
   // Not OK once the ranks' work has been aborted.
   absl::Status GoOn() { return watch_ && watch_->alarmed() ? ranks_->Failure() : absl::OkStatus(); }
-  // What is queued ends, though other ranks may be waited for in it.
+  // Ends queued work, which may be waiting for other ranks.
   void Abandon(const absl::Status& why);
   absl::Status FirstCause(const absl::Status& status);
 
@@ -134,13 +134,14 @@ class CudaBackend final : public Backend {
   StepUpload upload_;
   std::unique_ptr<MatrixProducts> products_;
   const std::unique_ptr<DeviceRows> step_rows_;
-  std::unique_ptr<DeviceCollectives> ranks_;  // of several ranks; goes after the queue's graphs
+  // Null with one rank; destroyed after the queue's graphs.
+  std::unique_ptr<DeviceCollectives> ranks_;
   std::unique_ptr<StepWatchdog> watch_;
   std::vector<RowCost> row_costs_;
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<StepQueue> queue_;
   std::vector<DeviceBuffer> tensors_;
-  std::optional<DType> matrix_dtype_;  // of all matrices, once there is one
+  std::optional<DType> matrix_dtype_;  // type of all matrices, once there is one
 
   ForestSteps forests_;
 
@@ -148,7 +149,7 @@ class CudaBackend final : public Backend {
   State state_ = State::kIdle;
   uint64_t step_ = 0;
   uint64_t collective_bytes_ = 0;
-  absl::Status outcome_;  // of what was enqueued
+  absl::Status outcome_;  // outcome of what was enqueued
 };
 
 absl::Status CudaBackend::Init(const BackendOptions& options) {
@@ -167,7 +168,7 @@ absl::Status CudaBackend::Init(const BackendOptions& options) {
   return absl::OkStatus();
 }
 
-// Queued work may still use what goes next; whether it fails no longer matters.
+// Queued work may still use what is freed next; whether it fails no longer matters.
 CudaBackend::~CudaBackend() {
   if (state_ == State::kIdle) {
     parts_.stream.Synchronize("the end of the backend").IgnoreError();
@@ -269,18 +270,18 @@ absl::Status CudaBackend::EnqueueFetch(const StepPlan& plan) {
   return queue_->Mark(kFetchName);
 }
 
-// Two graphs rather than one with an event in it: the host may then ask for the event as for any
-// other, and bodies of many sizes share the few heads.
+// Two graphs instead of one with an event in it: the host can then query the event like any other,
+// and bodies of many sizes share the few heads.
 absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head) {
   const OverlapScope overlap(overlap_);
   collective_bytes_ += BytesBetweenDevices(body) * communicator_->size();
   COPPICE_RETURN_IF_ERROR(queue_->AddBody({upload_.step(), upload_.work(), {}, std::move(body)}));
   queue_->BeginHead();
   StepView head_step = upload_.step();
-  head_step.rows = 0;  // the head knows of needs alone
+  head_step.rows = 0;  // the head uses needs alone
   const OpList head_ops{head_step, {}, upload_.lists(), std::move(head)};
   COPPICE_RETURN_IF_ERROR(queue_->AddOps(head_ops, head_step.needs, "the head of a step"));
-  // Copies of rows and lists stay outside of the graph: their memory on the host is that of this
+  // Copies of rows and lists stay outside the graph, because their host memory belongs to this
   // step.
   if (ops_->selection() != nullptr) {
     COPPICE_RETURN_IF_ERROR(step_rows_->Download(&parts_.stream));
@@ -345,7 +346,7 @@ absl::StatusOr<std::vector<GrownForest>> CudaBackend::WaitForests() {
   return absl::Status(outcome_.code(), absl::StrCat("step ", step_, ": ", outcome_.message()));
 }
 
-// Nothing that was enqueued uses the plan or the pass any longer when this returns.
+// When this returns, no enqueued work uses the plan or the pass any longer.
 absl::Status CudaBackend::Finish() {
   absl::Status status = outcome_;
   if (status.ok()) status = queue_->Wait([this] { return GoOn(); });

@@ -168,7 +168,8 @@ void CudaOps::SwiGlu(Tensor gate_up, Tensor out) {
   recorded_.push_back(SwiGluOp{gate_up.data, out.data, out.dtype, rows_, out.columns});
 }
 
-// Recorded even where every row has a need: which rows have one differs between steps of one size.
+// Recorded even if every row has a need, because the rows with needs differ between steps of one
+// size.
 void CudaOps::GatherRows(absl::Span<const Tensor> tensors) {
   for (size_t first = 0; first < tensors.size(); first += GatherArgs::kMost) {
     GatherArgs args;

@@ -30,13 +30,13 @@ class CudaOps final : public Ops {
         exact_(exact),
         wide_attention_(wide_attention) {}
 
-  // Starts to record a step of this shape. plan must live until the step has run.
+  // Starts recording a step of this shape. plan must live until the step has run.
   void Begin(const StepPlan& plan, const StepShape& shape);
   // What was recorded since Begin or the last Take.
   std::vector<DeviceOp> Take();
   // The shape of the step's tiled attention. nullptr: the step has none.
   const WorkShape* work() const { return work_.has_value() ? &*work_ : nullptr; }
-  // What Select was given: the rows that the host asks of. nullptr when the step had no Select.
+  // The arguments of Select: the rows that the host asks for. nullptr when the step had no Select.
   const LogitRows* selection() const { return selection_.has_value() ? &*selection_ : nullptr; }
 
   bool has_rows() const override { return plan_->rows() > 0; }
@@ -54,12 +54,12 @@ class CudaOps final : public Ops {
   void Select(Tensor logits, int64_t first_token, int64_t vocab) override;
 
  private:
-  // A tensor that must hold the step's rows of so many columns.
+  // Checks that a tensor holds the step's rows with this many columns.
   void CheckRows(const Tensor& tensor, int64_t columns) const;
-  float* Floats(const Tensor& tensor, int64_t columns) const;  // of f32 besides
-  // The product that was recorded last, if it was just now; else nullptr.
+  float* Floats(const Tensor& tensor, int64_t columns) const;  // the tensor must be f32
+  // The product that was recorded last, if it was the last op; else nullptr.
   PassProduct* LastProduct();
-  // The pool and the query heads are those of every layer; the work list has so many classes.
+  // The pool and the query heads are those of every layer; the work list has this many classes.
   void ShapeWork(const DevicePool& pool, int q_heads, int classes);
 
   const DeviceFacts device_;
@@ -68,7 +68,7 @@ class CudaOps final : public Ops {
   const bool wide_attention_;
   const StepPlan* plan_ = nullptr;
   StepShape shape_;
-  int64_t rows_ = 0;  // that the next op works on
+  int64_t rows_ = 0;  // rows that the next op works on
   std::vector<DeviceOp> recorded_;
   PassProduct product_;  // the last MatMul
   std::optional<WorkShape> work_;

@@ -62,7 +62,7 @@ absl::StatusOr<ForestSteps::Level> ForestSteps::Upload(int level, Pass* pass, Cu
   out.body = {of.upload.step(), of.upload.work(), {}, std::move(body)};
   if (level > 0) out.body.levels = of.upload.levels();
   out.head = {of.upload.step(), {}, of.upload.lists(), std::move(head), of.upload.levels()};
-  out.head.step.rows = 0;  // the head knows of needs alone
+  out.head.step.rows = 0;  // the head uses needs alone
   return out;
 }
 

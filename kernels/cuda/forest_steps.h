@@ -1,6 +1,6 @@
-// The passes of draft forests that the device grows (plan/forest_plan.h): one after the other on the
-// stream, without a wait between them. Each level has a block, lists and results of its own, because
-// all of them are queued at once. Owned by CudaBackend. Thread-compatible.
+// The passes of draft forests that the device grows (plan/forest_plan.h): one after the other on
+// the stream, without a wait between them. Each level has a block, lists and results of its own,
+// because all of them are queued at once. Owned by CudaBackend. Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -26,13 +26,13 @@ class ForestSteps {
     OpList body, head;
   };
 
-  // Makes room. The forests before must have been grown. plan must live until they are grown.
+  // Makes room. The previous forests must have been grown. plan must live until they are grown.
   absl::Status Begin(const ForestPlan& plan);
   // Records a level's pass and enqueues the copy of its plan. Levels in order.
   absl::StatusOr<Level> Upload(int level, Pass* pass, CudaOps* ops, DeviceStream* stream);
-  // Enqueues the copy of what was chosen.
+  // Enqueues the copy of the chosen nodes.
   absl::Status Download(DeviceStream* stream);
-  // Once the copy has been made.
+  // Call it once the copy has been made.
   std::vector<GrownForest> Grown() const;
 
  private:

@@ -52,7 +52,7 @@ inline void VisitLayerOutcomes(const std::vector<decoding::EntryMass>& entries, 
   std::vector<decoding::Entry> drawn;
   const std::function<void(double)> extend = [&](double probability) {
     if (drawn.size() == width) return visit(drawn, probability);
-    double left = 0;  // mass of the entries that remain
+    double left = 0;  // mass of the remaining entries
     const auto gone = [&](const decoding::Entry& entry) {
       return !with_replacement && std::find(drawn.begin(), drawn.end(), entry) != drawn.end();
     };

@@ -39,7 +39,7 @@ inline std::vector<double> ProcessedByDefinition(std::vector<double> row,
     out[first] = 1;
     return out;
   }
-  std::vector<double> ratio;  // [vocab] to the likeliest token
+  std::vector<double> ratio;  // [vocab] ratio to the likeliest token
   for (double value : row) ratio.push_back(std::exp((value - row[first]) / sampling.temperature));
   if (sampling.top_k > 0 && kept.size() > static_cast<size_t>(sampling.top_k))
     kept.resize(sampling.top_k);

@@ -18,9 +18,9 @@ namespace coppice::test {
 
 struct HashLm {
   int vocab_size = 8;  // V <= 1000
-  uint64_t salt = 1;   // which target
+  uint64_t salt = 1;   // chooses the target
   int power = 3;       // 3 is flat, 8 peaked; <= 12
-  uint64_t noise = 0;  // which draft
+  uint64_t noise = 0;  // chooses the draft
 
   // Integer weights after the power, [V].
   std::vector<uint64_t> TargetWeights(uint64_t hash) const { return Weights(hash, false); }

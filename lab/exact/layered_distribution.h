@@ -126,7 +126,7 @@ class BeamSamplingDistribution {
     uint64_t hash;
     double score;
     bool finished;
-    StopText::State text = 0;  // with stop strings
+    StopText::State text = 0;  // state of the text, with stop strings
   };
   using Visit = std::function<void(const std::vector<Slot>&, double)>;
   // The distribution of the next layer's outputs, in order, given the slots of the previous layer.
@@ -170,7 +170,7 @@ class BeamSamplingDistribution {
   };
   struct Layer {
     std::vector<PathBeam> beams;
-    int length = 0;                                 // of the beams
+    int length = 0;                                 // length of the beams
     std::vector<std::vector<double>> score;         // [beams][vocab] what ls accumulates
     std::vector<decoding::EntryMass> distribution;  // p_beam, entries of positive mass
   };

@@ -86,7 +86,7 @@ inline decoding::DraftForest DraftTreeRound(const TreeSetting& setting,
 
 struct TreeRun {
   std::vector<TokenId> tokens;
-  std::vector<int> layers;  // of every round
+  std::vector<int> layers;  // layers of every round
 };
 
 // Runs one decode to its end, or `rounds` rounds of it.

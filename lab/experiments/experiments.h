@@ -15,8 +15,8 @@ namespace coppice::lab {
 struct Experiment {
   absl::string_view name;
   absl::string_view what;
-  std::vector<Grid> grids;                      // runs of sequences; empty: a study of single nodes
-  std::vector<std::string> methods, samplings;  // of a study of single nodes
+  std::vector<Grid> grids;  // runs of sequences; empty: the study is of single nodes
+  std::vector<std::string> methods, samplings;  // for a study of single nodes
   std::vector<int> drafts;
   bool single_nodes() const { return grids.empty(); }
 };

@@ -13,7 +13,7 @@
 namespace coppice::lab {
 namespace {
 
-constexpr int kChunk = 256;  // prompt or path tokens of one pass
+constexpr int kChunk = 256;  // prompt or path tokens per pass
 
 absl::StatusOr<const kernels::StepRows*> Run(model::ModelRunner* runner, model::StepBuilder step) {
   COPPICE_RETURN_IF_ERROR(runner->Submit(std::move(step)));
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
                            model::ModelRunner::Load(model, replica->single_.get()));
   if (options.draft_dir.empty()) return replica;
   model.dir = options.draft_dir;
-  model.exact = false;  // what is drafted is free
+  model.exact = false;  // the draft model need not be exact
   COPPICE_ASSIGN_OR_RETURN(replica->draft_,
                            model::ModelRunner::Load(model, replica->single_.get()));
   const int draft_vocab = replica->draft_->vocab_size();
@@ -117,7 +117,7 @@ absl::Status LocalReplica::PrefillDraft() {
 
 absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) {
   COPPICE_CHECK_MSG(session_ != nullptr, "opened without drafts");
-  decoding::DraftRequest request =  // as a worker would send it
+  decoding::DraftRequest request =  // the request that a worker would send
       decoding::MakeDraftRequest(decoder(), width, depth, session_->stable_length());
   COPPICE_RETURN_IF_ERROR(
       session_->ExtendStable(static_cast<int>(request.stable_length), request.stable_tokens));

@@ -32,7 +32,7 @@ struct LocalReplicaOptions {
   std::string backend = "cpu";  // BackendOptions::kind
   bool exact = false;           // BackendOptions
   bool device_forests = true;   // ModelRunnerOptions
-  // give rows as candidate lists, like the ranks of a tensor-parallel target
+  // Gives rows as candidate lists, like the ranks of a tensor-parallel target.
   bool always_list = false;
 };
 
@@ -56,7 +56,7 @@ class LocalReplica {
   absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest);
   void Close();
 
-  // Has the rounds of the open sequence keep the scores of its tokens, with so many alternatives.
+  // Has the rounds of the open sequence keep the scores of its tokens, with this many alternatives.
   void KeepScores(int top) { sequence_->scores.top = top; }
   // The scores of the tokens of a hypothesis.
   std::vector<TokenScore> Scores(absl::Span<const TokenId> tokens) const {

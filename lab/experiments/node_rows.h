@@ -19,7 +19,7 @@ NodeRows NodeRowsAt(const PathRows& rows, int position, const decoding::Decoding
 
 struct NodeOptimum {
   double iid = 0;                  // alpha* of n drafts drawn with replacement
-  double without_replacement = 0;  // and without
+  double without_replacement = 0;  // alpha* of n drafts drawn without replacement
 };
 NodeOptimum OptimumAt(const NodeRows& node, int drafts);
 

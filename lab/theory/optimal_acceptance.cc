@@ -11,10 +11,10 @@ namespace coppice::lab {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kStep = 0.1;  // of s = log t
+constexpr double kStep = 0.1;  // step of s = log t
 constexpr double kNoChance = 1e-16;
 constexpr double kLongest = 40;  // exp(-40) is negligible
-constexpr double kLatest = 700;  // s; exp(s) stays finite
+constexpr double kLatest = 700;  // largest s; exp(s) stays finite
 constexpr double kRang = 1e-20;  // Pr[fewer than n have rung] below this counts as 0
 
 // 1 - exp(-x), x >= 0, without cancellation.

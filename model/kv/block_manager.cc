@@ -54,8 +54,8 @@ int BlockManager::Adopt(SequenceHandle handle, absl::Span<const TokenId> prompt)
   return adopted;
 }
 
-// The source needs no owner: if its block is handed out again, the pass writes there after the
-// copies.
+// The source needs no owner: if its block is handed out again, the forward pass writes there after
+// the copies.
 int BlockManager::AdoptBeginning(SequenceHandle handle, absl::Span<const TokenId> prompt,
                                  std::vector<KvCopy>* copies) {
   KvSequence& sequence = impl_->Get(handle);
@@ -66,7 +66,7 @@ int BlockManager::AdoptBeginning(SequenceHandle handle, absl::Span<const TokenId
   const auto [source, count] = impl_->pool.FindBeginning(parent, rest);
   if (count < kLeastCopied || impl_->pool.available() == 0) return 0;
   const int32_t block = impl_->pool.Next();
-  // The pass does its copies in any order: none may write what another reads.
+  // The copies of a step run in any order, so none may write what another reads.
   const bool in_use = std::any_of(copies->begin(), copies->end(), [&](const KvCopy& copy) {
     const int32_t written = copy.destination / kBlockSize;
     return copy.source / kBlockSize == block || written == block || written == source;
@@ -359,7 +359,7 @@ void BlockManager::Impl::SettleSlots() {
 }
 
 // Publishes the prefix blocks that became full in this round, in that order, so parents come first.
-// A sequence closed in the meantime publishes nothing: the pass that fills its blocks may not have
+// A sequence closed in the meantime publishes nothing: the step that fills its blocks may not have
 // run.
 void BlockManager::Impl::PublishFilled() {
   for (const Filled& full : filled) {

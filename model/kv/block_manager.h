@@ -61,14 +61,15 @@ class BlockManager {
   // At most prompt.size() - 1 tokens come from the cache: the last one must be computed.
   SequenceHandle Open(absl::Span<const TokenId> prompt, int* cached_tokens);
   // For a sequence whose prefix is a part of `prompt` and that has no nodes: adopts blocks that
-  // have come to the cache since. Returns how many tokens; 0 in the middle of a block.
+  // have entered the cache since. Returns how many tokens; 0 in the middle of a block.
   int Adopt(SequenceHandle sequence, absl::Span<const TokenId> prompt);
-  // After Adopt: if a cached block begins with the tokens that come next, and goes on with others,
-  // what they share is copied to a block of the sequence. *copies has all copies that the next pass
-  // will do; these are appended. Returns how many tokens; 0 if there is no such block, for fewer
-  // than kLeastCopied tokens, without room, and where these copies and the others could meet. The
-  // copies may wait for several rounds: only passes write KV, and a pass does all copies first.
-  static constexpr int kLeastCopied = 4;  // a pass with so few rows more takes hardly longer
+  // After Adopt: if a cached block begins with the tokens that come next, and continues with
+  // others, the common tokens are copied to a block of the sequence. *copies has all copies that
+  // the next step will do; these are appended. Returns how many tokens; 0 if there is no such
+  // block, for fewer than kLeastCopied tokens, without room, and if these copies and the others
+  // could meet. The copies may wait for several rounds: only forward passes write KV, and a step
+  // does all copies first.
+  static constexpr int kLeastCopied = 4;  // rows; a step with so few rows more hardly takes longer
   int AdoptBeginning(SequenceHandle sequence, absl::Span<const TokenId> prompt,
                      std::vector<KvCopy>* copies);
   void Close(SequenceHandle sequence);

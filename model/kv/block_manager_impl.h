@@ -43,7 +43,7 @@ struct KvSequence {
   std::vector<KvNode> live;      // parents before children
   std::vector<KvNode> free_ids;
   std::vector<KvNode> settling_ids;  // free from the next round on
-  KvNode first_root = kNoKv;         // children of the prefix end
+  KvNode first_root = kNoKv;         // first child of the prefix end
   int run_places_used = 0;           // live and settling places of runs
 
   TrieNode& at(KvNode node) { return nodes[Index(node)]; }
@@ -58,7 +58,7 @@ struct BlockManager::Impl {
   struct Filled {
     SequenceHandle sequence;
     uint64_t generation;
-    int index;  // into the table
+    int index;  // index into the table
   };
 
   KvSequence& Get(SequenceHandle handle) {

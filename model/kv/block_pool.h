@@ -31,11 +31,11 @@ struct PoolBlock {
   bool published = false;                       // in the prefix cache
   uint16_t live = 0;                            // kScratch, kRun: places that hold a node
   uint16_t settling = 0;                        // kScratch, kRun: places freed in this round
-  int32_t owners = 0;                           // sequences
+  int32_t owners = 0;                           // number of sequences that own the block
   int32_t children = 0;                         // published blocks whose parent this is
   int32_t parent = -1;                          // published: block before it, or kCacheRoot
   int32_t older = -1, newer = -1;               // kCached: neighbours in the eviction order
-  uint64_t release_stamp = 0;                   // of the last release
+  uint64_t release_stamp = 0;                   // stamp of the last release
   std::array<TokenId, kBlockSize> tokens = {};  // kPrefix: what the block holds
 };
 

@@ -1,6 +1,6 @@
-// Prompts that are read at the same time and begin alike: one reads, the others wait and adopt its
-// blocks (BlockManager::Adopt). So n samples of a prompt, or requests with the same system prompt
-// that come together, compute it once. Used for one step; thread-compatible.
+// Prompts that are read at the same time and begin alike: one is read, the others wait and adopt
+// its blocks (BlockManager::Adopt). So n samples of a prompt, or requests with the same system
+// prompt that arrive together, compute it once. Used for one step; thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ class PrefixReaders {
   static constexpr int kLeastShared = 2 * kBlockSize;
 
   // Ask in the order in which prompts have their turns. `length`: tokens of `prompt` whose KV the
-  // sequence has. True: a prompt before it will compute the blocks that this one needs next. False:
-  // this one reads on, and later ones may wait for it; the prompt must outlive the step.
+  // sequence has. True: an earlier prompt will compute the blocks that this one needs next. False:
+  // this one continues, and later ones may wait for it; the prompt must outlive the step.
   bool MustWait(absl::Span<const TokenId> prompt, int length) {
     const size_t next = static_cast<size_t>(length) + kLeastShared;
     const bool whole_block = length % kBlockSize == 0 && next < prompt.size();

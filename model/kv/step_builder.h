@@ -23,8 +23,8 @@ class StepBuilder {
   // returned for them. Only their KV is computed, no logits.
   void AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenId> tokens,
                      absl::Span<const int32_t> slots);
-  // The same with what is needed of the logits of each row: need_of(i) of tokens[i]. Sets their rows.
-  // Returns the index of the first need in StepRows.
+  // The same with what is needed of the logits of each row: need_of(i) of tokens[i]. Sets their
+  // rows. Returns the index of the first need in StepRows.
   int AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenId> tokens,
                     absl::Span<const int32_t> slots, absl::FunctionRef<RowNeed(int)> need_of);
   // The row of a trie node. Only its KV is computed, no logits.

@@ -17,7 +17,7 @@ namespace coppice::node {
 namespace {
 
 constexpr double kMostPeriod_s = 1;
-constexpr double kPatience_s = 1;  // for a reading under way when the meter ends
+constexpr double kPatience_s = 1;  // seconds for a reading under way when the meter ends
 
 }  // namespace
 
@@ -26,7 +26,7 @@ struct SampledMeter::Shared {
          std::unique_ptr<EnergyClaim> claimed, const Clock* time)
       : options(wanted), source(std::move(opened)), claim(std::move(claimed)), clock(time) {}
 
-  // Thread of the meter; Start before it begins.
+  // Used by the meter's thread, and by Start before that thread begins.
   absl::Status Read() {
     const double begin_s = clock->NowSeconds();
     if (begin_s - claim_s >= options.claim_period_s) {
@@ -64,8 +64,8 @@ struct SampledMeter::Shared {
     changed.notify_all();
   }
 
-  // What a reading takes. `mutex` is held. The shortest of the last ones: a longer one may have
-  // waited for a processor, which says nothing about the source.
+  // The duration of a reading. `mutex` is held. Takes the shortest of the last ones: a longer one
+  // may have waited for a processor, which says nothing about the source.
   double ReadingTime() const {
     const auto end = last_readings_s.begin() + std::min(next_reading, last_readings_s.size());
     return *std::min_element(last_readings_s.begin(), end);
@@ -78,14 +78,14 @@ struct SampledMeter::Shared {
   bool holds = false;
   double claim_s = -1e9;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   EnergySamples samples;
-  std::array<double, 4> last_readings_s;  // a ring
+  std::array<double, 4> last_readings_s;  // ring buffer
   size_t next_reading = 0;                // Start has done the first
   double wait_s = 0;                      // between two readings
   double asked_s = clock->NowSeconds();   // when an estimate was asked for last
-  bool slow = false;                      // nobody has asked for long
+  bool slow = false;                      // no estimate was requested for a long time
   bool stop = false, ended = false, failed = false;
 };
 

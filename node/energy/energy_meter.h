@@ -55,10 +55,10 @@ class SampledMeter final : public EnergyMeter {
   std::optional<double> Estimate(double now_s) const override;
   std::optional<double> Counted(double now_s) const override;
   std::string kind() const override;
-  double reading_s() const;  // what a reading takes
+  double reading_s() const;  // duration of a reading
 
  private:
-  struct Shared;  // with the thread
+  struct Shared;  // state shared with the thread
   explicit SampledMeter(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
   const std::shared_ptr<Shared> shared_;
 };

@@ -4,8 +4,8 @@
 
 namespace coppice::node {
 
-// An estimate that was too high is made good by the next differences, which are 0 until then: so
-// nothing is given twice.
+// If an estimate was too high, the next differences are 0 until it is compensated, so nothing is
+// given twice.
 std::optional<double> EnergyShares::Since(double now_s) {
   const std::optional<double> now = meter_ == nullptr ? std::nullopt : meter_->Estimate(now_s);
   const bool from_the_begin = begun_;
@@ -18,7 +18,7 @@ std::optional<double> EnergyShares::Since(double now_s) {
 }
 
 std::optional<double> EnergyShares::StepEnds(double now_s, int rows) {
-  if (rows <= 0) return 0;  // copies alone: with the next step
+  if (rows <= 0) return 0;  // only copies: counted with the next step
   const std::optional<double> used = Since(now_s);
   if (!used) return std::nullopt;
   in_steps_ += *used;

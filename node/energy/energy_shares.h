@@ -1,5 +1,5 @@
-// Divides what a node uses among the requests that it works on: each joule goes to the rows of the
-// step that it was used for. Owned by the engine of a worker or by the draft service.
+// Divides the energy of a node among the requests that it works on: each joule goes to the rows of
+// the step that it was used for. Owned by the engine of a worker or by the draft service.
 // Thread-compatible.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace coppice::node {
 
-// What one request has used, as far as it is known.
+// The known energy of one request.
 class EnergyTally {
  public:
   void Add(std::optional<double> joules) {  // nullopt: a part that was not measured
@@ -37,11 +37,11 @@ class EnergyShares {
 
   // The node was idle until now. The energy that it used belongs to no request.
   void Idle(double now_s) { idle_ += Since(now_s).value_or(0); }
-  // A step with `rows` rows ends now. Returns the joules of each row: what was used since the last
-  // call, divided by the rows. nullopt: not measured, or not from the beginning.
+  // A step with `rows` rows ends now. Returns the joules per row: the energy since the last call,
+  // divided by the rows. nullopt: not measured, or not from the beginning.
   std::optional<double> StepEnds(double now_s, int rows);
 
-  // Sums over all calls: together what the meter has counted.
+  // Sums over all calls: together the energy that the meter has counted.
   double idle_joules() const { return idle_; }
   double step_joules() const { return in_steps_; }
 

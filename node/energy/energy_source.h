@@ -11,7 +11,7 @@ namespace coppice::node {
 class EnergySource {
  public:
   virtual ~EnergySource() = default;
-  // Joules since the source was opened; never falls. An error: it can measure no longer.
+  // Joules since the source was opened; never falls. An error: it can no longer measure.
   virtual absl::StatusOr<double> Joules() = 0;
   virtual const char* kind() const = 0;         // "rapl", "nvml": label of the metrics
   virtual std::string description() const = 0;  // what is counted, for the log

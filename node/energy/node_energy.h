@@ -1,5 +1,5 @@
-// The energy of a node process: its settings, and the meter of the device that it computes on. Called
-// by worker_main and draft_main when the model is loaded.
+// The energy of a node process: its settings, and the meter of the device that it computes on.
+// Called by worker_main and draft_main when the model is loaded.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct NodeEnergy {
   std::unique_ptr<EnergyMeter> meter;  // nullptr: nothing is measured
 };
 // pci_bus_id: of the GPU, "" = the host's processors. unmeasured: why the meter of this process
-// would not count all that the node computes on, "" when it would. Without a meter one line of the
-// log says why.
+// would not count everything that the node computes on, "" if it would. Without a meter, one log
+// line gives the reason.
 NodeEnergy StartEnergy(const EnergyFlags& flags, EnergyClaim::Claimant claimant,
                        const std::string& pci_bus_id, const std::string& unmeasured);
 

@@ -14,10 +14,10 @@ namespace coppice::node {
 
 inline constexpr char kNvmlLibrary[] = "libnvidia-ml.so.1";
 
-// The device is named by its place on the PCI bus, as CUDA tells it ("0000:3b:00.0"): NVML numbers
-// devices in another order than CUDA, and does not know CUDA_VISIBLE_DEVICES. Where the device has
-// no energy counter (before Volta) its power is integrated over the readings. Errors name the call.
-// *clock must outlive the source.
+// The device is named by its PCI bus id, as CUDA reports it ("0000:3b:00.0"): NVML numbers devices
+// in another order than CUDA, and ignores CUDA_VISIBLE_DEVICES. If the device has no energy counter
+// (before Volta), its power is integrated over the readings. Errors name the call. *clock must
+// outlive the source.
 absl::StatusOr<std::unique_ptr<EnergySource>> OpenNvml(const std::string& library,
                                                        const std::string& pci_bus_id,
                                                        const Clock* clock);

@@ -22,14 +22,14 @@
 namespace coppice::node {
 namespace {
 
-constexpr char kZone[] = "intel-rapl:";  // of AMD processors too
+constexpr char kZone[] = "intel-rapl:";  // also the name on AMD processors
 constexpr char kCounter[] = "/energy_uj";
-// A counter that falls has begun anew at the end of its range, unless the package would have had to
-// draw more than this.
+// A counter that falls has wrapped around at the end of its range, unless the package would have
+// had to draw more power than this.
 constexpr double kMostWatts = 5000;
-constexpr double kShortest_s = 1;  // no shorter time is believed between two readings
+constexpr double kShortest_s = 1;  // shortest time between two readings that is trusted
 
-// A file of sysfs is made at every opening, and gone when its driver is.
+// A file of sysfs is generated at every opening, and disappears with its driver.
 absl::StatusOr<std::string> ReadLine(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return absl::ErrnoToStatus(errno, path);

@@ -32,7 +32,7 @@ class Arguments {
   absl::StatusOr<const std::string*> Text(size_t place, absl::string_view name) const;
   absl::StatusOr<int64_t> Integer(size_t place, absl::string_view name, int64_t fallback) const;
   bool Truth(size_t place, absl::string_view name, bool fallback) const;
-  // At most so many by place, and by name only these.
+  // Allows at most this many arguments by place, and by name only these.
   absl::Status Allow(size_t most, std::vector<absl::string_view> names = {}) const;
 
  private:
@@ -44,7 +44,7 @@ using Result = absl::StatusOr<Value>;
 
 bool IsFilter(absl::string_view name);
 bool IsTest(absl::string_view name);
-bool IsMethod(absl::string_view name);  // of strings, lists, dictionaries or loops
+bool IsMethod(absl::string_view name);  // a method of strings, lists, dictionaries or loops
 
 Result ApplyFilter(absl::string_view name, const Value& input, const Arguments& arguments,
                    Budget* budget);

@@ -17,8 +17,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // Bytes that no text in UTF-8 has. They go through the template with the text of the messages.
-constexpr char kLiteral = '\xFF';  // before a special token that is meant as text
-constexpr char kEnd = '\xFE';      // at the end of the message that is to be continued
+constexpr char kLiteral = '\xFF';  // marks a special token that is meant as text
+constexpr char kEnd = '\xFE';      // marks the end of the message that is to be continued
 
 // Without the marks. literal: the offsets that kLiteral marked.
 std::string Unmarked(absl::string_view text, std::vector<size_t>* literal) {
@@ -34,7 +34,7 @@ std::string Unmarked(absl::string_view text, std::vector<size_t>* literal) {
   return plain;
 }
 
-// Ends the text where the final message ends. A space was put behind the mark: if the template has
+// Ends the text where the final message ends. A space was put after the mark: if the template has
 // removed it, it trims its messages, and the end of this one is trimmed too.
 absl::Status CutAfterFinalMessage(std::string* text) {
   const size_t end = text->rfind(kEnd);

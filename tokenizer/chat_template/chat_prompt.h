@@ -28,11 +28,11 @@ struct ChatOptions {
   bool add_generation_prompt = true;
   // The prompt ends inside of the last message, which the model continues.
   bool continue_final_message = false;
-  bool add_special_tokens = false;  // beside those that the template writes
+  bool add_special_tokens = false;  // in addition to those that the template writes
   int64_t now_unix = 0;
 };
 
-// What a chat template has made of messages.
+// The text that a chat template has made from messages.
 struct ChatText {
   std::string text;
   std::vector<size_t> literal;  // where special tokens are written that stay text; ascending
@@ -62,7 +62,7 @@ class ChatPrompt {
   std::vector<TokenId> end_ids() const { return tokenizer_->eos_ids(); }
 
  private:
-  // What the template takes as the content of a message.
+  // The form of message content that the template takes.
   enum class ContentForm { kText, kParts, kBoth };
   ContentForm FindContentForm() const;
   nlohmann::ordered_json Variables(const std::vector<ChatMessage>& messages,

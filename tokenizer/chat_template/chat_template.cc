@@ -14,7 +14,7 @@ namespace coppice::tokenizer {
 
 struct ChatTemplate::Tree {
   jinja::Block block;
-  std::vector<std::string> strings;  // constants of expressions
+  std::vector<std::string> strings;  // string constants in expressions
 };
 
 ChatTemplate::ChatTemplate() : tree_(std::make_unique<Tree>()) {}

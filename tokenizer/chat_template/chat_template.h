@@ -14,7 +14,7 @@
 
 namespace coppice::tokenizer {
 
-// What one rendering may cost at most. Rendering a usual chat takes tens of steps for each message.
+// The limits of one rendering. Rendering a usual chat takes tens of steps for each message.
 struct ChatRenderLimits {
   int64_t max_steps = 2'000'000;   // evaluated nodes, items, and 64 bytes of text each
   int64_t max_bytes = 16ll << 20;  // of the text, and of each text made on the way

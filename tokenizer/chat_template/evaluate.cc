@@ -8,7 +8,7 @@
 namespace coppice::tokenizer::jinja {
 namespace {
 
-constexpr int64_t kMaxRange = 100000;  // as the sandbox of Jinja2
+constexpr int64_t kMaxRange = 100000;  // as in the sandbox of Jinja2
 constexpr size_t kMaxTimeFormat = 256;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The expressions of a chat template, with the precedence of Jinja2: operators, filters and tests in
-// expression_parser.cc, operands in operand_parser.cc. Used by the parser of the statements. Errors
-// go to the cursor.
+// The expressions of a chat template, with the precedence of Jinja2: operators, filters and tests
+// in expression_parser.cc, operands in operand_parser.cc. Used by the parser of the statements.
+// Errors go to the cursor.
 #pragma once
 
 #include <string>

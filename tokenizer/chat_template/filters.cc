@@ -165,7 +165,7 @@ Result Extreme(const Value& input, bool largest, const Arguments& arguments, Bud
   COPPICE_RETURN_IF_ERROR(arguments.Allow(0));
   COPPICE_ASSIGN_OR_RETURN(const Value::Items items, ItemsOf(input, budget));
   if (items.empty()) return Value::Undefined("No aggregated item, sequence was empty.");
-  const auto key = [](const Value& item) {  // the case of texts does not count
+  const auto key = [](const Value& item) {  // ignores the case of texts
     return item.is_string() ? Value::String(Lower(item.string())) : item;
   };
   Value best = items[0];

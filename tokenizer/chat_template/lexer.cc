@@ -246,7 +246,7 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // The escapes of Python. One that is none stays as it is.
+  // The escapes of Python. An unknown escape stays as it is.
   absl::Status Unescape(absl::string_view raw, std::string* text) {
     for (size_t i = 0; i < raw.size(); ++i) {
       if (raw[i] != '\\' || i + 1 == raw.size()) {

@@ -22,7 +22,7 @@ enum class TokenKind {
   kInteger,
   kFloat,
   kOperator,
-  kEnd,  // of the template
+  kEnd,  // end of the template
 };
 
 struct Token {

@@ -72,7 +72,8 @@ Result Replace(const std::string& text, const Arguments& arguments, Budget* budg
   COPPICE_ASSIGN_OR_RETURN(const std::string* with, arguments.Text(1, ""));
   COPPICE_ASSIGN_OR_RETURN(const int64_t most, arguments.Integer(2, "count", -1));
   if (old == nullptr || with == nullptr) return BadValue("replace needs two texts");
-  // Before it is made: at most one replacement for each byte of what is replaced, and one more.
+  // Checks the size before the text is made: at most one replacement for each byte of the replaced
+  // text, and one more.
   const auto times = static_cast<int64_t>(text.size() / std::max<size_t>(1, old->size()) + 1);
   int64_t size = 0;
   if (__builtin_mul_overflow(times, static_cast<int64_t>(with->size()), &size) ||

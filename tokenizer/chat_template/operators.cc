@@ -12,7 +12,7 @@ namespace coppice::tokenizer::jinja {
 namespace {
 
 constexpr int64_t kBytesPerStep = 64;
-constexpr int64_t kStepsOfCharacter = 8;  // each becomes a value of its own
+constexpr int64_t kStepsOfCharacter = 8;  // each character becomes a separate value
 
 // The operand is no number, or the result is not an integer of 64 bits.
 absl::Status BadOperands(const char* what, const Value& a, const Value& b) {

@@ -12,7 +12,7 @@
 
 namespace coppice::tokenizer::jinja {
 
-// What one rendering may cost. A template or a request that needs more fails instead of occupying
+// The budget of one rendering. A template or a request that needs more fails instead of occupying
 // the server. A step is an evaluated node, an item of a list that is made, or 64 bytes of text that
 // are read or written.
 class Budget {
@@ -20,7 +20,7 @@ class Budget {
   Budget(int64_t steps, int64_t bytes) : steps_(steps), bytes_(bytes) {}
   // Takes steps. The error says that there are too few.
   absl::Status Take(int64_t steps);
-  // Takes the steps of a text of so many bytes, which must not exceed the limit of a text.
+  // Takes the steps of a text of this many bytes, which must not exceed the limit of a text.
   absl::Status TakeText(int64_t bytes);
   int64_t max_text() const { return bytes_; }
 
@@ -43,7 +43,8 @@ absl::StatusOr<Value> AttributeOf(const Value& value, const std::string& name);
 // nullptr for bounds that are absent.
 absl::StatusOr<Value> SliceOf(const Value& value, const Value* start, const Value* stop,
                               const Value* step, Budget* budget);
-// What a for goes through: items, characters, keys. An error for what cannot be iterated.
+// The values that a for iterates over: items, characters, keys. An error for values that cannot be
+// iterated.
 absl::StatusOr<Value::Items> ItemsOf(const Value& value, Budget* budget);
 
 // str(value) with its cost.

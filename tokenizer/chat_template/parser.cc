@@ -144,7 +144,7 @@ class Parser {
     const bool brackets = cursor_.SkipOperator("(");
     std::vector<std::string> names;
     do {
-      if (!names.empty() && cursor_.IsName("in")) break;  // a comma at the end
+      if (!names.empty() && cursor_.IsName("in")) break;  // trailing comma
       names.push_back(cursor_.ExpectName("a name"));
     } while (cursor_.SkipOperator(","));
     if (brackets) cursor_.ExpectOperator(")");
@@ -226,7 +226,8 @@ class Parser {
 
   TokenCursor cursor_;
   ExpressionParser expressions_;
-  std::set<std::string> names_;  // that the template gives a value, so that they can be called
+  // Names to which the template assigns a value, so that they can be called.
+  std::set<std::string> names_;
   int depth_ = 0, loops_ = 0;
   bool in_macro_ = false;
 };

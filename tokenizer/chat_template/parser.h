@@ -1,5 +1,5 @@
-// Text of a chat template -> syntax tree. What is not supported (a tag, filter, test, method or
-// function) is refused with its line and name. Called at start-up. Pure.
+// Text of a chat template -> syntax tree. An unsupported tag, filter, test, method or function is
+// refused with its line and name. Called at start-up. Pure.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -112,8 +112,8 @@ struct Value::Dict {
 // The variable `loop` of a for.
 struct Value::Loop {
   Items items;
-  size_t index = 0;  // of the current item
-  int depth0 = 0;    // loops around it
+  size_t index = 0;  // index of the current item
+  int depth0 = 0;    // number of enclosing loops
   int depth = 1;
 };
 

@@ -29,7 +29,7 @@ std::string VersionName(int version) {
   return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-// "" = each has its own.
+// The first two ranks that share a device, in words; "" = each has its own.
 std::string SharedDevice(absl::Span<const RankFacts> ranks) {
   for (size_t r = 0; r < ranks.size(); ++r) {
     for (size_t other = 0; other < r; ++other) {
@@ -77,8 +77,8 @@ std::array<uint8_t, 16> NumberOf(const std::string& host_id) {
   return number;
 }
 
-// The same for all processes of a host. Zeros where the system does not say: then all are taken to
-// be on one host, and those that are not cannot open each other's memory.
+// A number that is equal for all processes of a host. Zeros if the system does not provide one:
+// then all are assumed to be on one host, and ranks on other hosts cannot open each other's memory.
 std::array<uint8_t, 16> HostNumber() {
   if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr && *id != '\0')
     return NumberOf(id);
@@ -166,7 +166,7 @@ absl::StatusOr<CollectivesChoice> ChooseCollectives(absl::Span<const RankFacts> 
 
 namespace {
 
-// The ranks choose: collective.
+// Collective: the ranks choose together.
 absl::StatusOr<CollectivesChoice> Choose(const BackendOptions& options, const DeviceFacts& device) {
   comm::Communicator* const communicator = options.communicator;
   const std::string& kind = options.collectives.kind;
@@ -176,7 +176,7 @@ absl::StatusOr<CollectivesChoice> Choose(const BackendOptions& options, const De
       known ? absl::OkStatus()
             : absl::InvalidArgumentError(absl::StrCat(
                   "--communicator must be auto, nccl, oneshot or host, got \"", kind, "\""))));
-  // Whoever cannot use the library does not need it, not even to be looked for.
+  // A kind that cannot use the library does not look for it.
   const bool looks = (kind == "auto" || kind == "nccl") && !options.exact;
   const absl::StatusOr<int> version = looks ? NcclVersion() : absl::StatusOr<int>(0);
   COPPICE_ASSIGN_OR_RETURN(
@@ -201,7 +201,7 @@ absl::StatusOr<std::unique_ptr<DeviceCollectives>> MakeDeviceCollectives(
   COPPICE_ASSIGN_OR_RETURN(CollectivesChoice choice, Choose(options, device));
   std::unique_ptr<DeviceCollectives> one_shot;
   if (choice.one_shot) {
-    // A kernel ends by itself when the host, which has a deadline too, does not come to end it.
+    // A kernel ends by itself if the host, which has a deadline too, does not end it.
     const double limit_s = 2 * wanted.step_deadline_s + 5;
     auto joined = JoinOneShot(communicator, stream, {wanted.start_deadline_s, limit_s});
     if (!joined.ok() && wanted.kind == "oneshot") return joined.status();

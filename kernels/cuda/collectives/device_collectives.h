@@ -1,7 +1,8 @@
-// What the ranks of a replica do together on their devices. Three ways: NCCL (nccl_communicator.h),
+// Collectives of the ranks of a replica on their devices. Three ways: NCCL (nccl_communicator.h),
 // kernels of our own for the ranks of one host (one_shot_communicator.h), both by size
-// (sized_collectives.h), and through the host (staged_communicator.h), which works everywhere. Owned by CudaBackend. One thread
-// of each rank enqueues, the same on every rank; Failure and Abort are for any thread.
+// (sized_collectives.h), and through the host (staged_communicator.h), which works everywhere.
+// Owned by CudaBackend. One thread of each rank enqueues, the same on every rank; Failure and Abort
+// are for any thread.
 #pragma once
 
 #include <array>
@@ -25,16 +26,16 @@ class DeviceCollectives {
   virtual ~DeviceCollectives() = default;
   virtual std::string description() const = 0;  // "NCCL 2.28.9"
   // Collective, before the first step: device memory for values that are summed, if this way of
-  // summing wants memory of its own; it lives as long as this object. nullptr: any memory will do, on
-  // every rank.
+  // summing wants its own memory; it lives as long as this object. nullptr on every rank: any
+  // memory will do.
   virtual absl::StatusOr<float*> AllocateSummed(int64_t /*count*/) { return nullptr; }
-  // values[i] = sum over the ranks, on every rank, after the work enqueued so far. values [count] f32
-  // in device memory. The same bits on every rank.
+  // values[i] = sum over the ranks, on every rank, after the work enqueued so far. values [count]
+  // f32 in device memory. The same bits on every rank.
   virtual absl::Status AllReduceSum(float* values, int64_t count, DeviceStream* stream) = 0;
-  // Whether AllReduceSumAndNorm takes so many rows.
+  // Whether AllReduceSumAndNorm takes this many rows.
   virtual bool CanNorm(int64_t /*rows*/, int64_t /*columns*/) const { return false; }
-  // AddNorm (launch.h) with the sum over the ranks of norm.addend. What is behind norm.addend later is
-  // not said. The bits are those of AllReduceSum of this object, and AddNorm.
+  // AddNorm (launch.h) with the sum over the ranks of norm.addend. The contents of norm.addend are
+  // undefined afterwards. The bits are those of AllReduceSum of this object followed by AddNorm.
   virtual absl::Status AllReduceSumAndNorm(const AddNormArgs& /*norm*/, DeviceStream* /*stream*/) {
     return absl::UnimplementedError("a sum over the ranks with a norm");
   }
@@ -42,14 +43,14 @@ class DeviceCollectives {
   virtual bool only_enqueues() const = 0;
   // Whether sums pass through the communicator of the host, which counts their bytes.
   virtual bool through_host() const { return false; }
-  // Not OK once a rank or the library has failed: what the device did since means nothing.
+  // Not OK once a rank or the library has failed: results of the device since then are invalid.
   virtual absl::Status Failure() = 0;
-  // What waits for other ranks ends, as far as that can be brought about. Failure is `reason` from
-  // now on, unless there is one.
+  // Ends waits for other ranks, as far as possible. From now on Failure returns `reason`, unless
+  // there was a failure before.
   virtual void Abort(const absl::Status& reason) = 0;
 };
 
-// What a rank says of itself before the ranks choose.
+// What a rank reports before the ranks choose.
 struct RankFacts {
   std::string asked;                    // --communicator: "auto", "nccl", "oneshot" or "host"
   int nccl = 0;                         // version, 22809 for 2.28.9; 0 = it has none

@@ -89,7 +89,7 @@ absl::StatusOr<bool> NcclCaller::Done(const char* call, const char* what, ncclRe
 
 absl::Status NcclCaller::Failure(const char* what) {
   COPPICE_RETURN_IF_ERROR(Known());
-  // Whoever is in a call now sees its outcome.
+  // A thread that is in a call now sees its outcome.
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || comm_ == nullptr) return absl::OkStatus();
   ncclResult_t result = ncclSuccess;
@@ -101,7 +101,7 @@ absl::Status NcclCaller::Failure(const char* what) {
 
 void NcclCaller::Abort(const absl::Status& reason) {
   Fail(reason).IgnoreError();
-  // A call that does not come back keeps the communicator; then only the end of the process helps.
+  // A call that does not return keeps the communicator; then only the end of the process helps.
   const double end_s = clock_.NowSeconds() + kAbortWithin_s;
   std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   while (!lock.owns_lock() && clock_.NowSeconds() < end_s) {
@@ -114,8 +114,8 @@ void NcclCaller::Abort(const absl::Status& reason) {
 void NcclCaller::EndApart(ncclResult_t (*end)(ncclComm_t)) {
   std::promise<void> ended;
   ended_ = ended.get_future();
-  // NCCL leaves its thread with the device that it had before: without one that would be the first
-  // device, and a context there.
+  // NCCL leaves its thread with the device that it had before. Without one that would be the first
+  // device, which would get a context.
   std::thread([end, comm = std::exchange(comm_, nullptr), device = device_,
                ended = std::move(ended)]() mutable {
     if (cudaSetDevice(device) != cudaSuccess) cudaGetLastError();

@@ -1,6 +1,6 @@
-// One communicator of NCCL and the one way in which it is called. A call that is in progress is asked
-// after until it ends, and the first failure is that of the communicator for good. Owned by
-// NcclCommunicator. Failure and Abort are for any thread, the rest is for the thread of the steps.
+// One communicator of NCCL and the only way to call it. A call in progress is polled until it ends.
+// The first failure stays the failure of the communicator. Owned by NcclCommunicator. Failure and
+// Abort are for any thread, the rest is for the thread of the steps.
 #pragma once
 
 #include <future>
@@ -30,24 +30,25 @@ class NcclCaller {
 
   // Makes the communicator. `what` is its purpose, in messages: "the ranks of a replica join".
   absl::Status Join(const ncclUniqueId& id, const char* what, double end_s);
-  // One call for the communicator and what follows while it is in progress. What body writes to must
-  // live until the communicator has ended. DeadlineExceeded names the ranks that are waited for.
+  // Makes one call for the communicator and polls it while it is in progress. What body writes to
+  // must live until the communicator has ended. DeadlineExceeded names the awaited ranks.
   absl::Status Call(const char* call, const char* what, double end_s,
                     absl::FunctionRef<ncclResult_t(ncclComm_t)> body);
-  // The failure so far, or what NCCL knows of one in the background.
+  // The failure so far, or one in the background that NCCL reports.
   absl::Status Failure(const char* what);
   absl::Status Late(const char* call, const char* what) const;
-  // Kernels that wait for other ranks end, as far as that can be brought about. The failure is
-  // `reason`, unless there is one. Comes back at once: NCCL ends an aborted communicator only when no
-  // graph holds a sum of it any longer, and the caller may be who owns the graphs.
+  // Ends kernels that wait for other ranks, as far as possible. The failure is `reason`, unless
+  // there is one. Returns at once: NCCL ends an aborted communicator only when no graph holds a sum
+  // of it any longer, and the caller may be the owner of the graphs.
   void Abort(const absl::Status& reason);
-  // Waits, at most so long, until what was aborted or has parted has ended. False: it goes on, and
-  // memory that NCCL knows must stay.
+  // Waits, at most this long, until what was aborted or has parted has ended. False: it is still
+  // running, and memory that NCCL knows must stay.
   bool Ended(double within_s);
-  // All ranks leave, in order; aborts where that fails. What is left of it ends apart, as after Abort:
-  // NCCL waits there until the other ranks of the host have closed what they have open here.
+  // All ranks leave, in order; aborts if that fails. The rest of the communicator ends in another
+  // thread, as after Abort: NCCL waits there until the other ranks of the host have closed what
+  // they have opened here.
   void Part(const char* what, double end_s);
-  // After Abort: Join may make another communicator. Not OK where the old one has not ended within
+  // After Abort: Join may make another communicator. Not OK if the old one has not ended within
   // that time.
   absl::Status BeginAnew(double within_s);
 
@@ -58,7 +59,7 @@ class NcclCaller {
  private:
   absl::StatusOr<bool> Done(const char* call, const char* what, ncclResult_t result, double end_s);
   absl::Status Error(ncclResult_t result, const char* call, const char* what) const;
-  // Ends comm_ by a thread that nobody waits for. mutex_ is held.
+  // Ends comm_ in a thread that is not awaited. mutex_ is held.
   void EndApart(ncclResult_t (*end)(ncclComm_t));
   absl::Status Known();                           // the failure so far
   absl::Status Fail(const absl::Status& status);  // the first failure: this one or an earlier one
@@ -67,11 +68,11 @@ class NcclCaller {
   const int rank_, ranks_;
   int device_ = 0;
   const SteadyClock clock_;
-  std::mutex mutex_;           // of each call for comm_, and of ended_
+  std::mutex mutex_;           // guards calls for comm_, and ended_
   ncclComm_t comm_ = nullptr;  // null once it has parted or is aborted
-  std::future<void> ended_;    // of the last that was aborted or has parted
+  std::future<void> ended_;    // result of the last communicator that was aborted or has parted
   std::mutex failure_mutex_;
-  absl::Status failure_;  // the first
+  absl::Status failure_;  // the first failure
 };
 
 }  // namespace coppice::kernels::cuda

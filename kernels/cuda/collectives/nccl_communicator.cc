@@ -58,7 +58,7 @@ class NcclCommunicator final : public DeviceCollectives {
   void Abort(const absl::Status& reason) override { caller_.Abort(reason); }
 
  private:
-  // Memory of NCCL. A window of it is known to all ranks, which have the like in the same order.
+  // Memory of NCCL. All ranks know a window of it; they have equal windows in the same order.
   struct Memory {
     float* data = nullptr;
     ncclWindow_t window = nullptr;
@@ -68,11 +68,11 @@ class NcclCommunicator final : public DeviceCollectives {
   absl::Status JoinAndSum(const std::string& id_bytes, double end_s);
   absl::Status Sum(float* values, int64_t count, DeviceStream* stream, const char* what,
                    double end_s);
-  // One sum of so many of these values, checked. Aborts where it fails.
+  // Forms one sum of this many of these values and checks it. Aborts on failure.
   absl::Status SumOnce(float* device, int64_t count, const char* what, double end_s);
   absl::Status AllocateMemory(size_t bytes, Memory* memory) const;
   absl::Status RegisterWindow(int64_t count, Memory* memory);
-  // Why there are no windows: `mine`, if it is this rank that lacks them.
+  // Records why there are no windows: `mine`, if it is this rank that lacks them.
   void GoOnWithoutWindows(const absl::Status& mine);
   bool Deregister();
 
@@ -86,7 +86,7 @@ class NcclCommunicator final : public DeviceCollectives {
   bool tries_windows_ = true, in_windows_ = false;
 };
 
-// A window goes before its communicator, its memory after both.
+// A window is freed before its communicator, its memory after both.
 NcclCommunicator::~NcclCommunicator() {
   if (Deregister()) caller_.Part(kEnd, caller_.NowSeconds() + kPartWithin_s);
   if (!caller_.Ended(kPartWithin_s)) {
@@ -105,7 +105,7 @@ bool NcclCommunicator::Deregister() {
         caller_.Call("ncclCommWindowDeregister", kEnd, caller_.NowSeconds() + kPartWithin_s,
                      [&](ncclComm_t comm) { return api_.comm_window_deregister(comm, window); });
     if (gone.ok()) continue;
-    caller_.Abort(gone);  // which ends all windows
+    caller_.Abort(gone);  // also ends all windows
     return false;
   }
   return true;
@@ -183,7 +183,7 @@ absl::Status NcclCommunicator::SumOnce(float* device, int64_t count, const char*
   };
   const absl::Status status = form();
   if (status.ok()) return status;
-  caller_.Abort(status);  // before its buffers go: it may still wait
+  caller_.Abort(status);  // before its buffers are freed: it may still wait
   stream_->Synchronize(what).IgnoreError();
   return status;
 }
@@ -203,7 +203,8 @@ absl::Status NcclCommunicator::AllocateMemory(size_t bytes, Memory* memory) cons
   return absl::OkStatus();
 }
 
-// NCCL may give no window, which is no error: devices that do not reach each other's memory have none.
+// NCCL may give no window, which is not an error: devices that cannot reach each other's memory
+// have none.
 absl::Status NcclCommunicator::RegisterWindow(int64_t count, Memory* memory) {
   const double end_s = caller_.NowSeconds() + deadline_s_;
   const size_t bytes = count * sizeof(float);
@@ -221,8 +222,9 @@ void NcclCommunicator::GoOnWithoutWindows(const absl::Status& mine) {
     spdlog::info("no symmetric windows for sums over the ranks: {}", std::string(mine.message()));
 }
 
-// All ranks have a window for the same memory or none has one: NCCL chooses by it how ranks meet. A
-// registration that has failed may have left its communicator in any state, so there is a new one.
+// All ranks have a window for the same memory, or none has one: NCCL chooses by it how ranks
+// communicate. A failed registration may have left its communicator in any state, so a new one is
+// made.
 absl::StatusOr<float*> NcclCommunicator::AllocateSummed(int64_t count) {
   if (!tries_windows_) return nullptr;
   Memory memory;

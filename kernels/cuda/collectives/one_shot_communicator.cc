@@ -75,13 +75,13 @@ class OneShotCommunicator final : public DeviceCollectives {
   PinnedBuffer report_;  // OneShotReport
   bool others_open_ours_ = false;
   std::unique_ptr<PeerShutdown> shutdown_;
-  std::vector<void*> opened_;  // by rank; nullptr: ours, or not open
+  std::vector<void*> opened_;  // [ranks] buffers of other ranks; nullptr: ours, or not open
   std::mutex mutex_;
   absl::Status failure_;
 };
 
-// No launch is queued any longer that uses what is closed here: whoever owns this has waited.
-// Memory that another process still has open must not be freed: then it stays until this one ends.
+// The owner has waited, so no queued launch still uses what is closed here. Memory that another
+// process still has open must not be freed; it then stays until this process ends.
 OneShotCommunicator::~OneShotCommunicator() {
   for (void* memory : opened_) {
     if (memory != nullptr) cudaIpcCloseMemHandle(memory);

@@ -1,5 +1,5 @@
-// Sums over the ranks of one host by kernels of our own (one_shot.h), in rank order. Each rank opens
-// the memory of the others by CUDA IPC, so every rank is a process of its own.
+// Sums over the ranks of one host by kernels of our own (one_shot.h), in rank order. Each rank
+// opens the memory of the others by CUDA IPC, so every rank is a process of its own.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 namespace coppice::kernels::cuda {
 
 struct OneShotOptions {
-  double start_deadline_s = 60;  // of the first sum
-  double limit_s = 60;           // for which a kernel of a step waits for a rank
+  double start_deadline_s = 60;  // deadline of the first sum
+  double limit_s = 60;           // time for which a kernel of a step waits for a rank
 };
 
 // Collective: the ranks open each other's memory, and one sum is formed and checked. When one rank

@@ -1,6 +1,6 @@
-// How the ranks of one host, each a process of its own, tell each other at their end that they no
-// longer use each other's memory. It works without the device and without the other ranks' doing: a
-// page of memory that they share, without a name. Thread-compatible.
+// Lets the ranks of one host, each in its own process, tell each other at their end that they no
+// longer use each other's memory. It works without the device and without the other ranks' help: in
+// an anonymous page of shared memory. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -18,10 +18,10 @@ class PeerShutdown {
   PeerShutdown& operator=(const PeerShutdown&) = delete;
   ~PeerShutdown();
 
-  // This rank has closed what it had open of the others.
+  // This rank has closed what it had opened of the others.
   void Leave();
-  // Waits, at most so long, until each of the others has left or its process has ended. False: one
-  // of them has not.
+  // Waits, at most this long, until each of the others has left or its process has ended. False:
+  // one of them has not.
   bool AllLeft(double within_s) const;
 
  private:

@@ -51,7 +51,7 @@ class SizedCollectives final : public DeviceCollectives {
     COPPICE_RETURN_IF_ERROR(one_shot_->Failure());
     return nccl_->Failure();
   }
-  // The kernels of our own first: they end at once.
+  // First the kernels of our own, because they end at once.
   void Abort(const absl::Status& reason) override {
     one_shot_->Abort(reason);
     nccl_->Abort(reason);
@@ -67,7 +67,7 @@ class SumTimer {
  public:
   SumTimer(DeviceStream* stream, double end_s) : stream_(stream), end_s_(end_s) {}
 
-  // Over memory as steps have it.
+  // Measures over the same kind of memory as in steps.
   absl::Status Init(DeviceCollectives* nccl) {
     const size_t bytes = kMostOneShotFloats * sizeof(float);
     COPPICE_ASSIGN_OR_RETURN(values_, nccl->AllocateSummed(kMostOneShotFloats));

@@ -1,5 +1,5 @@
-// Sums over the ranks by NCCL or by one-shot kernels, whichever was measured to be faster for the size.
-// It is measured while the ranks start, over all of them, so that all choose the same.
+// Sums over the ranks by NCCL or by one-shot kernels, whichever was measured to be faster for the
+// size. The measurement runs while the ranks start, over all of them, so that all choose the same.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace coppice::kernels::cuda {
 
-// What a sum of so many floats takes, the mean over the ranks.
+// Measured time of a sum of this many floats, the mean over the ranks.
 struct SumCost {
   int64_t floats = 0;
   double nccl_s = 0, one_shot_s = 0;
 };
 
-// By size, ascending. A sum is as one of the next larger size; what is larger than all of them is
-// NCCL's.
+// By size, ascending. A sum uses the entry of the next larger size; sums larger than all entries
+// use NCCL.
 class SumChoice {
  public:
   explicit SumChoice(std::vector<SumCost> costs) : costs_(std::move(costs)) {}

@@ -47,7 +47,7 @@ class StagedCommunicator final : public DeviceCollectives {
     const std::lock_guard<std::mutex> lock(mutex_);
     return failure_;
   }
-  // A thread that waits inside of the communicator is not reached.
+  // Does not reach a thread that waits inside the communicator.
   void Abort(const absl::Status& reason) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     failure_.Update(reason);

@@ -98,7 +98,8 @@ DEV_FUNCTION void CopyWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// The value before. Orders what this thread, or its block before a barrier, wrote and reads.
+// Returns the value before. Orders the writes and reads of this thread, or of its block before a
+// barrier.
 DEV_FUNCTION uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {
   uint32_t before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0,[%1],%2;"
@@ -108,9 +109,9 @@ DEV_FUNCTION uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {
   return before;
 }
 
-// Across devices: what this thread, or its block before a barrier, wrote before the store is seen by
-// whoever loads the value, and by its block behind a barrier. A thread that asks again and again asks
-// by these.
+// Across devices: writes of this thread, or of its block before a barrier, that precede the store
+// are seen by whoever loads the value, and by its block after a barrier. A polling thread uses
+// these.
 DEV_FUNCTION void StoreReleaseSystem(uint64_t* p, uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0],%1;" ::"l"(p), "l"(value) : "memory");
 }
@@ -119,7 +120,7 @@ DEV_FUNCTION uint64_t LoadAcquireSystem(const uint64_t* p) {
   asm volatile("ld.acquire.sys.global.u64 %0,[%1];" : "=l"(value) : "l"(p) : "memory");
   return value;
 }
-// A word that the host may write meanwhile, or reads. Orders nothing.
+// A word that the host reads, or may write meanwhile. Orders nothing.
 DEV_FUNCTION uint32_t LoadRelaxedSystem(const uint32_t* p) {
   uint32_t value;
   asm volatile("ld.relaxed.sys.u32 %0,[%1];" : "=r"(value) : "l"(p) : "memory");
@@ -135,8 +136,9 @@ DEV_FUNCTION uint64_t NanoSeconds() {
   return ns;
 }
 
-// One store of 8 or 16 bytes, to global or shared memory. The compiler takes a store of several values apart
-// and does not always join them again; a warp then writes each of its sectors several times.
+// One store of 8 or 16 bytes, to global or shared memory. The compiler takes a store of several
+// values apart and does not always join them again; a warp then writes each of its sectors several
+// times.
 template <class P>
 DEV_FUNCTION void StoreAtOnce(P* p, const P& values) {
   if constexpr (sizeof(P) == 16) {
@@ -161,26 +163,26 @@ DEV_FUNCTION float Exp2(float x) {
   return y;
 }
 
-// The first statement of every kernel: waits until what ran before on the stream is done and its
-// writes are seen, then lets the next launch be placed, which waits likewise. Does nothing for a
-// launch that does not overlap.
+// The first statement of every kernel: waits until everything that ran before on the stream is done
+// and its writes are seen, then lets the next launch be placed, which waits likewise. Does nothing
+// for a launch that does not overlap.
 DEV_FUNCTION void WaitForPrevious() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// What a launch must do, whatever the hardware: bytes that its threads load from and store to global
-// memory, caches not counted, and operations of arithmetic.
+// The work of a launch, whatever the hardware: bytes that its threads load from and store to global
+// memory, caches not counted, and arithmetic operations.
 struct Cost {
   int64_t bytes = 0, flops = 0;
 };
-// Said before each launch: its name, and a function that gives its cost when it runs; it may read
-// what the kernel reads. Only the simulator listens.
+// Called before each launch: its name, and a function that gives its cost when it runs; the
+// function may read what the kernel reads. Only the simulator uses it.
 template <class CostWhenRun>
 void Declare(const char*, CostWhenRun) {}
 
-// One rounding each: never joined into an fma.
+// Each is rounded once and never joined into an fma.
 DEV_FUNCTION float AddRn(float a, float b) { return __fadd_rn(a, b); }
 DEV_FUNCTION float MulRn(float a, float b) { return __fmul_rn(a, b); }
 DEV_FUNCTION double AddRn(double a, double b) { return __dadd_rn(a, b); }

@@ -1,11 +1,12 @@
 // What a kernel for compute capability 9.0 alone may use besides device.h: matrix products of a
-// warpgroup (wgmma), copies of boxes of a matrix by the copy engine (TMA), and the barriers in shared
-// memory that count both threads and bytes (mbarrier). Files that include it end in _sm90a.cu and are
-// compiled for sm_90a alone. The simulator's part is simt_hopper.h, which says what it models.
+// warpgroup (wgmma), copies of boxes of a matrix by the copy engine (TMA), and the barriers in
+// shared memory that count both threads and bytes (mbarrier). Files that include it end in
+// _sm90a.cu and are compiled for sm_90a alone. The simulator's part is simt_hopper.h, which says
+// what it models.
 //
-// A warpgroup is four consecutive warps, the first a multiple of four. *Swizzled* shared memory holds
-// rows of 128 bytes in groups of eight, 1024-byte aligned: the 16 bytes number c of row r lie at number
-// c ^ r % 8.
+// A warpgroup is four consecutive warps, the first a multiple of four. *Swizzled* shared memory
+// holds rows of 128 bytes in groups of eight, 1024-byte aligned: the 16 bytes number c of row r lie
+// at number c ^ r % 8.
 #pragma once
 
 #include "kernels/cuda/device/device.h"
@@ -19,8 +20,8 @@
 
 namespace coppice::kernels::cuda::dev {
 
-// A row-major matrix of 16-bit values in device memory, and the boxes of 64 columns that are copied of
-// it.
+// A row-major matrix of 16-bit values in device memory, and the boxes of 64 columns that are copied
+// from it.
 using TensorMap = CUtensorMap;
 
 // columns: a multiple of 64; data 16-byte aligned; at most 256 rows of a box. Reads nothing.
@@ -52,10 +53,11 @@ inline cudaError_t MakeTensorMap(const void* data, bool f16, int64_t rows, int64
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// ---- Barriers. In phases, numbered from 0; a phase ends when `arrivals` threads have arrived and as
-// many bytes were copied as they expect.
+// ---- Barriers. In phases, numbered from 0; a phase ends when `arrivals` threads have arrived and
+// as many bytes were copied as they expect.
 
-// By one thread, which then calls BarriersReady; a __syncthreads before anyone uses them.
+// Called by one thread, which then calls BarriersReady; a __syncthreads is needed before anyone
+// uses them.
 DEV_FUNCTION void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(SharedAddress(barrier)), "r"(arrivals)
                : "memory");
@@ -68,14 +70,14 @@ DEV_FUNCTION void BarriersReady() {
 DEV_FUNCTION void BarrierArrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(SharedAddress(barrier)) : "memory");
 }
-// The same, and the phase does not end before so many bytes more were copied.
+// The same, and the phase does not end before this many more bytes were copied.
 DEV_FUNCTION void BarrierArriveExpecting(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(SharedAddress(barrier)),
                "r"(bytes)
                : "memory");
 }
-// Until a phase of this parity (its number modulo 2) has ended, the last but one not counted: of a
-// fresh barrier, parity 1 does not wait.
+// Waits until a phase of this parity (its number modulo 2) has ended, not counting the last but
+// one: on a fresh barrier, parity 1 does not wait.
 DEV_FUNCTION void BarrierWait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n .reg .pred done;\n"
@@ -88,7 +90,7 @@ DEV_FUNCTION void BarrierWait(uint64_t* barrier, uint32_t parity) {
 // ---- The copy engine.
 
 // Starts a copy of the box at (row, column) to swizzled shared memory, 1024-byte aligned. Places
-// outside of the matrix become zeros. Its bytes, 128 for each row of the box, count for the barrier.
+// outside the matrix become zeros. Its bytes, 128 for each row of the box, count for the barrier.
 DEV_FUNCTION void CopyBox(void* shared, const TensorMap& map, int column, int row,
                           uint64_t* barrier) {
   asm volatile(
@@ -97,12 +99,12 @@ DEV_FUNCTION void CopyBox(void* shared, const TensorMap& map, int column, int ro
       "l"(&map), "r"(column), "r"(row), "r"(SharedAddress(barrier))
       : "memory");
 }
-// Before a barrier: what this thread wrote to shared memory (CopyAsync16 too, once it was waited for)
-// is seen by wgmma and the copy engine behind it.
+// Call it before a barrier: writes of this thread to shared memory (also CopyAsync16, once it was
+// waited for) are then seen by wgmma and the copy engine after the barrier.
 DEV_FUNCTION void ShowToAsync() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- Registers of a thread, by whole warpgroups, each once and in a branch of its own: what one gives,
-// others may take. A kernel's registers times its threads are what there is.
+// ---- Registers of a thread, by whole warpgroups, each once and in a branch of its own: what one
+// gives, others may take. A kernel's registers times its threads are what there is.
 template <int kRegisters>
 DEV_FUNCTION void GiveRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -114,8 +116,8 @@ DEV_FUNCTION void TakeRegisters() {
 
 // ---- Products of a warpgroup. All its warps call the same, converged.
 
-// The compiler does not know that a run writes its sums d until it is waited for. This keeps it from
-// moving other uses of them across.
+// The compiler does not know that a run writes its sums d until it is waited for. This prevents it
+// from moving other uses of them across.
 template <int kEights>
 DEV_FUNCTION void HoldSums(float (&d)[kEights][4]) {
   DEV_UNROLL
@@ -131,7 +133,8 @@ DEV_FUNCTION void WarpgroupBegin(float (&d)[kEights][4]) {
 DEV_FUNCTION void WarpgroupCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until all runs but the last N are done; only then are their sums d and the shared memory free.
+// Waits until all runs except the last N are done; only then are their sums d and the shared memory
+// free.
 template <int N, int kEights>
 DEV_FUNCTION void WarpgroupWait(float (&d)[kEights][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -160,9 +163,9 @@ DEV_FUNCTION void WarpgroupWait(float (&d)[kEights][4]) {
       : DEV_D32(0), DEV_D32(8)                                                                   \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{add}), "n"(int{kTransposed}))
 
-// d = a b, or d += a b. a [64, 16] of T, of which warp w of the group holds the rows 16 w .. 16 w + 15 as
-// Mma does; b [16, 8 kEights] in swizzled shared memory (MatrixOf); d f32: of the warp's rows each 8
-// columns as Mma's d. Runs behind the caller until WarpgroupWait.
+// d = a b, or d += a b. a [64, 16] of T, of which warp w of the group holds the rows 16 w .. 16 w +
+// 15 as Mma does; b [16, 8 kEights] in swizzled shared memory (MatrixOf); d f32: of the warp's rows
+// each 8 columns as Mma's d. Runs behind the caller until WarpgroupWait.
 template <class T, bool kTransposed, int kEights>
 DEV_FUNCTION void MmaAsync(float (&d)[kEights][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   constexpr bool kBf16 = std::is_same_v<T, bf16>;
@@ -192,9 +195,10 @@ DEV_FUNCTION void MmaAsync(float (&d)[kEights][4], const uint32_t (&a)[4], uint6
 
 namespace coppice::kernels::cuda::dev {
 
-// A matrix [16, N] in swizzled shared memory, as MmaAsync takes it. Not transposed: memory row n holds
-// the 16 values of column n of it, from `start` on (a 16-byte place in a row; memory rows follow each
-// other). Transposed: memory row k holds 64 values of row k of it; the next 64 lie `panel` bytes on.
+// A matrix [16, N] in swizzled shared memory, as MmaAsync takes it. Not transposed: memory row n
+// holds the 16 values of column n of it, from `start` on (a 16-byte place in a row; memory rows
+// follow each other). Transposed: memory row k holds 64 values of row k of it; the next 64 lie
+// `panel` bytes on.
 DEV_FUNCTION uint64_t MatrixOf(const void* start, uint32_t panel) {
   constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128 = 1;
   return uint64_t{(SharedAddress(start) & 0x3ffff) >> 4} | uint64_t{panel >> 4} << 16 |

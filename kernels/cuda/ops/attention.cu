@@ -1,7 +1,7 @@
 // Attention of one row and q head at a time: any types, any head_dim that is a multiple of 8 and at
 // most 256. A row's context is cut into chunks of 32 positions counted from 0, wherever the tokens
-// lie, warp w takes chunks w, w + 4, ..., and the warps' states are joined in order. So the bits of a
-// row depend on its query and its context alone. Online softmax: Milakov and Gimelshein, "Online
+// lie, warp w takes chunks w, w + 4, ..., and the warps' states are joined in order. So the bits of
+// a row depend on its query and its context alone. Online softmax: Milakov and Gimelshein, "Online
 // normalizer calculation for softmax", 2018, algorithm 3; here in base 2.
 #include "kernels/cuda/ops/kernel_types.h"
 
@@ -11,7 +11,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * dev::kWarpSize;
 constexpr int kMaxDim = 256;
-constexpr int kPairs = 2;            // neighbouring dims of a lane
+constexpr int kPairs = 2;  // neighbouring dims per lane
 constexpr float kLowest = -3.0e38f;  // finite: differences of maxima are never NaN
 constexpr float kLog2E = 1.44269504f;
 

@@ -1,4 +1,4 @@
-// What one launch of tiled attention must do, counted from its work list. For attention_tiles.cu.
+// The work of one launch of tiled attention, counted from its work list. For attention_tiles.cu.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace coppice::kernels::cuda {
 
-// S: the shape of a tile. K and V once for each item, partial results written and read. The arithmetic is
-// what the tensor cores do, rows and tokens that fill up a tile included.
+// S: the shape of a tile. K and V once for each item, partial results written and read. The
+// arithmetic is what the tensor cores do, rows and tokens that fill up a tile included.
 template <class S>
 dev::Cost CostOf(const DeviceWork::OfClass& list, const AttentionArgs& args,
                  const DevicePool& pool) {

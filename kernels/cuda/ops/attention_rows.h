@@ -28,9 +28,9 @@ struct Merging {
 // element 2 half + e of eight columns column 2 (lane % 4) + e of row g + 8 half.
 template <int kEights>
 struct RowState {
-  float sum[kEights][4] = {};  // of V, by dims
+  float sum[kEights][4] = {};  // sums of V, by dims
   float max[2] = {kLowest, kLowest};
-  float total[2] = {0.0f, 0.0f};  // of the lane's own tokens
+  float total[2] = {0.0f, 0.0f};  // sums over the lane's own tokens
 };
 
 // T: of activations and pool. kRows: packed rows of the tile class.
@@ -222,7 +222,7 @@ struct RowTile {
     }
   }
 
-  // The block that finishes last merges the partial results in the order of the list. By so many
+  // The block that finishes last merges the partial results in the order of the list. By this many
   // threads, which meet in sync(); *arrived is shared memory.
   template <class Sync>
   DEV_FUNCTION void MergeSplits(int thread, int threads, Sync sync, uint32_t* arrived) const {

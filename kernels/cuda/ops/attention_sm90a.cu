@@ -1,8 +1,8 @@
-// Forest attention of the largest tile class by Hopper's own instructions: one warp has the copy
-// engine bring KV tiles into a ring in shared memory, two warpgroups of 64 packed rows each take
-// them out. Otherwise as attention_tiles.cu: the same work list, the same order of every sum. q and
-// the weights of softmax are in registers; K and V come from swizzled shared memory, V as it lies
-// there (transposed by the instruction).
+// Forest attention of the largest tile class by Hopper's own instructions: one warp lets the copy
+// engine bring KV tiles into a ring in shared memory, and two warpgroups of 64 packed rows each
+// take them out. Otherwise as attention_tiles.cu: the same work list, the same order of every sum.
+// q and the weights of softmax are in registers; K and V come from swizzled shared memory, V as it
+// lies there (the instruction transposes it).
 #include <algorithm>
 
 #include "kernels/cuda/device/hopper.h"
@@ -17,9 +17,10 @@ constexpr int kClass = kTileClasses - 1, kRows = kTileRows[kClass];
 constexpr int kStages = 4;  // KV tiles in shared memory
 constexpr int kGroupRows = 64, kConsumers = kRows / kGroupRows * 128;
 constexpr int kThreads = kConsumers + 128;  // a whole warpgroup loads: registers go by warpgroups
-constexpr int kRowBytes = 128, kPanelDims = 64;    // of a row of swizzled shared memory
-constexpr int kPanelBytes = kKvTile * kRowBytes;   // 64 dims of a KV tile
-constexpr int kTileBlocks = kKvTile / kBlockSize;  // each a box
+// Bytes and dims of a row of swizzled shared memory.
+constexpr int kRowBytes = 128, kPanelDims = 64;
+constexpr int kPanelBytes = kKvTile * kRowBytes;  // bytes of 64 dims of a KV tile
+constexpr int kTileBlocks = kKvTile / kBlockSize;  // blocks of a KV tile; each is copied as one box
 static_assert(kBlockSize % 8 == 0 && kTileBlocks <= dev::kWarpSize);
 
 template <class T, int kDim_>
@@ -27,7 +28,7 @@ struct WideShape {
   using Type = T;
   static constexpr int kDim = kDim_, kRows = cuda::kRows, kDimWarps = 1;
   static constexpr int kPanels = kDim / kPanelDims;
-  static constexpr int kTileBytes = kPanels * kPanelBytes;  // K or V
+  static constexpr int kTileBytes = kPanels * kPanelBytes;  // bytes of K or V of a KV tile
   static constexpr int kStageBytes = 2 * kTileBytes;
   static constexpr int kAlignment = 1024;
   static constexpr int kSharedBytes = kStages * kStageBytes + kAlignment;
@@ -74,13 +75,14 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
   using Rows::EmitState, Rows::Mask, Rows::PackedRows, Rows::QueryOf, Rows::ScoreScale;
   using Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
 
-  const dev::TensorMap& map;  // of the pool
+  const dev::TensorMap& map;  // tensor map of the pool
   Ring ring;
   unsigned char* stages;  // [kStages][K then V][kPanels][kKvTile, 64]
 
   DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
   DEV_FUNCTION int Lane() const { return Thread() % dev::kWarpSize; }
-  DEV_FUNCTION int FirstRow() const { return Thread() / dev::kWarpSize * 16; }  // of the warp
+  // First row of the warp.
+  DEV_FUNCTION int FirstRow() const { return Thread() / dev::kWarpSize * 16; }
   DEV_FUNCTION unsigned char* Panel(int stage, bool value, int panel) const {
     return stages + stage * S::kStageBytes + value * S::kTileBytes + panel * kPanelBytes;
   }
@@ -115,9 +117,9 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
     }
   }
 
-  // Any tile, token by token, eight lanes each. Tokens behind the item's are zeros.
+  // Loads any tile, token by token, with eight lanes per token. Tokens after the item's are zeros.
   DEV_FUNCTION void LoadTokens(int32_t first, int stage) const {
-    const int chunk = Lane() % 8;  // of 16 bytes in a row
+    const int chunk = Lane() % 8;  // chunk of 16 bytes in a row
     for (int t = Lane() / 8; t < kKvTile; t += dev::kWarpSize / 8) {
       const bool seen = first + t < item.kv_end;
       const int32_t slot = seen ? SlotOf(first + t) : 0;

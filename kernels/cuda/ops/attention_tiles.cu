@@ -1,7 +1,8 @@
 // Forest attention by tiles: the rows of a request pass together over its tokens, so that K and V
-// are read once for all of them (work_list.h). bf16 or f16 tensor cores, sums in f32. Softmax runs online
-// over KV tiles of 64 tokens (Milakov and Gimelshein, "Online normalizer calculation for softmax",
-// 2018, algorithm 3, in base 2), the weights rounded to the type of V before they meet it.
+// are read once for all of them (work_list.h). bf16 or f16 tensor cores, sums in f32. Softmax runs
+// online over KV tiles of 64 tokens (Milakov and Gimelshein, "Online normalizer calculation for
+// softmax", 2018, algorithm 3, in base 2), the weights rounded to the type of V before they meet
+// it.
 #include <algorithm>
 
 #include "kernels/cuda/ops/attention_cost.h"
@@ -14,17 +15,17 @@ namespace {
 constexpr int kStages = 2;  // KV tiles in shared memory
 
 // One warp holds 16 packed rows and 64 / kTokenWarps tokens of a KV tile, and sums kDim / kDimWarps
-// dims of V: warps that share rows and tokens score them each for itself. kDim: head_dim, padded with
-// zeros in shared memory.
+// dims of V: warps that share rows and tokens score them each for itself. kDim: head_dim, padded
+// with zeros in shared memory.
 template <class T, int kDim_, int kRowWarps_, int kTokenWarps_, int kDimWarps_ = 1>
 struct Shape {
-  using Type = T;  // of activations and pool
+  using Type = T;  // type of activations and pool
   static constexpr int kDim = kDim_, kRowWarps = kRowWarps_, kTokenWarps = kTokenWarps_;
   static constexpr int kDimWarps = kDimWarps_;
   static constexpr int kRows = 16 * kRowWarps;
   static constexpr int kThreads = dev::kWarpSize * kRowWarps * kTokenWarps * kDimWarps;
-  static constexpr int kTokens = kKvTile / kTokenWarps;  // of a warp
-  static constexpr int kDims = kDim / kDimWarps;         // of a warp's sums
+  static constexpr int kTokens = kKvTile / kTokenWarps;  // tokens per warp
+  static constexpr int kDims = kDim / kDimWarps;  // dims per warp
   static constexpr int kStride = kDim + 8;               // elements; rows of a matrix miss no bank
   static constexpr int kTile = kKvTile * kStride;        // elements of K or V of a stage
   static constexpr int kQueryElements = kRows * kStride;
@@ -62,7 +63,7 @@ struct Block : RowTile<typename S::Type, S::kRows> {
     }
   }
 
-  // Eight threads copy a token, 128 bytes at a time. Tokens behind the item's are zeros.
+  // Eight threads copy a token, 128 bytes at a time. Tokens after the item's are zeros.
   DEV_FUNCTION void LoadTile(int32_t first, int stage) const {
     for (int t = Thread() / 8; t < kKvTile; t += S::kThreads / 8) {
       const bool seen = first + t < item.kv_end;
@@ -278,7 +279,7 @@ int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_
 
 int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes) {
   const int64_t block_bytes = SharedBytes(tile_class, head_dim) + 2048;
-  constexpr int64_t kMost[kTileClasses] = {3, 2, 1};  // by registers
+  constexpr int64_t kMost[kTileClasses] = {3, 2, 1};  // blocks that fit by their registers
   return static_cast<int>(std::clamp<int64_t>(shared_bytes / block_bytes, 1, kMost[tile_class]));
 }
 

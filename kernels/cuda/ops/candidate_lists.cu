@@ -8,7 +8,7 @@
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr int kPairs = kPieceTokens / 2 / kSelectThreads;  // pairs of tokens of a thread
+constexpr int kPairs = kPieceTokens / 2 / kSelectThreads;  // pairs of tokens per thread
 constexpr int kPieceBits = 13;
 static_assert(1 << kPieceBits == kPieceTokens && kMostWanted <= kRoom);
 constexpr uint32_t kNoToken = 0x7fffffff;
@@ -94,7 +94,7 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
       uint32_t key = KeyBits(logit);
       if (list.noisy != 0 && key != 0) {
         const float x = dev::MulRn(logit, list.inverse_temperature);
-        // Never 0, that is no key: a product that overflows is still a key.
+        // Never 0, which means no key: a product that overflows is still a key.
         key = max(KeyBits(dev::AddRn(x, odd == 0 ? noise.even : noise.odd)), 1u);
       }
       keys.key[2 * j + odd] = key;
@@ -115,7 +115,7 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
   }
 }
 
-// The first list of a row: its bad token, and the logits of its biased tokens.
+// The first list of a row has its bad token and the logits of its biased tokens.
 DEV_FUNCTION void WriteRowFacts(const DeviceLists& all, const ListTask& list, const float* row,
                                 const LogitRows& rows, int pieces, uint32_t* record) {
   if (threadIdx.x == 0) {

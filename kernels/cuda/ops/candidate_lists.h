@@ -1,7 +1,7 @@
 // The kernels that take from rows of logits what candidate lists need (RowNeed of
-// plan/step_plan.h), as host functions like those of launch.h. The device only preselects: of each
+// plan/step_plan.h), as host functions like those of launch.h. The device only preselects: for each
 // list it finds more tokens than the list will hold, by exact logits or by keys in f32, and bounds
-// the keys of all others; the host decides in f64 (sampling/candidate_list.h). Log-sum-exps are
+// the keys of all others; the host decides in f64 (sampling/candidate_list.h). Log-sum-exps equal
 // those of the host, bit for bit. Grids follow from capacities; what a step asks for is read from
 // device memory.
 #pragma once
@@ -14,17 +14,17 @@
 
 namespace coppice::kernels::cuda {
 
-inline constexpr int kPieceTokens = 8192;  // of a row, that one block looks at
+inline constexpr int kPieceTokens = 8192;  // tokens of a row that one block looks at
 inline constexpr int kMostWanted = 2048;   // entries of a list
 
 // One list: the `want` largest keys among the row's tokens that have no bias. The key is the logit,
 // or logit * inverse_temperature + noise, in f32. Tokens whose logit is NaN or -inf have no key.
 struct ListTask {
-  int32_t row = 0;  // of the logits
+  int32_t row = 0;  // row of the logits
   int32_t want = 0;
   int32_t noisy = 0;
   int32_t first_of_row = 0;              // finds the row's bad token and copies its biased logits
-  int32_t bias_begin = 0, bias_end = 0;  // of DeviceLists::bias
+  int32_t bias_begin = 0, bias_end = 0;  // range of DeviceLists::bias
   int32_t record = 0;                    // word of DeviceLists::records
   float inverse_temperature = 1;
   int64_t entries = 0;  // index in DeviceLists::entries: `want` entries for each piece of the row
@@ -54,14 +54,14 @@ struct ListEntry {
   int32_t token = 0;
 };
 
-// What a list's record begins with; logits of the row's biased tokens follow (only in the first
+// The beginning of a list's record. Logits of the row's biased tokens follow (only in the first
 // list of a row), and `want` pairs of a token and its logit, of which `count` are written, in any
 // order.
 struct ListHeader {
-  int32_t bad_token = -1;  // of the first list of a row: the lowest with logit NaN or +inf
+  int32_t bad_token = -1;  // first list of a row: the lowest token with logit NaN or +inf
   float bad_logit = 0;
   int32_t count = 0;
-  float least_key = 0;  // of those written; no other token of the row has a larger one
+  float least_key = 0;  // least key written; no other token of the row has a larger one
 };
 inline constexpr int kHeaderWords = sizeof(ListHeader) / sizeof(uint32_t);
 
@@ -78,7 +78,8 @@ struct DeviceLists {
   int32_t list_count = 0, sum_count = 0;
 };
 
-// What a launch is given of it: room for so many lists and sums, at least as many as there are.
+// The part of DeviceLists that a launch is given: room for lists and sums, at least as many as
+// there are.
 struct ListsView {
   const DeviceLists* lists = nullptr;
   int32_t list_room = 0, sum_room = 0;
@@ -91,7 +92,7 @@ struct LogitRows {
   const float* logits = nullptr;  // [rows, columns] f32
   int64_t columns = 0;
   int64_t first_token = 0;  // begins a chunk of kLseChunks
-  int64_t vocab = 0;        // of all ranks
+  int64_t vocab = 0;        // tokens of all ranks
 
   bool operator==(const LogitRows&) const = default;
 };

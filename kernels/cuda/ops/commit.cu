@@ -5,7 +5,8 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr unsigned kCopiesAtOnce = 16;  // of a plane; how many there are is known when it runs
+// Copies per plane at once; their number is known only when the kernel runs.
+constexpr unsigned kCopiesAtOnce = 16;
 
 // Block (first copy, plane): all heads of one slot of one plane (K or V of a layer), 16 bytes a
 // thread, then of the slot kCopiesAtOnce copies on. T is as wide as an element.

@@ -1,8 +1,8 @@
 // The kernels that grow draft forests on the device (plan/forest_plan.h), as host functions like
-// those of launch.h. After the head of a pass, ChooseLevels takes the nodes of the next level from
-// the candidate lists of the rows; before the body of the next pass, PlaceLevels writes them into
-// its plan. The rule is that of the drafters of decoding/seeded, with keys in f32: which tokens are
-// drafted is free, so nothing that is decided depends on it. What differs between passes is read
+// those of launch.h. After the head of a forward pass, ChooseLevels takes the nodes of the next
+// level from the candidate lists of the rows; before the body of the next one, PlaceLevels writes
+// them into its plan. The rule is that of the drafters of decoding/seeded, with keys in f32. Any
+// tokens may be drafted, so no decision depends on it. What differs between forward passes is read
 // from device memory.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace coppice::kernels::cuda {
 
-// What the kernels have room for, of one forest.
+// Capacities of the kernels for one forest.
 inline constexpr int kMostLevelRows = 32;     // nodes of a level, roots
 inline constexpr int kMostLevelSlots = 32;    // output slots
 inline constexpr int kMostLevelSupport = 64;  // tokens of a draft row
@@ -26,14 +26,14 @@ inline constexpr int kMostLevels = 8;
 struct LevelTask {
   int32_t forest = 0;  // index of its state
   int32_t level = 0;
-  int32_t first_list = 0;  // of DeviceLists::lists: one for each row
+  int32_t first_list = 0;  // index in DeviceLists::lists: one list for each row
   int32_t width = 0, support = 0, picks = 0;
   int32_t beam_width = 0, refill = 0, set_semantics = 0;
-  int32_t stop_begin = 0, stop_end = 0;  // of DeviceLevels::stops
+  int32_t stop_begin = 0, stop_end = 0;  // range of DeviceLevels::stops
   float inverse_temperature = 1;
   uint64_t seed = 0;
-  // Its rows in the pass, from level 1 on. A row's chain is that of its root, then a slot of each
-  // level; a row's mask the same, as bits.
+  // Its rows in the forward pass, from level 1 on. A row's chain is that of its root, then a slot
+  // of each level. A row's mask is the same, as bits.
   int32_t first_row = 0, rows = 0;
   int32_t root_chain = 0;  // slots of a root's chain
   int32_t chains = 0;      // in DeviceLevels::slots: [roots][root_chain], then [level][rows]
@@ -80,7 +80,7 @@ struct LevelScratch {
   int32_t entries[kMostLevelRows];
 };
 
-// What a pass asks for; as DeviceLists, in device memory itself.
+// What a forward pass asks for; in device memory itself, as DeviceLists.
 struct DeviceLevels {
   const LevelTask* tasks = nullptr;    // [count]
   const LevelStart* starts = nullptr;  // [forests], of level 0
@@ -92,7 +92,7 @@ struct DeviceLevels {
   int32_t count = 0;
 };
 
-// What a launch is given of it: room for so many forests.
+// The part of DeviceLevels that a launch is given: room for this many forests.
 struct LevelsView {
   const DeviceLevels* levels = nullptr;
   int32_t room = 0;

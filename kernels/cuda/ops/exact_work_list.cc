@@ -11,7 +11,7 @@ int32_t TilesOf(int32_t tokens) { return (tokens + kKvTile - 1) / kKvTile; }
 
 // The rows of one segment that pass together, and where their KV tiles lie in their contexts.
 struct RowTile {
-  AttentionItem whole;             // of all KV tiles; of no head yet
+  AttentionItem whole;             // covers all KV tiles; its head is not set yet
   std::vector<int32_t> positions;  // [KV tiles] of the contexts, in KV tiles
 };
 
@@ -54,7 +54,7 @@ class RowTileMaker {
     return block * kBlockSize + position % kBlockSize;
   }
 
-  // The longest first: whoever is the beginning of another then finds it.
+  // Longest first, so that a row that is the beginning of another finds it.
   void AddTilesAt(int32_t tile) {
     const AttentionItem& item = made_.whole;
     std::vector<int> rows(item.rows);
@@ -65,7 +65,7 @@ class RowTileMaker {
       std::vector<int32_t> slots;
       const int32_t end = std::min(Length(row), (tile + 1) * kKvTile);
       for (int32_t p = tile * kKvTile; p < end; ++p) slots.push_back(SlotAt(row, p));
-      if (slots.empty()) break;  // nor do those behind it reach this tile
+      if (slots.empty()) break;  // rows after this one do not reach this tile either
       auto found = std::find_if(tiles.begin(), tiles.end(), [&](const OwnTile& own) {
         return std::equal(slots.begin(), slots.end(), own.slots.begin());
       });
@@ -78,7 +78,7 @@ class RowTileMaker {
     for (OwnTile& own : tiles) Append(tile, std::move(own));
   }
 
-  // Fills up the tile before with a token that is there: nobody sees it, but it is multiplied by zero.
+  // Fills the previous tile with an existing token: no row sees it, but it is multiplied by zero.
   void Append(int32_t tile, OwnTile own) {
     AttentionItem& item = made_.whole;
     while (item.kv_end % kKvTile != 0) {
@@ -127,7 +127,8 @@ void AddItems(const RowTile& tile, int head, std::vector<AttentionItem>* items) 
   } while (begin < tiles);
 }
 
-// Runs of items of about the same cost, one for each worker. Who does an item changes no bit.
+// Runs of items of about the same cost, one for each worker. The assignment of items changes no
+// bit.
 void DealOut(int workers, WorkList::OfClass* out) {
   const auto cost = [](const AttentionItem& item) {
     return int64_t{TilesOf(item.kv_end - item.kv_begin)} + kItemCost;

@@ -8,8 +8,8 @@ constexpr int kThreads = 64;
 constexpr int kBatch = 8;  // rows in flight
 
 // A thread owns a column (a word W of the row) of one of the matrices and moves it in all rows.
-// need_row[i] >= i ascends, so rows that are still to be read lie behind the last row written, batch
-// after batch.
+// need_row[i] >= i ascends, so rows that are still to be read lie behind the last row written,
+// batch after batch.
 template <class W>
 DEV_KERNEL void MoveRows(const DeviceStep* step, GatherArgs args, unsigned blocks_of_first) {
   dev::WaitForPrevious();
@@ -21,7 +21,7 @@ DEV_KERNEL void MoveRows(const DeviceStep* step, GatherArgs args, unsigned block
   const int64_t c = int64_t{blockIdx.x - (second ? blocks_of_first : 0)} * kThreads + threadIdx.x;
   const int needs = step->needs;
   const int32_t* need_row = step->need_row;
-  // When the last row is in its place, so are those before it.
+  // When the last row is in its place, so are the rows before it.
   if (c >= row_words || needs == 0 || need_row[needs - 1] == needs - 1) return;
   for (int first = 0; first < needs; first += kBatch) {
     W moved[kBatch];

@@ -1,8 +1,8 @@
 // y = x w^T for at most 64 rows. Such a product is bound by reading w. So w takes the side of the
-// tensor instructions that has 16 rows, and x the side that has 8: hardly anything is padded. A block
-// computes 64 outputs of all rows over a run of the inputs; where 64 outputs a block are too few
-// blocks to keep the device busy, several blocks share the inputs of a tile ("split-K"). With SwiGLU a
-// block computes 32 gates and the 32 ups that belong to them.
+// tensor instructions that has 16 rows, and x the side that has 8: hardly anything is padded. A
+// block computes 64 outputs of all rows over a run of the inputs; where 64 outputs a block are too
+// few blocks to keep the device busy, several blocks share the inputs of a tile ("split-K"). With
+// SwiGLU a block computes 32 gates and the 32 ups that belong to them.
 #include "kernels/cuda/ops/gemm_skinny.h"
 #include "kernels/cuda/ops/kernel_types.h"
 #include "kernels/cuda/ops/silu.h"
@@ -14,9 +14,9 @@ using dev::bf16;
 
 constexpr int kThreads = 128;
 constexpr int kTile = kSkinnyTile, kDepth = kSkinnyDepth;
-constexpr int kGates = kTile / 2;    // of a tile, with SwiGLU
+constexpr int kGates = kTile / 2;  // gates per tile, with SwiGLU
 constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
-constexpr int kPieces = kDepth / 8;  // of 16 bytes in a row of a stage
+constexpr int kPieces = kDepth / 8;  // pieces of 16 bytes in a row of a stage
 
 // kGroups: rows of x, in groups of 8.
 template <int kGroups_>
@@ -50,7 +50,7 @@ struct SkinnyBlock {
   DEV_FUNCTION int64_t FirstColumn() const {
     return int64_t{args.gated ? kGates : kTile} * blockIdx.x;
   }
-  // Row i of the tile as a row of w. Behind the last column: some row, or none.
+  // Row i of the tile as a row of w. After the last column: any row, or none.
   DEV_FUNCTION int64_t OutputOf(int i) const {
     if (!args.gated || i < kGates) return FirstColumn() + i;
     return Columns() + FirstColumn() + i - kGates;
@@ -122,7 +122,8 @@ struct SkinnyBlock {
     return args.partials + ((part * S::kGroups + group) * kThreads + Thread()) * 4;
   }
 
-  // Leaves the sums for the last block of the tile. That block gets those of all, added in order.
+  // Leaves the sums for the last block of the tile. The last block gets the sums of all blocks,
+  // added in order.
   DEV_FUNCTION bool Join(uint32_t* arrived, SkinnySums<S>* sums) const {
     DEV_UNROLL
     for (int j = 0; j < S::kGroups; ++j) {

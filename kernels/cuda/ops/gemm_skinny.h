@@ -16,8 +16,8 @@ inline constexpr int64_t kMostSkinnyRows = 64;
 inline constexpr int64_t kSkinnyTile = 64;   // outputs of one block
 inline constexpr int64_t kSkinnyDepth = 64;  // inputs of one stage
 
-// y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, then + bias, then + y with accumulate. All
-// in device memory, aligned to 16 bytes; w and x bf16.
+// y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, then + bias, then + y with accumulate.
+// All in device memory, aligned to 16 bytes; w and x bf16.
 struct SkinnyArgs {
   const void* w = nullptr;
   const void* x = nullptr;
@@ -28,9 +28,9 @@ struct SkinnyArgs {
   int32_t rows = 0;
   int64_t outputs = 0, inputs = 0;
   bool accumulate = false;
-  // The inputs are cut into so many runs of stages, each summed by a block of its own. The last block
-  // to finish adds the sums in the order of the runs: the bits depend on `splits`, not on who was
-  // last, nor on the other rows.
+  // The inputs are cut into this many runs of stages, each summed by its own block. The last block
+  // to finish adds the sums in the order of the runs: the bits depend on `splits`, not on which
+  // block was last, nor on the other rows.
   int splits = 1;
   float* partials = nullptr;     // [SkinnyPartialBytes], unless splits is 1
   uint32_t* counters = nullptr;  // [tiles of outputs], zero before; the launch leaves them zero

@@ -1,6 +1,6 @@
-// Gumbel noise in f32 and path hashes (docs/algorithms.md 2), for .cu files and their tests. Only IEEE additions,
-// products and fused multiply-adds: the bits are the same on every device and on the host, so how
-// far they are from the noise in f64 is measured on the host. Pure functions.
+// Gumbel noise in f32 and path hashes (docs/algorithms.md 2), for .cu files and their tests. Only
+// IEEE additions, products and fused multiply-adds: the bits are the same on every device and on
+// the host, so how far they are from the noise in f64 is measured on the host. Pure functions.
 #pragma once
 
 #include <cstdint>

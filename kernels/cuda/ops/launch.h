@@ -35,11 +35,11 @@ struct DeviceStep {
   int32_t rows = 0, needs = 0, commit_count = 0;
 };
 
-// What a launch is given of a step. Nothing here but sizes that it is padded to: whatever differs
-// between steps of one size is read from device memory when the kernel runs.
+// The part of a step that a launch is given. It holds only the sizes that the step is padded to:
+// anything that differs between steps of one size is read from device memory when the kernel runs.
 struct StepView {
   const DeviceStep* step = nullptr;
-  int32_t rows = 0, needs = 0;  // padded
+  int32_t rows = 0, needs = 0;  // padded numbers
 
   bool operator==(const StepView&) const = default;
 };
@@ -135,7 +135,8 @@ struct DeviceWork {
   float* partials = nullptr;     // [partial_floats]
   uint32_t* counters = nullptr;  // [merges], zero before the first launch; launches leave them zero
 };
-// What a launch is given of it: for each class a grid that holds its workers, 0 when it has none.
+// The part of DeviceWork that a launch is given: for each class a grid that holds its workers, 0
+// when it has none.
 struct WorkView {
   const DeviceWork* work = nullptr;
   int32_t blocks[kTileClasses] = {};
@@ -144,13 +145,13 @@ struct WorkView {
 };
 // The same as Attention, by tensor cores, with K and V read once for the rows of a request. The
 // bits of a row depend on the work list too. Only for as many classes of the list as TileClasses
-// says; 0: not at all. bf16 or f16, the same for activations and pool. block_shared_bytes: what a
-// block of the device may have.
+// returns; 0: for none. bf16 or f16, the same for activations and pool. block_shared_bytes: shared
+// memory that a block of the device may have.
 int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
-// Blocks that are resident on a multiprocessor with so much shared memory: WorkShape::workers is
-// this times the number of multiprocessors. More workers are right too, but wait for others.
+// Blocks that are resident on a multiprocessor with this much shared memory: WorkShape::workers is
+// this times the number of multiprocessors. More workers also work, but wait for others.
 int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes);
-// classes: only the first so many.
+// classes: only the first this many.
 void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
                     const DevicePool& pool, cudaStream_t stream, int classes = kTileClasses);
 // The last class by instructions that devices of compute capability 9.0 alone have; bit for bit the
@@ -174,13 +175,13 @@ struct ScatterArgs {
 };
 void Scatter(const ScatterArgs& args, cudaStream_t stream);
 
-// Row i = row need_row[i], in place, for i ascending. Rows behind the last need keep what they
-// held. values [rows, row_bytes]; row_bytes a multiple of 4. All in one launch.
+// Row i = row need_row[i], in place, for i ascending. Rows after the last need keep their values.
+// values [rows, row_bytes]; row_bytes a multiple of 4. All in one launch.
 struct GatherArgs {
   static constexpr int kMost = 2;
   struct Of {
     void* values = nullptr;
-    int64_t row_bytes = 0;  // 0: none
+    int64_t row_bytes = 0;  // bytes per row; 0: none
 
     bool operator==(const Of&) const = default;
   } of[kMost];

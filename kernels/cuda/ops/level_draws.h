@@ -22,7 +22,7 @@ static_assert(kEntries + kSlots <= 1 << kIdBits);
 
 DEV_FUNCTION float FloatInfinity() { return __uint_as_float(0x7f800000u); }
 
-// What the block knows of its forest at this level, in shared memory.
+// The state of a forest at this level, in the shared memory of its block.
 struct Level {
   uint64_t hash[kRows];
   float score[kRows], cost[kRows];
@@ -34,12 +34,12 @@ struct Level {
   int32_t listed[kSlots];  // whether a known output is a candidate of its own
   int32_t reaches[kSlots];
   int32_t reach_node[kSlots * kReaches];
-  float reach_cost[kSlots * kReaches], reach_key[kSlots * kReaches];  // key: the best draw's
+  float reach_cost[kSlots * kReaches], reach_key[kSlots * kReaches];  // key: that of the best draw
   float pick[kSlots * kCandidates];  // keys by which slots pick nodes, then candidates
   int32_t count, slots, picked;
 };
 
-// log m of a beam that so many slots hold.
+// log m of a beam that this many slots hold.
 DEV_FUNCTION float LogCount(const LevelTask& task, int slots) {
   return task.set_semantics != 0 || slots <= 1 ? 0.0f : LogOf(Split(static_cast<float>(slots)));
 }

@@ -141,7 +141,7 @@ DEV_FUNCTION KeyCut FindCut(const Values& values, int want, int room, int index_
   return cut;
 }
 
-inline constexpr int kRoom = 2048;  // of keys that a block chooses
+inline constexpr int kRoom = 2048;  // keys of which a block chooses
 
 // Calls write(place, key, index) for the `want` largest keys, places from 0 on without gaps, and
 // returns how many there were. *least: the least of their keys. want <= kRoom; keys of equal value

@@ -1,5 +1,5 @@
-// RMS norm of one row of the residual stream by one block. For .cu files: the norm alone, and the sum
-// over the ranks that goes into it.
+// RMS norm of one row of the residual stream by one block. For .cu files: the norm alone, and the
+// sum over the ranks that goes into it.
 #pragma once
 
 #include "kernels/cuda/ops/kernel_types.h"
@@ -22,7 +22,8 @@ DEV_FUNCTION float NormBlockSum(float value) {
 }
 
 // AddNorm (launch.h) of row `row`, N columns a thread at a time, with addend(c): the N values from
-// column c on that are added, unless `adds` is false. A thread reads again only what it wrote itself.
+// column c on that are added, unless `adds` is false. A thread reads again only what it wrote
+// itself.
 template <class T, int N, class Addend>
 DEV_FUNCTION void NormRow(const AddNormArgs& args, int64_t row, bool adds, Addend addend) {
   const int64_t begin = row * args.columns;

@@ -7,13 +7,14 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr int kThreads = kNormThreads;
-constexpr int64_t kLeastPiece = kThreads * 4;  // floats of a block
-constexpr int kAsksBetweenLooks = 16;          // of a flag, at the clock and at host memory
+constexpr int64_t kLeastPiece = kThreads * 4;  // floats per block, at least
+// Reads of a flag between two looks at the clock and at host memory.
+constexpr int kAsksBetweenLooks = 16;
 
 // One block's part of a launch.
 struct Exchange {
   const OneShotArgs& args;
-  const uint64_t launch;  // counted from 1
+  const uint64_t launch;  // number of the launch, counted from 1
 
   DEV_FUNCTION bool Leads() const { return threadIdx.x == 0; }
   DEV_FUNCTION float* Inbox(int of, int from) const {
@@ -30,7 +31,7 @@ struct Exchange {
     for (int64_t i = begin + int64_t{threadIdx.x} * N; i < end; i += kThreads * N) f(i);
   }
 
-  // Each rank begins with the next: no two write to the same one first.
+  // Each rank begins with the next rank, so that no two write to the same one first.
   template <int N>
   DEV_FUNCTION void Send(const float* values, int64_t begin, int64_t end) const {
     for (int step = 1; step < args.ranks; ++step) {
@@ -40,7 +41,7 @@ struct Exchange {
     }
   }
 
-  // Whether the other ranks' pieces are there. came [ranks] is of the block.
+  // Whether the other ranks' pieces have arrived. came [ranks] belongs to the block.
   DEV_FUNCTION bool Meet(uint32_t* came) const {
     __syncthreads();  // the pieces of all threads are written
     const int other = static_cast<int>(threadIdx.x);
@@ -53,8 +54,8 @@ struct Exchange {
     for (int r = 0; r < args.ranks; ++r) all = all && came[r] != 0;
     return all;
   }
-  // The report is in host memory: to read it takes longer than what is waited for, so a flag is asked
-  // for several times before.
+  // The report is in host memory, and reading it takes longer than the awaited event, so a flag is
+  // read several times before.
   DEV_FUNCTION bool Await(int other) const {
     const uint64_t* const flag = Flag(args.rank, other);
     uint64_t begin_ns = 0;

@@ -13,7 +13,7 @@ struct Line {
   int32_t root[kMostLevelRows];
 };
 
-// Block (forest). Rows behind the last node stay as they are: nobody sees them.
+// Block (forest). Rows after the last node stay as they are: no row sees them.
 DEV_KERNEL void DEV_BOUNDS(kThreads, 8)
     PlaceEachLevel(const DeviceLevels* levels, const DeviceStep* step, const DeviceWork* work) {
   dev::WaitForPrevious();

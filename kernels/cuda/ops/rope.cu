@@ -1,4 +1,5 @@
-// The bias of q, k and v, rotary embedding of q and k in place, and K and V of the rows into the pool.
+// The bias of q, k and v, rotary embedding of q and k in place, and K and V of the rows into the
+// pool.
 #include "kernels/cuda/ops/kernel_types.h"
 
 namespace coppice::kernels::cuda {
@@ -46,7 +47,7 @@ DEV_KERNEL void RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool
   dev::WaitForPrevious();
   const int64_t r = blockIdx.x;
   const int dim = pool.head_dim, half = dim / 2;
-  const int heads = args.q_heads + pool.kv_heads;  // that rotate
+  const int heads = args.q_heads + pool.kv_heads;  // heads that rotate
   const int rotations = heads * (half / kPack);
   const int unit = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
   const int32_t slot = step->slot[r];

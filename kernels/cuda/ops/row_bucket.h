@@ -7,17 +7,18 @@
 
 namespace coppice::kernels::cuda {
 
-// The least size of a table that holds so many rows: algorithms are chosen for these sizes.
+// The least size of a table that holds this many rows: algorithms are chosen for these sizes.
 int64_t RowBucket(int64_t rows);
 
-// Larger steps are computed as they are, launch by launch: there the launches are a small part.
+// Larger steps are computed as they are, launch by launch, because launches are a small part of
+// their time.
 inline constexpr int64_t kMostPaddedRows = 512;
 
-// The rows that are computed for so many: those of the bucket, or as many as there are.
+// The number of rows that are computed for this many: that of the bucket, or the number itself.
 int64_t PaddedRows(int64_t rows);
 
-// What grids of a step follow from. Rows behind those of the plan are of token 0 at position 0, see
-// nothing and write to the sink; rows behind the needs are not looked at.
+// The sizes from which the grids of a step follow. Rows after those of the plan have token 0 at
+// position 0, see nothing and write to the sink. Rows after the needs are not read.
 struct StepShape {
   int32_t rows = 0, needs = 0;
 

@@ -1,7 +1,7 @@
-// y = x w^T with sums of a fixed order (row_product.h). By tensor cores: the weights take the side of
-// the instructions that has 16 rows, as in gemm_skinny.cu, and the inputs of a run enter an output's
-// sum 16 at a time. That is so in tiles of every size, so that a step of one row and a step of a
-// thousand form the same sums.
+// y = x w^T with sums of a fixed order (row_product.h). By tensor cores: the weights take the side
+// of the instructions that has 16 rows, as in gemm_skinny.cu, and the inputs of a run enter an
+// output's sum 16 at a time. That is so in tiles of every size, so that a step of one row and a
+// step of a thousand form the same sums.
 #include "kernels/cuda/ops/kernel_types.h"
 #include "kernels/cuda/ops/row_product.h"
 
@@ -15,22 +15,22 @@ struct TileShape {
   using Type = T;
   static constexpr int kOutputWarps = kOutputWarps_, kRowWarps = kRowWarps_;
   static constexpr int kHeights = kHeights_, kGroups = kGroups_;
-  static constexpr int kDepth = kDepth_;  // inputs of a stage
+  static constexpr int kDepth = kDepth_;  // inputs per stage
   static constexpr int kStages = kStages_;
   static constexpr int kThreads = dev::kWarpSize * kOutputWarps * kRowWarps;
   static constexpr int kOutputs = 16 * kHeights * kOutputWarps;
   static constexpr int kRows = 8 * kGroups * kRowWarps;
   static constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
-  static constexpr int kPieces = kDepth / 8;  // of 16 bytes in a row of a stage
+  static constexpr int kPieces = kDepth / 8;  // pieces of 16 bytes in a row of a stage
   static constexpr int kStage = (kOutputs + kRows) * kStride;  // elements
   static constexpr int kSumStride = kOutputs + 4;              // floats of a row of sums
   static constexpr int kSharedBytes = std::max(kStages * kStage * 2, kRows* kSumStride * 4);
-  static constexpr int kSums = kHeights * kGroups;  // of four
+  static constexpr int kSums = kHeights * kGroups;  // groups of four sums
   static_assert(kRunUnit % kDepth == 0);
 };
 
-// The sums of one lane: of tile (height, group) the outputs g, g + 8 and the rows 2t, 2t + 1, g = lane
-// / 4, t = lane % 4, in the order (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+// The sums of one lane: of tile (height, group) the outputs g, g + 8 and the rows 2t, 2t + 1, g =
+// lane / 4, t = lane % 4, in the order (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
 template <class S>
 struct LaneSums {
   float value[S::kSums][4];

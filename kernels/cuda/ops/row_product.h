@@ -1,9 +1,9 @@
-// Matrix products for exact mode: the bits of a row depend on the row and the weights alone, not on
-// how many rows there are or what they hold. Any number of rows, any type, any shape. Every output is
-// summed in one order that follows from the shape of the weights: runs of inputs, each from its first
-// input to its last, and then the runs from the first to the last. How rows, outputs and runs are
-// dealt out to blocks is free, and depends on the rows. Enqueues one launch on a stream and returns;
-// launch errors are left for cudaGetLastError.
+// Matrix products for exact mode: the bits of a row depend only on the row and the weights, not on
+// the number and contents of other rows. Any number of rows, any type, any shape. Every output is
+// summed in one order that follows from the shape of the weights: runs of inputs, each from its
+// first input to its last, and then the runs from the first to the last. The assignment of rows,
+// outputs and runs to blocks is free, and depends on the rows. Enqueues one launch on a stream and
+// returns; launch errors are left for cudaGetLastError.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,8 +16,8 @@
 
 namespace coppice::kernels::cuda {
 
-// y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, then + bias, then + y with accumulate. All
-// in device memory, aligned to 16 bytes.
+// y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, then + bias, then + y with accumulate.
+// All in device memory, aligned to 16 bytes.
 struct RowProductArgs {
   const void* w = nullptr;
   const void* x = nullptr;
@@ -27,8 +27,9 @@ struct RowProductArgs {
   int32_t rows = 0;
   int64_t outputs = 0, inputs = 0;
   bool accumulate = false;
-  // Where blocks that share the sums of a tile leave them, and who has come: counters are zero before,
-  // and the launch leaves them zero. With too little of either one block sums all runs of a tile.
+  // Where blocks that share the sums of a tile leave them, and count arrivals: counters are zero
+  // before, and the launch leaves them zero. With too little of either, one block sums all runs of
+  // a tile.
   float* partials = nullptr;
   size_t partial_bytes = 0;
   uint32_t* counters = nullptr;
@@ -37,12 +38,12 @@ struct RowProductArgs {
 
 inline constexpr int64_t kRunUnit = 64;  // inputs; runs begin at multiples
 
-// Whether tensor cores do it. The others take a plain kernel.
+// Whether tensor cores compute it. Other products take a plain kernel.
 constexpr bool HasTensorRows(DType type, int64_t inputs) {
   return type != DType::kF32 && inputs % 8 == 0;
 }
-// Runs that the inputs are cut into: so many that a few rows keep a large device busy. A number of
-// the shape alone, on every device.
+// Runs that the inputs are cut into: enough for a few rows to keep a large device busy. Depends on
+// the shape only, on every device.
 constexpr int ProductRuns(int64_t outputs, int64_t inputs) {
   constexpr int64_t kBlocks = 264, kTile = 64, kLeastUnits = 4, kMost = 8;
   const int64_t tiles = (outputs + kTile - 1) / kTile;

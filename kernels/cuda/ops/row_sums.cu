@@ -47,12 +47,12 @@ DEV_FUNCTION double ExpNonPositive(double x) {
 
 // The tokens [begin, end) of one row, as f64 keys without noise.
 struct Chunk {
-  const float* row;  // of this rank's tokens
+  const float* row;  // logits of this rank's tokens
   int64_t first_token, begin, end;
   const TokenBias* bias;
   int biases;
   double temperature;
-  const uint32_t* marks;  // of tokens that may have a bias, nullptr = none has
+  const uint32_t* marks;  // marks tokens that may have a bias; nullptr = no token has one
 
   // NaN counts as -inf, +inf as the largest float.
   DEV_FUNCTION float Logit(int64_t token) const {
@@ -74,7 +74,7 @@ struct Chunk {
   }
 };
 
-// Bits of token % kPieceTokens, for all tokens with a bias: others may share them.
+// Bits of token % kPieceTokens, for all tokens with a bias. Other tokens may share them.
 DEV_FUNCTION const uint32_t* MarkBiased(const TokenBias* bias, int biases) {
   DEV_SHARED(uint32_t, marks, kThreads);
   static_assert(kThreads * 32 == kPieceTokens);

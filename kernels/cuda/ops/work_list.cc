@@ -22,8 +22,8 @@ struct Unit {
   int64_t tiles() const { return CeilDiv64(whole.kv_end, kKvTile); }
 };
 
-// Appends the distinct chain slots of the rows [first, last), and the masks of the item's rows, which
-// are among them.
+// Appends the distinct chain slots of the rows [first, last), and the masks of the item's rows,
+// which are among them.
 void AddTokens(const StepPlan& plan, int first, int last, AttentionItem* item, WorkList* list) {
   const int end = item->first_row + item->rows;
   int32_t seen_by_all = plan.prefix_length(item->first_row);
@@ -141,10 +141,10 @@ class Cutter {
   const int workers_;
   const int least_;
   WorkList::OfClass* out_;
-  bool cuts_cost_ = false;  // units are long: most workers end inside of one
+  bool cuts_cost_ = false;  // units are long: most workers end inside a unit
   int worker_ = 0;
-  int64_t left_ = 0;    // cost of what no worker has yet
-  int64_t budget_ = 0;  // of this worker
+  int64_t left_ = 0;    // cost of what is not assigned to a worker yet
+  int64_t budget_ = 0;  // cost that this worker may still take
   int64_t used_ = 0;
 };
 

@@ -5,8 +5,8 @@
 // A *row tile* is a run of rows of one segment that pass together over their tokens, all q heads of
 // a KV head packed: packed row = row in the tile * group + head in the group. Its *KV index space*
 // is the tokens of the block table that any of its rows sees, then the distinct chain slots of its
-// rows in order of first use. It is cut into *KV tiles* of 64 tokens. Where not every row sees every
-// token of a KV tile, a word of 64 bits per row says which.
+// rows in order of first use. It is cut into *KV tiles* of 64 tokens. Where not every row sees
+// every token of a KV tile, a word of 64 bits per row says which.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct AttentionItem {
   int32_t first_row = 0, rows = 0;
   int32_t kv_head = 0;
   int32_t kv_begin = 0, kv_end = 0;  // tokens of the KV index space; kv_begin at a KV tile
-  int32_t table_begin = 0;           // of the segment, in DeviceStep::table
+  int32_t table_begin = 0;           // begin of the segment's table in DeviceStep::table
   int32_t prefix = 0;                // tokens of the KV index space that lie in the table
-  int32_t chain_begin = 0;           // its further tokens, in WorkList::chain
+  int32_t chain_begin = 0;           // begin of its further tokens in WorkList::chain
   // Row r's word of KV tile t >= mask_tile: masks[mask_begin + r * mask_words + t - mask_tile].
   // Every row sees all of the KV tiles before.
   int32_t mask_begin = 0, mask_tile = 0, mask_words = 0;
@@ -54,30 +54,30 @@ struct WorkList {
   std::vector<int32_t> chain;   // slots
   std::vector<uint64_t> masks;  // bit i: token i of the KV tile
   int64_t partial_floats = 0;
-  int32_t merges = 0;  // counters
+  int32_t merges = 0;  // number of counters
 };
 
 struct WorkShape {
   int group = 1;  // q heads of a KV head, at most the rows of the largest class
   int kv_heads = 1;
   int head_dim = 0;
-  int classes = kTileClasses;             // that may be used: the smallest
+  int classes = kTileClasses;             // classes that may be used, smallest first
   int workers[kTileClasses] = {1, 1, 1};  // resident blocks of each class, at most
   // A row tile is not cut into items of fewer KV tiles: each costs a load of q and a merge.
   int least_tiles = 4;
-  // What a row's result is summed from depends on the row alone (exact_work_list.h). All row tiles
-  // are then of classes that sum in the same order: class 0 if it is the only one, else the others.
+  // The inputs of a row's result depend only on the row (exact_work_list.h). All row tiles are then
+  // of classes that sum in the same order: class 0 if it is the only one, else the others.
   bool exact = false;
 };
 
-// What an item costs beside its KV tiles, in KV tiles.
+// Fixed cost of an item besides its KV tiles, in KV tiles.
 inline constexpr int kItemCost = 2;
 
-// shared_chains: every row tile of a segment holds the chain slots of all rows of the segment, because
-// which row sees which slot is not known yet (draft_levels.h).
+// shared_chains: every row tile of a segment holds the chain slots of all rows of the segment,
+// because which row sees which slot is not known yet (draft_levels.h).
 WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape, bool shared_chains = false);
 
-// For those who make such lists: numbers the items of each row tile and KV head, which follow each
+// For makers of such lists: numbers the items of each row tile and KV head, which follow each
 // other, and gives them room for their partial results.
 void NumberSplits(int tile_class, int head_dim, WorkList* list);
 

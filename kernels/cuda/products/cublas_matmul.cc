@@ -56,8 +56,8 @@ absl::Status MakePreference(const ProductKey& key, cublasLtMatmulPreferenceOpaqu
 
 }  // namespace
 
-// The library counts column by column: there w is [inputs, outputs] and is transposed, x is [inputs,
-// rows] and y is [outputs, rows].
+// The library counts column by column: there w is [inputs, outputs] and is transposed, x is
+// [inputs, rows] and y is [outputs, rows].
 struct CublasMatMul::Layouts {
   static absl::Status Make(const ProductKey& key, Layouts* out) {
     const cublasOperation_t transposed = CUBLAS_OP_T;

@@ -25,16 +25,16 @@ struct MatMulArgs {
   const void* w = nullptr;
   const void* x = nullptr;
   void* y = nullptr;
-  DType type = DType::kF32;    // of w and x
+  DType type = DType::kF32;    // type of w and x
   DType y_type = DType::kF32;  // f32 or `type`
   int64_t rows = 0, inputs = 0, outputs = 0;
   bool accumulate = false;
   const float* bias = nullptr;  // [outputs] or nullptr
-  // [rows, outputs / 2] of y_type or nullptr: SwiGLU of y, which is gates, then ups. What y itself
-  // holds afterwards is not defined then.
+  // [rows, outputs / 2] of y_type or nullptr: SwiGLU of y, which is gates, then ups. The contents
+  // of y are then undefined.
   void* gated = nullptr;
-  // Rows that x and y have room for, at least `rows`; 0 = rows. Rows behind `rows` may be computed
-  // too, from whatever is there.
+  // Rows for which x and y have room, at least `rows`; 0 = rows. Rows after `rows` may also be
+  // computed, from any values.
   int64_t room = 0;
 
   bool operator==(const MatMulArgs&) const = default;
@@ -54,13 +54,13 @@ class CublasMatMul {
   // Shared by all products of the stream. Free between two pieces of its work.
   const DeviceBuffer& workspace() const { return workspace_; }
 
-  // What the library proposes, its first choice first, at most `count`; not what it cannot say of
-  // how it sums. Unimplemented: nothing.
+  // The algorithms that the library proposes, its first choice first, at most `count`; leaves out
+  // those whose way of summing it cannot tell. Unimplemented: there are none.
   absl::StatusOr<std::vector<Algorithm>> Propose(const ProductKey& key, int count);
-  // Whether this library takes the algorithm, with our workspace, and it sums as it must.
+  // Whether this library accepts the algorithm, with our workspace, and it sums as required.
   bool Takes(const ProductKey& key, const Algorithm& algorithm);
   // Enqueues the product of key.rows rows; no bias, no SwiGLU. Unimplemented names what cuBLASLt
-  // does not take.
+  // refuses.
   absl::Status Enqueue(const MatMulArgs& args, const ProductKey& key, const Algorithm& algorithm);
 
  private:

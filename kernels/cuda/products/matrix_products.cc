@@ -15,11 +15,11 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr char kCountersName[] = "the counters of matrix products";
-constexpr int64_t kMostTiles = 16384;  // a million outputs
-constexpr int kProposals = 8;          // of cuBLASLt
-// Runs that the inputs are cut into: more do not pay, since their sums are written and read.
+constexpr int64_t kMostTiles = 16384;  // tiles: a million outputs
+constexpr int kProposals = 8;          // algorithms that cuBLASLt proposes
+// Runs that the inputs are cut into. More do not pay, since their sums are written and read.
 constexpr int kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16};
-constexpr int64_t kLeastStages = 4;  // of a run
+constexpr int64_t kLeastStages = 4;  // stages per run
 
 absl::Status Launched(absl::string_view kernel, const ProductKey& key) {
   const cudaError_t error = cudaGetLastError();

@@ -31,12 +31,12 @@ class MatrixProducts {
   absl::Status Enqueue(const MatMulArgs& args);
 
   // ---- for tuning
-  // What may be tried for a product, the first proposal of cuBLASLt first.
+  // The choices to try for a product, cuBLASLt's first proposal first.
   absl::StatusOr<std::vector<ProductChoice>> Candidates(const ProductKey& key);
-  // Whether a choice, from a file perhaps, can be used here.
+  // Whether a choice, for example from a file, can be used here.
   bool Takes(const ProductKey& key, const ProductChoice& choice);
   absl::Status Enqueue(const MatMulArgs& args, const ProductChoice& choice);
-  // From now on these products take these choices, which must be taken here.
+  // From now on these products use these choices, which must be usable here.
   void Use(const ProductTable& table);
   // As in TuningPlace.
   size_t workspace_bytes() const { return library_->workspace().size(); }
@@ -44,7 +44,7 @@ class MatrixProducts {
 
  private:
   MatrixProducts(DeviceStream* stream, bool exact) : stream_(stream), exact_(exact) {}
-  // SwiGLU behind a product that has left it out.
+  // Enqueues SwiGLU after a product that has left it out.
   absl::Status EnqueueGate(const MatMulArgs& args, const ProductKey& key);
   void EnqueueRows(const MatMulArgs& args);
   bool TakesSkinny(const ProductKey& key, int splits) const;
@@ -53,7 +53,7 @@ class MatrixProducts {
   DeviceStream* const stream_;
   const bool exact_;
   std::unique_ptr<CublasMatMul> library_;
-  DeviceBuffer counters_;  // of our own kernels: zero between launches
+  DeviceBuffer counters_;  // counters of our own kernels: zero between launches
   ProductTable chosen_;
 };
 

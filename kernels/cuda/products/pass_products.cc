@@ -67,7 +67,8 @@ MatMulArgs ArgsOf(const PassProduct& product, int64_t rows) {
   args.accumulate = product.accumulate;
   args.bias = product.adds_bias ? matrix.bias.floats() : nullptr;
   args.gated = product.gated.data;
-  args.room = PaddedRows(std::min(product.x.rows, product.y.rows));  // as CudaBackend::Allocate
+  // As CudaBackend::Allocate pads.
+  args.room = PaddedRows(std::min(product.x.rows, product.y.rows));
   return args;
 }
 

@@ -1,6 +1,6 @@
-// The matrix products of a pass, found by running the pass over ops that only take notes, and which op
-// behind a product is joined with it: SwiGLU is made by the product where its kernel can, and a bias
-// before rotary positions is added by these.
+// The matrix products of a pass, found by running the pass over ops that only record, and which op
+// after a product is joined with it: the product computes SwiGLU if its kernel can, and the op of
+// rotary positions adds a bias before it.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ bool JoinSwiGlu(const Tensor& gate_up, const Tensor& out, PassProduct* product);
 // The bias that rotary positions are to add, nullptr: none.
 const float* JoinRope(const Tensor& qkv, PassProduct* product);
 
-// The product of so many rows. product.w is a CudaWeight; the tensors lie in device memory.
+// The product of this many rows. product.w is a CudaWeight; the tensors lie in device memory.
 MatMulArgs ArgsOf(const PassProduct& product, int64_t rows);
 
-// In their order, of a step that has rows and needs; those of every layer. Nothing is enqueued.
+// The products in order, of a step that has rows and needs, for every layer. Nothing is enqueued.
 std::vector<PassProduct> ListProducts(Pass* pass);
 
 }  // namespace coppice::kernels::cuda

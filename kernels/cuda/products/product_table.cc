@@ -23,8 +23,8 @@
 namespace coppice::kernels::cuda {
 namespace {
 
-// Another number: older files are measured anew. It goes up with every change of the text, and of
-// the kernel of gemm_skinny.cu that changes its speed.
+// With another number, older files are measured anew. Increase it with every change of the text,
+// and of the kernel of gemm_skinny.cu that changes its speed.
 constexpr char kVersion[] = "coppice matrix products 2";
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 constexpr char kLibraryWord[] = "cublaslt", kSkinnyWord[] = "skinny", kRowsWord[] = "rows";

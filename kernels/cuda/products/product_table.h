@@ -1,9 +1,9 @@
 // Which algorithm a matrix product takes, as measured, and the file that keeps it. Plain data: no
 // header of CUDA. Thread-compatible.
 //
-// The file is text: a line with the version, lines that say what it was measured on, a line for each
-// product, and a last line with their number. It holds the products of every model that was served
-// with this device.
+// The file is text: a line with the version, lines that say what it was measured on, a line for
+// each product, and a last line with their number. It holds the products of every model that was
+// served with this device.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace coppice::kernels::cuda {
 // y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, with a bias, added to y, or with SwiGLU.
 struct ProductKey {
   int64_t outputs = 0, inputs = 0, rows = 0;  // rows: padded
-  DType type = DType::kF32;                   // of w and x
+  DType type = DType::kF32;                   // type of w and x
   DType y_type = DType::kF32;
   bool accumulate = false, bias = false;
   bool gated = false;  // never with accumulate
@@ -37,15 +37,15 @@ struct ProductChoice {
   enum class Kind { kLibrary, kSkinny, kRows };
   Kind kind = Kind::kLibrary;
   std::array<uint64_t, 8> algorithm = {};  // kLibrary: a cublasLtMatmulAlgo_t
-  int splits = 0;                          // kSkinny
-  double seconds = 0;                      // of one product, as measured; 0 = not measured
+  int splits = 0;                          // kSkinny: number of splits
+  double seconds = 0;                      // measured time of one product; 0 = not measured
 
   bool operator==(const ProductChoice&) const = default;
 };
 
-// What times and algorithms hold for.
+// The place for which times and algorithms are valid.
 struct TuningPlace {
-  std::string device;  // its name
+  std::string device;  // name of the device
   int multiprocessors = 0;
   uint64_t library = 0;  // version of cuBLASLt
   size_t workspace = 0;  // bytes
@@ -65,7 +65,8 @@ absl::StatusOr<ProductTable> ParseProductTable(const TuningPlace& place, absl::s
 std::string TuningFilePath(const std::string& folder, const TuningPlace& place);
 // NotFound: there is no such file. Errors name it.
 absl::StatusOr<ProductTable> ReadTuningFile(const std::string& path, const TuningPlace& place);
-// Replaces the file at once, so that nobody reads half of it; makes the folder. Errors name the file.
+// Replaces the file at once, so that nobody reads half of it; makes the folder. Errors name the
+// file.
 absl::Status WriteTuningFile(const std::string& path, const TuningPlace& place,
                              const ProductTable& table);
 

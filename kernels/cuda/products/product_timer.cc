@@ -14,7 +14,7 @@ namespace {
 constexpr char kWhat[] = "the tuning of matrix products";
 constexpr int kRuns = 5;
 constexpr double kFarAbove = 1.5;
-constexpr size_t kCaches = 4;  // filling so many takes as long as enqueuing some products
+constexpr size_t kCaches = 4;  // filling this many takes as long as enqueuing some products
 constexpr size_t kPatternBytes = size_t{1} << 20;
 
 size_t BytesOf(const Tensor& tensor) {
@@ -64,7 +64,7 @@ absl::Status ProductTimer::FillZero(const Tensor& tensor) {
 absl::StatusOr<double> ProductTimer::RunOnce(absl::Span<const MatMulArgs> calls,
                                              const ProductChoice& choice,
                                              MatrixProducts* products) {
-  // Keeps the device busy meanwhile, too: what the host takes to enqueue does not count.
+  // Also keeps the device busy meanwhile, so that the host's time for enqueuing does not count.
   if (cover_.size() > 0)
     COPPICE_RETURN_IF_ERROR(stream_->FillZero(cover_.data(), cover_.size(), kWhat));
   COPPICE_RETURN_IF_ERROR(begin_.Record(*stream_, kWhat));
@@ -78,7 +78,7 @@ absl::StatusOr<double> ProductTimer::RunOnce(absl::Span<const MatMulArgs> calls,
   return seconds / static_cast<double>(calls.size());
 }
 
-// A device that is lost fails every call from then on; else it is the choice that is not good here.
+// If the device is lost, every later call fails. Otherwise only the choice cannot be used here.
 absl::Status ProductTimer::Refusal(const absl::Status& why) {
   COPPICE_RETURN_IF_ERROR(stream_->Synchronize(kWhat));
   return absl::UnimplementedError(why.message());

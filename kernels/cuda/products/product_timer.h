@@ -22,8 +22,8 @@ class ProductTimer {
   // Random values, as inputs are: the speed of a device depends on the bits that it multiplies.
   absl::Status FillInputs(const Tensor& tensor);
   absl::Status FillZero(const Tensor& tensor);
-  // Seconds of one of these products, all of one shape: the median of several runs over all. Gives
-  // up early, with what it has, when that is above `good_enough` by far. Unimplemented: the choice
+  // Seconds of one of these products, all of one shape: the median of several runs over all. Stops
+  // early, with the result so far, if that is far above `good_enough`. Unimplemented: the choice
   // cannot be enqueued here, and the device works.
   absl::StatusOr<double> Time(absl::Span<const MatMulArgs> calls, const ProductChoice& choice,
                               double good_enough, MatrixProducts* products);

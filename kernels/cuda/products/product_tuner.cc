@@ -20,8 +20,8 @@
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr size_t kMostWeights = 8;   // of one shape: more would only take longer
-constexpr double kMostWait_s = 100;  // for another process that tunes
+constexpr size_t kMostWeights = 8;   // weights measured per shape; more would only take longer
+constexpr double kMostWait_s = 100;  // wait for another process that tunes
 
 // The products of one shape, by the first of them, and the row counts that they are padded to.
 struct ShapeGroup {
@@ -66,11 +66,12 @@ class Tuner {
 
  private:
   void Read();
-  // What is known of a product, from rank 0 or from the file.
+  // The known choice for a product, from rank 0 or from the file.
   std::optional<ProductChoice> Known(const ProductKey& key);
   absl::Status Tune(const ShapeGroup& group);
   absl::StatusOr<ProductChoice> Measure(const ShapeGroup& group, int64_t rows);
-  // Before the first measurement: waits for others that tune, and reads what they have found.
+  // Called before the first measurement: waits for other tuning processes, and reads what they have
+  // found.
   absl::Status Begin();
   void Keep();
   std::vector<RowCost> Costs(const std::vector<ShapeGroup>& groups) const;
@@ -81,9 +82,9 @@ class Tuner {
   MatrixProducts* const products_;
   const TuningPlace place_;
   std::string path_;
-  ProductTable given_;   // by rank 0
-  ProductTable kept_;    // that the file has
-  ProductTable chosen_;  // of this pass
+  ProductTable given_;   // given by rank 0
+  ProductTable kept_;    // found in the file
+  ProductTable chosen_;  // chosen for this pass
   TuningLock lock_;
   std::optional<ProductTimer> timer_;
   int measured_ = 0, refused_ = 0;
@@ -98,7 +99,7 @@ absl::StatusOr<std::vector<RowCost>> Tuner::Run(ProductTable given) {
     spdlog::warn("tuned matrix products are not kept: neither XDG_CACHE_HOME nor HOME is set");
   } else {
     path_ = TuningFilePath(folder, place_);
-    if (given_.empty()) Read();  // else only when something lacks
+    if (given_.empty()) Read();  // otherwise only when something is missing
   }
   const std::vector<ShapeGroup> groups = GroupByShape(request_.products);
   for (const ShapeGroup& group : groups) COPPICE_RETURN_IF_ERROR(Tune(group));
@@ -177,7 +178,7 @@ absl::Status Tuner::Begin() {
   return absl::OkStatus();
 }
 
-// The first of equally fast ones, so that equal measurements give equal choices.
+// Takes the first of equally fast ones, so that equal measurements give equal choices.
 absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t rows) {
   std::vector<MatMulArgs> calls;
   for (const PassProduct& product : group.products) {
@@ -192,7 +193,7 @@ absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t ro
   for (ProductChoice candidate : candidates) {
     const absl::StatusOr<double> seconds = timer_->Time(calls, candidate, best.seconds, products_);
     if (absl::IsUnimplemented(seconds.status())) {
-      refused = seconds.status();  // proposed, but not taken after all
+      refused = seconds.status();  // cuBLASLt proposed it but refuses it
       continue;
     }
     COPPICE_RETURN_IF_ERROR(seconds.status());
@@ -205,7 +206,7 @@ absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t ro
   return best;
 }
 
-// With what other models have put there.
+// Writes the file, together with what other models have put there.
 void Tuner::Keep() {
   if (path_.empty()) return;
   for (const auto& [key, choice] : chosen_) kept_[key] = choice;
@@ -236,7 +237,7 @@ std::vector<RowCost> Tuner::Costs(const std::vector<ShapeGroup>& groups) const {
 // What rank 0 sends while it tunes, and when it has.
 constexpr char kGoesOn[] = "goes on", kFailed[] = "failed";
 
-// Tunes on rank 0. Whenever it moves on, the other ranks do.
+// Tunes on rank 0. Each sign of progress is passed to the other ranks.
 absl::StatusOr<std::vector<RowCost>> Lead(const TuningRequest& request, const DeviceFacts& device,
                                           DeviceStream* stream, MatrixProducts* products) {
   comm::Communicator* const communicator = request.communicator;
@@ -256,7 +257,7 @@ absl::StatusOr<std::vector<RowCost>> Lead(const TuningRequest& request, const De
   return costs;
 }
 
-// What rank 0 has found; empty where it was found on another kind of device.
+// Receives what rank 0 has found; empty if that was found on another kind of device.
 absl::StatusOr<ProductTable> Receive(const TuningRequest& request, const TuningPlace& place) {
   std::string message;
   do {

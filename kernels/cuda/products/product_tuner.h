@@ -19,7 +19,7 @@
 namespace coppice::kernels::cuda {
 
 struct TuningRequest {
-  std::vector<PassProduct> products;  // of CudaWeights; tensors of this device
+  std::vector<PassProduct> products;  // products of CudaWeights; their tensors are on this device
   std::string cache;                  // as BackendOptions::tuning_cache
   std::function<void()> moves_on;     // called between measurements; may be empty
   // Joins the ranks that tune together, or nullptr. Rank 0 tunes, and the others take its results;
@@ -27,9 +27,10 @@ struct TuningRequest {
   comm::Communicator* communicator = nullptr;
 };
 
-// Overwrites the tensors of the products. *products then uses what was found. Returns what a pass
-// costs by its rows. A file that cannot be read or written is a warning; an error is one of the
-// device, or names a product that it cannot compute. Aborted: rank 0 had an error. Collective.
+// Overwrites the tensors of the products. Afterwards *products uses the results. Returns the cost
+// of a forward pass by its rows. A file that cannot be read or written is a warning; an error is
+// one of the device, or names a product that it cannot compute. Aborted: rank 0 had an error.
+// Collective.
 absl::StatusOr<std::vector<RowCost>> TuneProducts(const TuningRequest& request,
                                                   const DeviceFacts& device, DeviceStream* stream,
                                                   MatrixProducts* products);

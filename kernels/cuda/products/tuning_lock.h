@@ -1,6 +1,6 @@
 // Lets one process of a host tune at a time: two that measure on one device disturb each other, and
-// what the first has found serves the second. Movable; released by its end, or by that of its
-// process.
+// the results of the first also serve the second. Movable; released at its end, or at the end of
+// its process.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@ namespace coppice::kernels::cuda {
 
 class TuningLock {
  public:
-  // Waits for the lock, at most so long, and calls moves_on (may be empty) meanwhile. Whoever comes
-  // too late, or where no lock can be had (`path` cannot be written), goes on without it.
+  // Waits for the lock, at most this long, and calls moves_on (may be empty) meanwhile. Without the
+  // lock (too late, or `path` cannot be written) the caller continues all the same.
   static TuningLock Wait(const std::string& path, double most_s,
                          const std::function<void()>& moves_on);
   TuningLock() = default;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kWhat[] = "the candidate lists of a step";
 constexpr size_t kLeastBytes = size_t{64} << 10;
-constexpr size_t kLeastRoom = 8;  // lists, sums
+constexpr size_t kLeastRoom = 8;  // lists, or sums
 
 // Twice what is asked for, so that it seldom grows.
 template <class Buffer>

@@ -20,12 +20,12 @@ class CudaLists {
   absl::Status MakeRoom(const ListPlan* plan, const LogitRows& rows);
   // Places the tasks in a block, and says where they and the results are.
   DeviceLists Place(BlockLayout* layout) const;
-  // What launches are given where Place's answer lies in device memory.
+  // What launches are given if the result of Place lies in device memory.
   ListsView View(const DeviceLists* placed) const;
   // Enqueues the copy of the results.
   absl::Status Download(DeviceStream* stream);
 
-  // Once the copy has been made, until the next Download.
+  // Valid once the copy has been made, until the next Download.
   const ChunkSums* sums() const { return reinterpret_cast<const ChunkSums*>(host_.data()); }
   const uint32_t* records() const;
 
@@ -33,7 +33,7 @@ class CudaLists {
   const ListPlan* plan_ = nullptr;
   DeviceBuffer scratch_;  // entries, then bad tokens
   DeviceBuffer results_;  // sums, then records
-  PinnedBuffer host_;     // the same
+  PinnedBuffer host_;     // the same on the host
   size_t sum_bytes_ = 0, result_bytes_ = 0;
   int32_t list_room_ = 0, sum_room_ = 0;
 };

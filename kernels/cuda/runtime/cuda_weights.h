@@ -30,7 +30,7 @@ class CudaWeight : public Weight {
 
 class CudaKvPool : public KvPool {
  public:
-  DeviceBuffer storage;  // zero at first
+  DeviceBuffer storage;  // zeroed at first
 };
 
 class CudaRopeTable : public RopeTable {
@@ -43,7 +43,7 @@ class DeviceLoader {
   // Both must outlive the loader.
   DeviceLoader(ThreadTeam* team, DeviceStream* stream) : team_(team), stream_(stream) {}
 
-  // As Backend says of them. All return when the copies are done.
+  // As in Backend. All return when the copies are done.
   absl::StatusOr<std::unique_ptr<CudaWeight>> Pack(absl::Span<const MatrixSource> stacked,
                                                    DType dtype, const std::vector<float>& bias);
   absl::StatusOr<std::unique_ptr<CudaWeight>> PackGain(const std::vector<float>& gain);
@@ -55,7 +55,7 @@ class DeviceLoader {
  private:
   struct Half {
     PinnedBuffer buffer;
-    std::unique_ptr<DeviceEvent> copied;  // once the half was used
+    std::unique_ptr<DeviceEvent> copied;  // reached once the copy from the half is done
   };
   // fill(begin, end, place) writes these rows, of row_bytes each; several threads call it.
   struct Rows {
@@ -67,7 +67,7 @@ class DeviceLoader {
   absl::Status Upload(const Rows& rows, void* device, absl::string_view what);
   template <class T>
   absl::StatusOr<DeviceBuffer> UploadValues(const std::vector<T>& values, absl::string_view what);
-  // The next half, free and with room for so many bytes.
+  // The next half, free and with room for this many bytes.
   absl::StatusOr<Half*> NextHalf(size_t bytes, absl::string_view what);
 
   ThreadTeam* const team_;

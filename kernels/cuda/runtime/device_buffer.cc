@@ -28,7 +28,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   return *this;
 }
 
-// An error here is one of earlier work: whoever waits for that work reports it.
+// An error here belongs to earlier work; the wait for that work reports it.
 DeviceBuffer::~DeviceBuffer() {
   if (data_ != nullptr) cudaFree(data_);
 }

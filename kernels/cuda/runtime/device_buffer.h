@@ -1,5 +1,5 @@
 // Memory of the device, and pinned memory of the host that the device copies from and to. Owned,
-// movable, not initialised. The owner sees to it that no work that is queued uses what it frees.
+// movable, not initialised. The owner must make sure that no queued work uses what it frees.
 #pragma once
 
 #include <cstddef>

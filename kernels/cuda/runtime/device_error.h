@@ -12,14 +12,15 @@
 namespace coppice::kernels::cuda {
 
 // "what: call: cudaErrorName: its text". ResourceExhausted when memory ran out, else Internal.
-// Takes the error out of cudaGetLastError.
+// Clears cudaGetLastError.
 absl::Status CudaStatus(cudaError_t error, absl::string_view call, absl::string_view what);
 absl::Status CublasStatus(cublasStatus_t status, absl::string_view call, absl::string_view what);
 
-// As CudaStatus for a call that takes memory of the device; names what is free when there was none.
+// As CudaStatus, for a call that takes memory of the device; names the free memory when there was
+// none.
 absl::Status MemoryStatus(cudaError_t error, absl::string_view call, absl::string_view what);
 
-// The same for a call that was to allocate so many bytes; names them too.
+// The same for a call that should allocate this many bytes; names them too.
 absl::Status AllocationStatus(cudaError_t error, absl::string_view call, absl::string_view what,
                               size_t bytes);
 

@@ -7,7 +7,7 @@
 
 namespace coppice::kernels::cuda {
 
-// Other threads may use the runtime meanwhile: the mode is of this thread.
+// Other threads may use the runtime meanwhile: the mode concerns only this thread.
 absl::StatusOr<DeviceGraph> DeviceGraph::Capture(DeviceStream* stream, absl::string_view what,
                                                  absl::FunctionRef<absl::Status()> enqueue) {
   COPPICE_RETURN_IF_ERROR(

@@ -13,12 +13,12 @@ namespace coppice::kernels::cuda {
 
 class DeviceGraph {
  public:
-  // What `enqueue` puts on the stream, recorded instead of run. It must not wait, ask for events or
-  // allocate. Arguments of launches are kept as they are now. `what` is named by errors;
-  // ResourceExhausted says besides what memory the device has. The stream is as before in any case.
+  // Records what `enqueue` puts on the stream instead of running it. It must not wait, query events
+  // or allocate. Arguments of launches are kept as they are now. Errors name `what`;
+  // ResourceExhausted also names the memory of the device. The stream is unchanged in any case.
   static absl::StatusOr<DeviceGraph> Capture(DeviceStream* stream, absl::string_view what,
                                              absl::FunctionRef<absl::Status()> enqueue);
-  DeviceGraph() = default;  // nothing
+  DeviceGraph() = default;  // an empty graph
   DeviceGraph(DeviceGraph&& other) noexcept;
   DeviceGraph& operator=(DeviceGraph&& other) noexcept;
   ~DeviceGraph();

@@ -25,17 +25,18 @@ class DeviceRows : public StepRows {
   // columns], once they are computed, must stay as they are until Clear. plan must live until
   // Serve.
   virtual absl::Status Select(const StepPlan& plan, const LogitRows& rows) = 0;
-  // What the device is to list of the step that Select was given; nullptr when nothing.
+  // The lists that the device should make for the step that Select was given; nullptr when there
+  // are none.
   virtual const CudaLists* lists() const = 0;
   // Enqueues the copies of lists and rows.
   virtual absl::Status Download(DeviceStream* stream) = 0;
   // InvalidArgument names a need that the last step did not have.
   virtual absl::Status CheckFetch(absl::Span<const int32_t> needs) const = 0;
-  // Enqueues the copies of the rows of these needs that did not come whole. needs must live until
+  // Enqueues the copies of the rows of these needs that are not whole yet. needs must live until
   // Serve.
   virtual absl::Status Fetch(absl::Span<const int32_t> needs, DeviceStream* stream) = 0;
-  // Makes rows of what was copied, once the copies have been made. Nothing without Select or Fetch.
-  // Collective.
+  // Makes rows from what was copied, once the copies have been made. Does nothing without Select or
+  // Fetch. Collective.
   virtual absl::Status Serve() = 0;
 };
 

@@ -1,4 +1,4 @@
-// The queue of the device, and marks in it that the host can ask about. Owned, movable.
+// The queue of the device, and marks in it that the host can query. Owned, movable.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -41,11 +41,11 @@ class DeviceEvent {
 
   // Marks the end of what is queued so far.
   absl::Status Record(const DeviceStream& stream, absl::string_view what);
-  // Whether the device has come to the mark. An error is one of the work before it.
+  // Whether the device has reached the mark. An error is one of the work before it.
   absl::StatusOr<bool> Reached(absl::string_view what);
-  // Asks again and again, and lets other threads run in between: sleeping costs a wake-up.
+  // Polls, and lets other threads run in between: sleeping costs a wake-up.
   absl::Status Wait(absl::string_view what);
-  // Time of the device between two timed marks that it has come to.
+  // Time of the device between two timed marks that it has reached.
   absl::StatusOr<double> SecondsSince(const DeviceEvent& earlier, absl::string_view what) const;
 
  private:

@@ -10,7 +10,7 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr int kNoisySpare = 3;              // tokens beyond those that a noisy list is to hold
-constexpr double kLeastTemperature = 1e-6;  // of noisy lists: beyond, f32 keys say little
+constexpr double kLeastTemperature = 1e-6;  // for noisy lists: below it, f32 keys say little
 constexpr double kLargestTemperature = 1e6;
 constexpr size_t kSmallCopy = size_t{256} << 10;  // bytes: takes as long as a few launches
 
@@ -72,7 +72,7 @@ class Planner {
     Place(row, &task);
   }
 
-  // By the logits themselves: no token has a bias. The asked-for tokens of kRaw are left out of the
+  // By the logits themselves: no token has a bias. The requested tokens of kRaw are left out of the
   // list as biased ones are, and their logits are copied.
   void AddRawList(const RowNeed& need, int32_t row) {
     ListTask task;
@@ -114,7 +114,8 @@ TokenList ListOf(std::vector<Candidate> candidates) {
             [](const Candidate& a, const Candidate& b) { return a.first < b.first; });
   TokenList list;
   for (const auto& [token, logit] : candidates) {
-    if (!list.tokens.empty() && list.tokens.back() == token) continue;  // of two bias entries
+    // The second of two bias entries of one token.
+    if (!list.tokens.empty() && list.tokens.back() == token) continue;
     list.tokens.push_back(token);
     list.logits.push_back(logit);
   }

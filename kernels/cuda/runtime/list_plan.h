@@ -21,8 +21,8 @@ struct ListPlan {
   std::vector<OfNeed> needs;
   std::vector<ListTask> lists;
   std::vector<SumTask> sums;
-  std::vector<TokenBias> bias;  // of the plan
-  size_t entries = 0;           // of ListEntry, for all pieces
+  std::vector<TokenBias> bias;  // biases of the plan
+  size_t entries = 0;           // number of ListEntry, over all pieces
   size_t record_words = 0;
 
   bool IsListed(int need) const { return needs[need].first_list >= 0; }

@@ -1,5 +1,5 @@
-// The ranks of a replica learn whether all of them could do something, so that none waits for one that
-// has given up.
+// The ranks of a replica learn whether all of them could do something, so that none waits for one
+// that has given up.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,8 @@ namespace coppice::kernels::cuda {
 absl::StatusOr<std::vector<int>> FailedRanks(comm::Communicator* communicator,
                                              const absl::Status& mine);
 
-// The same for a part of the start. A rank that failed gets its own status back; the others get one that names it.
+// The same for a part of the start. A rank that failed gets its own status back; the others get one
+// that names it.
 absl::Status Agree(comm::Communicator* communicator, const absl::Status& mine);
 
 }  // namespace coppice::kernels::cuda

@@ -1,5 +1,5 @@
-// How far the device has come with a step: marks between its parts, asked for one after the other.
-// Owned by CudaBackend. Thread-compatible.
+// How far the device has progressed in a step: marks between its parts, queried one after the
+// other. Owned by CudaBackend. Thread-compatible.
 #pragma once
 
 #include <string>
@@ -15,21 +15,21 @@ namespace coppice::kernels::cuda {
 
 class StepMarks {
  public:
-  static constexpr int kMost = 10;  // of a step
+  static constexpr int kMost = 10;  // marks per step
 
   static absl::StatusOr<StepMarks> Create();
 
   // Forgets the marks of the step before.
   void Clear() { added_ = reached_ = 0; }
-  // Marks the end of what is enqueued so far, at most kMost times. what: the part that ends here, as
-  // errors name it; must live until Clear.
+  // Marks the end of what is enqueued so far, at most kMost times. what: the part that ends here,
+  // as errors name it; must live until Clear.
   absl::Status Add(const DeviceStream& stream, const char* what);
   int added() const { return added_; }
   // How many the device has reached. An error is one of the work before the next.
   absl::StatusOr<int> Reached();
-  // Until all are reached; asks again and again, and lets other threads run once in between: to sleep
-  // costs a wake-up, and on a busy machine each further turn of the others costs milliseconds. Calls
-  // on_mark whenever it sees more reached, and go_on before each question: its error ends the wait.
+  // Polls until all are reached, and lets other threads run once in between: sleeping costs a
+  // wake-up, and on a busy machine each further turn of the others costs milliseconds. Calls
+  // on_mark whenever more are reached, and go_on before each query: its error ends the wait.
   absl::Status Wait(absl::FunctionRef<void()> on_mark, absl::FunctionRef<absl::Status()> go_on);
 
  private:

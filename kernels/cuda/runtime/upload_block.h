@@ -1,6 +1,7 @@
 // Arrays of the host in device memory: placed one after the other in a pinned block, then copied at
-// once. Two pinned blocks alternate, so that one can be written while the other may still be queued;
-// the device's block is one, so that its address stays. Owned by StepUpload. Thread-compatible.
+// once. Two pinned blocks alternate, so that one can be written while the other may still be
+// queued; the device's block is one, so that its address stays. Owned by StepUpload.
+// Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +36,7 @@ class BlockLayout {
     for (size_t i = values.size(); i < padded; ++i) host[i] = padding;
     return reinterpret_cast<const T*>(device_ + (reinterpret_cast<uint8_t*>(host) - host_));
   }
-  // Room for so many values, to be written by the caller; nullptr without memory.
+  // Room for this many values, to be written by the caller; nullptr without memory.
   template <class T>
   T* Reserve(size_t count) {
     const size_t offset = bytes_;
@@ -52,9 +53,9 @@ class BlockLayout {
 
 class UploadBlock {
  public:
-  // place(layout) adds the arrays, the same at each call. Enqueues the copy; the last but one must
-  // have been made, and what was queued with the device's block must have run when it is too small
-  // now. `what` is named by errors.
+  // place(layout) adds the arrays, the same at each call. Enqueues the copy. The last copy but one
+  // must have been made, and work queued with the device's block must have run if the block is too
+  // small now. Errors name `what`.
   template <class Place>
   absl::Status Upload(DeviceStream* stream, absl::string_view what, Place&& place) {
     BlockLayout sizes;

@@ -50,8 +50,8 @@ constexpr size_t kStackBytes = 256 << 10;
 // Each guard page splits a mapping, and Linux allows a process about 65,000 of these.
 constexpr int kGuardedFibers = 8 << 10;
 constexpr size_t kStaticSharedBytes = 48 << 10;
-constexpr size_t kMaxDynamicShared = 227 << 10;  // of a block, compute capability 9.0
-constexpr size_t kRing = 1 << 17;                // fibers that are ready, at most
+constexpr size_t kMaxDynamicShared = 227 << 10;  // bytes per block, compute capability 9.0
+constexpr size_t kRing = 1 << 17;                // ready fibers, at most
 constexpr size_t kTsanPool = 1024;
 constexpr unsigned kTsanNoSync = 1;
 
@@ -63,7 +63,7 @@ struct Options {
 };
 
 struct Scheduler {
-  std::mutex mutex;  // one launch at a time
+  std::mutex mutex;  // held for one launch at a time
   Options options;
   Fiber main;  // the OS thread that launches
   const void* main_bottom = nullptr;
@@ -73,8 +73,8 @@ struct Scheduler {
   uint64_t random = 0, spins = 0;
   Block* finished = nullptr;
   std::deque<Fiber*> pool;
-  int guarded = 0;  // fibers whose stacks have guard pages
-  char start, end;  // what the thread sanitizer knows the edges of a launch by
+  int guarded = 0;  // number of fibers whose stacks have guard pages
+  char start, end;  // addresses by which the thread sanitizer knows the edges of a launch
 };
 Scheduler& scheduler = *new Scheduler;
 
@@ -372,7 +372,7 @@ void Run(const std::vector<Grid>& grids) {
   s.ring_head = s.ring_tail = 0;
   if (__tsan_get_current_fiber) s.main.tsan = __tsan_get_current_fiber();
   const std::vector<QueuedBlock> queue = BlocksOf(grids);
-  size_t slice = 0;  // bytes of shared memory of a block
+  size_t slice = 0;  // bytes of shared memory per block
   for (const Grid& grid : grids) {
     slice = std::max(slice, kStaticSharedBytes + (grid.dynamic_shared + 127) / 64 * 64);
   }

@@ -39,12 +39,12 @@ namespace coppice::kernels::cuda::simt {
 using Enqueue = void (*)(void* stream, std::function<void()> work);
 void SetEnqueue(Enqueue enqueue);
 
-// What the next launch of this thread says of itself. The contract is that of Declare in device.h.
+// The declaration for the next launch of this thread. The contract is that of Declare in device.h.
 struct Cost {
   int64_t bytes = 0, flops = 0;
 };
 struct Declared {
-  const char* name = nullptr;  // nullptr: it said nothing
+  const char* name = nullptr;  // nullptr: the kernel has no name
   std::function<Cost()> cost;
 };
 void Declare(const char* name, std::function<Cost()> cost);
@@ -60,7 +60,7 @@ struct Grid {
 // several devices that wait for each other.
 void Run(const std::vector<Grid>& grids);
 // For tests that run launches of several devices together: from now on launches of this thread are
-// kept there instead of run. nullptr: as before.
+// collected instead of run. nullptr: they run again.
 void CollectGrids(std::vector<Grid>* grids);
 // Runs one grid through the hook of SetEnqueue.
 void EnqueueGrid(void* stream, Grid grid);
@@ -83,10 +83,10 @@ struct Lane {
   dim3 block_size, grid_size;
   unsigned lane;  // 0..31
   PendingCopy copies[kCopies];
-  unsigned copy_head, copy_tail;  // those in flight, modulo kCopies
+  unsigned copy_head, copy_tail;  // copies in flight, modulo kCopies
   unsigned group_end[kGroups];
   unsigned group_head, group_tail;
-  bool waited;   // for what ran before the launch
+  bool waited;   // has waited for what ran before the launch
   bool unshown;  // it wrote shared memory that wgmma and the copy engine may not see (hopper.h)
 };
 extern Lane* current_lane;
@@ -112,8 +112,8 @@ void WarpBarrier(unsigned mask, const char* file, int line);
 // All lanes of the mask meet in one operation and exchange words.
 void MeetWarp(WarpOp op, unsigned mask, const uint32_t* in, int in_words, uint32_t* out,
               int out_words, const char* file, int line);
-void Yield();  // other threads run
-// The same of a thread that waits for another device: now and then other processes run.
+void Yield();  // lets other threads run
+// The same for a thread that waits for another device: now and then other processes run.
 void Spin();
 uint64_t NanoSeconds();
 // Aborts when this thread has not waited for what ran before.

@@ -17,10 +17,10 @@ struct Block;
 struct Fiber : Lane {
   char* stack = nullptr;
   void* stack_pointer = nullptr;
-  void* tsan = nullptr;        // its thread to the thread sanitizer
-  void* fake_stack = nullptr;  // of the address sanitizer
+  void* tsan = nullptr;        // state of the thread in the thread sanitizer
+  void* fake_stack = nullptr;  // state in the address sanitizer
   Block* home = nullptr;
-  unsigned index = 0;  // in the block
+  unsigned index = 0;  // index in the block
   bool live = false;
   // The operation it waits in.
   WarpOp op = WarpOp::kNone;
@@ -28,15 +28,15 @@ struct Fiber : Lane {
   const char* file = nullptr;  // nullptr: it does not wait
   int line = 0;
   uint32_t in[10], out[16];
-  const void* sleeps_for = nullptr;  // a barrier in shared memory
+  const void* sleeps_for = nullptr;  // the barrier in shared memory that it waits for
   AsyncProducts products;
 };
 
 struct Warp {
   Fiber* lanes[32] = {};
-  uint32_t live = 0, waiting = 0;  // bits
+  uint32_t live = 0, waiting = 0;  // bits by lane
   uint64_t generation = 0;
-  char sync[2];  // what the thread sanitizer knows a __syncwarp by; two, taken in turn
+  char sync[2];  // addresses by which the thread sanitizer knows a __syncwarp, used in turn
 };
 
 struct Block {
@@ -55,8 +55,8 @@ struct Block {
     void* memory;
   } arrays[kMaxArrays];
   unsigned num_arrays = 0;
-  bool barriers_ready = true;  // none, or all of them
-  BoxCopy boxes[kMaxBoxes];    // on their way
+  bool barriers_ready = true;  // no barriers, or all of them
+  BoxCopy boxes[kMaxBoxes];    // copies in flight
   unsigned box_count = 0;
 };
 
@@ -65,11 +65,11 @@ void MakeReady(Fiber* fiber);
 void RunAnother();  // the current fiber stays away until it is made ready
 [[noreturn]] void Fail(const char* what, const Block& block);
 
-// Lets the lanes go that wait with `fiber` in one operation, if all are there; `fiber` itself is
-// not made ready.
+// Releases the lanes that wait with `fiber` in one operation, if all have arrived; `fiber` itself
+// is not made ready.
 bool TryReleaseWarp(Fiber* fiber);
 
-// The edges of the thread sanitizer; nothing without it.
+// Synchronisation for the thread sanitizer; does nothing without it.
 void TsanAcquire(void* address);
 void TsanRelease(void* address);
 

@@ -1,4 +1,5 @@
-// Barriers in shared memory, copies of boxes, and what products of a warpgroup need of the scheduler.
+// Barriers in shared memory, copies of boxes, and what products of a warpgroup need of the
+// scheduler.
 #include "kernels/cuda/simulator/simt_hopper.h"
 
 #include "kernels/cuda/simulator/simt_fiber.h"
@@ -8,10 +9,10 @@ namespace {
 
 constexpr uint32_t kMostArrivals = 1024;
 
-// What the 64 bits of a barrier hold here.
+// The meaning of a barrier's 64 bits in the simulator.
 struct BarrierState {
   uint64_t pending : 15, arrivals : 15, parity : 1, ready : 1;
-  int64_t bytes : 32;  // that are still to come
+  int64_t bytes : 32;  // bytes that are still to come
 };
 static_assert(sizeof(BarrierState) == sizeof(uint64_t));
 

@@ -1,14 +1,14 @@
 // hopper.h for the simulator, from what the PTX ISA says of these instructions.
 //
-// Modelled: a copy by tensor map leaves garbage until someone waits for its barrier, and comes then,
-// box by box; phases of barriers, counts of arrivals and bytes; the layout of matrices in swizzled
-// shared memory by their descriptors. Products: registers of sums hold NaN until they are waited for;
-// memory is read when they begin and again when they are waited for, and must not differ.
-// What ends a run: a barrier used before it is ready, a product without WarpgroupBegin, threads or
-// blocks that end with copies or products under way, threads that arrive with shared memory written by
-// CopyAsync16 and not shown (ShowToAsync), boxes and matrices that are not aligned.
-// Not modelled: that the four warps of a warpgroup call the same; ordinary stores that are not shown;
-// what other descriptors mean than those of MatrixOf; sums of products (double here).
+// Modelled: a copy by tensor map leaves garbage until someone waits for its barrier, and comes
+// then, box by box; phases of barriers, counts of arrivals and bytes; the layout of matrices in
+// swizzled shared memory by their descriptors. Products: registers of sums hold NaN until they are
+// waited for; memory is read when they begin and again when they are waited for, and must not
+// differ. What ends a run: a barrier used before it is ready, a product without WarpgroupBegin,
+// threads or blocks that end with copies or products under way, threads that arrive with shared
+// memory written by CopyAsync16 and not shown (ShowToAsync), boxes and matrices that are not
+// aligned. Not modelled: that the four warps of a warpgroup call the same; ordinary stores that are
+// not shown; what other descriptors mean than those of MatrixOf; sums of products (double here).
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct AsyncProducts {
 
   struct Product {
     int sum;         // index of what it adds to
-    uint32_t a[16];  // of the four lanes that hold its rows
+    uint32_t a[16];  // operand a of the four lanes that hold its rows
     uint64_t b;
     bool f16, transposed, add;
   } products[kMost];
@@ -66,15 +66,15 @@ struct BoxCopy {
   int column, row;
 };
 
-unsigned char* SharedWindow();  // of the block; shared addresses count from here
+unsigned char* SharedWindow();  // shared memory of the block; shared addresses count from here
 void InitBarrier(uint64_t* barrier, uint32_t arrivals);
 void SetBarriersReady();
 void Arrive(uint64_t* barrier, uint32_t bytes);
-bool Passed(uint64_t* barrier, uint32_t parity);  // orders memory when it is
+bool Passed(uint64_t* barrier, uint32_t parity);  // orders memory if the phase has passed
 void CountBytes(uint64_t* barrier, uint32_t bytes);
-void Sleep(uint64_t* barrier);  // until it may have changed
+void Sleep(uint64_t* barrier);  // until the barrier may have changed
 void StartBox(const BoxCopy& copy);
-bool TakeBox(uint64_t* barrier, BoxCopy* copy);  // one that counts for it
+bool TakeBox(uint64_t* barrier, BoxCopy* copy);  // takes a copy that counts for the barrier
 void SetShown();
 // The registers of a of the lanes that share this lane's rows.
 void MeetQuad(const uint32_t (&a)[4], uint32_t (&out)[16]);

@@ -1,4 +1,5 @@
-// Where a launch goes: into a list, to the hook of a simulated stream, or straight to the scheduler.
+// Where a launch goes: into a list, to the hook of a simulated stream, or straight to the
+// scheduler.
 #include <mutex>
 #include <utility>
 #include <vector>

@@ -40,7 +40,7 @@ class CudaStepRows final : public DeviceRows {
 
   ThreadTeam* const team_;
   LogitDownload download_;
-  const StepPlan* plan_ = nullptr;    // of which Serve is to make lists
+  const StepPlan* plan_ = nullptr;    // plan for which Serve makes lists
   std::vector<CandidateRow> listed_;  // [needs] of the last step
 };
 

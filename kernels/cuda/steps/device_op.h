@@ -1,6 +1,6 @@
-// What a pass enqueues, as data: each op with all that its launch is given. A step's ops are
+// What a pass enqueues, as data: each op with all arguments of its launch. A step's ops are
 // recorded first and launched afterwards, one by one or by a graph; two equal lists launch the
-// same. No op holds anything of one plan. Thread-compatible.
+// same. No op holds data of one plan. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct AttentionOp {
   AttentionArgs args;
   DevicePool pool;
   bool tiled = false;
-  bool wide = false;  // with tiled: the last class by AttendWide
+  bool wide = false;  // with tiled: AttendWide runs the last class
 
   bool operator==(const AttentionOp&) const = default;
 };
@@ -85,14 +85,14 @@ using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, Rope
                               SwiGluOp, ScatterArgs, GatherArgs, AllReduceOp, AllReduceNormOp,
                               SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
-// Ops that are enqueued together, and what their launches are given of the step. Equal lists are
-// equal launches: a graph of one serves the other.
+// Ops that are enqueued together, and the views of the step for their launches. Equal lists are
+// equal launches: the graph of one also serves the other.
 struct OpList {
   StepView step;  // compared first: lists of other sizes are told apart here
   WorkView work;
-  ListsView lists;  // of a head
+  ListsView lists;  // for a head
   std::vector<DeviceOp> ops;
-  LevelsView levels = {};  // of forests that the device grows
+  LevelsView levels = {};  // for forests that the device grows
 
   bool operator==(const OpList&) const = default;
 };
@@ -102,7 +102,7 @@ struct OpList {
 absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, MatrixProducts* products,
                        DeviceStream* stream);
 
-// Whether enqueuing them waits for nothing, so that a graph may hold them.
+// Whether enqueuing them never waits, so that a graph may hold them.
 bool CanCapture(absl::Span<const DeviceOp> ops);
 
 // Whether one of them is a sum over the ranks.
@@ -114,8 +114,8 @@ int64_t BytesBetweenDevices(absl::Span<const DeviceOp> ops);
 // An error of the collectives among the ops.
 absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops);
 
-// How many kernels and products that enqueues at most: a product may have a kernel of its own for
-// its bias, and for SwiGLU.
+// The most kernels and products that this enqueues: a product may have separate kernels for its
+// bias and for SwiGLU.
 int64_t CountLaunches(const OpList& list);
 
 }  // namespace coppice::kernels::cuda

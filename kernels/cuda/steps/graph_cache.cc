@@ -54,7 +54,7 @@ absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& 
       if (why.ok() && !failed.empty()) why = OfOthers(failed);
     }
     if (!why.ok()) {
-      COPPICE_RETURN_IF_ERROR(FailureOfRanks(list.ops));  // no other way of launching helps then
+      COPPICE_RETURN_IF_ERROR(FailureOfRanks(list.ops));  // another way of launching would not help
       Disable(why, summed);
       return false;
     }

@@ -23,8 +23,8 @@ namespace coppice::kernels::cuda {
 
 class GraphCache {
  public:
-  // Lists that are remembered at most, captured or not; the one unused for longest goes first. Of
-  // several ranks, so many with sums over them and so many without.
+  // The most lists that are remembered, captured or not; the least recently used goes first. With
+  // several ranks, this many with sums over them and this many without.
   static constexpr size_t kMost = 64;
 
   // *products, *stream and *communicator must outlive the cache. warn: BackendOptions.
@@ -37,28 +37,28 @@ class GraphCache {
         own_{enabled, {}},
         summed_{enabled, {}} {}
 
-  // Enqueues the list by its graph, or returns false: then the caller is to launch its ops, after
-  // this returned. False the first time that a list comes: it may never come again, kernels are
-  // loaded when they are first launched, and algorithms of products chosen, which cannot be while
-  // a stream is captured. False always once a capture failed, after one warning; where it had sums
-  // over the ranks, on each of them. Collective then when a list comes for the second time. `name`
-  // is named by errors.
+  // Enqueues the list by its graph, or returns false: then the caller must launch its ops
+  // afterwards. False the first time that a list occurs: it may never occur again, kernels are
+  // loaded when they are first launched, and algorithms of products are chosen then, which is
+  // impossible while a stream is captured. After a failed capture always false, with one warning;
+  // if the capture had sums over the ranks, on each of them. Then it is collective when a list
+  // occurs for the second time. Errors name `name`.
   absl::StatusOr<bool> Enqueue(const OpList& list, const std::string& name);
 
  private:
   struct Entry {
     OpList list;
-    DeviceGraph graph;  // empty: came once
+    DeviceGraph graph;  // empty: the list was seen once
   };
   struct Lists {
     // At the front, or nullptr.
     Entry* Find(const OpList& list);
-    // Remembers a list, in the place of another when there are kMost.
+    // Remembers a list. If there are kMost, it replaces another.
     void Add(const OpList& list);
     void Disable();
 
     bool enabled;
-    std::list<Entry> entries;  // the last used first
+    std::list<Entry> entries;  // most recently used first
   };
   void Disable(const absl::Status& why, bool summed);
 

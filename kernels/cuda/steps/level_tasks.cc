@@ -51,7 +51,7 @@ LevelTasks::LevelTasks(const ForestPlan& plan, int level, const ListPlan& lists,
   }
 }
 
-// Scores are compared with each other alone, and f32 holds differences better.
+// Scores are compared only with each other, and f32 holds differences better.
 void LevelTasks::AddStart(const ForestPlan::Forest& forest) {
   LevelStart& start = starts_.emplace_back();
   start.roots = SizeOf(forest.root_hash);
@@ -69,7 +69,7 @@ void LevelTasks::AddStart(const ForestPlan::Forest& forest) {
   }
 }
 
-// Row j is below root j % roots as yet, and the slots of the levels above are those of row j.
+// For now row j is below root j % roots, and the slots of the levels above are those of row j.
 void LevelTasks::AddChains(const ForestPlan::Forest& forest, const ForestPlan::Level& rows,
                            LevelTask* task) {
   const int roots = SizeOf(forest.root_hash);
@@ -101,7 +101,7 @@ void LevelTasks::AddMasks(const WorkList& list) {
     const int32_t masked = first.mask_tile * kKvTile;
     const int32_t own = task.chains + roots_[t] * task.root_chain;  // slots of [level][rows]
     // Rows of one segment share their slots, so they have one order in all of its row tiles.
-    std::unordered_map<int32_t, int32_t> bit;  // of a slot
+    std::unordered_map<int32_t, int32_t> bit;  // bit of each slot
     int32_t tokens = first.prefix;
     const auto bit_of = [&](int32_t slot) {
       const auto found = bit.find(slot);

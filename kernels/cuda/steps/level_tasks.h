@@ -25,7 +25,7 @@ class LevelTasks {
   void AddMasks(const WorkList& list);
   bool has_rows_to_place() const { return level_ > 0; }
   DeviceLevels Place(BlockLayout* layout) const;
-  // What launches are given where Place's answer lies in device memory.
+  // What launches are given if the result of Place lies in device memory.
   LevelsView View(const DeviceLevels* placed) const;
 
  private:
@@ -43,11 +43,11 @@ class LevelTasks {
   LevelScratch* const scratch_;
 };
 
-// Whether the kernels have room for the forest, whose rows have this need in a vocabulary of so
+// Whether the kernels have room for the forest, if its rows have this need in a vocabulary of this
 // many tokens.
 bool CanGrow(const ForestPlan::Forest& forest, const RowNeed& need, int64_t vocab);
 
-// What the state of a forest says.
+// The forest that a state describes.
 GrownForest ReadGrown(const ForestState& state);
 
 }  // namespace coppice::kernels::cuda

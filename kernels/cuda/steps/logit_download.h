@@ -36,7 +36,7 @@ class LogitDownload {
   // ---- then
   const LogitRows& logits() const { return logits_; }
   int needs() const { return static_cast<int>(rows_.size()); }
-  // [columns]; nullptr where the device listed the row and nobody has fetched it.
+  // [columns]; nullptr if the device listed the row and nobody has fetched it.
   const float* Row(int need) const { return rows_[need]; }
   // For a need that the device listed. A record has RecordWords(need) words (candidate_list.h).
   bool IsListed(int need) const { return list_plan_.IsListed(need); }
@@ -52,7 +52,7 @@ class LogitDownload {
   ListPlan list_plan_;
   CudaLists lists_;
   PinnedBuffer whole_memory_;
-  std::vector<PinnedBuffer> fetched_memory_;  // one for each fetch of a step
+  std::vector<PinnedBuffer> fetched_memory_;  // one buffer per fetch of a step
   size_t fetches_ = 0;
   std::vector<std::pair<int32_t, const float*>> copied_;  // needs whose rows are on their way
   std::vector<const float*> rows_;                        // [needs]

@@ -38,8 +38,8 @@ class RankRows final : public DeviceRows {
   const CandidateRow* Listed(int need) const override { return rows_.Listed(need); }
 
  private:
-  // Which needs come as candidate lists is the same on every rank; whether the device listed one is
-  // this rank's own affair: a short row is copied and listed here.
+  // The needs that come as candidate lists are the same on every rank. Whether the device listed
+  // one is this rank's own matter: a short row is copied and listed here.
   class Parts final : public RowParts {
    public:
     explicit Parts(bool always_list) : download(always_list) {}
@@ -53,7 +53,7 @@ class RankRows final : public DeviceRows {
 
   Parts parts_;
   HostStepRows rows_;
-  // What Serve is to do.
+  // The work of the next Serve.
   bool selects_ = false;
   std::optional<absl::Span<const int32_t>> fetch_;
 };

@@ -9,7 +9,7 @@
 namespace coppice::kernels::cuda {
 namespace {
 
-// A body that no graph holds has so many parts, with a mark after each.
+// A body without a graph has this many parts, with a mark after each.
 constexpr int kBodyParts = StepMarks::kMost - 2;
 constexpr char kBodyName[] = "the body of a step";
 

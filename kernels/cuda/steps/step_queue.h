@@ -1,5 +1,5 @@
-// The lists of ops of a step on their way to the device: by their graphs where they come again, op by
-// op otherwise, with marks between the parts. Owned by CudaBackend. Thread-compatible.
+// The lists of ops of a step on their way to the device, with marks between the parts: repeated
+// lists by their graphs, others op by op. Owned by CudaBackend. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace coppice::kernels::cuda {
 
 class StepQueue {
  public:
-  // *stream, *marks, *products and *communicator must outlive the queue. on_part: called whenever the
-  // host sees that another part has ended; may be empty. graphs, warn: BackendOptions.
+  // *stream, *marks, *products and *communicator must outlive the queue. on_part: called whenever
+  // the host sees that another part has ended; may be empty. graphs, warn: BackendOptions.
   StepQueue(DeviceStream* stream, StepMarks* marks, MatrixProducts* products,
             comm::Communicator* communicator, bool graphs,
             std::function<void(const std::string&)> warn, std::function<void()> on_part)
@@ -36,11 +36,11 @@ class StepQueue {
   void Begin();
   // The body of a step, with marks after it, or after each of its parts if it has no graph.
   absl::Status AddBody(const OpList& body);
-  // Ops that are given so many rows. what: as errors name them.
+  // Adds ops for this many rows. what: the name in errors.
   absl::Status AddOps(const OpList& ops, int64_t rows, absl::string_view what);
   // Marks the end of what was added so far; `what` must live until Begin.
   absl::Status Mark(const char* what) { return marks_->Add(*stream_, what); }
-  // What is added from here on is the head, which HeadReached asks for.
+  // Ops added from here on are the head, which HeadReached asks for.
   void BeginHead() { body_mark_ = marks_->added(); }
 
   // Whether only the head is left. An error is one of the device.
@@ -59,7 +59,7 @@ class StepQueue {
   const std::function<void()> on_part_;
   GraphCache graphs_;
   int body_mark_ = 0;  // reached when only the head is left
-  int seen_ = 0;       // marks that on_part has heard of
+  int seen_ = 0;       // marks that were reported to on_part
 };
 
 }  // namespace coppice::kernels::cuda

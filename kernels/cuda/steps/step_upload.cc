@@ -21,7 +21,7 @@ struct Header {
   DeviceLevels levels;
 };
 
-// What follows from the plan row by row.
+// Values of each row that follow from the plan.
 struct RowFacts {
   explicit RowFacts(const StepPlan& plan) : segment(plan.rows()), prefix_len(plan.rows()) {
     for (size_t s = 0; s < plan.segments.size(); ++s) {

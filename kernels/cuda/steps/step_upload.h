@@ -19,10 +19,10 @@ namespace coppice::kernels::cuda {
 
 class StepUpload {
  public:
-  // stays: what launches are given of a step never moves, which takes a small copy more. Else it
-  // moves when the block grows. Among several ranks the block grows at other steps where their
-  // shards have other sizes. A list that is new to one rank alone would be launched op by op there
-  // and by a graph on the others, and NCCL wants a sum to be captured on all ranks or on none.
+  // stays: the views of the step never move, which takes one more small copy. Otherwise they move
+  // when the block grows. With several ranks the block grows at other steps if their shards have
+  // other sizes. A list that is new to one rank alone would then be launched op by op there and by
+  // a graph on the others, but NCCL requires a sum to be captured on all ranks or on none.
   explicit StepUpload(bool stays = false) : stays_(stays) {}
 
   // Enqueues the copy. shape: what rows and needs are padded to. work: of tiled attention, or
@@ -47,7 +47,7 @@ class StepUpload {
 
   const bool stays_;
   UploadBlock block_;
-  DeviceBuffer header_;  // where `stays`
+  DeviceBuffer header_;  // used when `stays`
   DeviceBuffer partials_, counters_;
   StepView step_;
   WorkView work_;

@@ -1,7 +1,7 @@
-// Watches, from a thread of its own, the steps that ranks run together: one that does not end by
-// its deadline, or whose collectives fail, is aborted, so that the thread of the steps comes back
-// with an error. If it does not come back, whoever made the backend is told. Owned by CudaBackend;
-// Begin and End are for the thread of the steps.
+// Watches, from its own thread, the steps that ranks run together. A step that does not end by its
+// deadline, or whose collectives fail, is aborted, so that the thread of the steps returns with an
+// error. If it does not return, the maker of the backend is told. Owned by CudaBackend; Begin and
+// End are for the thread of the steps.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class StepWatchdog {
 
  private:
   void Run();
-  // What is wrong with the step that is under way. Gives the lock away meanwhile.
+  // The fault of the current step. Releases the lock meanwhile.
   absl::Status Look(std::unique_lock<std::mutex>* lock);
 
   DeviceCollectives* const collectives_;
@@ -39,7 +39,7 @@ class StepWatchdog {
   const std::function<void(const absl::Status&)> on_hang_;
   std::atomic<bool> alarmed_ = false;
   ProgressWatchdog progress_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   uint64_t step_ = 0;
   bool in_step_ = false, over_ = false;

@@ -1,5 +1,5 @@
-// Messages between two threads on one host, for each transport, without and with a cluster key: round
-// trips, a stream in one direction, and the time from a new connection to its first answer.
+// Messages between two threads on one host, for each transport, without and with a cluster key:
+// round trips, a stream in one direction, and the time from a new connection to its first answer.
 //   bin/bench_channel
 #include <benchmark/benchmark.h>
 

@@ -1,5 +1,6 @@
-// One all-reduce between the ranks of one host, over shared memory and over MPI in turns. Prints a line
-// of JSON for each size: the medians of the trials in microseconds, and the median of their ratios.
+// One all-reduce between the ranks of one host, over shared memory and over MPI in turns. Prints a
+// line of JSON for each size: the medians of the trials in microseconds, and the median of their
+// ratios.
 //   mpirun -np 2 bin/bench_collectives [TRIALS]
 #include <algorithm>
 #include <chrono>
@@ -15,7 +16,7 @@
 namespace coppice::bench {
 namespace {
 
-constexpr int kSums = 200;  // of one trial
+constexpr int kSums = 200;  // sums per trial
 
 double MicrosecondsASum(comm::Communicator& communicator, std::vector<float>* data) {
   COPPICE_CHECK(communicator.Barrier().ok());

@@ -7,7 +7,7 @@
 
 namespace coppice::bench {
 
-// What the device can do: bytes and operations per second.
+// The ceilings of the device: bytes and operations per second.
 absl::Status BenchCeilings(Report* report, DeviceTimer* timer);
 // Tunes the products of the decoder: the time of all products of a step, by rows.
 absl::Status BenchTune(Report* report, DeviceTimer* timer);

@@ -1,4 +1,4 @@
-// A step on the device alone, by events: what of its time is the device's, and which ops take it.
+// A step on the device alone, by events: the device's part of its time, and which ops take it.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class DeviceStep {
   struct OfKind {
     std::string name;
     int64_t ops = 0;
-    double bytes = 0;  // that their weights have
+    double bytes = 0;  // bytes of their weights
     Timing timing;
   };
   absl::StatusOr<std::vector<OfKind>> Profile();

@@ -1,6 +1,6 @@
-// Time of work on the device, by events: the median of several runs, the L2 cache overwritten before
-// each. What overwrites it keeps the device busy while the host enqueues, so that launches themselves
-// do not count; the pair of events does (ceilings.cc measures an empty one).
+// Time of work on the device, by events: the median of several runs, the L2 cache overwritten
+// before each. What overwrites it keeps the device busy while the host enqueues, so that launches
+// themselves do not count; the pair of events does (ceilings.cc measures an empty one).
 #pragma once
 
 #include <cuda_runtime_api.h>

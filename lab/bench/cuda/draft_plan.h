@@ -17,8 +17,8 @@ struct BenchForests {
   int64_t blocks = 1;  // of the pool, the sink included
 };
 
-// The roots lie behind a stable prefix. Every slot of beam sampling draws its own continuation, from
-// the 64 most likely tokens.
+// The roots lie behind a stable prefix. Every slot of beam sampling draws its own continuation,
+// from the 64 most likely tokens.
 BenchForests DraftForests(const DraftShape& shape);
 
 }  // namespace coppice::bench

@@ -22,7 +22,7 @@ BenchPlan PlainPlan(int context);
 
 // Every row is wanted, as the most likely tokens.
 void NeedEveryRow(StepPlan* plan);
-// Every row is wanted, as the draws of so many slots and the log-sum-exp: beam sampling.
+// Every row is wanted, as the draws of this many slots and the log-sum-exp: beam sampling.
 void NeedDraws(int slots, StepPlan* plan);
 
 }  // namespace coppice::bench

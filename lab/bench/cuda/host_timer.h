@@ -20,7 +20,7 @@ absl::StatusOr<Timing> TimeOnHost(absl::FunctionRef<absl::Status()> run);
 absl::StatusOr<StepTiming> TimeSteps(const StepPlan& plan, bool graphs, LlamaModel* llama);
 // All levels of the forests.
 absl::StatusOr<Timing> TimeForests(const coppice::ForestPlan& plan, LlamaModel* draft);
-// A round of decoding with drafts: the forests, then the step that verifies so many rows.
+// A round of decoding with drafts: the forests, then the step that verifies this many rows.
 absl::StatusOr<Timing> TimeRounds(const coppice::ForestPlan& forests, LlamaModel* draft,
                                   const StepPlan& plan, LlamaModel* target);
 

@@ -1,6 +1,6 @@
-// The shapes of Llama-3.1-8B and of drafts for it, in bf16, the bytes that a step must read of them, and
-// the sizes of what is measured. With COPPICE_BENCH_TINY shapes that the simulated device can run: for
-// a test of the program, whose times say nothing.
+// The shapes of Llama-3.1-8B and of drafts for it, in bf16, the bytes that a step must read of
+// them, and the sizes of what is measured. With COPPICE_BENCH_TINY shapes that the simulated device
+// can run: for a test of the program, whose times say nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ inline constexpr int64_t kCoverBytes = 256 << 20;  // several times the L2 cache
 #endif
 
 inline constexpr int kQkvColumns = (kQHeads + 2 * kKvHeads) * kHeadDim;
-inline constexpr int kValueBytes = 2;  // of bf16
+inline constexpr int kValueBytes = 2;  // bytes of a bf16
 
 // K and V of one token in one layer.
 inline constexpr int64_t kKvTokenBytes = int64_t{2} * kKvHeads * kHeadDim * kValueBytes;

@@ -1,5 +1,5 @@
-// What steps of Llama-3.1-8B would take, and what follows for the goals (predicted_step.h). Its usage
-// is kUsage.
+// What steps of Llama-3.1-8B would take, and what follows for the goals (predicted_step.h). Its
+// usage is kUsage.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>

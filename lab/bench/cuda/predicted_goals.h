@@ -7,7 +7,7 @@
 
 namespace coppice::bench {
 
-// Prints a table. What no count says (the host's part, wgmma's rate) stays open.
+// Prints a table. Values that no count gives (the host's part, wgmma's rate) stay open.
 absl::Status PredictGoals(const Ceilings& ceilings, kernels::cuda::DeviceStream* stream);
 
 }  // namespace coppice::bench

@@ -11,7 +11,8 @@ namespace {
 
 namespace fake = kernels::cuda::fake;
 
-// All launches of one name do the same in a step, so that the floor of their sum is the sum of floors.
+// All launches of one name do the same in a step, so that the floor of their sum is the sum of
+// floors.
 PredictedStep Summed(const Ceilings& ceilings) {
   PredictedStep step;
   step.totals = fake::TotalsByName();

@@ -1,5 +1,5 @@
-// What a step would take if every kernel reached the ceilings that are assumed: the real planner and
-// backend enqueue it on the simulated device, which counts launches, bytes and operations and
+// What a step would take if every kernel reached the ceilings that are assumed: the real planner
+// and backend enqueue it on the simulated device, which counts launches, bytes and operations and
 // computes nothing. A prediction, not a measurement.
 #pragma once
 

@@ -9,7 +9,7 @@
 
 namespace coppice::bench {
 
-// Something to measure, and what it cannot do without.
+// A measurement, and its lower bounds.
 struct BenchCase {
   std::string part, name;
   double bytes = 0;  // moved in device memory at least; 0: no floor

@@ -1,5 +1,5 @@
-// The decoder as it serves: plan, ops, lists in host memory; by graphs, and op by op; by the clock of
-// the host, and what of it is the device's.
+// The decoder as it serves: plan, ops, lists in host memory; by graphs, and op by op; by the clock
+// of the host, and the device's part of that time.
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ namespace {
 constexpr int kMostRows = 64, kContext = kContexts[0], kForestRows = 34;
 constexpr int64_t kBlocks = 2048;
 
-// What of a step is the device's, and which ops take it. host_us: the step by the clock of the host.
+// The device's part of a step, and which ops take it. host_us: the step by the clock of the host.
 absl::Status BenchDevice(const BenchCase& whole, const StepPlan& plan, double host_us,
                          LlamaModel* llama, Report* report, DeviceTimer* timer) {
   COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceStep> step,
@@ -55,8 +55,8 @@ absl::Status BenchTune(Report* report, DeviceTimer* timer) {
 
 namespace {
 
-// How steps are run. Exact steps, and those beside which they are timed, are of 32 rows: as many as a
-// row tile holds.
+// How steps are run. Exact steps, and those beside which they are timed, are of 32 rows: as many as
+// a row tile holds.
 struct StepKind {
   const char* part;
   const char* suffix;

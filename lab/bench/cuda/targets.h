@@ -1,5 +1,5 @@
-// How fast the CUDA backend is to be, as ratios to what the same device was measured to do: the
-// goals of docs/cuda.md 13, and what a run of the other parts says of each.
+// Target speeds of the CUDA backend, as ratios to measurements of the same device: the goals of
+// docs/cuda.md 13, and the result of a run for each of them.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace coppice::bench {
 
-// Forests of beam sampling of width 4: four levels of so many nodes, and the layers that a round
+// Forests of beam sampling of width 4: four levels of this many nodes, and the layers that a round
 // gains by them with drafts whose overlap with the target is 0.7 (docs/cuda.md 13).
 struct RoundShape {
   int width;
@@ -35,9 +35,9 @@ struct Measured {
 struct Goal {
   const char* what;
   const char* unit;
-  bool at_least;  // else at most
+  bool at_least;  // false: at most
   double bound;
-  std::optional<double> value;  // nullopt: what it follows from was not measured
+  std::optional<double> value;  // nullopt: a measurement that it follows from is missing
   bool met() const { return value.has_value() && (at_least ? *value >= bound : *value <= bound); }
 };
 std::vector<Goal> GoalsOf(const Measured& measured);

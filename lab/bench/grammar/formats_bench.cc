@@ -1,6 +1,6 @@
-// What a format costs, with the vocabulary of COPPICE_BENCH_TOKENIZER (a model's folder; default: the
-// demo's): to compile it, to find for the first time what may follow a text, to look that up again,
-// and to go on by a token.
+// What a format costs, with the vocabulary of COPPICE_BENCH_TOKENIZER (a model's folder; default:
+// the demo's): to compile it, to find for the first time what may follow a text, to look that up
+// again, and to go on by a token.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -18,7 +18,7 @@ namespace {
 
 struct Case {
   FormatSpec spec;
-  std::string text;  // has the format
+  std::string text;  // text that has the format
 };
 
 // Argument 0: which.

@@ -3,10 +3,11 @@
 //   coppice-bench-kernels --benchmark_filter=Forward     cost of several rows, compared with one
 //   coppice-bench-kernels --benchmark_filter=DramRead    memory bandwidth, for comparison
 //   coppice-bench-kernels --benchmark_filter='Forward/rows:1/'   types of weights, compared
-// Forward states its floor beside its time: the bytes of its weights over the bandwidth of reads that
-// the same threads reach in the same run. The weights of single products stay in the last-level
-// cache. Those of Forward (340 MB in bf16) do not. COPPICE_BENCH_THREADS sets the number of threads
-// (default: all cores), COPPICE_BENCH_KERNELS the instruction set (as --kernels of a node).
+// Forward states its floor beside its time: the bytes of its weights over the bandwidth of reads
+// that the same threads reach in the same run. The weights of single products stay in the
+// last-level cache. Those of Forward (340 MB in bf16) do not. COPPICE_BENCH_THREADS sets the number
+// of threads (default: all cores), COPPICE_BENCH_KERNELS the instruction set (as --kernels of a
+// node).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

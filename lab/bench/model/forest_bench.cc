@@ -6,7 +6,7 @@
 namespace coppice::bench {
 namespace {
 
-constexpr int kChunk = 256;  // of a prefill pass
+constexpr int kChunk = 256;  // rows of a prefill pass
 
 absl::Status MeasureContext(const ForestBench& bench, const RunnerChoice& choice, int context,
                             TimedRunner* timed) {

@@ -21,7 +21,7 @@ namespace {
 using kernels::cpu::KernelTarget;
 
 constexpr int kBest = 9;
-constexpr int kChains = 12;  // independent sums: more than latency times instructions of a cycle
+constexpr int kChains = 12;  // independent sums: more than latency times instructions per cycle
 constexpr int64_t kTurns = 1 << 19;
 
 double Seconds(const std::function<void()>& call) {
@@ -125,7 +125,7 @@ bool HasVnni() { return false; }
 
 struct Loop {
   void (*run)();
-  double operations;  // of one instruction
+  double operations;  // operations per instruction
 };
 
 Loop LoopOf(Instruction instruction) {
@@ -226,7 +226,7 @@ std::vector<double> MedianSeconds(const std::vector<std::function<void()>>& call
 
 double PeakOperations(Instruction instruction, ThreadTeam* team) {
   const Loop loop = LoopOf(instruction);
-  const int chunks = 4 * team->count();  // a thread that comes late takes fewer
+  const int chunks = 4 * team->count();  // so that a thread that starts late takes fewer
   const double seconds = BestSeconds([&] { team->Run(chunks, [&](int) { loop.run(); }); });
   return loop.operations * kChains * kTurns * chunks / seconds;
 }

@@ -15,10 +15,10 @@ namespace coppice::bench {
 
 struct RunnerChoice {
   std::string dir;
-  std::string type = "bf16";  // of weights: f32, bf16, int8 or int4
+  std::string type = "bf16";  // type of weights: f32, bf16, int8 or int4
   std::string kernels = "best";
   int threads = 1;
-  int64_t kv_tokens = 0;  // that the KV pool must hold
+  int64_t kv_tokens = 0;  // tokens that the KV pool must hold
 };
 
 class TimedRunner {
@@ -30,7 +30,7 @@ class TimedRunner {
   struct Context {
     model::SequenceHandle sequence = -1;
     std::vector<model::KvNode> nodes;
-    std::vector<TokenId> tokens;  // of the nodes
+    std::vector<TokenId> tokens;  // tokens of the nodes
   };
   // A sequence with a prefix of that many tokens, that no other sequence shares.
   absl::StatusOr<Context> Open(int tokens, int chunk);
@@ -41,7 +41,7 @@ class TimedRunner {
   void Close(const Context& context);
 
   model::ModelRunner* runner() { return runner_.get(); }
-  ThreadTeam* team() { return &team_; }  // as many threads, for limits
+  ThreadTeam* team() { return &team_; }  // for limits, which use as many threads
   double load_s() const { return load_s_; }
   ResidentMemory memory() const { return memory_; }  // after loading, with the peak of loading
 

@@ -1,8 +1,8 @@
-// Steps of a replica whose ranks are those of this mpirun, or of one rank without mpirun: the leader
-// sends each plan over ZeroMQ and the others follow, as in a worker. Every row is the next token of a
-// sequence of its own. Prints a line of JSON: the median time of a step, and what of it the leader
-// spends in collectives (exchange, and waits for slower ranks). lab/bench/worker/ranks.py compares numbers of
-// ranks.
+// Steps of a replica whose ranks are those of this mpirun, or of one rank without mpirun: the
+// leader sends each plan over ZeroMQ and the others follow, as in a worker. Every row is the next
+// token of a sequence of its own. Prints a line of JSON: the median time of a step, and what of it
+// the leader spends in collectives (exchange, and waits for slower ranks).
+// lab/bench/worker/ranks.py compares numbers of ranks.
 //   [mpirun -np 2] bin/bench_ranks MODEL THREADS ROWS STEPS [shm|mpi]
 #include <spdlog/spdlog.h>
 

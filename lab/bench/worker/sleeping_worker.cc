@@ -1,6 +1,7 @@
-// coppice-worker whose steps also sleep, BENCH_STEP_MS milliseconds each: a replica that is busy without
-// a core, so that several of them on one machine show what the rest of the cluster makes of more replicas.
-// The linker gives the calls of ModelRunner::WaitForHead, one a step, to this file (CMakeLists.txt).
+// coppice-worker whose steps also sleep, BENCH_STEP_MS milliseconds each: a replica that is busy
+// without a core, so that several of them on one machine show how the rest of the cluster scales
+// with more replicas. The linker gives the calls of ModelRunner::WaitForHead, one a step, to this
+// file (CMakeLists.txt).
 #include <chrono>
 #include <cstdlib>
 #include <thread>

@@ -21,12 +21,12 @@ struct cublasLtContext {};
 namespace coppice::kernels::cuda::fake {
 namespace {
 
-// What stands in the other opaque structs.
+// The contents of the other opaque structs.
 struct PreferenceFields {
   uint64_t workspace;
   uint32_t reductions;
 };
-// An algorithm: its number, and the product that it was proposed for. It serves no other.
+// An algorithm: its number, and the only product for which it was proposed.
 struct AlgorithmFields {
   uint64_t height, width, depth, workspace;
   cudaDataType a_type, d_type;

@@ -1,5 +1,5 @@
-// The functions of the CUDA runtime that the backend calls. What they do and return is said in the
-// toolkit's headers; what is stricter here in fake_device.h.
+// The functions of the CUDA runtime that the backend calls. The toolkit's headers say what they do
+// and return; fake_device.h says what is stricter here.
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -246,8 +246,8 @@ cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   });
 }
 
-// Says "not ready" once more when the work has just been done, so that nobody relies on the first
-// answer.
+// Returns "not ready" once more when the work has just been done, so that nobody relies on the
+// first answer.
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
   return UncapturedCall("cudaEventQuery", [&](DeviceState& state) {
     if (event->captured) {

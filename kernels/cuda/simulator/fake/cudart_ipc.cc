@@ -1,5 +1,5 @@
-// Memory of one process opened by another (CUDA IPC): a file without a name, which the other process
-// opens by the exporter's number of it.
+// Memory of one process opened by another (CUDA IPC): an anonymous file, which the other process
+// opens by the exporter's file descriptor.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,7 +17,7 @@
 namespace coppice::kernels::cuda::fake {
 namespace {
 
-// What a handle says.
+// The contents of a handle.
 struct Exported {
   int32_t process, file;
   uint64_t accessible, offset, bytes;
@@ -34,7 +34,7 @@ std::atomic<int32_t>* MapOpeners(int file, size_t behind) {
   return page == MAP_FAILED ? nullptr : static_cast<std::atomic<int32_t>*>(page);
 }
 
-// Puts `to` in the place of one that is `from`.
+// Replaces one entry `from` by `to`.
 void ReplaceOpener(std::atomic<int32_t>* openers, int32_t from, int32_t to) {
   for (int i = 0; i < kMostOpeners; ++i) {
     int32_t found = from;
@@ -54,7 +54,7 @@ void DeviceState::CloseExport(const Buffer& buffer) {
   close(buffer.shared);
 }
 
-// The buffer stays where it is: the file takes its place.
+// The buffer keeps its address: the file is mapped there.
 cudaError_t DeviceState::Export(void* data, cudaIpcMemHandle_t* handle) {
   const auto found = buffers_.find(reinterpret_cast<uintptr_t>(data));
   if (found == buffers_.end() || found->second.place != Place::kDevice || found->second.imported)
@@ -91,7 +91,8 @@ cudaError_t DeviceState::Import(const cudaIpcMemHandle_t& handle, void** out) {
   const char* const refuses = std::getenv("DEV_FAIL_IPC");
   if (refuses != nullptr && std::atoi(refuses) == CurrentDevice())
     return cudaErrorPeerAccessUnsupported;
-  if (exported.process == getpid()) return cudaErrorDeviceUninitialized;  // as the runtime says
+  // As the CUDA runtime returns.
+  if (exported.process == getpid()) return cudaErrorDeviceUninitialized;
   const std::string path =
       "/proc/" + std::to_string(exported.process) + "/fd/" + std::to_string(exported.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);

@@ -1,5 +1,5 @@
-// The state behind the stand-ins of the runtime: memory, streams, failures to come. All of it under
-// one lock, held by Call().
+// The state behind the stand-ins of the runtime: memory, streams, planned failures. One lock, held
+// by Call(), guards all of it.
 #pragma once
 
 #include <cublasLt.h>
@@ -26,15 +26,16 @@ struct CUstream_st {
     std::function<cudaError_t()> run;
     double us = 0;
   };
-  // A piece that returns cudaErrorNotReady waits for another rank: it stays first, and is called again.
+  // A piece that returns cudaErrorNotReady waits for another rank: it stays first, and is called
+  // again.
   std::deque<Work> work;
   uint64_t queued = 0, done = 0;
-  bool begun = false;  // the first piece
+  bool begun = false;  // its first piece has begun
   int device = 0;
   CUgraph_st* capture = nullptr;  // takes the work instead, while it is recorded
   std::thread::id capturing_thread;
-  bool capture_broken = false;         // by a call that may not be made meanwhile
-  std::vector<double> us_after = {0};  // the clock when so many pieces are done
+  bool capture_broken = false;         // broken by a call that is not allowed during a capture
+  std::vector<double> us_after = {0};  // the clock when this many pieces are done
 };
 struct CUgraph_st {
   std::vector<CUstream_st::Work> work;
@@ -45,8 +46,8 @@ struct CUgraphExec_st {
 struct CUevent_st {
   bool timed = false;
   CUstream_st* stream = nullptr;  // nullptr: never recorded
-  uint64_t mark = 0;              // reached when so much of the stream's work is done
-  bool captured = false;          // recorded last while the stream was: nobody can ask for it
+  uint64_t mark = 0;              // reached when this many pieces of the stream's work are done
+  bool captured = false;  // last recorded while the stream was captured, so it cannot be queried
 };
 
 namespace coppice::kernels::cuda::fake {
@@ -56,7 +57,7 @@ enum class Place { kDevice, kPinned };
 class DeviceState {
  public:
   static DeviceState& Get();
-  // As in the runtime, each thread has a device of its own and an error of its own.
+  // As in the runtime, each thread has its own device and its own error.
   static int& CurrentDevice();
   static cudaError_t& LastError();
 
@@ -66,25 +67,25 @@ class DeviceState {
   WorkCounts counts;
   std::map<std::string, Totals> totals;
   int64_t calls = 0;
-  std::map<std::string, int64_t> calls_of;  // by name
-  cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
+  std::map<std::string, int64_t> calls_of;  // calls by name of the function
+  cudaError_t lasting_error = cudaSuccess;  // error of failed work: the device is lost
   std::vector<std::string> violations;
   int64_t graphs_of_small_device = 0;  // that it was asked for
-  std::set<const void*> nccl_memory;   // what NCCL has allocated, which it must free
+  std::set<const void*> nccl_memory;   // memory that NCCL has allocated and must free
 
-  // Failures to come, by the number of the call or piece of work; -1 = none.
+  // Planned failures, by the number of the call or piece of work; -1 = none.
   int64_t failing_call = -1, failing_work = -1, works = 0;
   cudaError_t call_error = cudaSuccess, work_error = cudaSuccess;
   std::string failed;
   bool failed_in_capture = false;
 
-  // The error that this call is to return before it does anything.
+  // The error that this call must return before it does anything.
   cudaError_t Begin(const char* call);
 
   cudaError_t Allocate(Place place, size_t bytes, void** out);
   cudaError_t Free(Place place, void* data);
-  // A buffer of this process, so that another process can open it. It becomes memory that processes
-  // share and that goes with the last of them: nothing is left in the system.
+  // Exports a buffer of this process, so that another process can open it. It becomes shared memory
+  // that is freed with the last of the processes: nothing is left in the system.
   cudaError_t Export(void* data, cudaIpcMemHandle_t* handle);
   cudaError_t Import(const cudaIpcMemHandle_t& handle, void** out);
   cudaError_t CloseImport(void* data);
@@ -94,24 +95,23 @@ class DeviceState {
   void AddStream(CUstream_st* stream);
   bool IsStream(const CUstream_st* stream) const;
   void RemoveStream(CUstream_st* stream);
-  // Or records it, while the stream is captured. Whether it was queued.
+  // Queues the work, or records it while the stream is captured. Returns whether it was queued.
   bool Queue(CUstream_st* stream, std::function<cudaError_t()> work, double us);
   bool Queue(CUstream_st* stream, std::function<cudaError_t()> work) {
     return Queue(stream, std::move(work), settings.work_us);
   }
-  // Whether this thread records some stream. Calls that might wait for the device or use a stream
-  // that is not named are refused then, as in the runtime's mode "thread local", and spoil the
-  // recording.
+  // Whether this thread records some stream. Calls that might wait for the device or use an unnamed
+  // stream are then refused, as in the runtime's mode "thread local", and spoil the recording.
   bool Capturing() const;
   cudaError_t RefuseCapture(const char* call);
-  // At most so many pieces.
+  // Runs at most this many pieces.
   void RunSome(CUstream_st* stream, uint64_t pieces);
-  // Until all work is done. Gives the lock away while a piece waits for another rank.
+  // Runs until all work is done. Releases the lock while a piece waits for another rank.
   void Drain(CUstream_st* stream);
   void DrainDevice();       // all streams of the current device
-  bool DeviceBusy() const;  // one of them has work
+  bool DeviceBusy() const;  // a stream of the current device has work
 
-  // One piece of work that has just run.
+  // Counts one piece of work that has just run.
   void Count(const std::string& name, int64_t bytes, int64_t flops);
 
   cudaError_t Violate(const std::string& rule);
@@ -121,10 +121,10 @@ class DeviceState {
     Place place = Place::kDevice;
     size_t bytes = 0;
     void* mapping = nullptr;
-    size_t mapped = 0;      // the page that must not be touched included
-    size_t accessible = 0;  // without it
-    int shared = -1;        // the file of an exported buffer
-    // The processes that have it open, in a page of that file behind the buffer's bytes.
+    size_t mapped = 0;      // bytes, including the page that must not be touched
+    size_t accessible = 0;  // bytes without that page
+    int shared = -1;        // file descriptor of an exported buffer
+    // The processes that have the buffer open, in a page of that file after the buffer's bytes.
     std::atomic<int32_t>* openers = nullptr;
     bool imported = false;
   };

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kAlignment = 256;
-constexpr size_t kPoisoned = size_t{4} << 20;  // of each buffer: more would only take time
+constexpr size_t kPoisoned = size_t{4} << 20;  // bytes per buffer; more would only take time
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 

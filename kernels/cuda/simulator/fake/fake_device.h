@@ -7,8 +7,8 @@
 //     touched follows each buffer. With `protect` the host can not touch device memory at all.
 //   - Copies must stay inside of buffers that live, and host memory must be pinned.
 //   - Sums of cuBLASLt have an order that depends on the algorithm and on the number of rows.
-//   - While a stream is captured, the thread may not allocate, free, wait or ask for events. Work that
-//     was recorded keeps its arguments, and reads what they point to whenever it is launched.
+//   - While a stream is captured, the thread may not allocate, free, wait or ask for events. Work
+//     that was recorded keeps its arguments, and reads what they point to whenever it is launched.
 // Work runs in the thread that waits. Thread-safe; a thread has a device of its own, as in the
 // runtime. Memory that another process has open may not be freed. A kernel that waits for other
 // ranks (one_shot.h) waits inside of the call that runs it, for ranks that are other processes. For
@@ -44,34 +44,34 @@ struct DeviceSettings {
   size_t block_shared_bytes = 227 << 10;
   int driver_version = CUDART_VERSION;  // 0: no driver
   int multiprocessors = 4;
-  // The device of this number has memory for so many graphs that are ready to be launched.
+  // The device of this number has memory for only this many graphs that are ready to be launched.
   int small_device = -1;
   int64_t graphs_of_small_device = 0;
-  int work_per_query = 4;   // pieces of work that one question after an event runs
-  bool protect = false;     // a host that touches device memory is ended by a signal
-  bool count_only = false;  // work is counted, but of it only copies from the host are done
+  int work_per_query = 4;   // pieces of work that one query of an event runs
+  bool protect = false;     // a host access to device memory ends the process by a signal
+  bool count_only = false;  // work is counted; only copies from the host are done
   // Time on the device, in microseconds: of each piece of work, and of a product by algorithm and
   // rows where that is set.
   double work_us = 1000;
   std::function<double(const FakeProduct& product)> product_us;
-  // What cuBLASLt proposes: that many algorithms, numbered in its order, each summing by a scheme
-  // (cublasLtReductionScheme_t) where it is listed. It proposes those outside of the mask of the
-  // caller, too, if it ignores that.
+  // What cuBLASLt proposes: this many algorithms, numbered in its order, each summing by a scheme
+  // (cublasLtReductionScheme_t) if one is listed. If it ignores the caller's mask, it also proposes
+  // algorithms outside the mask.
   int algorithms = 3;
   std::vector<uint32_t> reductions;
   bool ignores_reduction_mask = false;
-  int refused_algorithm = -1;  // that it proposes, and then does not take, with this status
+  int refused_algorithm = -1;  // one that it proposes and then refuses, with this status
   cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
-  int unreadable_algorithm = -1;  // that it proposes, and does not say how it sums
+  int unreadable_algorithm = -1;  // one that it proposes without telling how it sums
   uint64_t library_version = 130100;
 };
 // Applies to everything that is made from now on.
 void Configure(const DeviceSettings& settings);
 
-// What lives.
+// Numbers of live objects.
 struct LiveCounts {
   int64_t device_buffers = 0, pinned_buffers = 0, streams = 0, events = 0, handles = 0;
-  int64_t imports = 0;  // buffers of other processes
+  int64_t imports = 0;  // imported buffers of other processes
   int64_t graphs = 0;   // recorded, or ready to be launched
   size_t device_bytes = 0;
 
@@ -81,20 +81,20 @@ struct LiveCounts {
 };
 LiveCounts CountLive();
 
-// What the host has enqueued since the program began. What is recorded is counted apart, and then
-// as one launch of a graph.
+// Work that the host has enqueued since the program began. Recorded work is counted separately, and
+// then as one launch of a graph.
 struct WorkCounts {
-  int64_t launches = 0;  // of kernels and products
-  int64_t recorded = 0;  // pieces of work
+  int64_t launches = 0;  // launches of kernels and products
+  int64_t recorded = 0;  // recorded pieces of work
   int64_t graph_launches = 0;
   int64_t copies_up = 0, copies_down = 0;  // from and to the host
   size_t bytes_up = 0, bytes_down = 0;
 };
 WorkCounts CountWork();
 
-// What the device has been given to do since ClearTotals, by name: what kernels declare (device.h),
-// "product N x K" (each operand counts once), "copy to device", "copy to host", "copy", "fill".
-// "undeclared": kernels that said nothing.
+// Work given to the device since ClearTotals, by name: what kernels declare (device.h), "product N
+// x K" (each operand counts once), "copy to device", "copy to host", "copy", "fill". "undeclared":
+// kernels that declared nothing.
 struct Totals {
   int64_t launches = 0, bytes = 0, flops = 0;
 };
@@ -104,17 +104,17 @@ void ClearTotals();
 // Calls of the runtime, launches of kernels included, since the program began.
 int64_t CountCalls();
 int64_t CountCallsOf(const std::string& name);
-// The n-th call from now on (0 = the next) returns this error and does nothing; if it frees
-// something, that is freed nevertheless.
+// The n-th call from now on (0 = the next) returns this error and does nothing; but what it should
+// free is freed.
 void FailCall(int64_t n, cudaError_t error);
 // The n-th piece of work from now on fails on the device: from then on every call returns this
 // error.
 void FailWork(int64_t n, cudaError_t error);
 // The call, or "work", that FailCall or FailWork has hit; "" = none yet.
 std::string FailedCall();
-// Whether that was while its thread recorded a stream.
+// Whether that happened while its thread recorded a stream.
 bool FailedInCapture();
-// No failure to come, and the device works again.
+// Cancels planned failures; the device works again.
 void Recover();
 
 // Rules that the host has broken since the last Recover, in words.

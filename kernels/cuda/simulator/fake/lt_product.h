@@ -1,5 +1,5 @@
-// A product as cuBLASLt is asked for it, and its arithmetic: column-major, naive, with sums in f32. For
-// cublaslt.cc.
+// A product as cuBLASLt is asked for it, and its arithmetic: column-major, naive, with sums in f32.
+// For cublaslt.cc.
 #pragma once
 
 #include <cublasLt.h>
@@ -9,7 +9,7 @@
 
 namespace coppice::kernels::cuda::fake {
 
-// What stands in the opaque descriptors.
+// The contents of the opaque descriptors.
 struct LayoutFields {
   cudaDataType type;
   uint64_t rows, columns;
@@ -34,7 +34,7 @@ struct Product {
   float alpha = 0, beta = 0;
   int32_t algorithm = 0;
 
-  // Where sums are cut: an algorithm has an order of its own for each number of columns (rows of the
+  // Where sums are cut: an algorithm has its own order for each number of columns (rows of the
   // step), as the library's tiles and split-K have.
   size_t Cut() const { return depth() * ((3 * algorithm + d.columns) % 13 + 1) / 16; }
   uint64_t depth() const { return fields.transpose_a == CUBLAS_OP_T ? a.rows : a.columns; }

@@ -1,5 +1,5 @@
-// The functions of NCCL that the backend calls. What they do and return is said in the library's
-// header; what is stricter here in fake_nccl.h. All of it under the lock of the device state.
+// The functions of NCCL that the backend calls. The library's header says what they do and return;
+// fake_nccl.h says what is stricter here. The lock of the device state guards all of it.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -41,10 +41,10 @@ struct NcclState {
 
   std::optional<NcclFailure> failure;
   int64_t until_failure = 0;
-  bool failed = false, wrong = false;                   // wrong: the sum that is enqueued now
-  double late_s = 0;                                    // of the end that is called now
+  bool failed = false, wrong = false;                   // wrong: the sum that is being enqueued
+  double late_s = 0;                                    // delay of the end that is being called
   std::map<int, std::map<std::string, int64_t>> calls;  // by rank
-  std::map<std::string, int> listeners;                 // of ids that nobody has used
+  std::map<std::string, int> listeners;                 // listeners of ids that were never used
   int64_t ids = 0, recoveries = 0;
   NcclAbilities abilities;
 };
@@ -60,7 +60,7 @@ struct ncclComm {
 
 namespace {
 
-// Those that live.
+// The live communicators.
 std::set<ncclComm_t>& Handles() {
   static auto* const handles = new std::set<ncclComm_t>();
   return *handles;
@@ -264,7 +264,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
   });
 }
 
-// As large as a page at least, as there.
+// At least as large as a page, as in NCCL.
 ncclResult_t ncclMemAlloc(void** out, size_t bytes) {
   return NcclCall("ncclMemAlloc", DeviceState::CurrentDevice(), [&](DeviceState& state) {
     const size_t whole = (bytes + kWindowAlignment - 1) / kWindowAlignment * kWindowAlignment;

@@ -1,5 +1,5 @@
-// One rank of the fake NCCL. Rank 0 is the middle of a star: it collects, adds and sends. Used under
-// the lock of the device state.
+// One rank of the fake NCCL. Rank 0 is the centre of a star: it collects, adds and sends. Used
+// under the lock of the device state.
 #pragma once
 
 #include <nccl.h>
@@ -35,9 +35,9 @@ inline uint64_t ThisHost() {
   const char* const id = std::getenv("NCCL_HOSTID");
   return id == nullptr ? 0 : std::hash<std::string>()(id);
 }
-// Where in the windows, which the ranks have registered in the same order.
+// A place in the windows, which the ranks have registered in the same order.
 struct WindowPlace {
-  int64_t window = -1;  // -1 = in none
+  int64_t window = -1;  // -1 = in no window
   uint64_t offset = 0;
   bool operator==(const WindowPlace&) const = default;
 };
@@ -46,10 +46,10 @@ struct AllReduceCall {
   float* to = nullptr;
   uint64_t count = 0;
   WindowPlace place;
-  bool wrong = false;  // the sum is to be
+  bool wrong = false;  // the sum must come out wrong
   bool captured = false;
 };
-// What ranks tell rank 0 of their sum.
+// What ranks send to rank 0 about their sum.
 struct SumHead {
   uint64_t count;
   WindowPlace place;
@@ -74,7 +74,7 @@ T HeadOf(const std::string& message) {
   return head;
 }
 
-// values[r][i], added from a rank on that depends on i.
+// Sums values[r][i] over r, starting at a rank that depends on i.
 inline std::vector<float> SumAsInARing(const std::vector<std::vector<float>>& values) {
   const size_t ranks = values.size(), count = values[0].size();
   std::vector<float> sum(count);
@@ -111,7 +111,7 @@ class NcclRank {
         Message(kHello, RankHello{rank_, ranks_, DeviceState::CurrentDevice(), ThisHost()}));
   }
 
-  // What ncclCommGetAsyncError says.
+  // The result of ncclCommGetAsyncError.
   ncclResult_t Poll() {
     Progress();
     if (error_ != ncclSuccess) return error_;
@@ -136,7 +136,7 @@ class NcclRank {
     windows_[next_window_] = window;
     if (rank_ > 0) links_[0]->Send(Message(kWindow, window.bytes));
   }
-  // Whether it lived.
+  // Returns whether the window was registered.
   bool Deregister(ncclWindow_t window) {
     return windows_.erase(reinterpret_cast<intptr_t>(window) - 1) == 1;
   }
@@ -192,7 +192,7 @@ class NcclRank {
       if (links_[i] != nullptr) Read(static_cast<int>(i), links_[i].get());
     }
     if (rank_ == 0 && registering_ != nullptr && error_ == ncclSuccess) CollectWindows();
-    // A rank that is not asked for anything may be the last to hear of an error.
+    // A rank that is never asked may be the last to learn of an error.
     if (rank_ != 0 || error_ == ncclSuccess || told_) return;
     told_ = true;
     for (const auto& link : links_) {
@@ -308,20 +308,20 @@ class NcclRank {
   const std::shared_ptr<const bool> captured_ = std::make_shared<const bool>(true);
   const int rank_, ranks_, listener_;              // listener: rank 0's, else -1
   std::vector<std::unique_ptr<RankLink>> links_;   // rank 0: by rank; others: to rank 0
-  std::vector<std::unique_ptr<RankLink>> guests_;  // have not said who they are
-  std::vector<int> devices_;                       // by rank; -1 = has not come
-  std::set<std::pair<uint64_t, int>> places_;      // hosts and devices
+  std::vector<std::unique_ptr<RankLink>> guests_;  // links whose ranks are not known yet
+  std::vector<int> devices_;                       // [ranks]; -1 = has not connected
+  std::set<std::pair<uint64_t, int>> places_;      // pairs of host and device
   bool joined_ = false, finalizing_ = false, aborted_ = false, told_ = false;
   ncclResult_t error_ = ncclSuccess;
   std::function<void()> launch_;  // puts a collective on its stream
   int polls_ = 0;
-  std::map<int64_t, RankWindow> windows_;  // by number; that which is registered now included
+  std::map<int64_t, RankWindow> windows_;  // by number; includes the one that is being registered
   int64_t next_window_ = 0;
   ncclWindow_t* registering_ = nullptr;
-  std::map<int, std::deque<uint64_t>> window_bytes_;  // of ranks, for registrations to come
-  std::map<int, std::deque<std::string>> data_;       // of ranks, for collectives to come
+  std::map<int, std::deque<uint64_t>> window_bytes_;  // by rank, for future registrations
+  std::map<int, std::deque<std::string>> data_;       // by rank, for future collectives
   std::deque<std::string> sums_;
-  std::set<int> left_;  // have finalized
+  std::set<int> left_;  // ranks that have finalized
   bool running_ = false, answered_ = false;
 };
 

@@ -11,7 +11,7 @@
 namespace coppice::kernels::cuda::fake {
 namespace {
 
-constexpr int kWaiting = 64;  // connections that were not accepted yet
+constexpr int kWaiting = 64;  // connections that are not accepted yet
 constexpr int kSocketType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 // An abstract name: there is no file.

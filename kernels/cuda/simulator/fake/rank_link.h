@@ -1,4 +1,4 @@
-// How the ranks of the fake NCCL reach each other, be they threads or processes: messages over
+// How the ranks of the fake NCCL reach each other, as threads or as processes: messages over
 // sockets of this machine that have a name and no file, so that nothing of them outlives the
 // processes. No call waits. Used under the lock of the device state.
 #pragma once
@@ -22,12 +22,12 @@ class RankLink {
   ~RankLink();
 
   void Send(const std::string& message);
-  // The next message, if it has come whole.
+  // The next message, if all of it has arrived.
   bool Take(std::string* message);
   // Moves what can be moved now.
   void Pump();
-  bool sent() const { return out_.empty(); }  // all of it
-  // The other end is gone. What it sent before can still be taken.
+  bool sent() const { return out_.empty(); }  // everything is sent
+  // The other end is gone. Messages that it sent before can still be taken.
   bool closed() const { return closed_; }
 
  private:
