@@ -171,7 +171,7 @@ Flags::Flags(FlagTable table) : table_(std::move(table)) {
                            {{.name = "log_level",
                              .value = &common_.log_level,
                              .words = {"trace", "debug", "info", "warn", "error", "off"},
-                             .text = "the least important lines that are logged"},
+                             .text = "the lowest level that is logged"},
                             {.name = "log_format",
                              .value = &common_.log_format,
                              .words = {"text", "json"},
@@ -188,7 +188,7 @@ Flags::Flags(FlagTable table) : table_(std::move(table)) {
            .text = "check file, environment and flags, and exit"},
           {.name = "print_config",
            .value = &common_.print_config,
-           .text = "print every setting with where it comes from, and exit"}}});
+           .text = "print every setting and its source, and exit"}}});
   }
   for (const FlagGroup& group : table_.groups) {
     for (const FlagRow& row : group.rows) {

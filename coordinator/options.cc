@@ -117,44 +117,44 @@ FlagGroup KeysGroup(CoordinatorOptions* options) {
 
 FlagGroup RequestGroup(LaunchOptions* options) {
   ApiLimits* limits = &options->coordinator.dispatcher.limits;
-  return {
-      "What a request may ask for",
-      {{.name = "max_n",
-        .value = &limits->max_n,
-        .range = {1, 1024},
-        .text = "largest n: choices for each prompt"},
-       {.name = "max_beam_width",
-        .value = &limits->max_beam_width,
-        .range = {1, 1024},
-        .text = "largest beam_width of a request",
-        .more = "Each beam is a row of every pass and needs KV of its own, so this bounds what one "
-                "request can cost."},
-       {.name = "max_draft_width",
-        .value = &limits->max_draft_width,
-        .range = {1, 1024},
-        .text = "largest draft_width of a request: draft nodes per layer"},
-       {.name = "max_draft_depth",
-        .value = &limits->max_draft_depth,
-        .range = {1, 64},
-        .text = "largest draft_depth of a request: draft layers"},
-       {.name = "default_max_tokens",
-        .value = &limits->default_max_tokens,
-        .range = {1, 1 << 20},
-        .text = "max_tokens of a request that gives none"},
-       {.name = "default_timeout",
-        .value = &limits->default_timeout_s,
-        .range = {0.001, 1e6},
-        .text = "deadline in seconds of a request that gives none",
-        .more = "At most `--max_timeout`."},
-       {.name = "max_timeout",
-        .value = &limits->max_timeout_s,
-        .range = {0.001, 1e6},
-        .text = "longest deadline in seconds that a request may ask for"},
-       {.name = "unknown_fields",
-        .value = &options->unknown_fields,
-        .words = {"refuse", "ignore"},
-        .text = "unknown fields of a request; ignored ones are named in the header "
-                "X-Coppice-Ignored"}}};
+  return {"Limits of requests",
+          {{.name = "max_n",
+            .value = &limits->max_n,
+            .range = {1, 1024},
+            .text = "largest n: choices for each prompt"},
+           {.name = "max_beam_width",
+            .value = &limits->max_beam_width,
+            .range = {1, 1024},
+            .text = "largest beam_width of a request",
+            .more = "Each beam is a row of every step and needs KV of its own, so this bounds the "
+                    "cost of a "
+                    "request."},
+           {.name = "max_draft_width",
+            .value = &limits->max_draft_width,
+            .range = {1, 1024},
+            .text = "largest draft_width of a request: draft nodes per layer"},
+           {.name = "max_draft_depth",
+            .value = &limits->max_draft_depth,
+            .range = {1, 64},
+            .text = "largest draft_depth of a request: draft layers"},
+           {.name = "default_max_tokens",
+            .value = &limits->default_max_tokens,
+            .range = {1, 1 << 20},
+            .text = "max_tokens of a request that gives none"},
+           {.name = "default_timeout",
+            .value = &limits->default_timeout_s,
+            .range = {0.001, 1e6},
+            .text = "deadline in seconds of a request that gives none",
+            .more = "At most `--max_timeout`."},
+           {.name = "max_timeout",
+            .value = &limits->max_timeout_s,
+            .range = {0.001, 1e6},
+            .text = "longest deadline in seconds that a request may ask for"},
+           {.name = "unknown_fields",
+            .value = &options->unknown_fields,
+            .words = {"refuse", "ignore"},
+            .text = "unknown fields of a request; ignored ones are named in the header "
+                    "X-Coppice-Ignored"}}};
 }
 
 FlagGroup ClusterGroup(LaunchOptions* options) {
@@ -183,7 +183,7 @@ FlagGroup ClusterGroup(LaunchOptions* options) {
         .range = {0.1, 86400},
         .text = "seconds without progress after which a node that has work is lost and told to end",
         .more = "Raise it for slow machines or very large models: it must exceed the time of about "
-                "one layer of a pass. [operating.md](operating.md), \"Nodes that hang\"."},
+                "one layer of a step. [operating.md](operating.md), \"Nodes that hang\"."},
        // A node that has been silent for a minute has lost its connection, so it registers again.
        {.name = "forget_lost_after",
         .value = &registry->forget_lost_after_s,
@@ -205,7 +205,8 @@ FlagGroup ClusterGroup(LaunchOptions* options) {
        {.name = "max_queue_per_client",
         .value = &dispatcher->max_queue_per_client,
         .range = {0, 1 << 20},
-        .text = "of them, those of one client (a key, or an address without one); 0 = max_queue"},
+        .text = "most waiting requests of one client (its key, or its address without one); 0 = "
+                "max_queue"},
        {.name = "drain_timeout",
         .value = &options->coordinator.drain_timeout_s,
         .range = {0, 86400},

@@ -39,7 +39,8 @@ std::vector<ParameterRow> DecodingRows() {
        .fields = {"decoding"},
        .own_syntax = "`multinomial`, `beam_sampling`, `beam_sampling_without_replacement` or "
                      "`beam_search`",
-       .own_default = "`multinomial`, or what `use_beam_search`, `do_sample` and the width say",
+       .own_default =
+           "`multinomial`, or the one that `use_beam_search`, `do_sample` and the width imply",
        .text = "The distribution of the output: which hypotheses may come out, and how often. A "
                "lossless "
                "method does not change it."},
@@ -100,7 +101,7 @@ std::vector<ParameterRow> LengthRows() {
        .fields = {"max_tokens", "max_completion_tokens", "max_new_tokens"},
        .member = Member<&DecodingParams::max_tokens>(),
        .range = {1, kMostInt},
-       .own_default = "256 (`--default_max_tokens`), or what the context leaves",
+       .own_default = "256 (`--default_max_tokens`), or the rest of the context if that is less",
        .text = "The largest number of tokens of a hypothesis, including the one that ends it. 0, "
                "with `echo` and without `stream`, only scores the prompt."},
       {.name = "min_tokens",
@@ -125,7 +126,7 @@ std::vector<ParameterRow> LengthRows() {
       {.name = "format_spec",
        .fields = {"structured_outputs", "response_format", "guided_regex", "guided_choice",
                   "guided_grammar", "guided_json", "regex", "ebnf", "json_schema"},
-       .own_syntax = "each in its own form; at most one of them may ask for a format",
+       .own_syntax = "each field has its own form; at most one of them may ask for a format",
        .own_default = "none",
        .text = "The format that the text has when it ends by itself: a regular expression, a "
                "grammar, a choice of texts or a JSON schema (api.md 2.6). Every token that cannot "

@@ -25,7 +25,7 @@ FlagGroup DraftGroup(DraftFlags* flags) {
        {.name = "max_sessions",
         .value = &flags->service.max_sessions,
         .range = {0},
-        .text = "sequences drafted for at the same time",
+        .text = "most sequences that the node drafts for at the same time",
         .more = "Further ones decode without drafts. Raise it, and `--kv_bytes`, if a node serves "
                 "more sequences."},
        {.name = "device_forests",

@@ -174,7 +174,7 @@ FlagGroup PromptGroup(LoadgenFlags* flags) {
         .range = {0},
         .text =
             "prompts to send, repeated if the file has fewer; 0: 1000 with random, every row of "
-            "a file, and with benchmark-duration as many as there is time for"},
+            "a file, and with benchmark-duration as many as fit its time"},
        {.name = "input_len",
         .value = &options->input_len,
         .range = {1},
@@ -186,8 +186,8 @@ FlagGroup PromptGroup(LoadgenFlags* flags) {
        {.name = "prompt_form",
         .value = &flags->prompt_form,
         .words = {"ids", "text"},
-        .text = "prompts of random and of traces are token ids, or text of as many tokens by "
-                "/tokenize (always so with chat)"},
+        .text = "prompts of random and of traces: token ids, or text of the same number of tokens "
+                "by /tokenize; chats are always text"},
        {.name = "seed",
         .value = &options->seed,
         .text = "seed of arrivals and random prompts; request k is sent with seed + k"}}};
@@ -246,7 +246,7 @@ FlagGroup ArrivalGroup(LoadgenFlags* flags) {
             .text = "requests per second of the last request"},
            {.name = "self_timed",
             .value = &options->self_timed,
-            .text = "azure, burstgpt: send at the times of the trace; false: as request-rate says"},
+            .text = "azure, burstgpt: send at the times of the trace; false: at request-rate"},
            {.name = "trace_speed",
             .value = &options->trace_speed,
             .range = {.low = 0, .above = true},

@@ -27,17 +27,18 @@ FlagGroup ModelGroup(NodeFlags* flags) {
        {.name = "weight_dtype",
         .value = &runner->weight_dtype,
         .words = {"auto", "int8", "int4"},
-        .text =
-            "how the CPU backend keeps the matrices of the model; auto is as --dtype says, int8 "
-            "takes half the memory of bf16, int4 a good third (embedding, head and QKV stay "
-            "int8); the answers are those of the quantised model; other backends keep the type "
-            "of --dtype and say so",
+        .text = "how the CPU backend keeps the matrices of the model; auto is the type of --dtype, "
+                "int8 "
+                "takes half the memory of bf16, int4 a little over a third (embedding, head and "
+                "QKV stay "
+                "int8); the answers are those of the quantised model; other backends keep the type "
+                "of --dtype and say so",
         .more = "int8 is in groups of 64 with a scale each, int4 in groups of 32. Both are faster "
                 "than bf16 ([performance.md](performance.md))."},
        {.name = "backend",
         .value = &runner->backend,
         .words = {"cpu", "cuda"},
-        .text = "what computes",
+        .text = "the device that computes",
         .more = "[operating.md](operating.md), \"On a GPU\"."},
        {.name = "kernels",
         .value = &runner->kernels,
@@ -50,11 +51,11 @@ FlagGroup ModelGroup(NodeFlags* flags) {
         .range = {0},
         .own_default = "0, for all cores that this process may use",
         .text = "compute threads of each rank",
-        .more = "More than the process has cores are used with a warning."},
+        .more = "More threads than cores are used, with a warning."},
        {.name = "max_rows",
         .value = &runner->max_rows,
         .range = {8},
-        .text = "rows of one forward pass, at most"},
+        .text = "most rows of one step"},
        {.name = "prefill_chunk",
         .value = &flags->prefill_chunk,
         .range = {1},

@@ -39,8 +39,8 @@ FlagGroup ReplicaGroup(WorkerFlags* flags) {
                 "replica ends"},
        {.name = "exact",
         .value = &runner->exact,
-        .text = "on a GPU: the tokens of a request do not depend on what else is computed; slower. "
-                "A CPU always computes so",
+        .text = "on a GPU: the tokens of a request do not depend on the other requests of a step; "
+                "slower. On a CPU they never do",
         .more = "[cuda.md](cuda.md) says what it costs."}}};
 }
 
@@ -50,14 +50,14 @@ FlagGroup KvGroup(WorkerFlags* flags) {
           {{.name = "kv_bytes",
             .value = &runner->kv_bytes,
             .range = {0},
-            .own_default = "0, for what is free on a GPU beside the weights, less a tenth of its "
-                           "memory; on a CPU 1 GiB",
+            .own_default = "0: on a GPU the memory left beside the weights, less a tenth of the "
+                           "whole; on a CPU 1 GiB",
             .text = "bytes of the KV pool of each rank"},
            {.name = "scratch_blocks",
             .value = &runner->scratch_blocks,
             .range = {0},
-            .text = "KV blocks of a sequence for unshared tokens, before private chains take whole "
-                    "blocks"}}};
+            .text = "KV blocks in which a sequence mixes tokens of several beams, before branches "
+                    "take whole blocks"}}};
 }
 
 FlagGroup DraftGroup(DraftClientOptions* drafts) {
@@ -65,7 +65,7 @@ FlagGroup DraftGroup(DraftClientOptions* drafts) {
           {{.name = "draft_deadline_min",
             .value = &drafts->min_deadline_s,
             .range = {0},
-            .text = "seconds that a draft may always take before its round goes on without it",
+            .text = "least seconds that a round waits for its draft",
             .more = "Raise it on a machine with many stalls."},
            {.name = "draft_deadline_max",
             .value = &drafts->max_deadline_s,
@@ -95,8 +95,8 @@ FlagTable WorkerFlagTable(WorkerFlags* flags) {
                     .value = &flags->engine.scheduler.max_step_s,
                     .range = {0},
                     .text =
-                        "seconds that a step may be expected to take while several clients have "
-                        "requests: it gets fewer rows; 0 = no limit",
+                        "longest expected time of a step, in seconds, while several clients have "
+                        "requests: a longer one gets fewer rows; 0 = no limit",
                     .more = "[step.md](step.md), \"Who gets the rows\"."}}},
                  DraftGroup(&flags->engine.drafts),
                  {"Measurements",

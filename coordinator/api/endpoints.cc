@@ -18,9 +18,9 @@ constexpr Endpoint kEndpoints[] = {
     {EndpointId::kDetokenize, "POST", "/detokenize", "detokenize", Access::kUser,
      "The text of token ids."},
     {EndpointId::kModels, "GET", "/v1/models", "models", Access::kUser,
-     "The served model in a list, with what requests may ask for."},
+     "The served model in a list, with the limits and methods for requests."},
     {EndpointId::kModel, "GET", "/v1/models/{id}", "models", Access::kUser,
-     "The served model, with what requests may ask for."},
+     "The served model, with the limits and methods for requests."},
     {EndpointId::kHealth, "GET", "/health", "health", Access::kOpen,
      "200 while the process answers, whatever the state of the cluster: use it for liveness."},
     {EndpointId::kReady, "GET", "/ready", "ready", Access::kOpen,
@@ -41,7 +41,7 @@ constexpr Endpoint kEndpoints[] = {
     {EndpointId::kCancel, "DELETE", "/admin/requests/{request_id}", "cancel", Access::kAdmin,
      "Ends the requests with this X-Request-Id."},
     {EndpointId::kTimeline, "GET", "/admin/timelines/{request_id}", "timeline", Access::kAdmin,
-     "What a request spent its time on, as Chrome trace JSON; of a running request "
+     "The timeline of a request, as Chrome trace JSON; of a running request "
      "or one of the last."},
 };
 
