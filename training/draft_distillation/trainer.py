@@ -26,7 +26,7 @@ class Trainer:
         self.optimizers = self.make_optimizers()
         self.state = {"step": 0, "seconds": 0.0}
         common = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "optimizer", "start")]
-        common.append(args.draft_vocabulary or args.start or HEAD_IDS)
+        common.append(args.head_ids or args.start or HEAD_IDS)
         self.of = hashlib.sha256(json.dumps([config, layers, common, options]).encode()).hexdigest()
         os.makedirs(args.out, exist_ok=True)
         self.path = os.path.join(args.out, "checkpoint.pt")
@@ -45,7 +45,7 @@ class Trainer:
     def resume(self):
         """From the checkpoint, or from --start, or from the target's own layers."""
         if not os.path.exists(self.path):
-            start, wanted, vocab = self.args.start, self.args.draft_vocabulary, len(self.draft.head)
+            start, wanted, vocab = self.args.start, self.args.head_ids, len(self.draft.head)
             if start:
                 self.draft.take(start, head=not wanted)
             if (wanted or not start) and (wanted or HEAD_IDS) < vocab:
