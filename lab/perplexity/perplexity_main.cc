@@ -26,8 +26,8 @@ constexpr char kUsage[] =
     "--limits=0,0.005,0.01,0.04";
 
 struct PerplexityFlags {
-  std::string model = "tests/models/text2sql-target";
-  std::string text = "lab/perplexity/wikisql_dev.jsonl";
+  std::string model = "tests/models/stories260k";
+  std::string text = "lab/perplexity/stories.jsonl";
   Words types = {"f32", "bf16", "int8", "int4"};
   Words limits;
   int window = 256;
