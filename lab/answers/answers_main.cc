@@ -35,7 +35,7 @@ constexpr char kUsage[] =
     "Exit status 1 when an answer differs, 2 when nothing could be compared.";
 
 struct AnswersFlags {
-  std::string target = "tests/models/text2sql-target", draft = "tests/models/text2sql-draft";
+  std::string target = "tests/models/stories260k", draft = "tests/models/stories260k-draft";
   std::string prompts = "lab/experiments/prompts.jsonl";
   int requests = 2000;
   uint64_t seed = 1;

@@ -21,7 +21,7 @@ from api_client import outcome  # noqa: E402
 from cluster import ROOT, Cluster  # noqa: E402
 
 TOGETHER = 8
-VOCABULARY = 2048
+VOCABULARY = 512
 SHAPES = dict(draft_width=(1, 2, 4, 8), draft_depth=(1, 2, 4, 6))
 OPTIONS = dict(width_threshold=(0.3, 0.7, 0.9), draft_beams=(1, 2, 6), mjsd_threshold=(0, 0.4, 1), fallback_threshold=(0.2, 0.8),
                rollback_threshold=(0.5, 3), joint_tokens=(1, 2, 3))

@@ -40,7 +40,7 @@ struct LabFlags {
   int sequences = 64, tokens = 48, draft_top_k = 64;
   uint64_t seed = 1;
   std::string source = "pair";
-  std::string target = "tests/models/text2sql-target", draft = "tests/models/text2sql-draft";
+  std::string target = "tests/models/stories260k", draft = "tests/models/stories260k-draft";
   std::string prompts = "lab/experiments/prompts.jsonl";
   bool ignore_eos = false;
   int threads = 1;

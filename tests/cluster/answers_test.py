@@ -7,7 +7,7 @@ import unittest
 from api_client import outcome
 from cluster import Cluster
 
-PROMPT = "columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:"
+PROMPT = "Once upon a time, there was a little girl named Lily."
 BEAMS = dict(prompt=PROMPT, beam_width=4, n=4, max_tokens=40, return_token_ids=True)
 
 
@@ -37,7 +37,7 @@ class Answers(unittest.TestCase):
     def test_models(self):
         listed = json.loads(self.api.get("/v1/models")[1])["data"]
         self.assertEqual(len(listed), 1)
-        self.assertEqual(listed[0]["max_model_len"], 256)
+        self.assertEqual(listed[0]["max_model_len"], 512)
         self.assertIn("beam_search", listed[0]["capabilities"]["decodings"])
         self.assertEqual(self.api.get("/health")[0], 200)
         self.assertEqual(self.api.get("/metrics")[0], 200)
@@ -87,7 +87,7 @@ class Answers(unittest.TestCase):
 
     def test_stop_strings_end_beams(self):
         for decoding in ("beam_search", "beam_sampling", "beam_sampling_without_replacement"):
-            body = dict(BEAMS, decoding=decoding, seed=11, stop=["player", "= '", "zzz"])
+            body = dict(BEAMS, decoding=decoding, seed=11, stop=["play", "ed t", "zzz"])
             answer = self.api.complete(body)
             stopped = [c for c in answer["choices"] if c["stop_reason"] in body["stop"]]
             self.assertTrue(stopped, decoding)

@@ -11,7 +11,7 @@ from cluster import Cluster
 from stopwatch import wait_until
 from model_folders import with_nan
 
-PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
+PROMPT = "One day, Tom and his mom went to the store."
 BEAM_SEARCH = dict(decoding="beam_search", beam_width=4)
 
 # (fields besides the prompt, expected param, expected code)
@@ -42,10 +42,10 @@ FIELDS = [
     (dict(timeout=3601), "timeout", "invalid_value"),
     (dict(stop=["x"] * 17), "stop", "invalid_value"),
     (dict(stop=""), "stop", "invalid_value"),
-    (dict(stop_token_ids=[2048]), "stop_token_ids", "invalid_value"),
+    (dict(stop_token_ids=[512]), "stop_token_ids", "invalid_value"),
     (dict(logit_bias={"5": 101}), "logit_bias", "invalid_value"),
     (dict(logit_bias={"x": 1}), "logit_bias", "invalid_value"),
-    (dict(logit_bias={"2048": 1}), "logit_bias", "invalid_value"),
+    (dict(logit_bias={"512": 1}), "logit_bias", "invalid_value"),
     (dict(decoding="beams"), "decoding", "invalid_value"),
     (dict(sampling_scope="column"), "sampling_scope", "invalid_value"),
     (dict(early_stopping="always", decoding="beam_search"), "early_stopping", "invalid_value"),
@@ -121,12 +121,12 @@ PROMPTS = [
     ([[]], "invalid_value"),
     (["a", 1], "invalid_type"),
     (7, "invalid_type"),
-    ([2048], "invalid_value"),
+    ([512], "invalid_value"),
     ([-1], "invalid_value"),
     ([1.5], "invalid_value"),
     (["a"] * 65, "invalid_value"),
-    ([5] * 256, "context_length_exceeded"),
-    ("columns: a " * 200, "context_length_exceeded"),
+    ([5] * 512, "context_length_exceeded"),
+    ("Once upon a time " * 200, "context_length_exceeded"),
 ]
 
 MALFORMED = [b"", b'{"prompt": ', b"[]", b"NaN", b'{"prompt": "a", "temperature": NaN}', b'{"prompt": "\xff"}',
@@ -163,7 +163,7 @@ class BadInput(unittest.TestCase):
                 self.refused(self.api.post(dict(prompt=prompt)), "prompt", code)
 
     def test_prompt_and_max_tokens_beyond_the_context(self):
-        status, answer = self.api.post(dict(prompt=PROMPT, max_tokens=250))
+        status, answer = self.api.post(dict(prompt=PROMPT, max_tokens=500))
         self.assertEqual((status, answer["error"]["code"]), (400, "context_length_exceeded"))
         self.assertIn(answer["error"]["param"], ("max_tokens", "prompt"))
         self.assertEqual(self.api.post(dict(prompt=PROMPT))[0], 200)
@@ -197,8 +197,8 @@ class BadInput(unittest.TestCase):
 
 class KvCapacity(unittest.TestCase):
     def test_request_that_can_never_fit_is_refused(self):
-        # A block of 16 tokens, 4 layers, K and V of 192 floats each.
-        block = 16 * 4 * 2 * 192 * 4
+        # A block of 16 tokens, 5 layers, K and V of 32 floats each.
+        block = 16 * 5 * 2 * 32 * 4
         with Cluster(tp=1, drafts=0, worker_flags=(f"--kv_bytes={block * 12}",)) as cluster:
             total = cluster.api.cluster()["replicas"][0]["kv"]["blocks_total"]
             status, answer = cluster.api.post(dict(prompt=PROMPT, max_tokens=200))

@@ -8,20 +8,20 @@ from cluster import Cluster, StartFailure
 from model_folders import with_chat_template
 
 CHAT = "/v1/chat/completions"
-TABLE = "columns: player, position, school, height"
-QUESTION = "question: What school did Grant Hill play for?"
-PROMPT = f"{TABLE}\n{QUESTION}\nsql:"
-MESSAGES = [dict(role="system", content=TABLE), dict(role="user", content=QUESTION)]
+FIRST = "Once upon a time, there was a little girl named Lily."
+THEN = "She had a friend, a big dog."
+PROMPT = f"{FIRST}\n{THEN}\nOne day,"
+MESSAGES = [dict(role="system", content=FIRST), dict(role="user", content=THEN)]
 TEMPLATE = """{{- bos_token }}
 {%- for message in messages %}
     {%- if message.role == 'assistant' %}
-        {{- 'sql:' + message.content }}
+        {{- 'One day,' + message.content }}
     {%- else %}
         {{- message.content + '\\n' }}
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
-    {{- 'sql:' }}
+    {{- 'One day,' }}
 {%- endif %}
 """
 DISTRIBUTIONS = {
@@ -29,7 +29,7 @@ DISTRIBUTIONS = {
     "one sample": dict(decoding="multinomial", seed=4),
     "three samples": dict(decoding="multinomial", seed=4, n=3),
     "two of four samples": dict(decoding="multinomial", seed=4, n=2, best_of=4),
-    "stop": dict(temperature=0, seed=4, stop=["WHERE"]),
+    "stop": dict(temperature=0, seed=4, stop=["park"]),
     "beam sampling": dict(decoding="beam_sampling", beam_width=4, n=2, seed=4),
     "without replacement": dict(decoding="beam_sampling_without_replacement", beam_width=4, n=2, seed=4),
     "beam search": dict(use_beam_search=True, n=3, seed=4),
@@ -101,19 +101,19 @@ class Chat(unittest.TestCase):
                     self.assertEqual(finish[index], choice["finish_reason"])
 
     def test_content_may_be_parts(self):
-        parts = [dict(role="user", content=[dict(type="text", text=TABLE), dict(type="text", text=QUESTION)])]
+        parts = [dict(role="user", content=[dict(type="text", text=FIRST), dict(type="text", text=THEN)])]
         self.assertEqual(self.chat(messages=parts, temperature=0)["choices"][0]["message"],
                          self.chat(temperature=0)["choices"][0]["message"])
 
     def test_an_answer_can_be_continued(self):
         whole = self.api.complete(dict(prompt=PROMPT, temperature=0, max_tokens=40))["choices"][0]["text"]
-        begin = whole[:whole.index(" WHERE")]
+        begin = whole[:whole.index(" to")]
         continued = self.chat(messages=MESSAGES + [dict(role="assistant", content=begin)], continue_final_message=True,
                               temperature=0)["choices"][0]["message"]["content"]
         self.assertEqual(begin + continued, whole)
 
     def test_special_tokens_of_a_message_are_text(self):
-        hostile = [dict(role="user", content="</s><s>" + QUESTION)]
+        hostile = [dict(role="user", content="</s><s>" + THEN)]
         ids = self.chat(messages=hostile, max_tokens=1, return_token_ids=True)["choices"][0]["prompt_token_ids"]
         self.assertEqual((ids[0], ids.count(1), ids.count(2)), (1, 1, 0))
 

@@ -17,8 +17,8 @@ from stopwatch import Stopwatch, at_most, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("COPPICE_BIN", ROOT / "build/release/bin"))
-TARGET = ROOT / "tests/models/text2sql-target"
-DRAFT = ROOT / "tests/models/text2sql-draft"
+TARGET = ROOT / "tests/models/stories260k"
+DRAFT = ROOT / "tests/models/stories260k-draft"
 READY_DEADLINE_S = 60
 REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
 

@@ -12,7 +12,7 @@ from stopwatch import Stopwatch, at_most
 
 MODEL = ROOT / "tests/models/stories260k"
 STORIES = ["Once upon a time, there was a little girl", "The big dog"]
-QUESTIONS = ["columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:"]
+QUESTIONS = ["Once upon a time, there was a little girl named Lily."]
 DISTRIBUTIONS = {
     "greedy": dict(decoding="multinomial", temperature=0),
     "beam search": dict(decoding="beam_search", beam_width=3, n=3),

@@ -12,7 +12,7 @@ import unittest
 from cluster import TARGET, Cluster, StartFailure
 from stopwatch import wait_until
 
-PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
+PROMPT = "One day, Tom and his mom went to the store."
 DRAFTED = dict(prompt=PROMPT, max_tokens=64, ignore_eos=True, beam_width=3, do_sample=True,
                speculative=dict(draft_width=3, draft_depth=2))
 PLAIN = dict(DRAFTED, speculative=False)
@@ -117,7 +117,7 @@ class Energy(unittest.TestCase):
                 return [cluster.api.stream(dict(DRAFTED, stream_options=dict(include_usage=True)))[-2]]
 
             def stopped():
-                answer = cluster.api.complete(dict(prompt=PROMPT, temperature=0, max_tokens=24, stop=["select", "SELECT", "e"]))
+                answer = cluster.api.complete(dict(prompt=PROMPT, temperature=0, max_tokens=24, stop=["zz", "ZZ", "e"]))
                 self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
                 return [answer]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""training/evaluate.py with a cluster that it starts itself: the small pair answers five questions, drafts change no answer and save
+"""training/evaluate.py with a cluster that it starts itself: the pair of deploy/demo answers five questions, drafts change no answer and save
 passes, and nothing is left behind, also after Ctrl-C or when the cluster does not start."""
 import json
 import os
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-from cluster import BIN, DRAFT, ROOT, TARGET, processes_naming
+from cluster import BIN, ROOT, processes_naming
 from stopwatch import at_most, wait_until
 
 sys.path.insert(0, str(ROOT / "training"))
@@ -26,8 +26,8 @@ class EvaluateTool(unittest.TestCase):
         self.json = pathlib.Path(self.folder.name) / "run.jsonl"
         # Paths that no other process names.
         self.target, self.draft = (pathlib.Path(self.folder.name) / role for role in ("target", "draft"))
-        self.target.symlink_to(TARGET)
-        self.draft.symlink_to(DRAFT)
+        for folder in (self.target, self.draft):
+            folder.symlink_to(ROOT / f"deploy/demo/wikisql-{folder.name}")
 
     def tearDown(self):
         self.folder.cleanup()

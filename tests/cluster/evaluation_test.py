@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-from cluster import Cluster
+from cluster import ROOT, Cluster
 from stopwatch import at_most
 
 # (columns, question about a column, that column, the column of the condition, its value)
@@ -53,7 +53,8 @@ def documents():
 
 class Evaluation(unittest.TestCase):
     def test_the_harness_scores_choices(self):
-        with Cluster(tp=2) as cluster, tempfile.TemporaryDirectory() as name:
+        pair = {role: ROOT / f"deploy/demo/wikisql-{role}" for role in ("target", "draft")}
+        with Cluster(tp=1, **pair) as cluster, tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "sql_column.jsonl").write_text("".join(json.dumps(d) + "\n" for d in documents()))
             (folder / "sql_column.yaml").write_text(TASK.replace("FOLDER", name))

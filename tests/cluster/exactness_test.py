@@ -17,9 +17,9 @@ from cluster import DRAFT, Cluster
 from model_folders import random_llama
 
 PROMPTS = [
-    "columns: airport, city, country, iata, icao\nquestion: Which city has the IATA code SSG?\nsql:",
-    "columns: game, date, opponent, score\nquestion: What was the score against Chicago?\nsql:",
-    "columns: year, film, director, studio\nquestion: How many films came from Paramount after 1984?\nsql:",
+    "Once upon a time, there was a big bear who did not like the rain.",
+    "One day, Sara and her dad made a boat of paper.",
+    "There was a mouse who lived behind the oven.",
 ]
 DISTRIBUTIONS = {
     "multinomial": dict(decoding="multinomial", seed=11, temperature=0.9),

@@ -11,20 +11,21 @@ import unittest
 
 from api_client import outcome
 from cluster import DRAFT, Cluster
+from model_folders import ended_by_eos_alone
 
 PROMPTS = [
-    "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:",
-    "columns: year, title, role\nquestion: What role was played in 1999?\nsql:",
+    "One day, Tom and his mom went to the store.",
+    "The big dog ran to the park and",
 ]
 SCHEMA = {"type": "object", "required": ["title", "year"], "additionalProperties": False,
           "properties": {"title": {"type": "string", "maxLength": 12}, "year": {"type": "integer", "minimum": 1900, "maximum": 2026},
                          "roles": {"type": "array", "items": {"enum": ["actor", "director"]}, "maxItems": 2}}}
-SQL = r' SELECT (MAX |MIN )?(player|school|year)( WHERE (player|school|year) [=<>] "?[A-Za-z0-9 ]{1,12}"?)?'
-CHOICES = ["Duke", "Duke Blue Devils", "North Carolina", "Zürich"]
+SENTENCE = r' (He|She|They) (saw |had )?a (bird|boat|tree)( and said, "[A-Za-z0-9 ]{1,12}!?")?'
+CHOICES = ["Lily", "Lily and Tom", "Tom and Mia", "Zürich"]
 # Format, and whether a text has it.
 FORMATS = [
     (dict(structured_outputs={"json": SCHEMA}), lambda text: fits_schema(json.loads(text))),
-    (dict(structured_outputs={"regex": SQL}), lambda text: re.fullmatch(SQL, text)),
+    (dict(structured_outputs={"regex": SENTENCE}), lambda text: re.fullmatch(SENTENCE, text)),
     (dict(structured_outputs={"choice": CHOICES}), lambda text: text in CHOICES),
     (dict(structured_outputs={"grammar": 'root ::= "(" root* ")" | [a-c]{1,3}'}), lambda text: fits_nest(text)),
 ]
@@ -60,7 +61,7 @@ class Formats(unittest.TestCase):
         shutil.copytree(DRAFT, draft)
         if not cls.drafts_know_the_format:
             (draft / "tokenizer.model").unlink()
-        cls.cluster = Cluster(drafts=1, draft=draft)
+        cls.cluster = Cluster(target=ended_by_eos_alone(pathlib.Path(cls.folder, "target")), drafts=1, draft=draft)
         cls.cluster.__enter__()
         cls.api = cls.cluster.api
         cls.capabilities = json.loads(cls.api.get("/v1/models")[1])["data"][0]["capabilities"]
@@ -74,7 +75,7 @@ class Formats(unittest.TestCase):
         """(body, whether a text has its format)"""
         for decoding in row["decodings"]:
             for i, (fields, fits) in enumerate(FORMATS):
-                body = dict(fields, prompt=PROMPTS[i % 2], decoding=decoding, seed=7 + i, max_tokens=48, return_token_ids=True)
+                body = dict(fields, prompt=PROMPTS[i % 2], decoding=decoding, seed=7 + i, max_tokens=64, return_token_ids=True)
                 if decoding != "multinomial":
                     body.update(beam_width=3, n=3)
                 elif row["greedy_only"]:
@@ -117,7 +118,7 @@ class Formats(unittest.TestCase):
                 self.assertGreater(passes[0], 1.2 * passes[1], decoding)
 
     def test_a_stream_ends_with_the_format(self):
-        body = dict(FORMATS[0][0], prompt=PROMPTS[1], use_beam_search=True, beam_width=4, max_tokens=64)
+        body = dict(FORMATS[0][0], prompt=PROMPTS[1], use_beam_search=True, beam_width=4, max_tokens=120)
         events = self.api.stream(body)
         self.assertEqual(events.pop(), "[DONE]")
         choices = [choice for event in events for choice in event["choices"]]

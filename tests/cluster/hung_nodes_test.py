@@ -19,9 +19,9 @@ from stopwatch import at_most, wait_until
 STUCK_AFTER = os.environ.get("COPPICE_STUCK_AFTER", "3") or None
 FAILOVER_WAIT = () if STUCK_AFTER is None else ("--failover_wait=1",)
 NOTICED_WITHIN_S = 20
-PROMPT = "columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:"
+PROMPT = "Once upon a time, there was a little girl named Lily."
 BODY = dict(prompt=PROMPT, decoding="beam_search", beam_width=4, n=4, max_tokens=40, return_token_ids=True)
-LONG = dict(prompt=PROMPT, decoding="beam_sampling", beam_width=8, n=1, max_tokens=180, ignore_eos=True, return_token_ids=True)
+LONG = dict(prompt=PROMPT, decoding="beam_sampling", beam_width=8, n=1, max_tokens=280, ignore_eos=True, return_token_ids=True)
 HEAVY = dict(LONG, decoding="beam_search", beam_width=32, n=32, early_stopping="never")  # 0.3 s of two fast cores; LONG may be over at once
 LOSSY = dict(LONG, speculative=dict(method="dsbd", draft_width=4, draft_depth=2))
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17

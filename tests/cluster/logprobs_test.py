@@ -8,10 +8,10 @@ import unittest
 from cluster import Cluster
 
 PROMPTS = [
-    "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:",
-    "columns: year, title, role\nquestion: What role was played in 1999?\nsql:",
+    "One day, Tom and his mom went to the store.",
+    "The big dog ran to the park and",
 ]
-LONG = "columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql: " * 3
+LONG = "Once upon a time, there was a little girl named Lily. She had a red ball. " * 3
 SAMPLINGS = [{}, dict(temperature=0.6, logit_bias={"300": 4, "17": -3}), dict(top_k=20, top_p=0.9), dict(min_p=0.05, min_tokens=6)]
 NEAR = 1e-5
 
@@ -107,7 +107,7 @@ class Logprobs(unittest.TestCase):
         self.assertNotIn("beam_mass", self.api.complete(dict(prompt=PROMPTS[0], max_tokens=2)))
 
     def test_beam_mass_is_how_often_sampling_gives_one_of_the_answers(self):
-        stops = dict(prompt=PROMPTS[0], max_tokens=12, return_token_ids=True)
+        stops = dict(prompt='She said, "Thank you, mom', max_tokens=12, return_token_ids=True)
         answer = self.api.complete(dict(stops, use_beam_search=True, n=8, early_stopping="never"))
         sets = {tuple(c["token_ids"]) for c in answer["choices"] if c["finish_reason"] == "stop"}
         self.assertGreater(answer["beam_mass"], 0.05)
@@ -119,7 +119,7 @@ class Logprobs(unittest.TestCase):
         self.assertLess(abs(hits - draws * mass), 5 * math.sqrt(draws * mass * (1 - mass)) + 1, (hits, draws, mass))
 
     def test_streams_concatenate_to_the_plain_answer(self):
-        for fields in (dict(n=2), dict(use_beam_search=True, n=3), dict(echo=True), dict(stop="WHERE"),
+        for fields in (dict(n=2), dict(use_beam_search=True, n=3), dict(echo=True), dict(stop="big"),
                        dict(decoding="beam_sampling", n=2, echo=True)):
             body = dict(prompt=PROMPTS[1], seed=3, max_tokens=24, logprobs=2, **fields)
             with self.subTest(fields):

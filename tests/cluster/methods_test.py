@@ -12,8 +12,8 @@ from api_client import outcome
 from cluster import Cluster
 
 PROMPTS = [
-    "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:",
-    "columns: year, title, role\nquestion: What role was played in 1999?\nsql:",
+    "One day, Tom and his mom went to the store.",
+    "The big dog ran to the park and",
 ]
 EOS = 2
 TOGETHER = 8

@@ -9,7 +9,7 @@ from prometheus_client import parser
 
 from cluster import Cluster
 
-BODY = dict(prompt="SELECT", max_tokens=8, decoding="beam_search", beam_width=4)
+BODY = dict(prompt="Once", max_tokens=8, decoding="beam_search", beam_width=4)
 
 
 class MetricsParser(unittest.TestCase):

@@ -3,10 +3,10 @@
 import re
 import unittest
 
-from cluster import ROOT, Cluster
+from cluster import DRAFT, ROOT, TARGET, Cluster
 from stopwatch import wait_until
 
-PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
+PROMPT = "One day, Tom and his mom went to the store."
 BODY = dict(prompt=PROMPT, decoding="beam_search", beam_width=4, max_tokens=12, speculative=dict(draft_width=4, draft_depth=3))
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 BYTES = re.compile(r'coppice_(bytes_read|wire_bytes)_total\{(?:channel="(\w+)"|kind="(\w+)",role="(\w+)")\} (\S+)')
@@ -51,8 +51,8 @@ class Metrics(unittest.TestCase):
         usage = self.cluster.api.complete(BODY)["usage"]["speculation"]
         self.assertGreater(usage["drafted_nodes"], 0)
         passes = usage["target_passes"] + 1  # the prompt is one chunk
-        size = {role: (ROOT / f"tests/models/text2sql-{role}/model.safetensors").stat().st_size for role in ("target", "draft")}
-        token = 4 * 2 * 192 * 4  # K and V of 192 floats in 4 layers
+        size = {role: (folder / "model.safetensors").stat().st_size for role, folder in (("target", TARGET), ("draft", DRAFT))}
+        token = 5 * 2 * 32 * 4  # K and V of 32 floats in 5 layers
         # A pass reads the file of the model: the pair's models are F32 and their heads are their embeddings.
         least = {"target weights": 0.9 * usage["target_passes"] * size["target"], "draft weights": 0.5 * size["draft"],
                  "target kv": usage["target_passes"] * token, "draft kv": 0, "plan": 0, "draft": 0, "control": 0, "collective": 0}
@@ -65,7 +65,7 @@ class Metrics(unittest.TestCase):
 
         self.assertTrue(wait_until(told), (grown, least))
         self.assertLess(grown["target weights"], 1.2 * (passes + 1) * size["target"])
-        self.assertLess(grown["target kv"], (passes + 1) * 256 * token)  # the whole context in each pass, at most
+        self.assertLess(grown["target kv"], (passes + 1) * 512 * token)  # the whole context in each pass, at most
 
     def test_vllm_names_are_those_that_the_documentation_marks(self):
         text = self.cluster.api.get("/metrics")[1]

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "training"))
 import llama_folder  # noqa: E402
 
 
-def random_llama(out, vocab=2048, seed=5, hidden=32, layers=1, heads=2, ffn=48, context=256):
+def random_llama(out, vocab=512, seed=5, hidden=32, layers=1, heads=2, ffn=48, context=512):
     """A Llama with random weights. Its logits are so far apart that its drafts are confident and wrong."""
     source = random.Random(seed)
     tensors = {}
@@ -27,7 +27,7 @@ def random_llama(out, vocab=2048, seed=5, hidden=32, layers=1, heads=2, ffn=48, 
     return pathlib.Path(out)
 
 
-def large_llama(out, vocab=2048, hidden=1024, layers=8, heads=8, ffn=4096, context=256):
+def large_llama(out, vocab=512, hidden=1024, layers=8, heads=8, ffn=4096, context=512):
     """A Llama of 0.4 GB, so that it takes a while to load. All its weights are 0."""
     tensors = {}
     for name, shape in llama_folder.tensor_shapes(hidden, layers, heads, heads, ffn, vocab).items():
@@ -42,6 +42,13 @@ def large_llama(out, vocab=2048, hidden=1024, layers=8, heads=8, ffn=4096, conte
 
 def copy_of_target(out):
     return pathlib.Path(shutil.copytree(TARGET, out))
+
+
+def ended_by_eos_alone(out):
+    """The target without its other end token, the full stop, whose text would follow that of a format."""
+    folder = copy_of_target(out)
+    (folder / "generation_config.json").unlink()
+    return folder
 
 
 def with_chat_template(out, text):

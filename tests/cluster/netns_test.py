@@ -23,8 +23,7 @@ from stopwatch import Stopwatch, at_most, wait_until
 sys.path.insert(0, str(ROOT / "deploy/launch"))
 from network import Link, Network  # noqa: E402
 
-QUESTION = "columns: year, film, director\nquestion: {}\nsql:"
-PROMPTS = [QUESTION.format(text) for text in ("How many films came out after 1984?", "Which director made Dune?", "Who made most?")]
+PROMPTS = ["Once upon a time, there was a queen who had a very long table.", "Lily and Max are friends.", "One day, the sun did not come up."]
 DRAFTED = dict(speculative=dict(draft_width=8, draft_depth=4))
 DISTRIBUTIONS = [dict(decoding="multinomial", temperature=0), dict(decoding="multinomial", seed=11, temperature=0.9),
         dict(decoding="beam_search", beam_width=4, n=4), dict(decoding="beam_sampling", beam_width=4, n=4, seed=12)]

@@ -14,7 +14,7 @@ import pydantic
 
 from chat_test import MESSAGES, PROMPT, TEMPLATE
 from cluster import Cluster
-from model_folders import with_chat_template
+from model_folders import ended_by_eos_alone
 
 MODEL = "target"  # the name of the folder
 LIMITS = dict(model=MODEL, max_tokens=40, seed=4)
@@ -24,7 +24,9 @@ class OpenAiClient(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.cluster = Cluster(target=with_chat_template(f"{cls.folder.name}/{MODEL}", TEMPLATE))
+        target = ended_by_eos_alone(f"{cls.folder.name}/{MODEL}")
+        (target / "chat_template.jinja").write_text(TEMPLATE)
+        cls.cluster = Cluster(target=target)
         cls.cluster.__enter__()
         cls.url = f"http://127.0.0.1:{cls.cluster.port}/v1"
         cls.client = openai.OpenAI(base_url=cls.url, api_key="none")
@@ -104,14 +106,14 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(scored[beams.usage.prompt_tokens - 1:], generated[:len(scored) - beams.usage.prompt_tokens + 1])
 
     def test_stream_helper_assembles_the_message(self):
-        with self.client.chat.completions.stream(messages=MESSAGES, **LIMITS) as stream:
+        with self.client.chat.completions.stream(messages=MESSAGES, stop=".", **LIMITS) as stream:
             stream.until_done()
             final = stream.get_final_completion()
-        self.assertEqual(final.choices[0].message.content, self.chat().choices[0].message.content)
+        self.assertEqual(final.choices[0].message.content, self.chat(stop=".").choices[0].message.content)
         self.assertEqual(final.choices[0].finish_reason, "stop")
 
     def test_stop_and_limits(self):
-        self.assertNotIn("WHERE", self.chat(stop=["WHERE"]).choices[0].message.content)
+        self.assertNotIn("park", self.chat(stop=["park"]).choices[0].message.content)
         self.assertEqual(self.chat(max_tokens=3).choices[0].finish_reason, "length")
         answer = self.client.chat.completions.create(model=MODEL, messages=MESSAGES, max_completion_tokens=2)
         self.assertEqual(answer.usage.completion_tokens, 2)

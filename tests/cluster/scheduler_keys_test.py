@@ -18,7 +18,7 @@ from cluster import (BIN, DRAFT, ROOT, TARGET, Launched, free_port, launch_envir
 from stopwatch import at_most, wait_until
 
 DEPLOY = ROOT / "deploy"
-BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", max_tokens=40, speculative=dict(draft_width=8, draft_depth=4))
+BODY = dict(prompt="Once upon a time, there was a", max_tokens=40, speculative=dict(draft_width=8, draft_depth=4))
 KEY = re.compile(r"coppice-cluster-key-1 ([0-9a-f]{64})\n")
 READY_S, END_S = 60, 20
 # Starts each task of a step here and gives each the whole standard input, as srun does. When it is ended it kills its tasks. Writes
@@ -318,7 +318,7 @@ class Pod:
 
 
 class Kubernetes(KeyTest):
-    OPTIONS = ("--image", "i", "--target", "/models/text2sql-target", "--draft", "/models/text2sql-draft", "--dtype", "f32", "--tp", "2",
+    OPTIONS = ("--image", "i", "--target", "/models/stories260k", "--draft", "/models/stories260k-draft", "--dtype", "f32", "--tp", "2",
                "--cpus", "1", "--name", "sql")
     MAKE_SECRET = "deploy/cluster_key.sh - | kubectl create secret generic coppice-cluster-key --from-file=cluster_key=/dev/stdin"
 

@@ -15,7 +15,7 @@ from api_client import KEPT_BY_SANITIZERS, outcome
 from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, free_port, run_launcher
 from stopwatch import at_most, wait_until
 
-BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
+BODY = dict(prompt="Once upon a time, there was a", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
             return_token_ids=True, speculative=dict(draft_width=8, draft_depth=4))
 MOST_GROWTH = 8 << 20  # bytes of a process that strangers connect to
 

@@ -17,14 +17,14 @@ BROKEN_TARGETS = {
     "missing checkpoint": (model_folders.without_checkpoint, ["model.safetensors"]),
     "truncated checkpoint": (model_folders.truncated, ["model.safetensors"]),
     "truncated header": (lambda out: model_folders.truncated(out, keep=0.0001), ["model.safetensors"]),
-    "wrong shape": (model_folders.with_wrong_shape, ["model.layers.1.mlp.up_proj.weight", "[192, 512]", "[512, 192]"]),
+    "wrong shape": (model_folders.with_wrong_shape, ["model.layers.1.mlp.up_proj.weight", "[64, 172]", "[172, 64]"]),
     "missing tensor": (model_folders.without_tensor, ["model.layers.2.self_attn.k_proj.weight"]),
     "other vocabulary": (lambda out: model_folders.with_config(out, vocab_size=4096),
-                         ["model.embed_tokens.weight", "4096", "2048"]),
+                         ["model.embed_tokens.weight", "4096", "512"]),
     "missing config field": (lambda out: model_folders.with_config(out, hidden_size=None), ["config.json", "hidden_size"]),
     "unknown architecture": (lambda out: model_folders.with_config(out, architectures=["MambaForCausalLM"]),
                              ["config.json", "MambaForCausalLM"]),
-    "tokenizer that does not match": (model_folders.with_larger_tokenizer, ["tokenizer.model", "2088", "2048"]),
+    "tokenizer that does not match": (model_folders.with_larger_tokenizer, ["tokenizer.model", "552", "512"]),
     "missing tokenizer": (model_folders.without_tokenizer, ["tokenizer"]),
 }
 
@@ -67,10 +67,10 @@ class StartFailure(unittest.TestCase):
         draft = model_folders.random_llama(self.path("draft"), vocab=1024)
         for together in (True, False):
             with self.subTest(together=together):
-                self.ends_with(Cluster(draft=draft, together=together), ["1024", "2048"])
+                self.ends_with(Cluster(draft=draft, together=together), ["1024", "512"])
 
     def test_more_ranks_than_heads(self):
-        self.ends_with(Cluster(tp=7, together=True), ["num_attention_heads 6", "7 ranks"])
+        self.ends_with(Cluster(tp=9, together=True), ["num_attention_heads 8", "9 ranks"])
 
     def test_coordinator_that_never_answers(self):
         result = subprocess.run([BIN / "coppice-draft", f"--model={DRAFT}", f"--coordinator=tcp://127.0.0.1:{free_port()}"],
@@ -102,7 +102,7 @@ class StartFailure(unittest.TestCase):
     def test_cluster_script_passes_the_reason_on(self):
         broken = model_folders.with_wrong_shape(self.path("wrong"))
         drafts = model_folders.random_llama(self.path("draft"), vocab=1024)
-        for target, draft, words in ((broken, DRAFT, ["up_proj", "[512, 192]"]), (TARGET, drafts, ["1024", "2048"])):
+        for target, draft, words in ((broken, DRAFT, ["up_proj", "[172, 64]"]), (TARGET, drafts, ["1024", "512"])):
             with self.subTest(words=words):
                 state = self.path("state")
                 port = str(free_port())

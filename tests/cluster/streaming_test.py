@@ -4,7 +4,7 @@ import unittest
 
 from cluster import Cluster
 
-PROMPT = "columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:"
+PROMPT = "Once upon a time, there was a little girl named Lily."
 DISTRIBUTIONS = {
     "one sample": dict(decoding="multinomial", seed=4, n=1),
     "three samples": dict(decoding="multinomial", seed=4, n=3),

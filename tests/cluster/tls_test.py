@@ -15,7 +15,7 @@ import unittest
 from cluster import BIN, TARGET, Cluster, free_port
 from stopwatch import at_most, wait_until
 
-PROMPT = "What is the total number of"
+PROMPT = "Once upon a time, there was"
 
 
 def make_certificate(folder, name, key_of=None):
@@ -86,7 +86,7 @@ class Tls(unittest.TestCase):
 
     def test_a_disconnect_cancels(self):
         before = cancelled(self.api)
-        opened = [self.api.open_stream(dict(prompt=PROMPT, n=64, max_tokens=200, ignore_eos=True)) for _ in range(8)]  # seconds of work
+        opened = [self.api.open_stream(dict(prompt=PROMPT, n=64, max_tokens=300, ignore_eos=True)) for _ in range(8)]  # seconds of work
         opened[0][1].readline()
         for connection, response in opened:
             connection.sock.close()

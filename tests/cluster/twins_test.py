@@ -7,7 +7,7 @@ from api_client import outcome
 from cluster import Cluster, wait_until
 
 FIRST_OF_ITS_NAMESPACE = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child"]  # as in CMakeLists.txt
-BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
+BODY = dict(prompt="Once upon a time, there was a", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
             return_token_ids=True)
 
 

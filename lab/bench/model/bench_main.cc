@@ -26,7 +26,7 @@ constexpr char kUsage[] =
     "  coppice-bench kernels --types=bf16,int4 --rows=1,8,256";
 
 struct BenchFlags {
-  std::string model = "tests/models/text2sql-target";
+  std::string model = "tests/models/stories260k";
   Words types = {"bf16"}, threads = {"1"};
   std::string kernels = "best";
   int repetitions = 5;

@@ -10,8 +10,8 @@ import threading
 import time
 
 ADDRESS = "127.0.0.2"
-PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
-LONG = dict(prompt=PROMPT, max_tokens=200, ignore_eos=True)
+PROMPT = "One day, Tom and his mom went to the store."
+LONG = dict(prompt=PROMPT, max_tokens=300, ignore_eos=True)
 BODY_BYTES = 4 << 20  # --max_body_bytes
 PAUSE_S = 0.05
 

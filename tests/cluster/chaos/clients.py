@@ -11,14 +11,14 @@ from stopwatch import Stopwatch  # noqa: E402
 
 PATIENCE_S = 180  # on a stopwatch; an answer that takes longer hangs
 PROMPTS = [
-    "columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:",
-    "columns: airport, city, country, iata, icao\nquestion: Which city has the IATA code SSG?\nsql:",
-    "columns: year, film, director, studio\nquestion: How many films came from Paramount after 1984?\nsql:",
-    "columns: a, b\nquestion: What is a?\nsql:",
+    "Once upon a time, there was a little girl named Lily.",
+    "Once upon a time, there was a big bear who did not like the rain.",
+    "There was a mouse who lived behind the oven.",
+    "Once upon a time, there was a",
 ]
 SCHEMA = {"type": "object", "required": ["title", "year"], "additionalProperties": False,
           "properties": {"title": {"type": "string", "maxLength": 12}, "year": {"type": "integer", "minimum": 1900, "maximum": 2026}}}
-FORMATS = [{"json": SCHEMA}, {"regex": r" SELECT (MAX |MIN )?(player|school|year)"}, {"choice": ["Duke", "North Carolina", "Zürich"]}]
+FORMATS = [{"json": SCHEMA}, {"regex": r" She (saw |had )?a (bird|boat|tree)"}, {"choice": ["Lily", "Tom and Mia", "Zürich"]}]
 # Only reproducible methods: any other ends with replica_lost when text has been sent, and its answer may depend on drafts.
 DISTRIBUTIONS = [
     dict(decoding="multinomial", temperature=0),

@@ -22,9 +22,9 @@ from tls_test import TlsCluster, make_certificate  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 VICTIM, ATTACKER = "victim-key-5d0f6a", "attacker-key-93c2e8"
-SMALL = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", max_tokens=2, temperature=0)
+SMALL = dict(prompt="Once upon a time, there was a", max_tokens=2, temperature=0)
 FORMATTED = dict(SMALL, structured_outputs={"json": {"type": "object", "properties": {"a": {"type": "integer"}}}})
-KV_BYTES = 256 << 20  # two and a half requests of the attack `huge`
+KV_BYTES = 64 << 20  # two and a half requests of the attack `huge`
 LOG_BYTES = 1 << 20  # a log that grows more is flooded
 DESCRIPTORS = 128
 

@@ -10,18 +10,18 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from api_client import read_events  # noqa: E402
-from cluster import ROOT, Cluster  # noqa: E402
+from cluster import ROOT, TARGET, Cluster  # noqa: E402
 from stopwatch import SLOWDOWN, Stopwatch, at_most, wait_until  # noqa: E402
 
 USER, ADMIN = "user-key-4f8a0e17c2", "admin-key-91b37de5aa"
 MARKER = "marker-7391"  # sent in prompts, stops and users; must never be logged
-PROMPT = f"columns: player, school\nquestion: What school did Grant Hill of {MARKER} play for?\nsql:"
+PROMPT = f"One day, Tom of {MARKER} and his mom went to the store."
 SHORT = dict(prompt=PROMPT, max_tokens=12)
 BEAMS = dict(decoding="beam_search", beam_width=4)
-KV_BLOCK = 16 * 4 * 2 * 192 * 4  # 16 tokens, 4 layers, K and V of 192 floats
+KV_BLOCK = 16 * 5 * 2 * 32 * 4  # 16 tokens, 5 layers, K and V of 32 floats
 KV_BLOCKS = 96
 MAX_BODY = 65536
-CONTEXT = 256
+CONTEXT = 512
 
 
 def configuration(folder, **limits):

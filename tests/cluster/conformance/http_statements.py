@@ -145,7 +145,7 @@ class ModelsAndTokens(Statements):
     def test_20_prompts_of_token_ids(self):
         ids = self.served(dict(prompt=PROMPT), "/tokenize")["tokens"]
         self.same(self.ask(prompt=ids, seed=3, return_token_ids=True), self.ask(seed=3, return_token_ids=True))
-        self.refused(dict(prompt=[2048]), "prompt")
+        self.refused(dict(prompt=[512]), "prompt")
 
     def test_21_prompt_and_text_join(self):
         for seed in range(5):
@@ -188,7 +188,7 @@ class Validation(Statements):
 
     def test_25_stops_and_bias(self):
         self.all_refused([({"stop": ["a"] * 17}, "stop"), ({"stop": ""}, "stop"), ({"logit_bias": {"5": 101}}, "logit_bias"),
-                          ({"logit_bias": {"x": 1}}, "logit_bias"), ({"logit_bias": {"2048": 1}}, "logit_bias")])
+                          ({"logit_bias": {"x": 1}}, "logit_bias"), ({"logit_bias": {"512": 1}}, "logit_bias")])
 
     def test_26_further_ranges(self):
         self.all_refused([({"logprobs": 21}, "logprobs"), ({"logprobs": -1}, "logprobs"), ({"beam_width": 9}, "beam_width"),
@@ -203,7 +203,7 @@ class Validation(Statements):
         self.assertIn("is now called gumbel_coupling", answer.error["message"])
         self.ask(suffix=None)
         plain = dict(max_tokens=40, temperature=0, ignore_eos=True)
-        for name, neutral, value in (("presence_penalty", 0, 0.5), ("repetition_penalty", 1.0, 1.2)):
+        for name, neutral, value in (("presence_penalty", 0, 1.5), ("repetition_penalty", 1.0, 1.2)):
             self.same(self.ask(**plain, **{name: neutral}), self.ask(**plain))
             self.assertNotEqual(self.ask(**plain, **{name: value})["choices"][0]["text"], self.ask(**plain)["choices"][0]["text"])
             self.assertEqual(self.cluster.post(dict(SHORT, **{name: 2.1})).error["param"], name)

@@ -6,7 +6,7 @@ import re
 import socket
 
 from api_client import KEPT_BY_SANITIZERS
-from fixture import KV_BLOCKS, MARKER, PROMPT, ROOT, SHORT, SLOWDOWN, USER, Statements, Stopwatch, at_most, essence, joined, together, wait_until
+from fixture import KV_BLOCKS, MARKER, PROMPT, ROOT, SHORT, SLOWDOWN, TARGET, USER, Statements, Stopwatch, at_most, essence, joined, together, wait_until
 
 DISTRIBUTIONS = {
     "one sample": dict(decoding="multinomial", seed=4),
@@ -16,7 +16,7 @@ DISTRIBUTIONS = {
     "beam search": dict(decoding="beam_search", beam_width=4, n=1),
     "beam search, three": dict(decoding="beam_search", beam_width=4, n=3),
 }
-LONG = dict(prompt=PROMPT, max_tokens=180, ignore_eos=True)
+LONG = dict(prompt=PROMPT, max_tokens=280, ignore_eos=True)
 
 
 class Streams(Statements):
@@ -122,7 +122,7 @@ class Load(Statements):
         return wait_until(nothing, seconds + 1)  # heartbeats bring the figures twice a second
 
     def test_71_disconnects(self):
-        aborted = 'coppice_request_success_total{finished_reason="abort",model_name="text2sql-target"}'
+        aborted = f'coppice_request_success_total{{finished_reason="abort",model_name="{TARGET.name}"}}'
         self.assertTrue(self.idle(10))
         for stream in (True, False):
             before = self.cluster.metrics()[aborted]
@@ -259,7 +259,7 @@ class Metrics(Statements):
         self.assertEqual({re.sub("_bucket$", "", name) for name in shown} - names, set())
 
     def test_79_counters_grow_by_what_usage_says(self):
-        label = '{model_name="text2sql-target"}'
+        label = f'{{model_name="{TARGET.name}"}}'
         before = self.cluster.metrics()
         usages = [self.served(dict(SHORT, seed=i, n=1 + i % 3))["usage"] for i in range(10)]
         after = self.cluster.metrics()

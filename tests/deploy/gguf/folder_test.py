@@ -53,7 +53,8 @@ class Conversion(FolderTest):
         for name, (kind, shape, data) in original.items():
             self.assertTrue(got[name] == ("F32", shape, as_f32(kind, data)), name)  # a difference in words would take minutes
         self.assertEqual(read_json(converted, "tokenizer_config.json")["add_bos_token"], True)
-        self.assertEqual(read_json(converted, "generation_config.json"), {"bos_token_id": 1, "eos_token_id": [2]})
+        self.assertEqual(read_json(converted, "generation_config.json"), {"bos_token_id": 1, "eos_token_id": [2, 426]})
+        self.assertEqual(read_json(converted, "generation_config.json"), read_json(DEMO, "generation_config.json"))
 
     def test_bf16_is_the_default(self):
         converted = self.folder / "converted"
@@ -113,7 +114,7 @@ class Conversion(FolderTest):
 
     def test_rotary_settings(self):
         def llama3(metadata, tensors):
-            head, theta = 32, 500000.0
+            head, theta = 8, 500000.0
             metadata["llama.rope.freq_base"] = (FLOAT, theta)
             divisors = []
             for i in range(head // 2):
@@ -141,16 +142,16 @@ class Conversion(FolderTest):
 
     def test_biases_of_attention(self):
         def change(metadata, tensors):
-            width = tensors["blk.0.attn_q.weight"][0][0]
             for name in ("attn_q", "attn_k", "attn_v"):
-                for layer in range(4):
+                width = tensors[f"blk.0.{name}.weight"][0][0]
+                for layer in range(5):
                     tensors[f"blk.{layer}.{name}.bias"] = ((width,), 0, struct.pack(f"<{width}f", *range(width)))
         converted = self.folder / "converted"
         convert(demo_gguf(self.folder / "demo.gguf", change), converted, "--dtype=f32")
-        tensors, size = read_safetensors(converted), 192 // 6
-        values = struct.unpack("<192f", tensors["model.layers.3.self_attn.k_proj.bias"][2])
+        tensors, width, size = read_safetensors(converted), 32, 8  # four KV heads
+        values = struct.unpack(f"<{width}f", tensors["model.layers.3.self_attn.k_proj.bias"][2])
         self.assertEqual(values[:size], tuple(range(0, size, 2)) + tuple(range(1, size, 2)))
-        self.assertEqual(struct.unpack("<192f", tensors["model.layers.3.self_attn.v_proj.bias"][2]), tuple(range(192)))
+        self.assertEqual(struct.unpack(f"<{width}f", tensors["model.layers.3.self_attn.v_proj.bias"][2]), tuple(range(width)))
         self.assertEqual(set(tensors["model.layers.0.self_attn.o_proj.bias"][2]), {0})
         self.assertEqual(read_json(converted, "config.json")["attention_bias"], True)
 

@@ -13,7 +13,7 @@ from scalar_blocks import SCALAR, random_blocks, scalar_values
 
 import llama_folder
 
-DEMO = ROOT / "tests/models/text2sql-target"
+DEMO = ROOT / "tests/models/stories260k"
 TOOL = ROOT / "deploy/models/gguf_to_folder.py"
 BYTE_LEVEL = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
 DIGITS = dict(type="Sequence", pretokenizers=[dict(type="Digits", individual_digits=True), BYTE_LEVEL])
@@ -71,7 +71,7 @@ def read_pieces(data):
 
 def demo_gguf(path, change=None):
     """The small pair's target in F32 with its SentencePiece vocabulary. change(metadata, tensors) may spoil it."""
-    config = json.loads((DEMO / "config.json").read_text())
+    config, generation = (json.loads((DEMO / f"{name}.json").read_text()) for name in ("config", "generation_config"))
     tensors = {}
     for name, (kind, shape, data) in read_safetensors(DEMO).items():
         values = struct.unpack(f"<{len(data) // 4}f", as_f32(kind, data))
@@ -89,7 +89,8 @@ def demo_gguf(path, change=None):
         "tokenizer.ggml.token_type": (LIST, (I32, kinds)),
         "tokenizer.ggml.bos_token_id": (U32, config["bos_token_id"]),
         "tokenizer.ggml.eos_token_id": (U32, config["eos_token_id"]),
-        "tokenizer.ggml.add_space_prefix": (BOOL, False),
+        "tokenizer.ggml.eot_token_id": (U32, generation["eos_token_id"][1]),
+        "tokenizer.ggml.add_space_prefix": (BOOL, True),
     }
     if change:
         change(metadata, tensors)

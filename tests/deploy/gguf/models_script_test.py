@@ -62,14 +62,14 @@ class Models(unittest.TestCase):
         self.assertEqual((status, output.splitlines()[-1]), (0, f"target: {target}"))
 
     def test_the_draft_of_a_model_is_the_last_line(self):
-        write_catalogue(self.catalogue, self.wheel, draft="tests/models/text2sql-draft")
+        write_catalogue(self.catalogue, self.wheel, draft="tests/models/stories260k-draft")
         status, output, _ = self.run_script("get", "smollm2")
         self.assertEqual((status, output.splitlines()[-2:]),
-                         (0, [f"target: {self.kept / 'smollm2-1.0'}", f"draft: {ROOT / 'tests/models/text2sql-draft'}"]))
+                         (0, [f"target: {self.kept / 'smollm2-1.0'}", f"draft: {ROOT / 'tests/models/stories260k-draft'}"]))
 
     def test_a_draft_that_has_only_what_was_trained_gets_the_rest_from_the_model(self):
         kept = self.folder / "kept"
-        config = json.loads((ROOT / "tests/models/text2sql-target/config.json").read_text())
+        config = json.loads((ROOT / "tests/models/stories260k/config.json").read_text())
         layer = {f"model.layers.0.{name}": ((1,), b"\x80\x3f") for name in ("a", "b")}
         llama_folder.write_folder(str(kept), dict(config, num_hidden_layers=1), layer, "BF16", "trained.safetensors")
         write_catalogue(self.catalogue, self.wheel, draft=os.path.relpath(kept, ROOT))
@@ -92,7 +92,7 @@ class Models(unittest.TestCase):
         llama_folder.write_folder(str(kept), dict(config, hidden_size=8), layer, "BF16", "trained.safetensors")
         shutil.rmtree(draft)
         status, output, errors = self.run_script("get", "smollm2")
-        self.assertEqual((status, errors), (1, f"draft_folder: {self.kept / 'smollm2-1.0'}: hidden_size is 192, the draft was trained for "
+        self.assertEqual((status, errors), (1, f"draft_folder: {self.kept / 'smollm2-1.0'}: hidden_size is 64, the draft was trained for "
                                                "8\nmodels: smollm2: its draft could not be put together\n"))
         self.assertEqual(os.listdir(self.kept), ["smollm2-1.0"])
 

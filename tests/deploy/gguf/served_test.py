@@ -36,7 +36,7 @@ class Served(unittest.TestCase):
         return lines
 
     def test_the_demo_target(self):
-        converted, draft = self.folder / "converted", ROOT / "tests/models/text2sql-draft"
+        converted, draft = self.folder / "converted", ROOT / "tests/models/stories260k-draft"
         convert(demo_gguf(self.folder / "demo.gguf"), converted, "--dtype=f32")
         self.assertEqual(self.answers(converted, draft), self.answers(DEMO, draft))
 

@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-RECORDING = pathlib.Path(__file__).resolve().parent / "demo_pair.jsonl"
+RECORDING = pathlib.Path(__file__).resolve().parent / "stories_pair.jsonl"
 PROGRAM = ""
 # The scalar kernels round after every product. The others fuse product and sum. So scores differ from the fifth digit on, and a
 # decision may differ if two beams or tokens are that close.
@@ -108,7 +108,7 @@ class Answers(unittest.TestCase):
             entry["request"]["no_such_field"] = 1
 
         for arguments, reason in (((self.changed(add_field),), "unknown fields"),
-                                  ((RECORDING, "--target=tests/models/text2sql-draft"), "fingerprint"),
+                                  ((RECORDING, "--target=tests/models/stories260k-draft"), "fingerprint"),
                                   ((RECORDING, "--kernels=abacus"), "abacus")):
             with self.subTest(reason):
                 status, _, _, output = compare(*arguments)
