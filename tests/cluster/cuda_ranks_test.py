@@ -7,12 +7,11 @@ import signal
 import threading
 import unittest
 
-from cluster import DRAFT, ROOT, TARGET, Cluster, StartFailure
+from cluster import DRAFT, ROOT, Cluster, StartFailure
 from stopwatch import Stopwatch, at_most
 
 MODEL = ROOT / "tests/models/stories260k"
 STORIES = ["Once upon a time, there was a little girl", "The big dog"]
-QUESTIONS = ["Once upon a time, there was a little girl named Lily."]
 DISTRIBUTIONS = {
     "greedy": dict(decoding="multinomial", temperature=0),
     "beam search": dict(decoding="beam_search", beam_width=3, n=3),
@@ -95,12 +94,11 @@ class CudaRanks(unittest.TestCase):
             output = cluster.process("replica-0").output()
             self.assertEqual(len(re.findall(r"ready in .* simulated device, 2 GiB, NCCL 2\.", output)), 2, output)
 
-    def test_ranks_of_the_shipped_pair(self):
-        pair = dict(target=TARGET, draft=DRAFT)
-        one = self.answers(1, "auto", QUESTIONS, **pair)
-        for tp, communicator in ((2, "nccl"), (2, "host"), (4, "nccl")):
+    def test_ranks_of_the_pair_whose_heads_are_no_multiple(self):
+        one = self.answers(1, "auto", STORIES[:1], draft=DRAFT)
+        for tp, communicator in ((2, "nccl"), (3, "host"), (3, "nccl")):
             with self.subTest(tp=tp, communicator=communicator):
-                self.assertEqual(self.answers(tp, communicator, QUESTIONS, **pair), one)
+                self.assertEqual(self.answers(tp, communicator, STORIES[:1], draft=DRAFT), one)
 
     def assert_ends(self, process, *patterns):
         """The replica ends by itself with these lines, and leaves no process."""

@@ -53,8 +53,8 @@ class Metrics(unittest.TestCase):
         passes = usage["target_passes"] + 1  # the prompt is one chunk
         size = {role: (folder / "model.safetensors").stat().st_size for role, folder in (("target", TARGET), ("draft", DRAFT))}
         token = 5 * 2 * 32 * 4  # K and V of 32 floats in 5 layers
-        # A pass reads the file of the model: the pair's models are F32 and their heads are their embeddings.
-        least = {"target weights": 0.9 * usage["target_passes"] * size["target"], "draft weights": 0.5 * size["draft"],
+        # A pass reads the file of the target, which is F32, or twice that of the draft, which is BF16; their heads are their embeddings.
+        least = {"target weights": 0.9 * usage["target_passes"] * size["target"], "draft weights": size["draft"],
                  "target kv": usage["target_passes"] * token, "draft kv": 0, "plan": 0, "draft": 0, "control": 0, "collective": 0}
         grown = {}
 
