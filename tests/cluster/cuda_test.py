@@ -68,7 +68,7 @@ class Cuda(unittest.TestCase):
 
     def test_a_device_that_is_lost(self):
         """Its replica ends with a message. What ran there goes on elsewhere, with the same tokens."""
-        body = dict(DISTRIBUTIONS["multinomial"], prompt=PROMPTS[0], max_tokens=40, return_token_ids=True)
+        body = dict(DISTRIBUTIONS["multinomial"], prompt=PROMPTS[0], max_tokens=40, ignore_eos=True, return_token_ids=True)
         with Cluster(target=MODEL, draft=MODEL, drafts=0, replicas=2, worker_flags=EXACT,
                      environments={"replica-0": {"DEV_FAIL_WORK": "2000"}}) as cluster:
             lost = cluster.process("replica-0")
