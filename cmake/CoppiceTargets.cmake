@@ -80,7 +80,8 @@ function(coppice_compile target kind)
   target_precompile_headers(${target} REUSE_FROM ${precompiled})
 endfunction()
 
-# ALONE: sources that are never compiled together with others, because Highway compiles them once for each instruction set.
+# ALONE: sources that are never compiled together with others: those that Highway compiles once for each instruction set, and those
+# whose macros or local names are also those of a neighbour.
 function(coppice_library name)
   cmake_parse_arguments(ARG "" "KIND" "SOURCES;ALONE;DEPS" ${ARGN})
   if(NOT ARG_KIND)
@@ -94,11 +95,12 @@ function(coppice_library name)
 endfunction()
 
 function(coppice_program name)
-  cmake_parse_arguments(ARG "" "KIND" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "KIND" "SOURCES;ALONE;DEPS" ${ARGN})
   if(NOT ARG_KIND)
     set(ARG_KIND library)
   endif()
-  add_executable(${name} ${ARG_SOURCES})
+  add_executable(${name} ${ARG_SOURCES} ${ARG_ALONE})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${name} PRIVATE -fPIC)  # as for the libraries, so that both can use the same precompiled headers
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
