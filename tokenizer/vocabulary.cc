@@ -1,7 +1,5 @@
 #include "tokenizer/vocabulary.h"
 
-#include "base/status.h"
-
 namespace coppice::tokenizer {
 
 std::bitset<256> OwnBytes(const Tokenizer& tokenizer) {
@@ -27,11 +25,6 @@ Vocabulary::Vocabulary(const Tokenizer& tokenizer)
 absl::string_view Vocabulary::Bytes(TokenId token, bool skip_special) const {
   if (token < 0 || token >= size() || (skip_special && skipped_[token])) return "";
   return absl::string_view(bytes_).substr(begin_[token], begin_[token + 1] - begin_[token]);
-}
-
-absl::StatusOr<std::shared_ptr<const Vocabulary>> Vocabulary::Load(const std::string& folder) {
-  COPPICE_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(folder));
-  return std::make_shared<const Vocabulary>(*tokenizer);
 }
 
 }  // namespace coppice::tokenizer

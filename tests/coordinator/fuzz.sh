@@ -9,10 +9,10 @@ set -euo pipefail
 
 fuzz_flags+=(-include utility)
 head_sources=(coordinator/http/request_parser.cc coordinator/http/api_error.cc coordinator/api/endpoints.cc)
-stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc tokenizer/stop_automaton.cc tokenizer/stop_strings.cc
-  tokenizer/utf8.cc base/check.cc)
+stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc
+  tokenizer/stop_automaton.cc tokenizer/stop_strings.cc tokenizer/utf8.cc tokenizer/vocabulary.cc base/check.cc)
 body_sources=(coordinator/http/api_error.cc plan/*.cc sampling/*.cc base/check.cc base/decoding_stats.cc
-  base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/utf8.cc)
+  base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/utf8.cc tokenizer/vocabulary.cc)
 for name in api chat_fields decoding_rules format_fields json_fields ordered_text parameter_fields prompt_fields renamed speculative_fields token_endpoints; do
   body_sources+=("coordinator/api/$name.cc")
 done
