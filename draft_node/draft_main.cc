@@ -8,7 +8,6 @@
 #include "draft_node/draft_service.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
-#include "tokenizer/tokenizer.h"
 #include "tokenizer/vocabulary.h"
 
 namespace coppice::draft_node {
@@ -62,9 +61,8 @@ absl::Status ServeDrafts(const DraftFlags& flags, std::unique_ptr<comm::MpiWorld
   service.max_rows = flags.node.runner.max_rows;
   service.prefill_chunk = flags.node.prefill_chunk;
   service.energy = energy.meter.get();
-  const auto tokenizer = tokenizer::Tokenizer::Load(flags.node.runner.dir);
-  if (tokenizer.ok())
-    service.vocabulary = std::make_shared<const tokenizer::Vocabulary>(**tokenizer);
+  const auto vocabulary = tokenizer::Vocabulary::Load(flags.node.runner.dir);
+  if (vocabulary.ok()) service.vocabulary = *vocabulary;
   const SteadyClock clock;
   return DraftService(service, runner.get(), leaders.get(), agent.get(), &clock).Run();
 }

@@ -4,6 +4,7 @@
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/model_folder.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
+#include "tokenizer/vocabulary.h"
 
 namespace coppice::tokenizer {
 
@@ -14,6 +15,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& di
   const std::string sentencepiece = dir + "/tokenizer.model";
   if (FileExists(sentencepiece)) return LoadSentencePieceTokenizer(sentencepiece, settings);
   return absl::NotFoundError(absl::StrCat(dir, ": expected tokenizer.json or tokenizer.model"));
+}
+
+// Here and not in vocabulary.cc, which then needs none of the tokenizers.
+absl::StatusOr<std::shared_ptr<const Vocabulary>> Vocabulary::Load(const std::string& folder) {
+  COPPICE_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(folder));
+  return std::make_shared<const Vocabulary>(*tokenizer);
 }
 
 }  // namespace coppice::tokenizer

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <bitset>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/types.h"
 #include "tokenizer/tokenizer.h"
@@ -20,6 +22,8 @@ std::bitset<256> OwnBytes(const Tokenizer& tokenizer);
 class Vocabulary {
  public:
   explicit Vocabulary(const Tokenizer& tokenizer);
+  // The vocabulary of the tokenizer in a model's folder.
+  static absl::StatusOr<std::shared_ptr<const Vocabulary>> Load(const std::string& folder);
   // As Tokenizer::TokenBytes.
   absl::string_view Bytes(TokenId token, bool skip_special) const;
   const std::bitset<256>& own_bytes() const { return own_bytes_; }

@@ -12,7 +12,6 @@
 #include "comm/collective_counter.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
-#include "tokenizer/tokenizer.h"
 #include "tokenizer/vocabulary.h"
 #include "worker/engine.h"
 #include "worker/plan_link.h"
@@ -105,9 +104,9 @@ std::string Unmeasured(const model::ModelRunner& runner, const PlanLeader& plans
 
 // nullptr: the model's folder has no tokenizer that can be read.
 std::shared_ptr<const tokenizer::Vocabulary> LoadVocabulary(const std::string& folder) {
-  const auto tokenizer = tokenizer::Tokenizer::Load(folder);
-  if (tokenizer.ok()) return std::make_shared<const tokenizer::Vocabulary>(**tokenizer);
-  spdlog::warn("stop strings and formats are refused: {}", tokenizer.status().ToString());
+  const auto vocabulary = tokenizer::Vocabulary::Load(folder);
+  if (vocabulary.ok()) return *vocabulary;
+  spdlog::warn("stop strings and formats are refused: {}", vocabulary.status().ToString());
   return nullptr;
 }
 
