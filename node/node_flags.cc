@@ -28,11 +28,9 @@ FlagGroup ModelGroup(NodeFlags* flags) {
         .value = &runner->weight_dtype,
         .words = {"auto", "int8", "int4"},
         .text = "how the CPU backend keeps the matrices of the model; auto is the type of --dtype, "
-                "int8 "
-                "takes half the memory of bf16, int4 a little over a third (embedding, head and "
-                "QKV stay "
-                "int8); the answers are those of the quantised model; other backends keep the type "
-                "of --dtype and say so",
+                "int8 takes half the memory of bf16, int4 a little over a third (embedding, head "
+                "and QKV stay int8); the answers are those of the quantised model; other backends "
+                "keep the type of --dtype and say so",
         .more = "int8 is in groups of 64 with a scale each, int4 in groups of 32. Both are faster "
                 "than bf16 ([performance.md](performance.md))."},
        {.name = "backend",

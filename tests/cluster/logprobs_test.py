@@ -119,7 +119,7 @@ class Logprobs(unittest.TestCase):
         self.assertLess(abs(hits - draws * mass), 5 * math.sqrt(draws * mass * (1 - mass)) + 1, (hits, draws, mass))
 
     def test_streams_concatenate_to_the_plain_answer(self):
-        for fields in (dict(n=2), dict(use_beam_search=True, n=3), dict(echo=True), dict(stop="big"),
+        for fields in (dict(n=2), dict(use_beam_search=True, n=3), dict(echo=True), dict(stop="came"),
                        dict(decoding="beam_sampling", n=2, echo=True)):
             body = dict(prompt=PROMPTS[1], seed=3, max_tokens=24, logprobs=2, **fields)
             with self.subTest(fields):
