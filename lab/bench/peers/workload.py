@@ -61,17 +61,25 @@ def read_text(path):
 
 
 class Prompts:
-    """Windows of a text. Each window begins at a place of its own, so that no engine has computed the beginning of one before. All are
-    equally long, so that an engine which pads the prompts of a batch has nothing to pad."""
+    """Windows of a text. No two begin with the same token, so an engine has computed the beginning of none before. All are equally long, so
+    an engine that pads the prompts of a batch has nothing to pad."""
 
     def __init__(self, ids, first, length, count):
         """ids: of the text. first: the special ids that every prompt begins with. count: how many windows there must be."""
-        self.ids, self.first, self.length, self.used = ids, first, length, 0
-        self.stride = (len(ids) - length) // max(1, count)
-        if length <= len(first) or self.stride < 1:
-            raise WorkloadError(f"--text: {len(ids)} tokens have no {count} prompts of {length}; name a longer text")
+        own = length - len(first)
+        begins, seen = [], set()
+        if own >= 1 and len(ids) >= own:
+            stride = max(1, (len(ids) - own + 1) // max(1, count))
+            # Spread over the text: first the places a stride apart, then those between.
+            for shift in range(stride):
+                for begin in range(shift, len(ids) - own + 1, stride):
+                    if len(begins) < count and ids[begin] not in seen:
+                        seen.add(ids[begin])
+                        begins.append(begin)
+        if len(begins) < count:
+            raise WorkloadError(f"--text: {len(ids)} tokens have no {count} prompts of {length} that begin differently; name a longer text")
+        self.left = [first + ids[begin:begin + own] for begin in begins]
 
     def take(self, count):
-        begins = [self.stride * (self.used + i) for i in range(count)]
-        self.used += count
-        return [self.first + self.ids[begin:begin + self.length - len(self.first)] for begin in begins]
+        taken, self.left = self.left[:count], self.left[count:]
+        return taken

@@ -62,7 +62,7 @@ class Workload(InFolder):
             self.assertEqual(ids[2:], list(range(ids[2], ids[2] + 14)))
 
     def test_a_short_text_is_refused(self):
-        for length, count in ((16, 100), (101, 1), (2, 1)):
+        for length, count in ((16, 100), (103, 1), (2, 1)):
             with self.assertRaisesRegex(workload.WorkloadError, "100 tokens have no"):
                 workload.Prompts(list(range(100)), [1, 2], length, count)
 
