@@ -27,7 +27,7 @@ ChatFields::ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix,
 }
 
 void ChatFields::Read(JsonFields* fields) {
-  json_ = fields->Find({"messages"});
+  json_ = fields->FindGiven({"messages"});
   const std::optional<bool> prompt = fields->Bool({"add_generation_prompt"});
   options_.continue_final_message = fields->Bool({"continue_final_message"}).value_or(false);
   options_.add_generation_prompt = prompt.value_or(!options_.continue_final_message);
@@ -43,22 +43,10 @@ void ChatFields::Read(JsonFields* fields) {
   if (!logprobs && top.value_or(0) > 0) {
     fields->Fail(kUnsupportedCombination, "top_logprobs", "needs logprobs: true");
   }
-  ReadUnserved(fields);
-}
-
-void ChatFields::ReadUnserved(JsonFields* fields) {
-  fields->Neutral("echo", false);
-  fields->Neutral("functions", json::array());
-  fields->Neutral("function_call", "none");
-  fields->Neutral("tool_choice", "none");
-  fields->Neutral("modalities", json::array({"text"}));
-  for (const char* name : {"audio", "prediction", "web_search_options", "reasoning_effort",
-                           "verbosity", "chat_template", "chat_template_kwargs", "documents"}) {
-    fields->Neutral(name, nullptr);
-  }
 }
 
 void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
+  request->chat = true;
   if (json_ == nullptr) return fields->Fail("missing_field", "messages", "is required");
   if (!json_->is_array()) {
     return fields->Fail("invalid_type", "messages", "must be a list of messages");
@@ -99,7 +87,6 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
   if (ids.empty()) return fields->Fail("invalid_value", "messages", "have no tokens");
   request->prompts.push_back(std::move(ids));
   request->turn_end_ids = chat_->end_ids();
-  request->chat = true;
   request->logprobs = logprobs_;
 }
 
@@ -108,7 +95,7 @@ void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFi
     return fields->Fail("invalid_type", path,
                         absl::StrCat("must be an object, got ", object.type_name()));
   }
-  JsonFields inner(object, path);
+  JsonFields inner(object, path, fields->ignored());
   tokenizer::ChatMessage message;
   const std::optional<std::string> role = inner.String({"role"});
   if (!role) {
@@ -118,21 +105,27 @@ void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFi
   }
   message.role = role.value_or("");
   message.name = inner.String({"name"}).value_or("");
-  ReadContent(inner.Find({"content"}), path, &inner, &message);
-  inner.Neutral("tool_calls", json::array());
-  inner.Neutral("tool_call_id", nullptr);
-  inner.Neutral("function_call", nullptr);
-  inner.Neutral("audio", nullptr);
-  inner.Neutral("refusal", nullptr);
-  for (const std::string& name : inner.Unknown())
-    inner.set_error({400, "unknown_field", absl::StrCat(name, " is not a known field"), name});
+  ReadContent(path, &inner, &message);
+  for (const char* name : {"tool_calls", "tool_call_id", "function_call", "audio"})
+    inner.Neutral(name, json::array());
+  // What an answer of another server has beside its text.
+  for (const char* name : {"annotations", "refusal", "reasoning_content", "reasoning"})
+    inner.Hint(name, json::array());
+  inner.IgnoreUnknown();
   if (inner.error()) return fields->set_error(*inner.error());
   messages_.push_back(std::move(message));
 }
 
-void ChatFields::ReadContent(const json* content, const std::string& path, JsonFields* fields,
+// Absent content is an empty text in a message of the assistant, which may have had none.
+void ChatFields::ReadContent(const std::string& path, JsonFields* fields,
                              tokenizer::ChatMessage* message) {
-  if (content == nullptr) return fields->Fail("missing_field", "content", "is required");
+  const json* content = fields->FindGiven({"content"});
+  if (content == nullptr && message->role != "assistant")
+    return fields->Fail("missing_field", "content", "is required");
+  if (content == nullptr || content->empty()) {
+    message->parts.emplace_back();
+    return;
+  }
   if (content->is_string()) {
     message->parts.push_back(content->get<std::string>());
     return;
@@ -140,25 +133,40 @@ void ChatFields::ReadContent(const json* content, const std::string& path, JsonF
   if (!content->is_array()) {
     return fields->Fail("invalid_type", "content", "must be a text or a list of parts");
   }
-  if (content->empty()) return fields->Fail("invalid_value", "content", "is empty");
   message->one_text = false;
-  for (size_t i = 0; i < content->size(); ++i) {
-    const std::string name = absl::StrCat("content[", i, "]");
-    if (!(*content)[i].is_object()) return fields->Fail("invalid_type", name, "must be an object");
-    JsonFields part((*content)[i], absl::StrCat(path, ".", name));
-    const std::optional<std::string> type = part.String({"type"});
-    if (!type) {
-      part.Fail("missing_field", "type", "is required");
-    } else if (*type != "text") {
-      part.Fail("unsupported_field", "type", "must be text: no other content is supported");
-    }
-    const std::optional<std::string> text = part.String({"text"});
-    if (!text) part.Fail("missing_field", "text", "is required");
-    for (const std::string& field : part.Unknown())
-      part.set_error({400, "unknown_field", absl::StrCat(field, " is not a known field"), field});
-    if (part.error()) return fields->set_error(*part.error());
-    message->parts.push_back(*text);
+  for (size_t i = 0; i < content->size() && !fields->error(); ++i)
+    ReadPart((*content)[i], absl::StrCat(path, ".content[", i, "]"), fields, message);
+}
+
+void ChatFields::ReadPart(const json& part, const std::string& path, JsonFields* fields,
+                          tokenizer::ChatMessage* message) {
+  if (part.is_string()) {
+    message->parts.push_back(part.get<std::string>());
+    return;
   }
+  if (!part.is_object()) {
+    return fields->set_error({400, "invalid_type",
+                              absl::StrCat(path, " must be an object, got ", part.type_name()),
+                              path});
+  }
+  JsonFields inner(part, path, fields->ignored());
+  const std::optional<std::string> type = inner.String({"type"});
+  if (!type) {
+    inner.Fail("missing_field", "type", "is required");
+  } else if (*type != "text" && *type != "input_text" && *type != "output_text") {
+    inner.Fail("unsupported_field", "type", "must be text: no other content is supported");
+  }
+  const json* text = inner.FindGiven({"text"});
+  if (text == nullptr) {
+    inner.Fail("missing_field", "text", "is required");
+  } else if (!text->is_string()) {
+    inner.Fail("invalid_type", "text", absl::StrCat("must be a string, got ", text->type_name()));
+  }
+  inner.Hint("cache_control", json::array());
+  inner.Hint("annotations", json::array());
+  inner.IgnoreUnknown();
+  if (inner.error()) return fields->set_error(*inner.error());
+  message->parts.push_back(text->get<std::string>());
 }
 
 }  // namespace coppice::coordinator

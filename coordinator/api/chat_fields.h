@@ -13,20 +13,20 @@
 namespace coppice::coordinator {
 
 // POST /v1/chat/completions: `messages`, `add_generation_prompt`, `continue_final_message`,
-// `add_special_tokens`, `logprobs`, `top_logprobs`, and the fields of other servers that are
-// refused unless neutral.
+// `add_special_tokens`, `logprobs` and `top_logprobs`.
 class ChatFields : public PromptFields {
  public:
   // chat: nullptr if the model has no template. chat and limit.tokenizer must outlive this.
   ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix, const ContextLimit& limit = {});
   void Read(JsonFields* fields) override;
+  bool chat() const override { return true; }
   void MakePrompts(JsonFields* fields, GenerateRequest* request) override;
 
  private:
-  void ReadUnserved(JsonFields* fields);
   void ReadMessage(const nlohmann::json& json, const std::string& path, JsonFields* fields);
-  void ReadContent(const nlohmann::json* content, const std::string& path, JsonFields* fields,
-                   tokenizer::ChatMessage* message);
+  void ReadContent(const std::string& path, JsonFields* fields, tokenizer::ChatMessage* message);
+  void ReadPart(const nlohmann::json& part, const std::string& path, JsonFields* fields,
+                tokenizer::ChatMessage* message);
 
   const tokenizer::ChatPrompt* const chat_;
   const ContextLimit limit_;
