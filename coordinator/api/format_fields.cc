@@ -232,8 +232,16 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
                         absl::StrCat("cannot be combined with stop_token_ids ", *id,
                                      ": only special tokens may end a text that has a format"));
   }
-  const auto format = grammar::CompileFormat(request.params.format_spec, context.own_bytes);
-  if (format.ok()) return;
+  std::vector<std::string> annotations;
+  const auto format =
+      grammar::CompileFormat(request.params.format_spec, context.own_bytes, &annotations);
+  if (format.ok()) {
+    for (const std::string& place : annotations) {
+      fields->IgnoreField(absl::StrCat(request.format_field, place.substr(1)), "unknown_field",
+                          "is not a known keyword");
+    }
+    return;
+  }
   fields->Fail("invalid_value", request.format_field,
                absl::StrCat("is refused: ", format.status().message().substr(0, kMaxShownReason)));
 }

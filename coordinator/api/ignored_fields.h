@@ -11,8 +11,9 @@ namespace coppice::coordinator {
 
 class IgnoredFields {
  public:
+  IgnoredFields() = default;
   // refuse: such fields are errors instead (--unknown_fields=refuse).
-  explicit IgnoredFields(bool refuse = false) : refuse_(refuse) {}
+  explicit IgnoredFields(bool refuse) : refuse_(refuse) {}
 
   // False: it must be refused. The same field of several list entries is named once:
   // "messages[].annotations". Only the first 32 names are kept, each up to 64 characters.

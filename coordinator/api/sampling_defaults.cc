@@ -60,7 +60,8 @@ void SamplingDefaults::Apply(const GivenParameters& given, decoding::DecodingPar
   for (const auto& [row, value] : values_) {
     if (given.Has(row->name)) continue;
     // Beams cannot be sampled at temperature 0.
-    const bool greedy = absl::string_view(row->name) == "temperature" && std::get<double>(value) == 0;
+    const bool greedy =
+        absl::string_view(row->name) == "temperature" && std::get<double>(value) == 0;
     if (greedy && params->kind != sampling::DecodingKind::kMultinomial) continue;
     row->member.put(value, params);
   }

@@ -30,8 +30,8 @@ const tokenizer::ChatPrompt& Chat() {
   return chat;
 }
 
-Parsed ParseChat(const std::string& body, bool with_template = true) {
-  ApiContext context = api_text::Context();
+Parsed ParseChat(const std::string& body, bool with_template = true, bool strict = false) {
+  ApiContext context = api_text::Context(strict);
   context.chat = with_template ? &Chat() : nullptr;
   return ParseChatCompletion(body, "", context, /*now_unix=*/0);
 }
@@ -124,10 +124,8 @@ TEST(ChatFields, BadFieldsAreNamed) {
     const char* param;
   } cases[] = {
       {R"("temperature": 5)", "invalid_value", "temperature"},
-      {R"("prompt": "x")", "unknown_field", "prompt"},
-      {R"("foo": 1)", "unknown_field", "foo"},
       {R"("tools": [{"type": "function"}])", "unsupported_field", "tools"},
-      {R"("tool_choice": "auto")", "unsupported_field", "tool_choice"},
+      {R"("tool_choice": "required")", "unsupported_field", "tool_choice"},
       {R"("functions": [1])", "unsupported_field", "functions"},
       {R"("response_format": {"type": "xml"})", "invalid_value", "response_format.type"},
       {R"("logprobs": 2)", "invalid_type", "logprobs"},
@@ -138,8 +136,6 @@ TEST(ChatFields, BadFieldsAreNamed) {
       {R"("echo": true)", "unsupported_field", "echo"},
       {R"("max_tokens": 0)", "unsupported_combination", "max_tokens"},
       {R"("modalities": ["text", "audio"])", "unsupported_field", "modalities"},
-      {R"("audio": {"voice": "a"})", "unsupported_field", "audio"},
-      {R"("reasoning_effort": "low")", "unsupported_field", "reasoning_effort"},
       {R"("chat_template": "x")", "unsupported_field", "chat_template"},
       {R"("chat_template_kwargs": {"a": 1})", "unsupported_field", "chat_template_kwargs"},
       {R"("presence_penalty": 3)", "invalid_value", "presence_penalty"},
@@ -176,11 +172,10 @@ TEST(ChatFields, BadMessagesAreNamed) {
       {R"([{"content": "a"}])", "missing_field", "messages[0].role"},
       {R"([{"role": "tool", "content": "a"}])", "invalid_value", "messages[0].role"},
       {R"([{"role": 1, "content": "a"}])", "invalid_type", "messages[0].role"},
-      {R"([{"role": "user", "content": "a"}, {"role": "assistant"}])", "missing_field",
+      {R"([{"role": "user", "content": "a"}, {"role": "user"}])", "missing_field",
        "messages[1].content"},
+      {R"([{"role": "user", "content": [3]}])", "invalid_type", "messages[0].content[0]"},
       {R"([{"role": "user", "content": 3}])", "invalid_type", "messages[0].content"},
-      {R"([{"role": "user", "content": []}])", "invalid_value", "messages[0].content"},
-      {R"([{"role": "user", "content": ["a"]}])", "invalid_type", "messages[0].content[0]"},
       {R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}])",
        "unsupported_field", "messages[0].content[1].type"},
       {R"([{"role": "user", "content": [{"type": "text"}]}])", "missing_field",
@@ -189,7 +184,6 @@ TEST(ChatFields, BadMessagesAreNamed) {
        "messages[0].content[0].text"},
       {R"([{"role": "assistant", "content": "a", "tool_calls": [1]}])", "unsupported_field",
        "messages[0].tool_calls"},
-      {R"([{"role": "user", "content": "a", "colour": 1}])", "unknown_field", "messages[0].colour"},
       {R"([{"role": "user", "content": "a"}, {"role": "system", "content": "a"}])", "invalid_value",
        "messages"},
   };
@@ -203,6 +197,30 @@ TEST(ChatFields, BadMessagesAreNamed) {
   json many;
   for (int i = 0; i < 5000; ++i) many["messages"].push_back({{"role", "user"}, {"content", ""}});
   EXPECT_EQ(Bad(ParseChat(many.dump())).param, "messages");
+}
+
+// What clients leave in the messages that they send back.
+TEST(ChatFields, HintsInMessagesAreIgnoredAndNamedOnce) {
+  const std::string body = R"({"store": true, "messages": [
+      {"role": "user", "colour": 1, "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, "b"]},
+      {"role": "assistant", "content": "c", "refusal": null, "annotations": [{"type": "x"}], "audio": null,
+       "function_call": null, "tool_calls": null, "reasoning_content": "r"},
+      {"role": "assistant", "content": "d", "annotations": [1], "tool_calls": []},
+      {"role": "assistant", "content": null}, {"role": "user", "content": []}]})";
+  const Parsed parsed = ParseChat(body);
+  ASSERT_TRUE(std::holds_alternative<GenerateRequest>(parsed)) << Bad(parsed).message;
+  const GenerateRequest& request = std::get<GenerateRequest>(parsed);
+  EXPECT_THAT(
+      request.ignored.names(),
+      ::testing::ElementsAre("store", "messages[].content[].cache_control", "messages[].colour",
+                             "messages[].annotations", "messages[].reasoning_content"));
+  EXPECT_EQ(Shown(request),
+            "<user>a\nb</s><assistant>c</s><assistant>d</s><assistant></s><user></s><assistant>");
+  EXPECT_EQ(Bad(ParseChat(body, true, /*strict=*/true)).param, "store");
+  EXPECT_EQ(Bad(ParseChat(R"({"messages": [{"role": "user", "content": "a", "colour": 1}]})", true,
+                          /*strict=*/true))
+                .param,
+            "messages[0].colour");
 }
 
 TEST(ChatFields, TheTemplatesOwnRefusalIsShown) {

@@ -40,13 +40,12 @@ struct Read {
 Read ReadAll(const std::string& fields, bool ignore_unknown = false) {
   const std::string body = absl::StrCat("{", fields, "}");
   const json object = json::parse(body);
-  ApiLimits limits;
-  limits.ignore_unknown_fields = ignore_unknown;
-  JsonFields reader(object, "");
+  const ApiLimits limits;
+  IgnoredFields ignored(/*refuse=*/!ignore_unknown);
+  JsonFields reader(object, "", &ignored);
   GenerateRequest request;
   ReadFormatFields(body, limits, &reader, &request);
-  Read read{request.params.format_spec, request.format_field, request.ignored_fields,
-            reader.Unknown()};
+  Read read{request.params.format_spec, request.format_field, ignored.names(), reader.Unknown()};
   if (reader.error()) read.error = *reader.error();
   return read;
 }
@@ -260,18 +259,41 @@ TEST(FormatFields, UnknownOnesInsideMayBeIgnored) {
               ::testing::ElementsAre("response_format.json_schema.y", "response_format.x"));
 }
 
+// A client may name its format twice.
+TEST(FormatFields, TwoFieldsMayAskForTheSame) {
+  for (
+      const char* fields :
+      {R"("guided_grammar": "root ::= \"a\"", "structured_outputs": {"grammar": "root ::= \"a\""})",
+       R"("guided_json": {"type": "object"}, "response_format": {"type": "json_object"})",
+       R"("guided_json": "{ \"type\" : \"null\" }", "json_schema": {"type": "null"})"}) {
+    EXPECT_EQ(ReadFields(fields).error.code, "accepted") << ReadFields(fields).error.message;
+  }
+  // The order of properties is that of the answer.
+  EXPECT_EQ(ReadFields(R"("guided_json": {"properties": {"a": {}, "b": {}}},
+                          "json_schema": {"properties": {"b": {}, "a": {}}})")
+                .error.code,
+            "conflicting_fields");
+}
+
+TEST(FormatFields, AnObjectMayHaveItsSchemaBesideTheType) {
+  const Read read = ReadFields(R"("response_format": {"type": "json_object", "schema": {"b": 1}})");
+  EXPECT_EQ(read.spec.text, R"({"b":1})");
+  EXPECT_EQ(read.field, "response_format.schema");
+}
+
 // Of any two of them, the one that is read second is refused; the message names both.
 TEST(FormatFields, TwoFormatsAreAConflict) {
   const std::vector<std::pair<std::string, std::string>> fields = {
       {R"("response_format": {"type": "json_object"})", "response_format.type"},
       {R"("structured_outputs": {"regex": "a"})", "structured_outputs.regex"},
-      {R"("guided_regex": "a")", "guided_regex"},
+      {R"("guided_regex": "c")", "guided_regex"},
       {R"("guided_choice": ["a"])", "guided_choice"},
       {R"("guided_grammar": "a")", "guided_grammar"},
       {R"("guided_json": {})", "guided_json"},
-      {R"("regex": "a")", "regex"},
-      {R"("ebnf": "a")", "ebnf"},
-      {R"("json_schema": "{}")", "json_schema"}};
+      {R"("regex": "b")", "regex"},
+      {R"("ebnf": "b")", "ebnf"},
+      {R"("grammar": "c")", "grammar"},
+      {R"("json_schema": "{\"type\": \"null\"}")", "json_schema"}};
   for (size_t i = 0; i < fields.size(); ++i) {
     for (size_t k = i + 1; k < fields.size(); ++k) {
       const ApiError error = ReadFields(absl::StrCat(fields[k].first, ", ", fields[i].first)).error;
