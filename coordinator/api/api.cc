@@ -285,7 +285,7 @@ std::variant<GenerateRequest, ApiError> ParseChatCompletion(const std::string& b
                                                             const std::string& timeout_header,
                                                             const ApiContext& context,
                                                             int64_t now_unix) {
-  ChatFields prompt(context.chat, now_unix, {context.tokenizer, context.max_model_len});
+  ChatFields prompt(context.chat, now_unix, body, {context.tokenizer, context.max_model_len});
   return Parse(body, timeout_header, context, &prompt);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/ordered_text.h"
 #include "plan/token_score.h"
 
 namespace coppice::coordinator {
@@ -20,9 +21,9 @@ constexpr const char* kRoles[] = {"system", "developer", "user", "assistant"};
 
 }  // namespace
 
-ChatFields::ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix,
+ChatFields::ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix, const std::string& body,
                        const ContextLimit& limit)
-    : chat_(chat), limit_(limit) {
+    : chat_(chat), body_(body), limit_(limit) {
   options_.now_unix = now_unix;
 }
 
@@ -43,6 +44,34 @@ void ChatFields::Read(JsonFields* fields) {
   if (!logprobs && top.value_or(0) > 0) {
     fields->Fail(kUnsupportedCombination, "top_logprobs", "needs logprobs: true");
   }
+  ReadTemplateFields(fields);
+}
+
+// What the template sees beside the messages.
+void ChatFields::ReadTemplateFields(JsonFields* fields) {
+  if (fields->Object("chat_template_kwargs") != nullptr) {
+    input_.variables = Ordered("chat_template_kwargs");
+    const absl::Status status = tokenizer::ChatPrompt::CheckVariables(input_.variables);
+    if (!status.ok())
+      fields->Fail("invalid_value", "chat_template_kwargs", absl::StrCat(": ", status.message()));
+  }
+  const json* documents = fields->Find({"documents"});
+  if (documents != nullptr && !(documents->is_array() && AllOf(*documents, &json::is_object))) {
+    fields->Fail("invalid_type", "documents", "must be a list of objects");
+  } else if (documents != nullptr) {
+    input_.documents = Ordered("documents");
+  }
+  const std::optional<std::string> effort = fields->String({"reasoning_effort"});
+  if (effort && chat_ != nullptr && chat_->Mentions("reasoning_effort")) {
+    input_.variables.emplace("reasoning_effort", *effort);
+  } else {
+    fields->Hint("reasoning_effort", json::array());
+  }
+}
+
+// The members of the field's value in the order that the client wrote.
+nlohmann::ordered_json ChatFields::Ordered(const char* name) const {
+  return nlohmann::ordered_json::parse(OrderedText(body_, {name}));
 }
 
 void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
@@ -67,11 +96,11 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
          "with --chat_template=FILE or the name of a family, or use /v1/completions",
          "messages"});
   }
-  if (options_.continue_final_message && messages_.back().role != "assistant") {
+  if (options_.continue_final_message && input_.messages.back()["role"] != "assistant") {
     return fields->Fail(kUnsupportedCombination, "continue_final_message",
                         "needs messages whose last role is assistant");
   }
-  const absl::StatusOr<tokenizer::ChatText> text = chat_->Write(messages_, options_);
+  const absl::StatusOr<tokenizer::ChatText> text = chat_->Write(input_, options_);
   if (!text.ok()) {
     const bool refuses = text.status().code() == absl::StatusCode::kFailedPrecondition;
     const bool shows = text.status().code() != absl::StatusCode::kOutOfRange;
@@ -96,58 +125,54 @@ void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFi
                         absl::StrCat("must be an object, got ", object.type_name()));
   }
   JsonFields inner(object, path, fields->ignored());
-  tokenizer::ChatMessage message;
+  nlohmann::ordered_json message;
   const std::optional<std::string> role = inner.String({"role"});
   if (!role) {
     inner.Fail("missing_field", "role", "is required");
   } else if (std::find(std::begin(kRoles), std::end(kRoles), *role) == std::end(kRoles)) {
     inner.Fail("invalid_value", "role", "must be one of system, developer, user, assistant");
   }
-  message.role = role.value_or("");
-  message.name = inner.String({"name"}).value_or("");
-  ReadContent(path, &inner, &message);
+  message["role"] = role.value_or("");
+  message["content"] = ReadContent(path, role.value_or(""), &inner);
+  for (const char* name : {"name", "reasoning_content", "reasoning"}) {
+    if (const std::optional<std::string> text = inner.String({name})) message[name] = *text;
+  }
   for (const char* name : {"tool_calls", "tool_call_id", "function_call", "audio"})
     inner.Neutral(name, json::array());
   // What an answer of another server has beside its text.
-  for (const char* name : {"annotations", "refusal", "reasoning_content", "reasoning"})
-    inner.Hint(name, json::array());
+  for (const char* name : {"annotations", "refusal"}) inner.Hint(name, json::array());
   inner.IgnoreUnknown();
   if (inner.error()) return fields->set_error(*inner.error());
-  messages_.push_back(std::move(message));
+  input_.messages.push_back(std::move(message));
 }
 
 // Absent content is an empty text in a message of the assistant, which may have had none.
-void ChatFields::ReadContent(const std::string& path, JsonFields* fields,
-                             tokenizer::ChatMessage* message) {
+nlohmann::ordered_json ChatFields::ReadContent(const std::string& path, absl::string_view role,
+                                               JsonFields* fields) {
   const json* content = fields->FindGiven({"content"});
-  if (content == nullptr && message->role != "assistant")
-    return fields->Fail("missing_field", "content", "is required");
-  if (content == nullptr || content->empty()) {
-    message->parts.emplace_back();
-    return;
-  }
-  if (content->is_string()) {
-    message->parts.push_back(content->get<std::string>());
-    return;
-  }
+  if (content == nullptr && role != "assistant")
+    fields->Fail("missing_field", "content", "is required");
+  if (content == nullptr || IsEmptyValue(*content)) return "";
+  if (content->is_string()) return *content;
   if (!content->is_array()) {
-    return fields->Fail("invalid_type", "content", "must be a text or a list of parts");
+    fields->Fail("invalid_type", "content", "must be a text or a list of parts");
+    return "";
   }
-  message->one_text = false;
-  for (size_t i = 0; i < content->size() && !fields->error(); ++i)
-    ReadPart((*content)[i], absl::StrCat(path, ".content[", i, "]"), fields, message);
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < content->size() && !fields->error(); ++i) {
+    std::string text = ReadPart((*content)[i], absl::StrCat(path, ".content[", i, "]"), fields);
+    parts.push_back({{"type", "text"}, {"text", std::move(text)}});
+  }
+  return parts;
 }
 
-void ChatFields::ReadPart(const json& part, const std::string& path, JsonFields* fields,
-                          tokenizer::ChatMessage* message) {
-  if (part.is_string()) {
-    message->parts.push_back(part.get<std::string>());
-    return;
-  }
+// A part is a text, or an object with one.
+std::string ChatFields::ReadPart(const json& part, const std::string& path, JsonFields* fields) {
+  if (part.is_string()) return part.get<std::string>();
   if (!part.is_object()) {
-    return fields->set_error({400, "invalid_type",
-                              absl::StrCat(path, " must be an object, got ", part.type_name()),
-                              path});
+    fields->set_error({400, "invalid_type",
+                       absl::StrCat(path, " must be an object, got ", part.type_name()), path});
+    return "";
   }
   JsonFields inner(part, path, fields->ignored());
   const std::optional<std::string> type = inner.String({"type"});
@@ -165,8 +190,8 @@ void ChatFields::ReadPart(const json& part, const std::string& path, JsonFields*
   inner.Hint("cache_control", json::array());
   inner.Hint("annotations", json::array());
   inner.IgnoreUnknown();
-  if (inner.error()) return fields->set_error(*inner.error());
-  message->parts.push_back(text->get<std::string>());
+  if (inner.error()) fields->set_error(*inner.error());
+  return inner.error() ? "" : text->get<std::string>();
 }
 
 }  // namespace coppice::coordinator

@@ -34,7 +34,8 @@ std::optional<ApiError> FieldsError(const ApiContext& context, JsonFields* field
 }
 
 // The ids of `prompt`, which is one text, or of `messages`.
-std::vector<TokenId> TakeIds(const ApiContext& context, int64_t now_unix, JsonFields* fields) {
+std::vector<TokenId> TakeIds(const std::string& body, const ApiContext& context, int64_t now_unix,
+                             JsonFields* fields) {
   const bool chat = fields->FindGiven({"messages"}) != nullptr;
   if (chat && fields->FindGiven({"prompt"}) != nullptr) {
     fields->Fail(kUnsupportedCombination, "prompt", "and messages cannot both be given");
@@ -42,7 +43,7 @@ std::vector<TokenId> TakeIds(const ApiContext& context, int64_t now_unix, JsonFi
   }
   if (chat) {
     GenerateRequest request;
-    ChatFields messages(context.chat, now_unix);
+    ChatFields messages(context.chat, now_unix, body);
     messages.Read(fields);
     if (!FieldsError(context, fields)) messages.MakePrompts(fields, &request);
     return fields->error() ? std::vector<TokenId>() : request.prompts.front();
@@ -69,7 +70,7 @@ std::variant<TokenAnswer, ApiError> Tokenize(const std::string& body, const ApiC
   IgnoredFields ignored(context.limits.refuse_unknown_fields);
   JsonFields fields(object, "", &ignored);
   const bool strings = fields.Bool({"return_token_strs"}).value_or(false);
-  const std::vector<TokenId> ids = TakeIds(context, now_unix, &fields);
+  const std::vector<TokenId> ids = TakeIds(body, context, now_unix, &fields);
   if (fields.error()) return *fields.error();
   Json answer;
   answer["count"] = ids.size();

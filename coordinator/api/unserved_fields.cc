@@ -20,7 +20,6 @@ constexpr UnservedField kFields[] = {
     {"prompt_cache_key", Effect::kHint},
     {"prompt_cache_retention", Effect::kHint},
     {"prediction", Effect::kHint, "[]", Of::kChat},
-    {"reasoning_effort", Effect::kHint, "[]", Of::kChat},
     {"verbosity", Effect::kHint, "[]", Of::kChat},
     {"audio", Effect::kHint, "[]", Of::kChat},  // how to speak, if `modalities` asks for speech
     // Of vLLM, SGLang and llama.cpp.

@@ -21,7 +21,9 @@ using ::testing::Not;
 constexpr char kTemplate[] =
     "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
     "{{ raise_exception('system comes first') }}{% endif %}"
-    "<{{ m.role }}{{ ' ' ~ m.name if m.name }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+    "<{{ m.role }}{{ ' ' ~ m.name if m.name }}>{{ m.reasoning_content }}{{ m.content }}{{ "
+    "eos_token }}{% endfor %}"
+    "{{ documents | tojson if documents }}{{ colour }}"
     "{% if add_generation_prompt %}<assistant>{% endif %}";
 
 const tokenizer::ChatPrompt& Chat() {
@@ -137,7 +139,9 @@ TEST(ChatFields, BadFieldsAreNamed) {
       {R"("max_tokens": 0)", "unsupported_combination", "max_tokens"},
       {R"("modalities": ["text", "audio"])", "unsupported_field", "modalities"},
       {R"("chat_template": "x")", "unsupported_field", "chat_template"},
-      {R"("chat_template_kwargs": {"a": 1})", "unsupported_field", "chat_template_kwargs"},
+      {R"("chat_template_kwargs": [1])", "invalid_type", "chat_template_kwargs"},
+      {R"("chat_template_kwargs": {"messages": []})", "invalid_value", "chat_template_kwargs"},
+      {R"("documents": ["a"])", "invalid_type", "documents"},
       {R"("presence_penalty": 3)", "invalid_value", "presence_penalty"},
       {R"("add_generation_prompt": 1)", "invalid_type", "add_generation_prompt"},
       {R"("continue_final_message": true)", "unsupported_combination", "continue_final_message"},
@@ -215,12 +219,34 @@ TEST(ChatFields, HintsInMessagesAreIgnoredAndNamedOnce) {
       ::testing::ElementsAre("store", "messages[].content[].cache_control", "messages[].colour",
                              "messages[].annotations", "messages[].reasoning_content"));
   EXPECT_EQ(Shown(request),
-            "<user>a\nb</s><assistant>c</s><assistant>d</s><assistant></s><user></s><assistant>");
+            "<user>a\nb</s><assistant>rc</s><assistant>d</s><assistant></s><user></s><assistant>");
   EXPECT_EQ(Bad(ParseChat(body, true, /*strict=*/true)).param, "store");
   EXPECT_EQ(Bad(ParseChat(R"({"messages": [{"role": "user", "content": "a", "colour": 1}]})", true,
                           /*strict=*/true))
                 .param,
             "messages[0].colour");
+}
+
+TEST(ChatFields, TheTemplateSeesItsVariablesAndDocumentsInTheirOrder) {
+  EXPECT_EQ(
+      PromptOf(R"([{"role": "user", "content": "hi"}])",
+               R"(, "chat_template_kwargs": {"colour": "red"}, "documents": [{"b": 1, "a": 2}])"),
+      R"(<user>hi</s>[{"b": 1, "a": 2}]red<assistant>)");
+}
+
+// The template of these tests does not know it.
+TEST(ChatFields, ReasoningEffortIsNamedWhereTheTemplateDoesNotReadIt) {
+  EXPECT_THAT(std::get<GenerateRequest>(ParseWith(R"("reasoning_effort": "low")")).ignored.names(),
+              ::testing::ElementsAre("reasoning_effort"));
+  const tokenizer::ChatPrompt knows(*tokenizer::ChatTemplate::Parse("{{ reasoning_effort }}"), "",
+                                    "", &api_text::Tokens());
+  ApiContext context = api_text::Context();
+  context.chat = &knows;
+  const Parsed parsed = ParseChatCompletion(
+      R"({"messages": [{"role": "user", "content": "a"}], "reasoning_effort": "low"})", "", context,
+      /*now_unix=*/0);
+  EXPECT_EQ(Shown(std::get<GenerateRequest>(parsed)), "low");
+  EXPECT_TRUE(std::get<GenerateRequest>(parsed).ignored.empty());
 }
 
 TEST(ChatFields, TheTemplatesOwnRefusalIsShown) {

@@ -188,12 +188,11 @@ TEST(OrderedText, HasTheValueOfTheParser) {
 TEST(FormatFields, WrongOnesAreNamed) {
   ExpectRefused({
       {R"("structured_outputs": "a")", "invalid_type", "structured_outputs"},
-      {R"("structured_outputs": {})", "missing_field", "structured_outputs"},
       {R"("structured_outputs": {"json_object": false})", "missing_field", "structured_outputs"},
-      {R"("structured_outputs": {"regex": ""})", "invalid_value", "structured_outputs.regex"},
+      {R"("structured_outputs": {"regex": ""})", "missing_field", "structured_outputs"},
       {R"("structured_outputs": {"regex": 1})", "invalid_type", "structured_outputs.regex"},
-      {R"("structured_outputs": {"grammar": []})", "invalid_type", "structured_outputs.grammar"},
-      {R"("structured_outputs": {"choice": []})", "invalid_value", "structured_outputs.choice"},
+      {R"("structured_outputs": {"grammar": [1]})", "invalid_type", "structured_outputs.grammar"},
+      {R"("structured_outputs": {"choice": []})", "missing_field", "structured_outputs"},
       {R"("structured_outputs": {"choice": "a"})", "invalid_type", "structured_outputs.choice"},
       {R"("structured_outputs": {"choice": [1]})", "invalid_type", "structured_outputs.choice"},
       {R"("structured_outputs": {"choice": ["a", ""]})", "invalid_value",
@@ -208,33 +207,42 @@ TEST(FormatFields, WrongOnesAreNamed) {
        "unsupported_field", "structured_outputs.disable_any_whitespace"},
       {R"("structured_outputs": {"regex": "a", "whitespace_pattern": " "})", "unsupported_field",
        "structured_outputs.whitespace_pattern"},
-      {R"("structured_outputs": {"regex": "a", "colour": 1})", "unknown_field",
-       "structured_outputs.colour"},
       {R"("response_format": "json_object")", "invalid_type", "response_format"},
-      {R"("response_format": {})", "missing_field", "response_format.type"},
+      {R"("response_format": {"type": ""})", "missing_field", "response_format.type"},
       {R"("response_format": {"type": "xml"})", "invalid_value", "response_format.type"},
-      {R"("response_format": {"type": "text", "colour": 1})", "unknown_field",
-       "response_format.colour"},
       {R"("response_format": {"type": "json_schema"})", "missing_field",
        "response_format.json_schema"},
       {R"("response_format": {"type": "json_object", "json_schema": {"schema": {}}})",
        "unsupported_combination", "response_format.json_schema"},
-      {R"("response_format": {"type": "json_schema", "json_schema": []})", "invalid_type",
+      {R"("response_format": {"type": "json_schema", "json_schema": [1]})", "invalid_type",
        "response_format.json_schema"},
       {R"("response_format": {"type": "json_schema", "json_schema": {"name": "n"}})",
        "missing_field", "response_format.json_schema.schema"},
       {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}})",
        "invalid_type", "response_format.json_schema.strict"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "x": 1}})",
-       "unknown_field", "response_format.json_schema.x"},
       {R"("guided_regex": ["a"])", "invalid_type", "guided_regex"},
       {R"("guided_json": true)", "invalid_type", "guided_json"},
       {R"("guided_choice": [""])", "invalid_value", "guided_choice"},
       {R"("guided_whitespace_pattern": " ")", "unsupported_field", "guided_whitespace_pattern"},
+      {R"("ebnf": 1)", "invalid_type", "ebnf"},
+      {R"("json_schema": "x")", "invalid_value", "json_schema"},
+  });
+}
+
+TEST(FormatFields, UnknownOnesAreIgnoredAndNamed) {
+  api_text::ExpectIgnored({
+      {R"("structured_outputs": {"regex": "a", "colour": 1})", "unknown_field",
+       "structured_outputs.colour"},
+      {R"("structured_outputs": {"regex": "a", "disable_fallback": true})", "unsupported_field",
+       "structured_outputs.disable_fallback"},
+      {R"("response_format": {"type": "text", "colour": 1})", "unknown_field",
+       "response_format.colour"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "x": 1}})",
+       "unknown_field", "response_format.json_schema.x"},
       {R"("regex": "a", "guided_decoding_backend": "x")", "unsupported_field",
        "guided_decoding_backend"},
-      {R"("ebnf": 1)", "invalid_type", "ebnf"},
-      {R"("json_schema": "")", "invalid_value", "json_schema"},
+      {R"("guided_json": {"properties": {"a": {"markdown": 1}}})", "unknown_field",
+       "guided_json/properties/a/markdown"},
   });
 }
 
@@ -307,8 +315,8 @@ TEST(FormatFields, TwoFormatsAreAConflict) {
        "structured_outputs.choice"},
       {R"("structured_outputs": {"json": {}, "json_object": true})", "conflicting_fields",
        "structured_outputs.json_object"},
-      {R"("response_format": {"type": "json_object"}, "structured_outputs": {})", "missing_field",
-       "structured_outputs"},
+      {R"("response_format": {"type": "json_object"}, "structured_outputs": {"regex": ""})",
+       "missing_field", "structured_outputs"},
   });
 }
 
