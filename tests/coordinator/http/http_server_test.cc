@@ -177,6 +177,67 @@ TEST_F(HttpServerTest, AStreamThatIsReadMayBeOfAnySize) {
   EXPECT_GT(client.ReadAnswer().body.size(), bytes);
 }
 
+// Without comments the client still learns that it is served.
+TEST_F(HttpServerTest, AQuietStreamBeginsWithItsHeadAlone) {
+  options_.keep_alive_interval_s = 0;
+  options_.stream_head_after_s = 0.1;
+  std::shared_ptr<HttpExchange> stream;
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    stream->ExpectStream();
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  asio::post(io_, [&] {
+    EXPECT_TRUE(stream->stream_open());
+    stream->SendEvent("first");
+    stream->EndStream(true);
+  });
+  EXPECT_EQ(client.ReadUntil("0\r\n\r\n"), "d\r\ndata: first\n\n\r\n0\r\n\r\n");
+}
+
+// Comments that are further apart do not delay the head.
+TEST_F(HttpServerTest, AQuietStreamBeginsBeforeARareComment) {
+  options_.keep_alive_interval_s = 0.3;
+  options_.stream_head_after_s = 0.01;
+  std::shared_ptr<HttpExchange> stream;
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    stream->ExpectStream();
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  EXPECT_EQ(client.ReadUntil("\n\n\r\n"), "e\r\n: keep-alive\n\n\r\n");
+}
+
+// A refusal that comes late has its own status as long as the stream has not begun.
+TEST_F(HttpServerTest, ALateRefusalHasItsStatus) {
+  options_.keep_alive_interval_s = 0;
+  std::shared_ptr<HttpExchange> stream;
+  std::atomic<bool> came{false};
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    stream->ExpectStream();
+    came = true;
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  EXPECT_TRUE(Eventually([&] { return came.load(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  asio::post(io_, [&] {
+    HttpReply reply;
+    reply.status = 429;
+    stream->Reply(std::move(reply));
+  });
+  EXPECT_EQ(client.ReadAnswer().status, 429);
+}
+
 TEST(ConnectionsTest, LeaveRoomForOtherFiles) {
   EXPECT_EQ(ConnectionsFor(10000, 1 << 20), 10000);
   EXPECT_EQ(ConnectionsFor(10000, ~uint64_t{0}), 10000);
