@@ -113,8 +113,10 @@ size_t GunzippedSize(absl::string_view file) {
 
 absl::StatusOr<std::string> Gunzip(absl::string_view file, size_t most) {
   const size_t size = GunzippedSize(file);
-  if (size > most) return absl::ResourceExhaustedError(absl::StrCat("it is of ", size, " bytes"));
+  if (!absl::StartsWith(file, "\x1f\x8b"))
+    return absl::InvalidArgumentError("it does not begin like one");
   if (size / kMostRatio > file.size()) return absl::InvalidArgumentError(kWrongSize);
+  if (size > most) return absl::ResourceExhaustedError(absl::StrCat("it is of ", size, " bytes"));
   z_stream zlib{};
   if (inflateInit2(&zlib, kGzipWindow) != Z_OK)
     return absl::InternalError("there is no memory for zlib");

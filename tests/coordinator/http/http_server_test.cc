@@ -10,7 +10,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "coordinator/http/gzip.h"
 #include "tests/coordinator/cluster_fixture.h"
+#include "tests/coordinator/gate.h"
 #include "tests/coordinator/raw_client.h"
 
 namespace coppice::coordinator {
@@ -47,8 +49,8 @@ class HttpServerTest : public ::testing::Test {
     io_.stop();
     if (thread_.joinable()) thread_.join();
   }
-  void Start() {
-    auto started = HttpServer::Start(&io_, options_, &clock_, &app_);
+  void Start(ParsePool* jobs = nullptr) {
+    auto started = HttpServer::Start(&io_, options_, &clock_, &app_, jobs);
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
     thread_ = std::thread([this] { io_.run(); });  // what a handler throws ends the test
@@ -236,6 +238,39 @@ TEST_F(HttpServerTest, ALateRefusalHasItsStatus) {
     stream->Reply(std::move(reply));
   });
   EXPECT_EQ(client.ReadAnswer().status, 429);
+}
+
+// While every thread of the pool is busy, a large answer waits and others are sent.
+TEST_F(HttpServerTest, LargeAnswersAreCompressedBesideTheLoop) {
+  std::vector<std::string> answered;  // used by the event loop, until it has ended
+  app_.handle = [](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+    HttpReply reply;
+    reply.body.assign(request.path == "/large" ? 1 << 20 : 10 << 10, 'x');
+    exchange->Reply(std::move(reply));
+  };
+  app_.observe = [&](const HttpRequest& request) { answered.push_back(request.path); };
+  const auto gate = std::make_shared<Gate>();
+  ParsePool pool(&io_);
+  for (int i = 0; i < 8; ++i)
+    pool.Post(
+        {"other"}, 1, [gate] { gate->Pass(); }, [] {});
+  const int threads = std::clamp<int>(std::thread::hardware_concurrency() / 2, 2, 4);
+  ASSERT_TRUE(test::Eventually([&] { return gate->arrived() == threads; }));
+  Start(&pool);
+  RawClient large(port());
+  large.Send(Get("/large", "Accept-Encoding: gzip\r\n"));
+  for (int i = 0; i < 10; ++i) {
+    const RawAnswer small = Ask(Get("/small", "Accept-Encoding: gzip\r\n"));
+    EXPECT_TRUE(small.Has("Content-Encoding: gzip"));
+  }
+  gate->Open();
+  const RawAnswer answer = large.ReadAnswer();
+  EXPECT_EQ(*Gunzip(answer.body, 1 << 20), std::string(1 << 20, 'x'));
+  EXPECT_EQ(Ask(Get("/health")).body, "fine");
+  io_.stop();
+  thread_.join();
+  ASSERT_GT(answered.size(), 10u);
+  EXPECT_EQ(std::count(answered.begin(), answered.begin() + 10, "/small"), 10);
 }
 
 TEST(ConnectionsTest, LeaveRoomForOtherFiles) {
