@@ -118,13 +118,19 @@ void RequestParser::FailMalformed(bool in_head, const std::string& why) {
 
 // Beast takes HTTP/1.0 and HTTP/1.1 only. A later 1.x is read as 1.1. Returns what put does.
 size_t RequestParser::PutVersion(absl::string_view bytes, error_code& ec) {
-  std::string line(bytes.substr(0, bytes.find("\r\n")));
+  const size_t end = bytes.find("\r\n");
+  const bool whole = end != absl::string_view::npos;
+  std::string line(bytes.substr(0, end));
+  if (!whole && absl::EndsWith(line, "\r")) line.pop_back();
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
   const absl::string_view version = words.back();
-  if (line.size() == bytes.size() || words.size() != 3 || version.size() != 8 ||
-      !absl::StartsWith(version, "HTTP/") || !absl::ascii_isdigit(version[5]) ||
-      version[6] != '.' || !absl::ascii_isdigit(version[7]))
+  if (words.size() != 3 || version.size() != 8 || !absl::StartsWith(version, "HTTP/") ||
+      !absl::ascii_isdigit(version[5]) || version[6] != '.' || !absl::ascii_isdigit(version[7]))
     return 0;
+  if (!whole) {
+    ec = http::error::need_more;
+    return 0;
+  }
   if (version[5] != '1') {
     Fail(505, "unsupported_http_version",
          absl::StrCat("the server speaks HTTP/1.1, not ", version));
