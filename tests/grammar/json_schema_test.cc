@@ -188,7 +188,7 @@ TEST(JsonSchemaTest, SchemasTogether) {
 }
 
 // Keywords that the standard does not have describe, and limit nothing.
-TEST(JsonSchema, KeywordsThatAreNotKnownAreAnnotations) {
+TEST(JsonSchemaTest, KeywordsThatAreNotKnownAreAnnotations) {
   std::vector<std::string> annotations;
   ASSERT_TRUE(
       ReadJsonSchema(

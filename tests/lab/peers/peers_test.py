@@ -61,6 +61,10 @@ class Workload(InFolder):
         for ids in taken:
             self.assertEqual(ids[2:], list(range(ids[2], ids[2] + 14)))
 
+    def test_a_text_that_repeats_itself_has_prompts_that_begin_differently(self):
+        prompts = workload.Prompts([i % 25 for i in range(200)], [1], 8, 20).take(20)
+        self.assertEqual(len({ids[1] for ids in prompts}), 20)
+
     def test_a_short_text_is_refused(self):
         for length, count in ((16, 100), (103, 1), (2, 1)):
             with self.assertRaisesRegex(workload.WorkloadError, "100 tokens have no"):
