@@ -2,9 +2,11 @@
 // leaves one out, sends one that cannot be run, or stops. The follower's loop ends, and says why.
 #include "worker/rank_loop.h"
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -19,6 +21,29 @@ namespace {
 struct Case {
   std::vector<StepPlan> plans;
   std::string reason;  // of the follower; "" = it ends well
+};
+
+// Counts the calls of Progress.
+class ProgressCounter final : public comm::Communicator {
+ public:
+  explicit ProgressCounter(comm::Communicator* wrapped) : wrapped_(*wrapped) {}
+  int rank() const override { return wrapped_.rank(); }
+  int size() const override { return wrapped_.size(); }
+  absl::Status AllReduceSum(absl::Span<float> data) override { return wrapped_.AllReduceSum(data); }
+  absl::Status Gather(absl::Span<const float> mine, absl::Span<float> all) override {
+    return wrapped_.Gather(mine, all);
+  }
+  absl::Status Broadcast(std::string* data) override { return wrapped_.Broadcast(data); }
+  absl::Status Barrier() override { return wrapped_.Barrier(); }
+  void Progress() override {
+    ++calls;
+    wrapped_.Progress();
+  }
+
+  int calls = 0;
+
+ private:
+  comm::Communicator& wrapped_;
 };
 
 StepPlan Plan(uint64_t step) {
@@ -49,8 +74,12 @@ void Check(const Case& of, const std::string& folder, comm::Communicator* ranks)
     COPPICE_CHECK_MSG(leader.ok(), leader.status().ToString());
     COPPICE_CHECK((*leader)->ranks().size() == 2);
     for (const StepPlan& plan : of.plans) COPPICE_CHECK((*leader)->Send(plan).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
   } else {
-    const absl::Status end = RunRankLoop(ranks, runner->get(), [] {}, {});
+    ProgressCounter counter(ranks);
+    const absl::Status end = RunRankLoop(&counter, runner->get(), [] {}, {});
+    // While it waited, what it had sent could leave.
+    COPPICE_CHECK(counter.calls > 0);
     const std::string message(end.message());
     COPPICE_CHECK_MSG(end.ok() == of.reason.empty(), message);
     COPPICE_CHECK_MSG(message.rfind(of.reason, 0) == 0, message);
