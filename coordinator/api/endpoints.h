@@ -43,6 +43,8 @@ struct Endpoint {
 absl::Span<const Endpoint> Endpoints();
 // The endpoint of a path, without its query. nullptr: there is none.
 const Endpoint* FindEndpoint(absl::string_view path);
+// Why a path is no endpoint: the end of a message, with the endpoint that it resembles.
+std::string NoEndpointText(absl::string_view path);
 // What a path has in the place of {...}, without its escapes.
 std::string PathArgument(const Endpoint& endpoint, absl::string_view path);
 

@@ -207,10 +207,8 @@ void MetricFamilies::CreateKnownSeries() {
     histogram(name, Model());
   }
   for (const Endpoint& endpoint : Endpoints()) {
-    const Labels labels = {
-        {"handler", endpoint.handler}, {"method", endpoint.method}, {"status", "2xx"}};
-    counter("http_requests_total", labels);
-    histogram("http_request_duration_seconds", labels);
+    counter("http_requests_total",
+            {{"handler", endpoint.handler}, {"method", endpoint.method}, {"status", "2xx"}});
   }
   for (const char* role : {"target", "draft"}) {
     for (const char* kind : {"weights", "kv"})

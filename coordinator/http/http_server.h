@@ -57,6 +57,9 @@ struct HttpOptions {
   double keep_alive_interval_s = 15;
 };
 
+// Checks that --listen has an address and a port.
+absl::Status CheckListen(const std::string& listen);
+
 // The connections that fit beside the other files of the process, if it may open
 // max_open_files in total.
 int ConnectionsFor(int wanted, uint64_t max_open_files);

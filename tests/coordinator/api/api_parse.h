@@ -23,7 +23,7 @@ inline const ByteTokenizer& Tokens() {
 inline ApiContext Context() {
   ApiContext context;
   context.limits.max_beam_width = 8;
-  context.model_name = "demo";
+  context.model_names = {"demo"};
   context.tokenizer = &Tokens();
   return context;
 }

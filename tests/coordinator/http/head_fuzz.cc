@@ -58,6 +58,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Endpoint* endpoint = FindEndpoint(whole.request.path);
     if (endpoint != nullptr && std::string(endpoint->path).find('{') != std::string::npos)
       PathArgument(*endpoint, whole.request.path);
+    if (endpoint == nullptr) NoEndpointText(whole.request.path);
+    const coppice::TraceContext trace =
+        coppice::StartSpan(whole.request.traceparents, whole.request.tracestates, [] { return 1; });
+    if (!coppice::ParseTraceParent(coppice::TraceParentText(trace)) ||
+        coppice::ParseTraceState({trace.state}) != trace.state)
+      std::abort();
   }
   for (const size_t piece : {size_t{1}, size_t{7}, size_t{64}}) {
     const Read cut = ReadIn(bytes, piece);
