@@ -115,8 +115,8 @@ void MetricFamilies::Declare() {
                "Requests that wait; replica=\"\" is the coordinator's queue.");
   DeclareCounter("request_success_total", "Requests that ended, by how.");
   DeclareCounter("request_refused_total", "Requests refused at admission, by error code.");
-  DeclareCounter("prompt_tokens_total", "Prompt tokens of requests that were answered.");
-  DeclareCounter("generation_tokens_total", "Tokens of returned choices.");
+  DeclareCounter("prompt_tokens_total", "Tokens of prompts that have been computed.");
+  DeclareCounter("generation_tokens_total", "Tokens that replicas have reported.");
   DeclareCounter("beam_tokens_total", "Tokens of all beams, returned or not.");
   DeclareCounter("failovers_total", "Sequences replayed because their replica was lost.");
   DeclareCounter("cancelled_requests_total", "Requests whose client went away.");
