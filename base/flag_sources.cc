@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/config_file.h"
+#include "base/nearest_name.h"
 #include "base/regular_file.h"
 #include "base/status.h"
 
@@ -48,10 +49,9 @@ std::string SetField(const ConfigField& field, const std::string& where, Flags* 
 
 std::string UnknownField(const std::string& name, const std::vector<std::string>& known,
                          const Flags& flags) {
-  const std::string renamed = flags.NewName(name), nearest = NearestName(name, known);
+  const std::string renamed = flags.NewName(name);
   if (!renamed.empty()) return absl::StrCat("the name is ", renamed, " now");
-  return nearest.empty() ? "unknown field"
-                         : absl::StrCat("unknown field, did you mean ", nearest, "?");
+  return absl::StrCat("unknown field", DidYouMean(name, known));
 }
 
 std::string FieldFault(const ConfigField& field, const std::string& where, Flags* flags) {
@@ -64,9 +64,7 @@ std::string FieldFault(const ConfigField& field, const std::string& where, Flags
   const std::string& section = flags->table().section;
   if (field.kind == ConfigField::kSection) {
     if (std::find(sections.begin(), sections.end(), field.section) != sections.end()) return "";
-    const std::string nearest = NearestName(field.section, sections);
-    return absl::StrCat(field.section, ": unknown table", nearest.empty() ? "" : ", did you mean ",
-                        nearest, nearest.empty() ? "" : "?");
+    return absl::StrCat(field.section, ": unknown table", DidYouMean(field.section, sections));
   }
   if (field.section != section) return "";
   const std::string plain = absl::StrCat(section, ".", field.name);

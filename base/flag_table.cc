@@ -11,7 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/nearest_name.h"
 
 namespace coppice {
 namespace {
@@ -137,25 +139,17 @@ std::string TomlText(const FlagValue& value) {
   return quoted + "\"";
 }
 
-size_t Distance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 void FlagFaults::Add(absl::string_view flag, absl::string_view what) {
   absl::StrAppend(&lines_, lines_.empty() ? "" : "\n", flags_->Place(flag), ": ", what);
+}
+
+void FlagFaults::Add(absl::string_view flag, const absl::Status& status) {
+  if (status.ok()) return;
+  absl::string_view what = status.message();
+  absl::ConsumePrefix(&what, absl::StrCat("--", flag, ": "));
+  Add(flag, what);
 }
 
 void FlagFaults::Add(const absl::Status& status) {
@@ -319,19 +313,6 @@ std::string OrList(const std::vector<std::string>& words) {
   const std::string last = shown.back();
   shown.pop_back();
   return absl::StrCat(absl::StrJoin(shown, ", "), " or ", last);
-}
-
-std::string NearestName(absl::string_view name, const std::vector<std::string>& known) {
-  std::string best;
-  size_t least = name.size() / 2 + 1;
-  for (const std::string& candidate : known) {
-    const size_t distance = Distance(name, candidate);
-    if (distance < least) {
-      least = distance;
-      best = candidate;
-    }
-  }
-  return best;
 }
 
 }  // namespace coppice

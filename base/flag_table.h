@@ -55,6 +55,8 @@ class FlagFaults {
  public:
   explicit FlagFaults(const Flags* flags) : flags_(flags) {}
   void Add(absl::string_view flag, absl::string_view what);
+  // The same for what a check of the flag's value returned, which may begin with "--flag: ".
+  void Add(absl::string_view flag, const absl::Status& status);
   // Adds lines without a place.
   void Add(const absl::Status& status);
   absl::Status status() const;
@@ -138,8 +140,5 @@ std::string FlagTypeName(const FlagValue& value);
 std::string FlagValues(const FlagRow& row);
 // "a, b or c".
 std::string OrList(const std::vector<std::string>& words);
-
-// The name that is most like `name`, "" if none is alike.
-std::string NearestName(absl::string_view name, const std::vector<std::string>& known);
 
 }  // namespace coppice

@@ -1,6 +1,9 @@
 #include "comm/channel.h"
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "comm/tcp_socket.h"
 #include "comm/transports.h"
@@ -19,6 +22,23 @@ bool OnlyThisHost(absl::string_view endpoint) {
 }
 
 }  // namespace
+
+absl::Status CheckEndpoint(const std::string& endpoint, bool listen) {
+  absl::string_view rest = endpoint;
+  if (!absl::ConsumePrefix(&rest, "tcp://") && !absl::ConsumePrefix(&rest, kDirectScheme)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("want tcp://host:port or direct://host:port, got '", endpoint, "'"));
+  }
+  const size_t colon = rest.rfind(':');
+  if (colon == absl::string_view::npos || colon == 0)
+    return absl::InvalidArgumentError(absl::StrCat("want host:port, got '", endpoint, "'"));
+  const absl::string_view port = rest.substr(colon + 1);
+  int number = 0;
+  if (listen && port == "*") return absl::OkStatus();
+  if (absl::SimpleAtoi(port, &number) && number >= (listen ? 0 : 1) && number <= 65535)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("'", endpoint, "' has no port"));
+}
 
 absl::StatusOr<std::unique_ptr<ServerChannel>> ServerChannel::Bind(const std::string& endpoint,
                                                                    const ChannelOptions& options) {

@@ -50,6 +50,10 @@ struct ChannelCounters {
   uint64_t refused = 0;  // connections whose other end did not prove the key; direct only
 };
 
+// Checks the form of an endpoint, without a look at the network: scheme, host and port. listen: *
+// may be the host or the port. InvalidArgument says what is wrong.
+absl::Status CheckEndpoint(const std::string& endpoint, bool listen);
+
 // What Poll waits for: a ZeroMQ socket, or a file descriptor (-1: nothing).
 struct Pollable {
   void* zmq = nullptr;

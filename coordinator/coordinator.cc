@@ -50,7 +50,7 @@ class CoordinatorImpl : public Coordinator {
       : options_(options),
         tokenizer_(std::move(tokenizer)),
         chat_(std::move(chat)),
-        metrics_(options.model_name, options.metrics_vllm_names),
+        metrics_(options.model_names.at(0), options.metrics_vllm_names),
         registry_(&clock_, ForRegistry(options, *tokenizer_)),
         dispatcher_(options.dispatcher, &clock_, &registry_, &metrics_,
                     [this](const std::string& peer, const proto::CoordinatorMessage& message) {
@@ -116,7 +116,7 @@ class CoordinatorImpl : public Coordinator {
   RoutesContext MakeContext() {
     RoutesContext context;
     context.api.limits = options_.dispatcher.limits;
-    context.api.model_name = options_.model_name;
+    context.api.model_names = options_.model_names;
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
     context.api.sampling_defaults = &options_.sampling_defaults;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "comm/channel.h"
@@ -17,8 +18,9 @@ namespace coppice::coordinator {
 
 // The defaults of the flags of coppice-coordinator (coordinator/options.cc).
 struct CoordinatorOptions {
-  // The name that requests give as `model`, and that answers carry.
-  std::string model_name;
+  // The names that requests may give as `model`. The first is that of requests without one, and of
+  // the metrics. At least one.
+  std::vector<std::string> model_names;
 
   // Of the checkpoint; empty with --generation_config=none.
   SamplingDefaults sampling_defaults;

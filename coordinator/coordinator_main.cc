@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/program.h"
 #include "base/status.h"
 #include "comm/mpi_world.h"
@@ -62,7 +63,8 @@ absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>
                            BindControl(options.control_listen, options.channel, world));
   spdlog::info("serving {}://{} as model {}, nodes join at {}",
                options.coordinator.http.tls_cert_file.empty() ? "http" : "https",
-               coordinator->http_address(), options.coordinator.model_name, control->endpoint());
+               coordinator->http_address(), absl::StrJoin(options.coordinator.model_names, ", "),
+               control->endpoint());
   if (const SamplingDefaults& defaults = options.coordinator.sampling_defaults; !defaults.empty()) {
     spdlog::info(
         "requests that do not say otherwise are sampled as generation_config.json says: {}",

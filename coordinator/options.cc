@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/http/api_keys.h"
 #include "coordinator/http/cors.h"
+#include "coordinator/http/http_server.h"
 #include "coordinator/http/tls.h"
+#include "tokenizer/chat_template/template_source.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -25,9 +29,10 @@ FlagGroup ModelGroup(LaunchOptions* options) {
             .required = true,
             .text = "Hugging Face folder of the target model, for its tokenizer"},
            {.name = "served_model_name",
-            .value = &options->coordinator.model_name,
+            .value = &options->coordinator.model_names,
             .own_default = "the name of the folder",
-            .text = "name of the model in the API"},
+            .text = "names of the model in the API, with commas: requests may give any of them, "
+                    "answers carry the one that was given, metrics the first"},
            {.name = "chat_template",
             .value = &options->chat_template,
             .own_default = "that of the model's folder",
@@ -243,6 +248,9 @@ void CheckTogether(const LaunchOptions& options, FlagFaults* faults) {
                 absl::StrCat("must be at most --max_timeout (", limits.max_timeout_s, "), got ",
                              limits.default_timeout_s));
   }
+  const std::vector<std::string>& names = options.coordinator.model_names;
+  if (std::set<std::string>(names.begin(), names.end()).size() < names.size())
+    faults->Add("served_model_name", "a name is given twice");
   const HttpOptions& http = options.coordinator.http;
   if (http.keep_alive_interval_s > 0 && http.keep_alive_interval_s < kLeastInterval_s) {
     faults->Add("keep_alive_interval", absl::StrCat("must be 0, or at least ", kLeastInterval_s,
@@ -252,6 +260,13 @@ void CheckTogether(const LaunchOptions& options, FlagFaults* faults) {
     const std::string fault = CorsPolicy::Fault(origin);
     if (!fault.empty()) faults->Add("allowed_origins", fault);
   }
+  faults->Add("listen", CheckListen(http.listen));
+  if (!options.control_listen.empty()) {
+    const absl::Status control = comm::CheckEndpoint(options.control_listen, /*listen=*/true);
+    faults->Add("control_listen", control);
+    if (control.ok() && !absl::StartsWith(options.control_listen, "tcp://"))
+      faults->Add("control_listen", "nodes register over ZeroMQ, tcp://");
+  }
   if (http.tls_cert_file.empty() != http.tls_key_file.empty()) {
     faults->Add(http.tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file",
                 "TLS needs both a certificate and its key");
@@ -259,7 +274,12 @@ void CheckTogether(const LaunchOptions& options, FlagFaults* faults) {
 }
 
 // Reads the files that the flags name, so that --check_config finds their faults.
-void CheckFiles(const CoordinatorOptions& options, FlagFaults* faults) {
+void CheckFiles(const LaunchOptions& launch, FlagFaults* faults) {
+  const CoordinatorOptions& options = launch.coordinator;
+  if (!launch.chat_template.empty()) {
+    faults->Add("chat_template",
+                tokenizer::FindTemplate(launch.model, launch.chat_template).status());
+  }
   const absl::Status keys = ApiKeys::Load(options.api_keys_file, options.admin_keys_file).status();
   if (!keys.ok())
     faults->Add(options.api_keys_file.empty() ? "admin_keys_file" : "api_keys_file",
@@ -273,12 +293,12 @@ void CheckFiles(const CoordinatorOptions& options, FlagFaults* faults) {
 void Complete(LaunchOptions* options, FlagFaults* faults) {
   CoordinatorOptions& coordinator = options->coordinator;
   CheckTogether(*options, faults);
-  CheckFiles(coordinator, faults);
+  CheckFiles(*options, faults);
   auto key = comm::ClusterKey::Load(options->cluster_key_file);
   faults->Add(key.status());
   if (key.ok()) options->channel.key = *std::move(key);
   coordinator.registry.tokenizer_dir = options->model;
-  if (coordinator.model_name.empty()) coordinator.model_name = FolderName(options->model);
+  if (coordinator.model_names.empty()) coordinator.model_names = {FolderName(options->model)};
   coordinator.dispatcher.limits.refuse_unknown_fields = options->unknown_fields == "refuse";
   if (options->generation_config == "auto") {
     auto defaults = SamplingDefaults::Load(options->model);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <utility>
 #include <variant>
 
@@ -13,6 +14,7 @@
 #include "base/program.h"
 #include "coordinator/api/format_fields.h"
 #include "coordinator/api/openapi.h"
+#include "coordinator/api/served_models.h"
 #include "coordinator/http/gzip.h"
 #include "coordinator/request/request_log.h"
 
@@ -56,6 +58,11 @@ HttpReply Allowed(const Endpoint* endpoint) {
   return reply;
 }
 
+uint64_t RandomBits() {
+  static std::mt19937_64 engine(std::random_device{}());  // event-loop thread
+  return engine();
+}
+
 int64_t UnixNow() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -65,6 +72,7 @@ int64_t UnixNow() {
 }  // namespace
 
 std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
+  request->trace = StartSpan(request->traceparents, request->tracestates, RandomBits);
   if (!IsStandardMethod(request->method)) {
     return ErrorReply({501, "unknown_method",
                        absl::StrCat("the server does not know the method ",
@@ -74,8 +82,9 @@ std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
   const bool options = request->method == "OPTIONS";
   if (options && (endpoint != nullptr || request->path == "*")) return Allowed(endpoint);
   if (endpoint == nullptr) {
-    return ErrorReply(
-        {404, "unknown_route", absl::StrCat("there is no ", request->path.substr(0, 200))});
+    return ErrorReply({404, "unknown_route",
+                       absl::StrCat("there is no ", request->path.substr(0, 200),
+                                    NoEndpointText(request->path))});
   }
   if (request->method != endpoint->method && !(request->method == "HEAD" && endpoint->gets())) {
     HttpReply reply = ErrorReply(
@@ -231,6 +240,7 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
 void Routes::Gone(PendingBody* pending) {
   if (!pending->Abandon() || !pending->completes()) return;
   GenerateRequest unread;
+  unread.model = context_.api.model_names.at(0);
   unread.chat = pending->endpoint == EndpointId::kChat;
   context_.dispatcher->Disconnected(MakeRequest(std::move(unread), *pending));
 }
@@ -254,10 +264,11 @@ std::shared_ptr<Request> Routes::MakeRequest(GenerateRequest generate,
   const Request::Origin origin{request.request_id,
                                request.caller,
                                pending.client,
-                               context_.api.model_name,
+                               generate.model,
                                pending.arrival_s,
                                pending.now_unix,
-                               context_.dispatcher->options().timelines > 0};
+                               context_.dispatcher->options().timelines > 0,
+                               request.trace};
   return std::make_shared<Request>(std::move(generate), origin, context_.api.tokenizer,
                                    pending.exchange, context_.jobs);
 }
@@ -297,20 +308,22 @@ int Routes::LenOf(const std::vector<const Node*>& replicas) const {
 // Includes replicas that are not ready, because the value is only shown.
 int Routes::ShownLen() const { return LenOf(context_.registry->Replicas()); }
 
-ModelCard Routes::Card() const {
-  return {
-      context_.api.model_name,      context_.started_unix,       ShownLen(),
-      context_.api.chat != nullptr, ServesFormats(context_.api), context_.api.sampling_defaults};
+ModelCard Routes::Card(const std::string& name) const {
+  return {name,
+          context_.started_unix,
+          ShownLen(),
+          context_.api.chat != nullptr,
+          ServesFormats(context_.api),
+          context_.api.sampling_defaults};
 }
 
-HttpReply Routes::Models() const { return JsonReply(ModelListJson(Card(), context_.api.limits)); }
+HttpReply Routes::Models() const {
+  return JsonReply(ModelListJson(Card(""), context_.api.model_names, context_.api.limits));
+}
 
 HttpReply Routes::Model(const std::string& id) const {
-  if (id != context_.api.model_name) {
-    return ErrorReply(
-        {404, "model_not_found", "model is not served here, see GET /v1/models", "model"});
-  }
-  return JsonReply(ModelJson(Card(), context_.api.limits));
+  if (auto error = CheckModelName(id, context_.api.model_names)) return ErrorReply(*error);
+  return JsonReply(ModelJson(Card(id), context_.api.limits));
 }
 
 HttpReply Routes::Ready() const {

@@ -58,7 +58,7 @@ class Routes : public HttpApp {
   void Refuse(const PendingBody& pending, const ApiError& error);
   static Client ClientOf(const HttpRequest& request);
   std::shared_ptr<Request> MakeRequest(GenerateRequest generate, const PendingBody& pending) const;
-  ModelCard Card() const;
+  ModelCard Card(const std::string& name) const;
   HttpReply Models() const;
   HttpReply Model(const std::string& id) const;
   HttpReply Ready() const;

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "comm/channel.h"
+#include "kernels/cpu/kernel_target.h"
+
 namespace coppice::draft_node {
 namespace {
 
@@ -36,12 +39,17 @@ FlagGroup DraftGroup(DraftFlags* flags) {
 }  // namespace
 
 FlagTable DraftFlagTable(DraftFlags* flags) {
-  FlagTable table = {
-      .program = kProgram,
-      .about = "Grows draft forests for the workers of a Coppice cluster.",
-      .groups = {DraftGroup(flags)},
-      .section = "draft",
-      .check = [flags](FlagFaults* faults) { node::CheckNodeFlags(flags->node, faults); }};
+  FlagTable table = {.program = kProgram,
+                     .about = "Grows draft forests for the workers of a Coppice cluster.",
+                     .groups = {DraftGroup(flags)},
+                     .section = "draft",
+                     .check = [flags](FlagFaults* faults) {
+                       node::CheckNodeFlags(flags->node, faults);
+                       faults->Add("listen", comm::CheckEndpoint(flags->listen, /*listen=*/true));
+                       if (flags->node.runner.backend == "cpu")
+                         faults->Add("kernels",
+                                     kernels::cpu::ChooseKernelTarget(flags->node.runner.kernels));
+                     }};
   for (FlagGroup& group : node::NodeFlagGroups(&flags->node))
     table.groups.push_back(std::move(group));
   return table;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/log.h"
 #include "draft_node/draft_service.h"
 #include "proto/convert.h"
 
@@ -60,6 +61,10 @@ void DraftService::Fail(const Key& key, uint32_t round, const std::string& why) 
   const auto found = slots_.find(key);
   node::EnergyTally energy = found == slots_.end() ? node::EnergyTally() : found->second.energy;
   if (const auto joules = energy.Take()) reply.set_energy_joules(*joules);
+  LogFields(spdlog::level::debug, "session fails",
+            {{"session", absl::StrCat(key.second)},
+             {"trace_id", found == slots_.end() ? LogValue() : TextOrNone(found->second.trace_id)},
+             {"reason", why}});
   Drop([&](const Key& other) { return other == key; });
   leaders_->Send(key.first, reply).IgnoreError();
 }

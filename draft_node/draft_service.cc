@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
 #include "decoding/draft_size.h"
@@ -172,6 +173,11 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   Slot slot;
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
   slot.last_used_s = clock_->NowSeconds();
+  slot.trace_id = proto::TraceFromMessage(open.trace()).trace_id;
+  LogFields(spdlog::level::debug, "session begins",
+            {{"session", absl::StrCat(open.session_id())},
+             {"trace_id", TextOrNone(slot.trace_id)},
+             {"prompt_tokens", static_cast<int64_t>(open.prompt_size())}});
   slots_[key] = std::move(slot);
   TellPrefilled(key);  // a prompt of one token needs no prefill
 }

@@ -71,6 +71,7 @@ class DraftService {
     std::unique_ptr<ForestBuilder> builder;           // set while a forest is under way
     std::unique_ptr<decoding::DraftRequest> waiting;  // waits until the prefill is done
     double request_time_s = 0, model_s = 0, last_used_s = 0;
+    std::string trace_id;      // of the request
     node::EnergyTally energy;  // joules since the leader was last told
   };
   struct KeyRows {

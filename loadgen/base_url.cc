@@ -19,7 +19,7 @@ std::string BaseUrl::Text() const {
 
 absl::StatusOr<BaseUrl> ParseBaseUrl(const std::string& url) {
   const auto refuse = [&](const char* why) {
-    return absl::InvalidArgumentError(absl::StrCat("base_url: ", why, ", got '", url, "'"));
+    return absl::InvalidArgumentError(absl::StrCat("--base_url: ", why, ", got '", url, "'"));
   };
   BaseUrl result;
   result.tls = absl::StartsWith(url, "https://");

@@ -1,6 +1,8 @@
 #include "node/node_flags.h"
 
+#include "absl/strings/match.h"
 #include "base/status.h"
+#include "comm/channel.h"
 
 namespace coppice::node {
 namespace {
@@ -114,6 +116,11 @@ void CheckNodeFlags(const NodeFlags& flags, FlagFaults* faults) {
   if (!what.empty()) faults->Add("energy_source", what);
   if (const auto key = comm::ClusterKey::Load(flags.cluster_key_file); !key.ok())
     faults->Add("cluster_key_file", key.status().message());
+  if (flags.coordinator.empty()) return;
+  const absl::Status endpoint = comm::CheckEndpoint(flags.coordinator, /*listen=*/false);
+  faults->Add("coordinator", endpoint);
+  if (endpoint.ok() && !absl::StartsWith(flags.coordinator, "tcp://"))
+    faults->Add("coordinator", "nodes register over ZeroMQ, tcp://");
 }
 
 absl::StatusOr<comm::ChannelOptions> ChannelOptionsOf(const NodeFlags& flags) {

@@ -164,6 +164,21 @@ absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decodi
   return params;
 }
 
+proto::Trace TraceToMessage(const coppice::TraceContext& trace) {
+  proto::Trace message;
+  if (trace.trace_id.empty()) return message;
+  message.set_parent(TraceParentText(trace));
+  message.set_state(trace.state);
+  return message;
+}
+
+coppice::TraceContext TraceFromMessage(const proto::Trace& message) {
+  std::optional<coppice::TraceContext> trace = ParseTraceParent(message.parent());
+  if (!trace) return {};
+  trace->state = ParseTraceState({message.state()});
+  return *std::move(trace);
+}
+
 absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field) {
   return CheckEntries(field, tokens, 0, vocab_size);
 }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/decoding_stats.h"
+#include "base/trace_context.h"
 #include "base/types.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/draft_request.h"
@@ -76,6 +77,10 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
 // in range, ranks are in order.
 absl::Status CheckRegistration(const proto::Register& registration);
 absl::Status CheckNodeStatus(const proto::NodeStatus& status);
+
+proto::Trace TraceToMessage(const coppice::TraceContext& trace);
+// Without a trace if it is malformed: it serves log lines only.
+coppice::TraceContext TraceFromMessage(const proto::Trace& message);
 
 // Every token must be in [0, vocab_size). The error names `field` and the index.
 absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "proto/convert.h"
 
@@ -170,9 +171,11 @@ bool DraftClient::OpenOn(Node* node, const Sequence& sequence, Session* session)
   open->set_session_id(session->wire_id);
   open->mutable_prompt()->Assign(sequence.prompt.begin(), sequence.prompt.end());
   *open->mutable_decoding() = proto::DecodingToMessage(sequence.params);
+  *open->mutable_trace() = proto::TraceToMessage(sequence.trace);
   if (!node->channel->Send(command).ok()) return false;
   session->node = node->id;
   session->owes_energy = node->measures;
+  session->trace_id = sequence.trace.trace_id;
   ++node->sessions;
   sequence_of_wire_[session->wire_id] = sequence.id;
   return true;
@@ -306,7 +309,8 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
     return;
   }
   if (!reply.error().empty()) {
-    spdlog::warn("draft node {}: {}", node->id, reply.error());
+    LogFields(spdlog::level::warn, absl::StrCat("draft node ", node->id, ": ", reply.error()),
+              {{"trace_id", TextOrNone(session.trace_id)}});
     if (session.waiting) out->push_back(Failed(sequence_id, NoDraftReason::kRefused));
     --node->sessions;
     sequence_of_wire_.erase(wire);
@@ -337,7 +341,9 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
     arrival.draft_s = reply.draft_ms() * 1e-3;
     arrival.model_s = reply.model_ms() * 1e-3;
   } else {
-    spdlog::warn("draft node {}: bad reply: {}", node->id, std::string(status.message()));
+    LogFields(spdlog::level::warn,
+              absl::StrCat("draft node ", node->id, ": bad reply: ", status.message()),
+              {{"trace_id", TextOrNone(session.trace_id)}});
     arrival.failed = NoDraftReason::kMismatch;
   }
   out->push_back(std::move(arrival));

@@ -120,6 +120,7 @@ class DraftClient {
   struct Session {
     std::string node;          // "" = none
     uint64_t wire_id = 0;      // session_id in messages: never used twice
+    std::string trace_id;      // of the request
     uint32_t asked_round = 0;  // 0 = no request outstanding
     AskedForest asked;         // limits of the answer to the outstanding request
     bool waiting = false;      // the engine still wants the answer

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
 #include "worker/batching_wait.h"
@@ -142,6 +143,10 @@ void Engine::Start(const proto::StartSequence& start) {
       StartSequence(start, runner_->config(), &formats_, scheduler_, clock_.Now());
   Sequence* sequence = sequences_.Insert(std::move(started.sequence));
   admits_ = true;
+  LogFields(spdlog::level::debug, "sequence begins",
+            {{"sequence", absl::StrCat(sequence->id)},
+             {"trace_id", TextOrNone(sequence->trace.trace_id)},
+             {"prompt_tokens", static_cast<int64_t>(sequence->prompt.size())}});
   if (started.refusal) Fail(sequence, *started.refusal);
 }
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "worker/engine.h"
 #include "worker/report.h"
 
@@ -35,6 +37,11 @@ void Engine::Fail(Sequence* sequence, const Refusal& why) {
   update->set_error_code(why.code);
   update->set_error_message(why.message);
   Send(std::move(progress));
+  LogFields(spdlog::level::debug, "sequence fails",
+            {{"sequence", absl::StrCat(sequence->id)},
+             {"trace_id", TextOrNone(sequence->trace.trace_id)},
+             {"code", why.code},
+             {"reason", why.message}});
   Remove(sequence);
 }
 

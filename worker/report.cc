@@ -7,6 +7,8 @@
 namespace coppice::worker {
 namespace {
 
+constexpr int kQuietLayers = 32;  // between two reports of a sequence that is not streamed
+
 template <class Messages>
 void AddScores(absl::Span<const TokenScore> scores, Messages* messages) {
   for (const TokenScore& score : scores) *messages->Add() = proto::ScoreToMessage(score);
@@ -33,7 +35,11 @@ void FillScored(Sequence* sequence, proto::SequenceUpdate* update) {
 }
 
 bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update) {
-  if (sequence->quiet && sequence->stable_sent > 0 && !sequence->decoder->finished()) return false;
+  const int layers = sequence->decoder->layers_committed();
+  if (sequence->quiet && sequence->stable_sent > 0 && !sequence->decoder->finished() &&
+      layers - sequence->layers_reported < kQuietLayers)
+    return false;
+  sequence->layers_reported = layers;
   const std::vector<TokenId> stable = sequence->decoder->StablePrefix();
   for (size_t i = sequence->stable_sent; i < stable.size(); ++i)
     update->add_stable_tokens(stable[i]);

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "base/decoding_stats.h"
+#include "base/trace_context.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/draft_size.h"
 #include "decoding/forest.h"
@@ -57,6 +58,7 @@ struct Sequence {
   bool score_only = false;          // StartSequence.score_only: ends with its prompt
   TokenScores scores;
   bool timeline = false;  // StartSequence.timeline
+  TraceContext trace;     // StartSequence.trace
   std::string client;     // StartSequence.client
   double client_weight = 1;
   std::unique_ptr<decoding::BeamDecoder> decoder;
@@ -111,6 +113,7 @@ struct Sequence {
   double draft_s = 0;        // the draft node's own time for it
   double draft_model_s = 0;  // the part of it in forward passes
   size_t stable_sent = 0;    // tokens already reported to the coordinator
+  int layers_reported = 0;   // layers at the last look for new ones
   uint32_t updates = 0;      // reported to the coordinator
   double arrival_s = 0, admitted_s = 0;
   DecodingStats stats;                         // statistics of params.method

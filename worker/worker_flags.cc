@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "comm/channel.h"
+#include "kernels/cpu/kernel_target.h"
 
 namespace coppice::worker {
 namespace {
@@ -75,6 +77,9 @@ FlagGroup DraftGroup(DraftClientOptions* drafts) {
 
 void CheckWorkerFlags(const WorkerFlags& flags, FlagFaults* faults) {
   node::CheckNodeFlags(flags.node, faults);
+  faults->Add("plan_listen", comm::CheckEndpoint(flags.plan_listen, /*listen=*/true));
+  if (flags.node.runner.backend == "cpu")
+    faults->Add("kernels", kernels::cpu::ChooseKernelTarget(flags.node.runner.kernels));
   const DraftClientOptions& drafts = flags.engine.drafts;
   if (drafts.min_deadline_s <= drafts.max_deadline_s) return;
   faults->Add("draft_deadline_min",

@@ -14,6 +14,7 @@
 #include "coordinator/api/json_fields.h"
 #include "coordinator/api/prompt_fields.h"
 #include "coordinator/api/renamed.h"
+#include "coordinator/api/served_models.h"
 #include "coordinator/api/speculative_fields.h"
 #include "coordinator/api/unserved_fields.h"
 #include "decoding/decision_cost.h"
@@ -79,11 +80,9 @@ class RequestParser {
 
  private:
   void ReadModel() {
-    const std::optional<std::string> model = fields_.String({"model"});
-    if (model && *model != context_.model_name) {
-      fields_.set_error(
-          {404, "model_not_found", "model is not served here, see GET /v1/models", "model"});
-    }
+    request_.model = fields_.String({"model"}).value_or(context_.model_names.at(0));
+    if (auto error = CheckModelName(request_.model, context_.model_names))
+      fields_.set_error(*std::move(error));
   }
 
   void ReadScalars() {

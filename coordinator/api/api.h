@@ -56,7 +56,7 @@ struct ApiLimits {
 
 struct ApiContext {
   ApiLimits limits;
-  std::string model_name;
+  std::vector<std::string> model_names;  // that requests may give as `model`; the first by default
   // Must outlive the context.
   const tokenizer::Tokenizer* tokenizer = nullptr;
   const tokenizer::ChatPrompt* chat = nullptr;  // nullptr: the model has no chat template

@@ -1,10 +1,13 @@
 #include "coordinator/api/endpoints.h"
 
 #include <cctype>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/nearest_name.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -19,9 +22,8 @@ constexpr Endpoint kEndpoints[] = {
     {EndpointId::kDetokenize, "POST", "/detokenize", "detokenize", Access::kUser,
      "The text of token ids."},
     {EndpointId::kModels, "GET", "/v1/models", "models", Access::kUser,
-     "The served model in a list, with the limits and methods for requests."},
-    {EndpointId::kModel, "GET", "/v1/models/{id}", "models", Access::kUser,
-     "The served model, with the limits and methods for requests."},
+     "The served names of the model, each with the limits and methods for requests."},
+    {EndpointId::kModel, "GET", "/v1/models/{id}", "models", Access::kUser, "One of them."},
     {EndpointId::kHealth, "GET", "/health", "health", Access::kOpen,
      "200 while the process answers, whatever the state of the cluster: use it for liveness."},
     {EndpointId::kReady, "GET", "/ready", "ready", Access::kOpen,
@@ -45,6 +47,12 @@ constexpr Endpoint kEndpoints[] = {
      "The timeline of a request, as Chrome trace JSON; of a running request "
      "or one of the last."},
 };
+
+// Parts of the OpenAI API, and of servers that extend it, for other uses of models.
+constexpr const char* kNotServed[] = {"/embeddings", "/responses", "/rerank",      "/score",
+                                      "/classify",   "/pooling",   "/audio",       "/images",
+                                      "/files",      "/batches",   "/moderations", "/fine_tuning",
+                                      "/assistants", "/realtime"};
 
 std::string Unescaped(absl::string_view text) {
   std::string plain;
@@ -81,6 +89,18 @@ const Endpoint* FindEndpoint(absl::string_view path) {
 std::string AllowedMethods(const Endpoint* endpoint) {
   if (endpoint == nullptr) return "GET, HEAD, POST, DELETE, OPTIONS";
   return absl::StrCat(endpoint->method, endpoint->gets() ? ", HEAD" : "", ", OPTIONS");
+}
+
+std::string NoEndpointText(absl::string_view path) {
+  for (const absl::string_view other : kNotServed) {
+    if (absl::StartsWith(absl::StripPrefix(path, "/v1"), other))
+      return "; this server has text completions and chats only, see GET /openapi.json";
+  }
+  std::vector<std::string> known;
+  for (const Endpoint& endpoint : kEndpoints) {
+    if (!absl::StrContains(endpoint.path, '{')) known.push_back(endpoint.path);
+  }
+  return DidYouMean(path, known);
 }
 
 std::string PathArgument(const Endpoint& endpoint, absl::string_view path) {

@@ -46,6 +46,8 @@ absl::Span<const Endpoint> Endpoints();
 std::string AllowedMethods(const Endpoint* endpoint);
 // The endpoint of a path, without its query. nullptr: there is none.
 const Endpoint* FindEndpoint(absl::string_view path);
+// Why a path is no endpoint: the end of a message, with the endpoint that it resembles.
+std::string NoEndpointText(absl::string_view path);
 // What a path has in the place of {...}, without its escapes.
 std::string PathArgument(const Endpoint& endpoint, absl::string_view path);
 

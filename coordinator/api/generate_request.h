@@ -13,6 +13,7 @@
 namespace coppice::coordinator {
 
 struct GenerateRequest {
+  std::string model;  // the served name that the request gives, else the first
   bool chat = false;  // the answer is a message, as for /v1/chat/completions
   std::vector<std::vector<TokenId>> prompts;  // each at least one token
   // The parameters of sample 0 of every prompt. params.stop_ids holds only the request's own ids

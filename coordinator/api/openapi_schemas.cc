@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 // Fields of both endpoints that the table of parameters does not describe as scalars.
 constexpr char kCommon[] = R"({
-  "model": {"type": "string", "description": "The served name; absent: the served model."},
+  "model": {"type": "string", "description": "A served name; absent: the first."},
   "decoding": {"enum": ["multinomial", "beam_sampling", "beam_sampling_without_replacement", "beam_search"]},
   "use_beam_search": {"type": "boolean"},
   "do_sample": {"type": "boolean"},

@@ -9,6 +9,7 @@
 #include "coordinator/api/chat_fields.h"
 #include "coordinator/api/json_fields.h"
 #include "coordinator/api/prompt_fields.h"
+#include "coordinator/api/served_models.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -25,9 +26,9 @@ std::string TokensText(const Json& json) {
 // The error of the fields, of an unknown one or of another model.
 std::optional<ApiError> FieldsError(const ApiContext& context, JsonFields* fields) {
   const std::optional<std::string> model = fields->String({"model"});
-  if (model && *model != context.model_name) {
-    fields->set_error(
-        {404, "model_not_found", "model is not served here, see GET /v1/models", "model"});
+  if (model) {
+    if (auto error = CheckModelName(*model, context.model_names))
+      fields->set_error(*std::move(error));
   }
   fields->IgnoreUnknown();
   return fields->error();

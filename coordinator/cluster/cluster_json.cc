@@ -194,10 +194,15 @@ std::string ModelJson(const ModelCard& card, const ApiLimits& limits) {
   return Dump(Card(card, limits));
 }
 
-std::string ModelListJson(const ModelCard& card, const ApiLimits& limits) {
+std::string ModelListJson(ModelCard card, const std::vector<std::string>& names,
+                          const ApiLimits& limits) {
   Json json;
   json["object"] = "list";
-  json["data"] = Json::array({Card(card, limits)});
+  json["data"] = Json::array();
+  for (const std::string& name : names) {
+    card.id = name;
+    json["data"].push_back(Card(card, limits));
+  }
   return Dump(json);
 }
 

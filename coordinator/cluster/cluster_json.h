@@ -13,7 +13,7 @@ namespace coppice::coordinator {
 std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatcher, double now_s);
 
 struct ModelCard {
-  std::string id;
+  std::string id;                                       // served name
   int64_t created = 0;                                  // unix seconds
   int max_model_len = 0;                                // 0 = not known yet: null
   bool chat = false;                                    // it has a chat template
@@ -22,6 +22,8 @@ struct ModelCard {
 };
 // The object of /v1/models/{id}; capabilities list what admission accepts.
 std::string ModelJson(const ModelCard& card, const ApiLimits& limits);
-std::string ModelListJson(const ModelCard& card, const ApiLimits& limits);
+// The list of /v1/models: the card under each of the names.
+std::string ModelListJson(ModelCard card, const std::vector<std::string>& names,
+                          const ApiLimits& limits);
 
 }  // namespace coppice::coordinator

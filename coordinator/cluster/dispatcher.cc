@@ -148,6 +148,8 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
     found->second.last_update_s = now;
   }
   const bool believed = request->OnUpdate(index, update, now);
+  const Request::NewTokens tokens = request->TakeNewTokens(index);
+  metrics_->Tokens(tokens.prompt, tokens.generated);
   Request::Sequence& sequence = request->sequences()[index];
   if (!believed) {
     spdlog::error("sequence {}: {}", update.sequence_id(), request->error()->message);

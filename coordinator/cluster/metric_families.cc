@@ -117,8 +117,8 @@ void MetricFamilies::Declare() {
   DeclareCounter("request_refused_total", "Requests refused at admission, by error code.");
   DeclareCounter("request_fields_ignored_total",
                  "Fields of requests that were ignored, by name; \"other\": unknown ones.");
-  DeclareCounter("prompt_tokens_total", "Prompt tokens of requests that were answered.");
-  DeclareCounter("generation_tokens_total", "Tokens of returned choices.");
+  DeclareCounter("prompt_tokens_total", "Tokens of prompts that have been computed.");
+  DeclareCounter("generation_tokens_total", "Tokens that replicas have reported.");
   DeclareCounter("beam_tokens_total", "Tokens of all beams, returned or not.");
   DeclareCounter("failovers_total", "Sequences replayed because their replica was lost.");
   DeclareCounter("cancelled_requests_total", "Requests whose client went away.");
@@ -209,10 +209,8 @@ void MetricFamilies::CreateKnownSeries() {
     histogram(name, Model());
   }
   for (const Endpoint& endpoint : Endpoints()) {
-    const Labels labels = {
-        {"handler", endpoint.handler}, {"method", endpoint.method}, {"status", "2xx"}};
-    counter("http_requests_total", labels);
-    histogram("http_request_duration_seconds", labels);
+    counter("http_requests_total",
+            {{"handler", endpoint.handler}, {"method", endpoint.method}, {"status", "2xx"}});
   }
   for (const char* role : {"target", "draft"}) {
     for (const char* kind : {"weights", "kv"})

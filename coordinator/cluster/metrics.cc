@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/unserved_fields.h"
 #include "coordinator/cluster/metric_families.h"
-#include "decoding/method.h"
+#include "coordinator/cluster/process_metrics.h"
 #include "plan/histogram_buckets.h"
 
 namespace coppice::coordinator {
@@ -157,8 +157,6 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
 
   const Usage& usage = request.usage();
   const DecodingStats& decoding = usage.decoding;
-  impl_->counter("prompt_tokens_total", model).Increment(usage.prompt_tokens);
-  impl_->counter("generation_tokens_total", model).Increment(usage.completion_tokens);
   impl_->counter("beam_tokens_total", model).Increment(decoding.beam_tokens);
   const auto observe = [&](const char* name, double value) {
     impl_->histogram(name, model).Observe(value);
@@ -198,6 +196,12 @@ void Metrics::FieldsIgnored(const IgnoredFields& ignored) {
         ->counter("request_fields_ignored_total", impl_->Model({{"field", known ? name : "other"}}))
         .Increment();
   }
+}
+
+void Metrics::Tokens(int64_t prompt, int64_t generated) {
+  impl_->counter("prompt_tokens_total", impl_->Model()).Increment(static_cast<double>(prompt));
+  impl_->counter("generation_tokens_total", impl_->Model())
+      .Increment(static_cast<double>(generated));
 }
 
 void Metrics::Failover() { impl_->counter("failovers_total", impl_->Model()).Increment(); }
@@ -279,24 +283,6 @@ void Metrics::NodeUp(const Node& node, bool up) {
   impl_->histogram("iteration_tokens", {{"replica", node.id}});
   for (const char* kind : kStepKinds)
     impl_->histogram("step_seconds", {{"replica", node.id}, {"kind", kind}});
-  for (const decoding::MethodRow& row : decoding::Methods()) {
-    const Labels labels = {{"replica", node.id}, {"method", std::string(row.name)}};
-    for (const char* name : {"spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total",
-                             "spec_decode_num_accepted_tokens_total", "spec_decode_layers_total",
-                             "spec_decode_target_passes_total"}) {
-      impl_->counter(name, labels);
-    }
-    for (const char* name : {"spec_decode_block_efficiency", "spec_decode_accepted_width",
-                             "spec_decode_forest_nodes", "spec_decode_overlap_ratio"}) {
-      impl_->histogram(name, labels);
-    }
-    for (int position = 0; position < 16; ++position) {
-      impl_->counter("spec_decode_num_accepted_tokens_per_pos_total",
-                     {{"replica", node.id},
-                      {"method", std::string(row.name)},
-                      {"position", std::to_string(position)}});
-    }
-  }
 }
 
 void Metrics::ForgetNode(const std::string& id) {
@@ -324,7 +310,9 @@ void Metrics::Http(const std::string& handler, const std::string& method, int st
 void Metrics::SetConnections(int open) { impl_->gauge("http_connections", {}).Set(open); }
 
 std::string Metrics::Text() const {
-  return prometheus::TextSerializer().Serialize(impl_->Collect());
+  std::vector<prometheus::MetricFamily> families = impl_->Collect();
+  for (prometheus::MetricFamily& family : ProcessMetrics()) families.push_back(std::move(family));
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 }  // namespace coppice::coordinator

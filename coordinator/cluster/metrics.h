@@ -1,6 +1,7 @@
 // The cluster's metrics for Prometheus (docs/api.md 5). Fed by the dispatcher (requests, node
-// status) and by routes (HTTP). Series with known labels exist from the start at 0. No label has
-// unbounded values. Event-loop thread.
+// status) and by routes (HTTP). Series with few known labels exist from the start at 0; those of a
+// method, a position or an HTTP status begin when they are first used. No label has unbounded
+// values. Event-loop thread.
 #pragma once
 
 #include <memory>
@@ -21,6 +22,8 @@ class Metrics {
   void RequestEnded(const Request& request, const std::string& finished_reason, double now_s);
   void RequestRefused(const std::string& code);
   void FieldsIgnored(const IgnoredFields& ignored);
+  // Tokens of prompts that have been computed, and tokens that replicas have reported.
+  void Tokens(int64_t prompt, int64_t generated);
   void Failover();
   void Cancelled();
   // A node sent an impossible report, or a report about a sequence it does not run.

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/trace_context.h"
+
 namespace coppice::coordinator {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
@@ -33,6 +35,8 @@ struct HttpRequest {
   bool has_origin = false;  // an Origin header: a browser may have sent it for any web page
   std::string origin;       // that header
   std::string request_id;   // the client's X-Request-Id, else generated
+  std::vector<std::string> traceparents, tracestates;  // headers of these names
+  TraceContext trace;                                  // a span of its own. CheckHead fills it
 };
 
 struct HttpReply {
@@ -68,7 +72,7 @@ class HttpApp {
  public:
   virtual ~HttpApp() = default;
   // Checks route, method, key and content type before the body is read; body is empty. A reply
-  // refuses the request, or answers it without its body. Fills caller and weight.
+  // refuses the request, or answers it without its body. Fills caller, weight and trace.
   virtual std::optional<HttpReply> CheckHead(HttpRequest* request) = 0;
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) = 0;
   // Called after each answer, also for those of the server itself (408, 413, ...). status 0: the

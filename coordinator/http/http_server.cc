@@ -138,19 +138,15 @@ HttpOptions FitToProcess(HttpOptions options) {
 }
 
 absl::StatusOr<tcp::endpoint> Resolve(asio::io_context* io, const std::string& listen) {
+  COPPICE_RETURN_IF_ERROR(CheckListen(listen));
   const size_t colon = listen.rfind(':');
-  int port = -1;
-  if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port) ||
-      port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--listen: want address:port, got '", listen, "'"));
-  }
+  const std::string port = listen.substr(colon + 1);
   std::string host = listen.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']')
     host = host.substr(1, host.size() - 2);
   boost::system::error_code ec;
   tcp::resolver resolver(*io);
-  const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, ec);
+  const auto found = resolver.resolve(host, port, tcp::resolver::passive, ec);
   if (ec || found.begin() == found.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--listen: cannot resolve '", host, "': ", ec.message()));
@@ -159,6 +155,16 @@ absl::StatusOr<tcp::endpoint> Resolve(asio::io_context* io, const std::string& l
 }
 
 }  // namespace
+
+absl::Status CheckListen(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  int port = -1;
+  if (colon != std::string::npos && absl::SimpleAtoi(listen.substr(colon + 1), &port) &&
+      port >= 0 && port <= 65535)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--listen: want address:port, got '", listen, "'"));
+}
 
 int ConnectionsFor(int wanted, uint64_t max_open_files) {
   const uint64_t room = max_open_files - std::min(kOtherFiles, max_open_files / 2);

@@ -67,6 +67,9 @@ struct HttpOptions {
   std::vector<std::string> allowed_origins;
 };
 
+// Checks that --listen has an address and a port.
+absl::Status CheckListen(const std::string& listen);
+
 // The connections that fit beside the other files of the process, if it may open
 // max_open_files in total.
 int ConnectionsFor(int wanted, uint64_t max_open_files);

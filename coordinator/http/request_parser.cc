@@ -220,8 +220,13 @@ void RequestParser::ReadField(http::field name, const std::string& name_text, st
     default:
       if (absl::EqualsIgnoreCase(name_text, "X-Request-Timeout"))
         return first(&request_.timeout_header);
-      if (absl::EqualsIgnoreCase(name_text, "X-Request-Id") && !request_id_)
+      if (absl::EqualsIgnoreCase(name_text, "X-Request-Id") && !request_id_) {
         request_id_ = std::move(value);
+      } else if (absl::EqualsIgnoreCase(name_text, "traceparent")) {
+        request_.traceparents.push_back(std::move(value));
+      } else if (absl::EqualsIgnoreCase(name_text, "tracestate")) {
+        request_.tracestates.push_back(std::move(value));
+      }
   }
 }
 

@@ -59,6 +59,7 @@ void Request::MakeSequences() {
     }
   }
   sent_.resize(sequences_.size());
+  prompt_counted_.resize(request_.prompts.size());
 }
 
 proto::StartSequence Request::StartMessage(int index) const {
@@ -76,6 +77,7 @@ proto::StartSequence Request::StartMessage(int index) const {
   start.set_timeline(origin_.timeline);
   start.set_client(origin_.client.name);
   start.set_client_weight(origin_.client.weight);
+  *start.mutable_trace() = proto::TraceToMessage(origin_.trace);
   return start;
 }
 
@@ -105,8 +107,7 @@ bool Request::Requeue(int index) {
   sequence.updates = 0;
   sequence.prompt_scores.clear();
   sequence.replayed = true;
-  if (Reproducible()) return true;
-  if (sequence.shown) return false;
+  if (sequence.shown) return Reproducible();
   sequence.text =
       std::make_unique<ChoiceText>(tokenizer_, request_.prompts[sequence.prompt], request_);
   sequence.scores.clear();
@@ -127,6 +128,23 @@ bool Request::TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens,
   sequence->text->Append(tokens);
   sequence->scores.insert(sequence->scores.end(), scores.begin(), scores.end());
   return true;
+}
+
+Request::NewTokens Request::TakeNewTokens(int index) {
+  Sequence& sequence = sequences_[index];
+  size_t tokens = sequence.text->tokens().size();
+  for (const ChoiceText& other : sequence.others) tokens += other.tokens().size();
+  NewTokens fresh;
+  if ((tokens > 0 || sequence.done) && !prompt_counted_[sequence.prompt]) {
+    prompt_counted_[sequence.prompt] = true;
+    fresh.prompt = static_cast<int64_t>(request_.prompts[sequence.prompt].size());
+  }
+  if (tokens > sequence.counted) {
+    fresh.generated = static_cast<int64_t>(tokens - sequence.counted);
+    sequence.counted = tokens;
+  }
+  generated_tokens_ += fresh.generated;
+  return fresh;
 }
 
 bool Request::Refuse(const Sequence& sequence, absl::string_view what) {

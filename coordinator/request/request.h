@@ -35,6 +35,7 @@ class Request : public std::enable_shared_from_this<Request> {
     double arrival_s = 0;    // on the dispatcher's clock
     int64_t created = 0;     // unix seconds
     bool timeline = false;   // keep the times of every round
+    TraceContext trace;      // with the span of this request
   };
   // Each sequence runs on one replica at a time. When that replica dies the sequence is pending
   // again.
@@ -49,6 +50,7 @@ class Request : public std::enable_shared_from_this<Request> {
     uint32_t updates = 0;   // updates of this run that have arrived
     bool shown = false;     // some of its text has been sent to the client
     bool done = false;
+    size_t counted = 0;  // tokens that TakeNewTokens has returned, of all runs
     std::unique_ptr<ChoiceText> text;
     std::vector<decoding::Hypothesis> hypotheses;
     // Where logprobs are requested: the scores of the tokens of `text`, of each hypothesis, and of
@@ -83,6 +85,15 @@ class Request : public std::enable_shared_from_this<Request> {
   // answer, which may take a while to form. False: the update is impossible, and the request has
   // failed with an error that names node and field.
   bool OnUpdate(int index, const proto::SequenceUpdate& update, double now_s);
+  // What the sequence has brought since the last call, for the metrics: the tokens of its prompt,
+  // once for all sequences of the prompt, when one of them reports tokens or its end; and its own.
+  // These are the tokens of a sample; of beams the stable prefix, and at the end all returned
+  // hypotheses. Tokens that a run after a fail-over repeats are not new.
+  struct NewTokens {
+    int64_t prompt = 0, generated = 0;
+  };
+  NewTokens TakeNewTokens(int index);
+  int64_t generated_tokens() const { return generated_tokens_; }  // that TakeNewTokens has returned
   // Ends the request with an error, as a reply or as an event.
   void Fail(ApiError error);
   void Abandon();  // the client has gone
@@ -142,9 +153,11 @@ class Request : public std::enable_shared_from_this<Request> {
   AnswerIdentity identity_;
   std::vector<std::unique_ptr<ChoiceText>> echoed_;  // [prompts], with echo
   std::vector<Sequence> sequences_;
-  std::vector<Sent> sent_;       // per sequence
+  std::vector<Sent> sent_;            // per sequence
+  size_t rounds_kept_ = 0;            // rounds kept for all sequences
+  std::vector<bool> prompt_counted_;  // [prompts] TakeNewTokens has returned its tokens
+  int64_t generated_tokens_ = 0;
   int64_t streamed_tokens_ = 0;  // of all events
-  size_t rounds_kept_ = 0;       // rounds kept for all sequences
   bool ended_ = false;
   std::optional<ApiError> error_;
   double first_token_s_ = -1, started_s_ = -1;

@@ -4,11 +4,31 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/printable_name.h"
 #include "decoding/method.h"
 
 namespace coppice::coordinator {
+namespace {
+
+// What every line about a request begins with. The parameter of an error may be a name that the
+// client invented.
+std::vector<LogField> Head(const std::string& id, const TraceContext& trace,
+                           const std::string& caller, const std::string& route, int status,
+                           const ApiError& error) {
+  return {{"id", id},
+          {"trace_id", TextOrNone(trace.trace_id)},
+          {"key", TextOrNone(caller)},
+          {"route", route},
+          {"status", int64_t{status}},
+          {"code", TextOrNone(error.code)},
+          {"param", TextOrNone(PrintableName(error.param))}};
+}
+
+}  // namespace
 
 std::string FinishedReason(const Request& request) {
   if (request.error()) {
@@ -23,43 +43,48 @@ std::string FinishedReason(const Request& request) {
 void LogRequest(const Request& request, double now_s, bool enabled) {
   if (!enabled) return;
   const GenerateRequest& generate = request.generate();
+  const Request::Origin& origin = request.origin();
   std::set<std::string> replicas;
   for (const Request::Sequence& sequence : request.sequences()) {
     if (!sequence.replica.empty()) replicas.insert(sequence.replica);
   }
-  std::string where, reasons;
-  for (const std::string& replica : replicas)
-    absl::StrAppend(&where, where.empty() ? "" : ",", replica);
-  for (const std::string& reason : request.finish_reasons())
-    absl::StrAppend(&reasons, reasons.empty() ? "" : ",", reason);
   size_t prompt_tokens = 0;
   for (const auto& prompt : generate.prompts) prompt_tokens += prompt.size();
   const Usage& usage = request.usage();
-  const int status = request.error()                    ? request.error()->status
-                     : request.finish_reasons().empty() ? 499
-                                                        : 200;
-  spdlog::info(
-      "request id={} key={} route={} status={} code={} decoding={} method={} W={} n={} "
-      "prompt_tokens={} "
-      "completion_tokens={} finish={} queue_ms={:.1f} first_token_ms={:.1f} total_ms={:.1f} "
-      "block_efficiency={:.2f} "
-      "replica={}{}{}",
-      request.origin().request_id, request.origin().caller.empty() ? "-" : request.origin().caller,
-      generate.chat ? "/v1/chat/completions" : "/v1/completions", status,
-      request.error() ? request.error()->code : "-",
-      std::string(sampling::DecodingKindName(generate.params.kind)),
-      std::string(decoding::MethodName(generate.params)), generate.params.beam_width, generate.n,
-      prompt_tokens, usage.completion_tokens, reasons.empty() ? "-" : reasons,
-      usage.decoding.queue_ms, usage.first_token_ms, (now_s - request.origin().arrival_s) * 1e3,
-      usage.decoding.block_efficiency().value_or(0), where.empty() ? "-" : where,
-      generate.ignored.empty() ? "" : " ignored=", generate.ignored.Text());
+  const bool answered = !request.error() && !request.finish_reasons().empty();
+  const int status = request.error() ? request.error()->status : answered ? 200 : 499;
+  const auto ms = [&](double since_s) -> LogValue {
+    if (since_s < 0) return {};
+    return (since_s - origin.arrival_s) * 1e3;
+  };
+  std::vector<LogField> fields = Head(origin.request_id, origin.trace, origin.caller,
+                                      generate.chat ? "/v1/chat/completions" : "/v1/completions",
+                                      status, request.error().value_or(ApiError()));
+  const std::optional<double> efficiency = usage.decoding.block_efficiency();
+  std::vector<LogField> more = {
+      {"model", origin.model},
+      {"decoding", std::string(sampling::DecodingKindName(generate.params.kind))},
+      {"method", std::string(decoding::MethodName(generate.params))},
+      {"W", int64_t{generate.params.beam_width}},
+      {"n", int64_t{generate.n}},
+      {"prompt_tokens", static_cast<int64_t>(prompt_tokens)},
+      {"completion_tokens", answered ? usage.completion_tokens : request.generated_tokens()},
+      {"finish", request.finish_reasons()},
+      {"queue_ms", answered ? LogValue(usage.decoding.queue_ms) : ms(request.started_s())},
+      {"first_token_ms", ms(request.first_token_s())},
+      {"total_ms", ms(now_s)},
+      {"block_efficiency", efficiency ? LogValue(*efficiency) : LogValue()},
+      {"replica", std::vector<std::string>(replicas.begin(), replicas.end())}};
+  if (!generate.ignored.empty()) more.push_back({"ignored", generate.ignored.names()});
+  std::move(more.begin(), more.end(), std::back_inserter(fields));
+  LogFields(spdlog::level::info, "request", fields);
 }
 
 void LogRefusal(const HttpRequest& request, const ApiError& error, bool enabled) {
   if (!enabled) return;
-  spdlog::info("request id={} key={} route={} status={} code={}", request.request_id,
-               request.caller.empty() ? "-" : request.caller, request.path, error.status,
-               error.code);
+  LogFields(
+      spdlog::level::info, "request",
+      Head(request.request_id, request.trace, request.caller, request.path, error.status, error));
 }
 
 }  // namespace coppice::coordinator

@@ -67,7 +67,7 @@ void AddRound(const proto::RoundTimes& times, double begin_s, int track, Trace* 
 
 Timeline TimelineOf(const Request& request, double now_s) {
   const double arrival_s = request.origin().arrival_s;
-  Timeline timeline{request.origin().request_id, now_s - arrival_s, {}};
+  Timeline timeline{request.origin().request_id, request.origin().trace, now_s - arrival_s, {}};
   for (const Request::Sequence& sequence : request.sequences()) {
     const double started_s = sequence.started_s < 0 ? now_s : sequence.started_s;
     timeline.parts.push_back(
@@ -79,7 +79,11 @@ Timeline TimelineOf(const Request& request, double now_s) {
 std::string TimelineJson(const Timeline& timeline) {
   Trace trace;
   trace.Name(0, "request");
-  trace.Span(0, "request", 0, timeline.total_s)["args"]["id"] = timeline.request_id;
+  TraceJson& about = trace.Span(0, "request", 0, timeline.total_s)["args"];
+  about["id"] = timeline.request_id;
+  about["trace_id"] = timeline.trace.trace_id;
+  about["span_id"] = timeline.trace.parent_id;
+  if (!timeline.trace.state.empty()) about["tracestate"] = timeline.trace.state;
   int track = 1;
   for (const Timeline::Part& part : timeline.parts) {
     const std::string name = absl::StrCat("prompt ", part.prompt, ", sample ", part.sample);

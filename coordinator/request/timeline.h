@@ -18,6 +18,7 @@ struct Timeline {
     std::vector<proto::RoundTimes> rounds;
   };
   std::string request_id;
+  TraceContext trace;
   double total_s = 0;
   std::vector<Part> parts;
 };

@@ -83,6 +83,7 @@ FlagTable AnswersFlagTable(AnswersFlags* flags) {
       .check = [flags](FlagFaults* faults) {
         if (flags->out.empty() == flags->compare.empty())
           faults->Add(absl::InvalidArgumentError("expected either --out or --compare"));
+        faults->Add("kernels", kernels::cpu::ChooseKernelTarget(flags->kernels));
       }};
 }
 
@@ -210,7 +211,6 @@ absl::StatusOr<int> Compare(const AnswersFlags& flags, const std::string& path) 
 }
 
 absl::StatusOr<int> RunProgram(const AnswersFlags& flags) {
-  COPPICE_RETURN_IF_ERROR(kernels::cpu::ChooseKernelTarget(flags.kernels));
   if (!flags.compare.empty()) return Compare(flags, flags.compare);
   COPPICE_RETURN_IF_ERROR(Record(flags, flags.out));
   return 0;

@@ -120,6 +120,80 @@ FlagGroup ToyGroup(LabFlags* flags) {
             .text = "hashlm: 3 flat, 8 peaked"}}};
 }
 
+absl::StatusOr<std::vector<int>> Numbers(const char* flag, const Words& words) {
+  std::vector<int> out;
+  for (const std::string& word : words) {
+    int value = 0;
+    if (!absl::SimpleAtoi(word, &value)) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": '", word, "' is no number"));
+    }
+    out.push_back(value);
+  }
+  return out;
+}
+
+// A list that a flag gives replaces the experiment's.
+absl::StatusOr<Experiment> ReadExperiment(const LabFlags& flags) {
+  COPPICE_ASSIGN_OR_RETURN(Experiment experiment, FindExperiment(flags.experiment));
+  COPPICE_ASSIGN_OR_RETURN(const auto widths, Numbers("widths", flags.widths));
+  COPPICE_ASSIGN_OR_RETURN(const auto draft_widths, Numbers("draft_widths", flags.draft_widths));
+  COPPICE_ASSIGN_OR_RETURN(const auto depths, Numbers("depths", flags.depths));
+  COPPICE_ASSIGN_OR_RETURN(const auto drafts, Numbers("drafts", flags.drafts));
+  std::vector<sampling::DecodingKind> decodings;
+  for (const std::string& name : flags.decodings) {
+    const auto kind = sampling::ParseDecodingKind(name);
+    if (!kind.ok())
+      return absl::InvalidArgumentError(absl::StrCat("--decodings: ", kind.status().message()));
+    decodings.push_back(*kind);
+  }
+  const auto replace = [](const auto& given, auto* list) {
+    if (!given.empty()) *list = given;
+  };
+  for (Grid& grid : experiment.grids) {
+    replace(flags.methods, &grid.methods);
+    replace(flags.samplings, &grid.samplings);
+    replace(decodings, &grid.decodings);
+    replace(widths, &grid.widths);
+    replace(draft_widths, &grid.draft_widths);
+    replace(depths, &grid.depths);
+  }
+  replace(flags.methods, &experiment.methods);
+  replace(flags.samplings, &experiment.samplings);
+  replace(drafts, &experiment.drafts);
+  return experiment;
+}
+
+NodeStudyOptions NodeStudyOf(const LabFlags& flags, const Experiment& experiment,
+                             const decoding::DecodingParams& base) {
+  NodeStudyOptions options;
+  options.samplings = experiment.samplings;
+  options.drafts = experiment.drafts;
+  options.methods = experiment.methods;
+  options.sequences = flags.sequences;
+  options.nodes = flags.nodes;
+  options.repeats = flags.repeats;
+  options.seed = flags.seed;
+  options.base = base;
+  return options;
+}
+
+decoding::DecodingParams BaseOf(const LabFlags& flags) {
+  decoding::DecodingParams base;
+  base.max_tokens = flags.tokens;
+  base.draft_top_k = flags.draft_top_k;
+  return base;
+}
+
+// Whether the flags give an experiment, before any model is loaded.
+absl::Status CheckExperiment(const LabFlags& flags) {
+  if (flags.list) return absl::OkStatus();
+  COPPICE_ASSIGN_OR_RETURN(const Experiment experiment, ReadExperiment(flags));
+  for (const Grid& grid : experiment.grids)
+    COPPICE_RETURN_IF_ERROR(MakeCells(grid, BaseOf(flags)).status());
+  if (!experiment.single_nodes()) return absl::OkStatus();
+  return CheckNodeStudy(NodeStudyOf(flags, experiment, BaseOf(flags)));
+}
+
 FlagTable LabFlagTable(LabFlags* flags) {
   return {.program = kProgram,
           .about = kUsage,
@@ -149,19 +223,8 @@ FlagTable LabFlagTable(LabFlags* flags) {
                         .text = "tables (random, zipf), a toy model, or two models"}}},
                      PairGroup(flags),
                      ToyGroup(flags)},
-          .renamed = {{"warps", "samplings"}, {"draft_support", "draft_top_k"}}};
-}
-
-absl::StatusOr<std::vector<int>> Numbers(const char* flag, const Words& words) {
-  std::vector<int> out;
-  for (const std::string& word : words) {
-    int value = 0;
-    if (!absl::SimpleAtoi(word, &value)) {
-      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": '", word, "' is no number"));
-    }
-    out.push_back(value);
-  }
-  return out;
+          .renamed = {{"warps", "samplings"}, {"draft_support", "draft_top_k"}},
+          .check = [flags](FlagFaults* faults) { faults->Add(CheckExperiment(*flags)); }};
 }
 
 absl::StatusOr<std::unique_ptr<ModelPair>> MakePair(const LabFlags& flags) {
@@ -193,35 +256,6 @@ absl::StatusOr<std::unique_ptr<ModelPair>> MakePair(const LabFlags& flags) {
   return LoadReplicaPair(options);
 }
 
-// A list that a flag gives replaces the experiment's.
-absl::StatusOr<Experiment> ReadExperiment(const LabFlags& flags) {
-  COPPICE_ASSIGN_OR_RETURN(Experiment experiment, FindExperiment(flags.experiment));
-  COPPICE_ASSIGN_OR_RETURN(const auto widths, Numbers("widths", flags.widths));
-  COPPICE_ASSIGN_OR_RETURN(const auto draft_widths, Numbers("draft_widths", flags.draft_widths));
-  COPPICE_ASSIGN_OR_RETURN(const auto depths, Numbers("depths", flags.depths));
-  COPPICE_ASSIGN_OR_RETURN(const auto drafts, Numbers("drafts", flags.drafts));
-  std::vector<sampling::DecodingKind> decodings;
-  for (const std::string& name : flags.decodings) {
-    COPPICE_ASSIGN_OR_RETURN(const sampling::DecodingKind kind, sampling::ParseDecodingKind(name));
-    decodings.push_back(kind);
-  }
-  const auto replace = [](const auto& given, auto* list) {
-    if (!given.empty()) *list = given;
-  };
-  for (Grid& grid : experiment.grids) {
-    replace(flags.methods, &grid.methods);
-    replace(flags.samplings, &grid.samplings);
-    replace(decodings, &grid.decodings);
-    replace(widths, &grid.widths);
-    replace(draft_widths, &grid.draft_widths);
-    replace(depths, &grid.depths);
-  }
-  replace(flags.methods, &experiment.methods);
-  replace(flags.samplings, &experiment.samplings);
-  replace(drafts, &experiment.drafts);
-  return experiment;
-}
-
 absl::Status RunGrids(const LabFlags& flags, const Experiment& experiment,
                       const decoding::DecodingParams& base, ModelPair* pair, LabReport* report) {
   std::vector<Cell> cells;
@@ -241,18 +275,10 @@ absl::Status RunGrids(const LabFlags& flags, const Experiment& experiment,
 
 absl::Status RunNodes(const LabFlags& flags, const Experiment& experiment,
                       const decoding::DecodingParams& base, ModelPair* pair, LabReport* report) {
-  NodeStudyOptions options;
-  options.samplings = experiment.samplings;
-  options.drafts = experiment.drafts;
-  options.methods = experiment.methods;
-  options.sequences = flags.sequences;
-  options.nodes = flags.nodes;
-  options.repeats = flags.repeats;
-  options.seed = flags.seed;
-  options.base = base;
-  COPPICE_ASSIGN_OR_RETURN(report->nodes, RunNodeStudy(options, pair, [](const std::string& what) {
-                             std::fprintf(stderr, "%s\n", what.c_str());
-                           }));
+  COPPICE_ASSIGN_OR_RETURN(report->nodes, RunNodeStudy(NodeStudyOf(flags, experiment, base), pair,
+                                                       [](const std::string& what) {
+                                                         std::fprintf(stderr, "%s\n", what.c_str());
+                                                       }));
   return absl::OkStatus();
 }
 
@@ -276,9 +302,7 @@ absl::Status Run(const LabFlags& flags) {
     if (!file) return absl::NotFoundError(absl::StrCat("--json: cannot write ", path));
   }
   COPPICE_ASSIGN_OR_RETURN(const auto pair, MakePair(flags));
-  decoding::DecodingParams base;
-  base.max_tokens = flags.tokens;
-  base.draft_top_k = flags.draft_top_k;
+  decoding::DecodingParams base = BaseOf(flags);
   base.stop_ids = pair->stop_ids();
   LabReport report;
   report.experiment = std::string(experiment.name);

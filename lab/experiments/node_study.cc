@@ -209,20 +209,30 @@ absl::StatusOr<std::vector<std::string>> MeasuredMethods(const NodeStudyOptions&
 
 }  // namespace
 
+absl::Status CheckNodeStudy(const NodeStudyOptions& options) {
+  for (const std::string& text : options.samplings) {
+    COPPICE_ASSIGN_OR_RETURN(const sampling::SamplingParams sampling, ParseSamplingText(text));
+    if (sampling.temperature == 0)
+      return absl::InvalidArgumentError("--samplings: T=0 leaves nothing to accept by chance");
+  }
+  for (const int n : options.drafts) {
+    if (n < 1) return absl::InvalidArgumentError("--drafts: expected numbers from 1 on");
+    COPPICE_RETURN_IF_ERROR(MeasuredMethods(options, n).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<NodeResult>> RunNodeStudy(
     const NodeStudyOptions& options, ModelPair* pair,
     const std::function<void(const std::string&)>& progress) {
+  COPPICE_RETURN_IF_ERROR(CheckNodeStudy(options));
   NodeStudy study(options, pair);
   std::vector<NodeResult> results;
   for (const std::string& text : options.samplings) {
     COPPICE_ASSIGN_OR_RETURN(const sampling::SamplingParams sampling, ParseSamplingText(text));
-    if (sampling.temperature == 0) {
-      return absl::InvalidArgumentError("--samplings: T=0 leaves nothing to accept by chance");
-    }
     progress(absl::StrCat(text, ": sampling paths"));
     COPPICE_ASSIGN_OR_RETURN(const Nodes nodes, study.Collect(sampling));
     for (int n : options.drafts) {
-      if (n < 1) return absl::InvalidArgumentError("--drafts: expected numbers from 1 on");
       progress(absl::StrCat(text, ": ", n, " drafts at ", nodes.rows.positions(), " nodes"));
       NodeResult result{text, n, nodes.rows.positions(), {}};
       Columns columns(nodes, &result);

@@ -41,6 +41,9 @@ struct NodeResult {
   std::vector<NodeColumn> columns;
 };
 
+// InvalidArgument names the flag that gives an invalid name, sampling parameters or number.
+absl::Status CheckNodeStudy(const NodeStudyOptions& options);
+
 // Calls progress with the name of the current measurement.
 absl::StatusOr<std::vector<NodeResult>> RunNodeStudy(
     const NodeStudyOptions& options, ModelPair* pair,

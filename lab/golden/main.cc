@@ -1,6 +1,7 @@
 // coppice-golden FILE|DIRECTORY...: runs golden files (tests/golden/README.md) on the production
 // decoders; of a directory, all of them. Prints a line for each case, and last the count. Exit
-// status 1 when a case failed, 2 when no file is given.
+// status 1 when a case failed, 2 when no file, or a flag, is given.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <string_view>
@@ -15,7 +16,10 @@ int main(int argc, char** argv) {
     std::cout << kUsage;
     return 0;
   }
-  if (argc < 2) {
+  const bool has_flags = std::any_of(argv + 1, argv + argc, [](const char* argument) {
+    return std::string_view(argument).starts_with("-");
+  });
+  if (argc < 2 || has_flags) {
     std::cerr << kUsage;
     return 2;
   }

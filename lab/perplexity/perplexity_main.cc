@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/program.h"
 #include "base/status.h"
+#include "kernels/cpu/kernel_target.h"
 #include "lab/perplexity/text_score.h"
 #include "lab/perplexity/texts.h"
 #include "tokenizer/tokenizer.h"
@@ -35,37 +37,6 @@ struct PerplexityFlags {
   std::string kernels = "best";
 };
 
-FlagTable PerplexityFlagTable(PerplexityFlags* flags) {
-  return {
-      .program = kProgram,
-      .about = kUsage,
-      .groups = {
-          {"What is scored",
-           {{.name = "model", .value = &flags->model, .text = "Hugging Face folder"},
-            {.name = "text",
-             .value = &flags->text,
-             .text =
-                 "JSON lines with \"prompt\" and \"completion\" (.jsonl), or texts separated by "
-                 "<|endoftext|>"},
-            {.name = "window",
-             .value = &flags->window,
-             .range = {2},
-             .text = "longest part of a text that is scored by itself, tokens"}}},
-          {"Types of weights",
-           {{.name = "types",
-             .value = &flags->types,
-             .text = "of weights: f32, bf16, int8, int4; each is compared with the first"},
-            {.name = "limits",
-             .value = &flags->limits,
-             .text = "largest relative change of the perplexity, one for each type; a larger one "
-                     "fails"}}},
-          {"Machine",
-           {{.name = "threads", .value = &flags->threads, .range = {1}, .text = "compute threads"},
-            {.name = "kernels",
-             .value = &flags->kernels,
-             .text = "instruction set: best, avx512_bf16, avx512, avx2 or scalar"}}}}};
-}
-
 absl::StatusOr<std::vector<double>> Limits(const PerplexityFlags& flags) {
   const size_t types = flags.types.size();
   std::vector<double> limits;
@@ -80,6 +51,47 @@ absl::StatusOr<std::vector<double>> Limits(const PerplexityFlags& flags) {
   if (limits.empty() || limits.size() == types) return limits;
   return absl::InvalidArgumentError(
       absl::StrCat("--limits: ", limits.size(), " limits for ", types, " types"));
+}
+
+FlagTable PerplexityFlagTable(PerplexityFlags* flags) {
+  return {
+      .program = kProgram,
+      .about = kUsage,
+      .groups =
+          {{"What is scored",
+            {{.name = "model", .value = &flags->model, .text = "Hugging Face folder"},
+             {.name = "text",
+              .value = &flags->text,
+              .text =
+                  "JSON lines with \"prompt\" and \"completion\" (.jsonl), or texts separated by "
+                  "<|endoftext|>"},
+             {.name = "window",
+              .value = &flags->window,
+              .range = {2},
+              .text = "longest part of a text that is scored by itself, tokens"}}},
+           {"Types of weights",
+            {{.name = "types",
+              .value = &flags->types,
+              .text = "of weights: f32, bf16, int8, int4; each is compared with the first"},
+             {.name = "limits",
+              .value = &flags->limits,
+              .text = "largest relative change of the perplexity, one for each type; a larger one "
+                      "fails"}}},
+           {"Machine",
+            {{.name = "threads", .value = &flags->threads, .range = {1}, .text = "compute threads"},
+             {.name = "kernels",
+              .value = &flags->kernels,
+              .text = "instruction set: best, avx512_bf16, avx512, avx2 or scalar"}}}},
+      .check = [flags](FlagFaults* faults) {
+        if (flags->types.empty()) faults->Add("types", "none given");
+        const Words known = {"f32", "bf16", "f16", "int8", "int4"};
+        for (const std::string& type : flags->types) {
+          if (!absl::c_linear_search(known, type))
+            faults->Add("types", absl::StrCat("'", type, "', expected ", OrList(known)));
+        }
+        faults->Add("limits", Limits(*flags).status());
+        faults->Add("kernels", kernels::cpu::ChooseKernelTarget(flags->kernels));
+      }};
 }
 
 // Prints a line for each type. Whether all changes are within their limits.

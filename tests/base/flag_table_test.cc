@@ -217,12 +217,5 @@ TEST_F(FlagTableTest, EveryProgramHasALogAndNamesAreUnique) {
   EXPECT_DEATH(Flags{twice}, "two rows of the table are --rows");
 }
 
-TEST(FlagTable, NearestNames) {
-  const std::vector<std::string> known = {"max_queue", "max_n", "listen"};
-  EXPECT_EQ(NearestName("max_queu", known), "max_queue");
-  EXPECT_EQ(NearestName("lisen", known), "listen");
-  EXPECT_EQ(NearestName("zzzz", known), "");
-}
-
 }  // namespace
 }  // namespace coppice

@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from cluster import BIN, ROOT
+from cluster import BIN, DRAFT, ROOT, TARGET
 from stopwatch import at_most
 
 PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-lab", "coppice-answers",
@@ -71,6 +71,63 @@ class Help(unittest.TestCase):
             with self.subTest(program):
                 in_help = {name for name, _ in ENTRY.findall(help_of(program).stdout)} - {"flagfile", "version", "help"}
                 self.assertEqual(in_help, set(re.findall(r"^- \*\*`--([\w-]+)`\*\* \(", chapter, re.MULTILINE)))
+
+    def test_an_invalid_value_is_a_line_that_names_the_flag_and_exit_status_2(self):
+        coordinator, worker, draft = ("--model=" + str(TARGET), "--listen=127.0.0.1:0"), ("--model=" + str(TARGET),), ("--model=" + str(DRAFT),)
+        for program, start, flag in (
+                ("coppice-coordinator", coordinator, "--listen=abc"),
+                ("coppice-coordinator", coordinator, "--listen=127.0.0.1:65536"),
+                ("coppice-coordinator", coordinator, "--control_listen=127.0.0.1:7000"),
+                ("coppice-coordinator", coordinator, "--control_listen=direct://127.0.0.1:7000"),
+                ("coppice-coordinator", coordinator, "--chat_template=famliy"),
+                ("coppice-coordinator", coordinator, "--served_model_name=a,b,a"),
+                ("coppice-coordinator", coordinator, "--max_queue=many"),
+                ("coppice-coordinator", coordinator, "--max_n=0"),
+                ("coppice-coordinator", coordinator, "--log_level=verbose"),
+                ("coppice-worker", worker, "--coordinator=127.0.0.1:7000"),
+                ("coppice-worker", worker, "--coordinator=tcp://127.0.0.1:0"),
+                ("coppice-worker", worker, "--coordinator=direct://127.0.0.1:7000"),
+                ("coppice-worker", worker, "--plan_listen=tcp://:7000"),
+                ("coppice-worker", worker, "--kernels=sse9"),
+                ("coppice-worker", worker, "--threads=-1"),
+                ("coppice-worker", worker, "--dtype=f8"),
+                ("coppice-draft", draft, "--coordinator=nowhere"),
+                ("coppice-draft", draft, "--listen=tcp://127.0.0.1"),
+                ("coppice-draft", draft, "--kernels=sse9"),
+                ("coppice-loadgen", (), "--base-url=ftp://127.0.0.1"),
+                ("coppice-loadgen", (), "--num-prompts=-1"),
+                ("coppice-loadgen", (), "--goodput=ttft"),
+                ("coppice-loadgen", (), "--extra-body=[1]"),
+                ("coppice-loadgen", (), "--trace-window=1"),
+                ("coppice-loadgen", (), "--metadata=k"),
+                ("coppice-lab", (), "--experiment=nosuch"),
+                ("coppice-lab", (), "--methods=nosuch"),
+                ("coppice-lab", (), "--samplings=T=x"),
+                ("coppice-lab", (), "--widths=wide"),
+                ("coppice-lab", (), "--decodings=nosuch"),
+                ("coppice-lab", ("--experiment=nodes",), "--methods=nosuch"),
+                ("coppice-lab", ("--experiment=nodes",), "--drafts=0"),
+                ("coppice-answers", ("--out=/dev/null",), "--kernels=sse9"),
+                ("coppice-answers", ("--out=/dev/null",), "--requests=x"),
+                ("coppice-perplexity", (), "--kernels=sse9"),
+                ("coppice-perplexity", (), "--types=f32,f8"),
+                ("coppice-perplexity", (), "--limits=0,-1"),
+                ("coppice-perplexity", (), "--limits=0"),
+                ("coppice-bench", ("model",), "--types=int3"),
+                ("coppice-bench", ("model",), "--contexts=none"),
+                ("coppice-bench", ("kernels",), "--kernels=sse9")):
+            with self.subTest(program, flag=flag):
+                result = subprocess.run([BIN / program, *start, flag], capture_output=True, text=True, timeout=at_most(30), cwd=ROOT)
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                name = flag.split("=")[0].replace("-", "_").replace("__", "--")  # as the table of flags has it
+                self.assertRegex(result.stderr, rf"\A{program}: {name}: [^\n]+\n\Z")
+
+    def test_an_argument_that_is_no_file_or_page_is_refused(self):
+        for program in WITHOUT_FLAGS:
+            with self.subTest(program):
+                result = subprocess.run([BIN / program, "--nosuch"], capture_output=True, text=True, timeout=at_most(30))
+                self.assertEqual((result.returncode, result.stdout), (2, ""))
+                self.assertTrue(result.stderr.startswith(f"usage: {program} "), result.stderr)
 
     def test_a_renamed_flag_is_refused_with_its_new_name(self):
         result = subprocess.run([BIN / "coppice-lab", "--warps=T=1"], capture_output=True, text=True, timeout=at_most(30))

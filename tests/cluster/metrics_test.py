@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Metrics of a whole cluster: bytes that nodes count, vLLM's names, one format."""
+"""Metrics of a whole cluster: bytes that nodes count, tokens that are counted as they come, vLLM's names, one format."""
+import json
 import re
 import unittest
 
+from api_client import read_events
 from cluster import DRAFT, ROOT, TARGET, Cluster
 from stopwatch import wait_until
 
@@ -28,8 +30,9 @@ def marked_names():
 class Metrics(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = Cluster(tp=2, coordinator_flags=("--metrics_vllm_names",))
+        cls.cluster = Cluster(tp=2)
         cls.cluster.__enter__()
+        cls.fresh = cls.cluster.api.get("/metrics")[1]
 
     @classmethod
     def tearDownClass(cls):
@@ -67,14 +70,12 @@ class Metrics(unittest.TestCase):
         self.assertLess(grown["target weights"], 1.2 * (passes + 1) * size["target"])
         self.assertLess(grown["target kv"], (passes + 1) * 512 * token)  # the whole context in each pass, at most
 
-    def test_vllm_names_are_those_that_the_documentation_marks(self):
-        text = self.cluster.api.get("/metrics")[1]
-        shown = set(re.findall(r"^# TYPE vllm:(\w+)", text, re.MULTILINE))
-        self.assertEqual(shown, marked_names())
-        self.assertGreater(len(shown), 20)
-        series = {line for line in text.splitlines() if line.startswith("vllm:")}
-        own = {line.replace("coppice_", "vllm:", 1) for line in text.splitlines() if line.startswith("coppice_")}
-        self.assertEqual(series - own, set())
+    def test_a_fresh_server_has_few_series(self):
+        names = [line.split(" ")[0] for line in self.fresh.splitlines() if not line.startswith("#")]
+        self.assertLess(len(names), 700)
+        self.assertFalse([name for name in names if "position=" in name or "spec_decode" in name])
+        for name in ("cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "max_fds", "start_time_seconds"):
+            self.assertIn(f"process_{name}", names)
 
     def test_the_format_is_the_same_for_every_client(self):
         for accept in ("*/*", "text/plain", OPEN_METRICS, "application/openmetrics-text"):
@@ -82,6 +83,74 @@ class Metrics(unittest.TestCase):
             self.assertEqual(kind, "text/plain; version=0.0.4; charset=utf-8")
             self.assertIn("# TYPE coppice_generation_tokens_total counter\n", text)
             self.assertNotIn("# EOF", text)
+
+
+class Tokens(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(coordinator_flags=("--metrics_vllm_names",))
+        cls.cluster.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__(None)
+
+    def tokens(self):
+        """(tokens of prompts, generated tokens), as counted so far."""
+        text = self.cluster.api.get("/metrics")[1]
+        return tuple(int(float(re.search(rf"^coppice_{kind}_tokens_total{{.*}} (\S+)$", text, re.MULTILINE)[1]))
+                     for kind in ("prompt", "generation"))
+
+    def aborted(self):
+        text = self.cluster.api.get("/metrics")[1]
+        return float(re.search(r'^coppice_request_success_total{finished_reason="abort".*} (\S+)$', text, re.MULTILINE)[1])
+
+    def test_tokens_are_counted_while_a_stream_runs_and_after_its_client_has_gone(self):
+        prompt = self.cluster.api.post(dict(prompt=PROMPT), "/tokenize")[1]["count"]
+        for body in (dict(n=3, temperature=1.0), dict(decoding="beam_sampling", beam_width=2, temperature=0.3)):
+            with self.subTest(body):
+                before, aborts, seen = self.tokens(), self.aborted(), []
+                connection, response = self.cluster.api.open_stream(dict(body, prompt=PROMPT, max_tokens=400, ignore_eos=True, seed=1))
+                events = read_events(response)
+                for _ in range(6):
+                    next(events)
+                    seen.append(self.tokens())
+                self.assertEqual({prompts for prompts, _ in seen}, {before[0] + prompt})
+                self.assertGreater(seen[0][1], before[1])
+                self.assertGreater(seen[-1][1], seen[0][1])
+                self.assertLess(seen[-1][1], before[1] + 3 * 400)  # it still runs
+                connection.close()
+                self.assertTrue(wait_until(lambda: self.aborted() == aborts + 1))
+                self.assertGreaterEqual(self.tokens()[1], seen[-1][1])
+                self.assertEqual(self.tokens()[0], before[0] + prompt)
+
+    def test_tokens_of_an_answer_that_is_not_streamed_are_counted_while_it_is_made(self):
+        before, aborts = self.tokens(), self.aborted()
+        connection = self.cluster.api.connect()
+        connection.request("POST", "/v1/completions", json.dumps(dict(prompt=PROMPT, max_tokens=400, ignore_eos=True, n=8)),
+                           {"Content-Type": "application/json"})
+        self.assertTrue(wait_until(lambda: self.tokens()[1] > before[1] + 8, poll_s=0.001))
+        connection.close()
+        self.assertTrue(wait_until(lambda: self.aborted() == aborts + 1))
+        self.assertGreater(self.tokens()[1], before[1] + 8)
+
+    def test_counted_tokens_are_those_of_usage(self):
+        for body in (BODY, dict(BODY, n=3), dict(prompt=[PROMPT, "Once"], n=2, max_tokens=40)):
+            with self.subTest(body):
+                before = self.tokens()
+                usage = self.cluster.api.complete(body)["usage"]
+                after = self.tokens()
+                self.assertEqual((after[0] - before[0], after[1] - before[1]), (usage["prompt_tokens"], usage["completion_tokens"]))
+
+    def test_vllm_names_are_those_that_the_documentation_marks(self):
+        self.cluster.api.complete(BODY)  # the series of a method begin when it is first used
+        text = self.cluster.api.get("/metrics")[1]
+        shown = set(re.findall(r"^# TYPE vllm:(\w+)", text, re.MULTILINE))
+        self.assertEqual(shown, marked_names())
+        self.assertGreater(len(shown), 20)
+        series = {line for line in text.splitlines() if line.startswith("vllm:")}
+        own = {line.replace("coppice_", "vllm:", 1) for line in text.splitlines() if line.startswith("coppice_")}
+        self.assertEqual(series - own, set())
 
 
 if __name__ == "__main__":

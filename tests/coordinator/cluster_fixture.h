@@ -20,7 +20,7 @@ using test::Eventually;
 class ClusterTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    options_.model_name = "demo";
+    options_.model_names = {"demo"};
     options_.http.listen = "127.0.0.1:0";
     options_.http.max_body_bytes = 65536;
     options_.registry.heartbeat_interval_s = 0.4;

@@ -33,6 +33,21 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
   EXPECT_EQ(back->kind, params.kind);
 }
 
+TEST(ConvertTest, AMalformedTraceIsNone) {
+  const coppice::TraceContext trace = {"4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", "01",
+                                       "a=1"};
+  proto::Trace message = TraceToMessage(trace);
+  EXPECT_EQ(TraceFromMessage(message).trace_id, trace.trace_id);
+  EXPECT_EQ(TraceFromMessage(message).parent_id, trace.parent_id);
+  EXPECT_EQ(TraceFromMessage(message).state, "a=1");
+  message.set_state("a");
+  EXPECT_EQ(TraceFromMessage(message).trace_id, trace.trace_id);
+  EXPECT_EQ(TraceFromMessage(message).state, "");
+  message.set_parent("00-\n");
+  EXPECT_EQ(TraceFromMessage(message).trace_id, "");
+  EXPECT_EQ(TraceToMessage({}).parent(), "");
+}
+
 TEST(ConvertTest, DefaultParamsAreValid) {
   decoding::DecodingParams params;
   params.method = decoding::FindMethod("gumbel_coupling");

@@ -31,6 +31,7 @@ TEST_P(DraftClientTest, WithoutNodesRoundsGoPlain) { EXPECT_EQ(Ask(0), NoDraftRe
 
 TEST_P(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
   Join({{&node_, "a"}});
+  sequence_.trace = {"4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", "01", "a=1"};
   client_->Open(sequence_);
   ASSERT_EQ(Ask(1), NoDraftReason::kNone);
   // The first answer includes the node's prefill, so it gets the longest deadline.
@@ -38,6 +39,9 @@ TEST_P(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
   const auto open = node_.Next(proto::DraftCommand::kOpen);
   ASSERT_TRUE(open.has_value());
   EXPECT_EQ(open->open().prompt_size(), 3);
+  EXPECT_EQ(open->open().trace().parent(),
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  EXPECT_EQ(open->open().trace().state(), "a=1");
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
   EXPECT_EQ(request->draft().trie_token_size(), 1);  // the only generated token is the root

@@ -70,6 +70,29 @@ TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
   EXPECT_GT(coordinator_.finished().at(101).hypotheses_size(), 0);
 }
 
+// One that is not streamed is reported at its first tokens, every 32 layers, and at its end.
+TEST_F(EngineTest, WhatIsNotStreamedIsReportedFewTimes) {
+  decoding::DecodingParams params;
+  params.plain = true;
+  params.max_tokens = 60;
+  std::map<bool, std::vector<size_t>> reported;  // by quiet: tokens after each report
+  for (const bool quiet : {false, true}) {
+    const uint64_t id = quiet ? 2 : 1;
+    proto::StartSequence start = MakeStart(id, params);
+    start.set_quiet(quiet);
+    coordinator_.Start(start);
+    coordinator_.EveryTurn([&](int) {
+      const size_t tokens = coordinator_.tokens(id);
+      std::vector<size_t>& seen = reported[quiet];
+      if (tokens > 0 && (seen.empty() || seen.back() != tokens)) seen.push_back(tokens);
+    });
+    Run();
+    ASSERT_EQ(coordinator_.finished().at(id).hypotheses(0).tokens_size(), 60);
+  }
+  EXPECT_GT(reported[false].size(), 50u);
+  EXPECT_EQ(reported[true], (std::vector<size_t>{1, 33, 60}));
+}
+
 TEST_F(EngineTest, EveryStepMovesTheClockOn) {
   coordinator_.Start(MakeStart(1, Params()));
   Run();

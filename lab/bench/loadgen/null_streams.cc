@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -188,7 +190,10 @@ class NullStreams {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
+  int port = 0, events = 0;
+  double interval_ms = 0;
+  if (argc != 4 || !absl::SimpleAtoi(argv[1], &port) || !absl::SimpleAtoi(argv[2], &events) ||
+      !absl::SimpleAtod(argv[3], &interval_ms)) {
     std::fprintf(stderr, "usage: bench_null_streams PORT EVENTS INTERVAL_MS\n");
     return 2;
   }
@@ -196,5 +201,5 @@ int main(int argc, char** argv) {
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  NullStreams(std::atoi(argv[1]), std::atoi(argv[2]), std::atof(argv[3])).Run();
+  NullStreams(port, events, interval_ms).Run();
 }

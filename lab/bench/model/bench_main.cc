@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/program.h"
 #include "base/status.h"
+#include "kernels/cpu/kernel_target.h"
 #include "lab/bench/model/subcommands.h"
 #include "plan/step_limits.h"
 
@@ -36,49 +37,6 @@ struct BenchFlags {
   int beams = 4;
 };
 
-FlagTable BenchFlagTable(BenchFlags* flags) {
-  return {
-      .program = kProgram,
-      .about = kUsage,
-      .groups = {
-          {"Every measurement",
-           {{.name = "types", .value = &flags->types, .text = "of weights: f32, bf16, int8, int4"},
-            {.name = "threads", .value = &flags->threads, .text = "compute threads"},
-            {.name = "kernels",
-             .value = &flags->kernels,
-             .text = "instruction set: best, avx512_bf16, avx512, avx2 or scalar"},
-            {.name = "repetitions",
-             .value = &flags->repetitions,
-             .range = {1, 1000},
-             .text = "of each measurement; the median counts"}}},
-          {"model",
-           {{.name = "model", .value = &flags->model, .text = "model, forest: Hugging Face folder"},
-            {.name = "rows",
-             .value = &flags->rows,
-             .text = "model: sequences that generate together; kernels: rows of a pass"},
-            {.name = "prefill",
-             .value = &flags->prefill,
-             .range = {0, 1 << 20},
-             .text = "model: tokens of a prompt; 0: none"},
-            {.name = "prefill_chunk",
-             .value = &flags->prefill_chunk,
-             .range = {1, 512},
-             .text = "model: tokens of one prefill pass"},
-            {.name = "context",
-             .value = &flags->context,
-             .range = {1, 1 << 20},
-             .text = "model: tokens before the rows that generate; kernels: of attention"}}},
-          {"forest",
-           {{.name = "nodes", .value = &flags->nodes, .text = "forest: rows of a forest"},
-            {.name = "beams",
-             .value = &flags->beams,
-             .range = {1, 512},
-             .text = "forest: beams over which the nodes are divided"},
-            {.name = "contexts",
-             .value = &flags->contexts,
-             .text = "forest: tokens before the forest"}}}}};
-}
-
 absl::StatusOr<std::vector<int>> Numbers(const char* flag, const Words& words) {
   std::vector<int> numbers;
   for (const std::string& word : words) {
@@ -103,8 +61,60 @@ absl::Status CheckTypes(const Words& types) {
   return types.empty() ? absl::InvalidArgumentError("--types: none given") : absl::OkStatus();
 }
 
+FlagTable BenchFlagTable(BenchFlags* flags) {
+  return {
+      .program = kProgram,
+      .about = kUsage,
+      .groups =
+          {{"Every measurement",
+            {{.name = "types", .value = &flags->types, .text = "of weights: f32, bf16, int8, int4"},
+             {.name = "threads", .value = &flags->threads, .text = "compute threads"},
+             {.name = "kernels",
+              .value = &flags->kernels,
+              .text = "instruction set: best, avx512_bf16, avx512, avx2 or scalar"},
+             {.name = "repetitions",
+              .value = &flags->repetitions,
+              .range = {1, 1000},
+              .text = "of each measurement; the median counts"}}},
+           {"model",
+            {{.name = "model",
+              .value = &flags->model,
+              .text = "model, forest: Hugging Face folder"},
+             {.name = "rows",
+              .value = &flags->rows,
+              .text = "model: sequences that generate together; kernels: rows of a pass"},
+             {.name = "prefill",
+              .value = &flags->prefill,
+              .range = {0, 1 << 20},
+              .text = "model: tokens of a prompt; 0: none"},
+             {.name = "prefill_chunk",
+              .value = &flags->prefill_chunk,
+              .range = {1, 512},
+              .text = "model: tokens of one prefill pass"},
+             {.name = "context",
+              .value = &flags->context,
+              .range = {1, 1 << 20},
+              .text = "model: tokens before the rows that generate; kernels: of attention"}}},
+           {"forest",
+            {{.name = "nodes", .value = &flags->nodes, .text = "forest: rows of a forest"},
+             {.name = "beams",
+              .value = &flags->beams,
+              .range = {1, 512},
+              .text = "forest: beams over which the nodes are divided"},
+             {.name = "contexts",
+              .value = &flags->contexts,
+              .text = "forest: tokens before the forest"}}}},
+      .check = [flags](FlagFaults* faults) {
+        faults->Add("types", CheckTypes(flags->types));
+        faults->Add("threads", Numbers("threads", flags->threads).status());
+        faults->Add("rows", Numbers("rows", flags->rows).status());
+        faults->Add("nodes", Numbers("nodes", flags->nodes).status());
+        faults->Add("contexts", Numbers("contexts", flags->contexts).status());
+        faults->Add("kernels", kernels::cpu::ChooseKernelTarget(flags->kernels));
+      }};
+}
+
 absl::Status Run(const std::string& subcommand, const BenchFlags& flags) {
-  COPPICE_RETURN_IF_ERROR(CheckTypes(flags.types));
   COPPICE_ASSIGN_OR_RETURN(const auto threads, Numbers("threads", flags.threads));
   COPPICE_ASSIGN_OR_RETURN(const auto rows, Numbers("rows", flags.rows));
   COPPICE_ASSIGN_OR_RETURN(const auto nodes, Numbers("nodes", flags.nodes));

@@ -31,8 +31,8 @@ def main():
 
     assert "expected model, forest or kernels" in run("speed", status=2)
     assert "expected model, forest or kernels" in run(status=2)
-    assert "--types: 'int3'" in run("kernels", "--types=int3", status=1)
-    assert "--nodes: '0'" in run("forest", "--nodes=0", status=1)
+    assert "--types: 'int3'" in run("kernels", "--types=int3", status=2)
+    assert "--nodes: '0'" in run("forest", "--nodes=0", status=2)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "comm/mpi_world.h"
@@ -141,14 +142,16 @@ absl::Status Run(const Arguments& arguments) {
 }  // namespace coppice::bench
 
 int main(int argc, char** argv) {
-  if (argc < 5) {
+  int threads = 0, rows = 0, steps = 0;
+  if (argc < 5 || !absl::SimpleAtoi(argv[2], &threads) || !absl::SimpleAtoi(argv[3], &rows) ||
+      !absl::SimpleAtoi(argv[4], &steps)) {
     std::fputs("bench_ranks MODEL THREADS ROWS STEPS [shm|mpi]\n", stderr);
     return 2;
   }
   spdlog::set_level(spdlog::level::warn);
   const bool mpi = argc > 5 && std::string(argv[5]) == "mpi";
   const absl::Status status =
-      coppice::bench::Run({argv[1], std::stoi(argv[2]), std::stoi(argv[3]), std::stoi(argv[4]),
+      coppice::bench::Run({argv[1], threads, rows, steps,
                            mpi ? coppice::comm::Carrier::kMpi : coppice::comm::Carrier::kAuto});
   COPPICE_CHECK_MSG(status.ok(), status.ToString());
   return 0;

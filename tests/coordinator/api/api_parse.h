@@ -25,7 +25,7 @@ inline ApiContext Context(bool strict = false) {
   ApiContext context;
   context.limits.refuse_unknown_fields = strict;
   context.limits.max_beam_width = 8;
-  context.model_name = "demo";
+  context.model_names = {"demo"};
   context.tokenizer = &Tokens();
   return context;
 }

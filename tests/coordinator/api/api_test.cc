@@ -10,7 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/endpoints.h"
 #include "coordinator/api/openapi.h"
+#include "coordinator/api/served_models.h"
 #include "coordinator/api/unserved_fields.h"
 #include "decoding/method.h"
 #include "tests/coordinator/api/api_parse.h"
@@ -371,6 +373,39 @@ TEST(Api, ModelMustBeTheServedOne) {
   const ApiError error = Bad(Parse(R"("model": "other")"));
   EXPECT_EQ(error.status, 404);
   EXPECT_EQ(error.code, "model_not_found");
+}
+
+TEST(Api, AModelThatIsNotServedIsAnsweredWithTheNames) {
+  const std::vector<std::string> served = {"llama-3-8b", "small"};
+  EXPECT_EQ(CheckModelName("small", served), std::nullopt);
+  EXPECT_EQ(CheckModelName("gpt", served)->message,
+            "The model 'gpt' does not exist; this server has: llama-3-8b, small");
+  EXPECT_EQ(CheckModelName("llama-3-7b", served)->message,
+            "The model 'llama-3-7b' does not exist; this server has: llama-3-8b, small; did you "
+            "mean llama-3-8b?");
+  EXPECT_EQ(CheckModelName("\n" + std::string(5000, 'x'), served)->message.substr(0, 30),
+            "The model '\\nxxxxxxxxxxxxxxxxx");
+  EXPECT_LT(CheckModelName(std::string(5000, 'x'), served)->message.size(), 200);
+}
+
+TEST(Api, APathThatIsNoEndpointIsAnsweredWithTheNearest) {
+  for (const auto& [path, nearest] : std::vector<std::pair<const char*, const char*>>{
+           {"/v1/chat/completion", "/v1/chat/completions"},
+           {"/chat/completions", "/v1/chat/completions"},
+           {"/v1/chat/completions/", "/v1/chat/completions"},
+           {"/completions", "/v1/completions"},
+           {"/v1/completion", "/v1/completions"},
+           {"/models", "/v1/models"},
+           {"/v1/tokenize", "/tokenize"},
+           {"/healthz", "/health"},
+           {"/metric", "/metrics"}}) {
+    EXPECT_EQ(FindEndpoint(path), nullptr) << path;
+    EXPECT_EQ(NoEndpointText(path), absl::StrCat(", did you mean ", nearest, "?")) << path;
+  }
+  EXPECT_EQ(NoEndpointText("/"), "");
+  EXPECT_EQ(NoEndpointText("/favicon.ico"), "");
+  for (const char* path : {"/v1/embeddings", "/embeddings", "/v1/audio/speech", "/v1/responses"})
+    EXPECT_THAT(NoEndpointText(path), HasSubstr("text completions and chats only")) << path;
 }
 
 TEST(Api, MessagesQuoteNoText) {

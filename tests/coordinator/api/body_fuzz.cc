@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"),
       "<s>", "</s>", &tokenizer);
   ApiContext context;
-  context.model_name = "demo";
+  context.model_names = {"demo"};
   context.tokenizer = &tokenizer;
   context.chat = &chat;
   const std::string body(reinterpret_cast<const char*>(data), size);

@@ -271,7 +271,34 @@ TEST_F(DispatcherTest, RandomLifeLeavesNothingBehind) {
   for (const std::shared_ptr<Request>& request : requests_) EXPECT_TRUE(request->ended());
 }
 
-// An answer that is not streamed is reported at its first token and at its end.
+TEST_F(DispatcherTest, TokensAreCountedWhileARequestRunsAndIfItIsAborted) {
+  JoinReplica("replica-0");
+  GenerateRequest generate;
+  generate.stream = true;
+  Submit(generate);
+  const auto counted = [&](int prompt, int generated) {
+    EXPECT_THAT(
+        metrics_.Text(),
+        HasSubstr(absl::StrCat("coppice_prompt_tokens_total{model_name=\"demo\"} ", prompt, "\n")));
+    EXPECT_THAT(metrics_.Text(),
+                HasSubstr(absl::StrCat("coppice_generation_tokens_total{model_name=\"demo\"} ",
+                                       generated, "\n")));
+  };
+  counted(0, 0);
+  proto::NodeMessage message;
+  proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
+  update->set_sequence_id(Started("replica-0").back());
+  for (const TokenId token : Bytes("abc")) update->add_stable_tokens(token);
+  dispatcher_.OnNodeMessage("replica-0", message);
+  counted(2, 3);
+  dispatcher_.Disconnected(requests_.back());
+  counted(2, 3);
+  Submit();
+  Finish("replica-0", Started("replica-0").back());  // "ok" and its end
+  counted(4, 6);
+}
+
+// An answer that is not streamed is reported few times before its end.
 TEST_F(DispatcherTest, OnlyStreamsTellTheTimeBetweenTokens) {
   JoinReplica("replica-0");
   for (const bool stream : {false, true}) {

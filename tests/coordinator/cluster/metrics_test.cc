@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <ctime>
 #include <sstream>
 
 #include "absl/strings/str_split.h"
@@ -39,6 +41,46 @@ TEST(Metrics, KnownSeriesExistFromTheStart) {
               HasSubstr("coppice_time_to_first_token_seconds_count{model_name=\"demo\"} 0\n"));
   EXPECT_THAT(text,
               HasSubstr("coppice_num_requests_waiting{model_name=\"demo\",replica=\"\"} 0\n"));
+}
+
+// Methods, positions and handlers that are never used would be thousands of series.
+TEST(Metrics, SeriesOfManyValuesBeginWithTheirFirstUse) {
+  Metrics metrics("demo");
+  metrics.NodeUp(Replica(0), true);
+  metrics.NodeStatus(Replica(0));
+  const std::string text = metrics.Text();
+  EXPECT_THAT(text, Not(HasSubstr("method=\"gumbel")));
+  EXPECT_THAT(text, Not(HasSubstr("position=")));
+  EXPECT_THAT(text, Not(HasSubstr("http_request_duration_seconds_count")));
+  EXPECT_THAT(text, HasSubstr("coppice_http_requests_total{handler=\"completions\",method="
+                              "\"POST\",status=\"2xx\"} 0\n"));
+  int series = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n'))
+    series += !line.empty() && line[0] != '#';
+  EXPECT_LT(series, 600);
+}
+
+TEST(Metrics, TheProcessHasTheStandardMetrics) {
+  const std::string text = "\n" + Metrics("demo").Text();
+  const auto value = [&](const std::string& name) {
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
+  };
+  EXPECT_GE(value("process_cpu_seconds_total"), 0);
+  EXPECT_LT(value("process_cpu_seconds_total"), 3600);
+  const double resident = value("process_resident_memory_bytes");
+  EXPECT_GT(resident, 1 << 20);
+  EXPECT_GT(value("process_virtual_memory_bytes"), resident);
+  const double open = value("process_open_fds");
+  EXPECT_GE(open, 3);
+  EXPECT_GE(value("process_max_fds"), open);
+  EXPECT_GT(value("process_start_time_seconds"), 1.7e9);
+  EXPECT_LT(value("process_start_time_seconds"), static_cast<double>(std::time(nullptr)) + 60);
+  const int more = dup(0);
+  EXPECT_EQ(std::stod(Metrics("demo").Text().substr(
+                Metrics("demo").Text().find("\nprocess_open_fds ") + 18)),
+            open + 1);
+  close(more);
 }
 
 TEST(Metrics, CountersOfANodeAreFollowedOverItsRestart) {

@@ -55,6 +55,10 @@ void Use(const HttpRequest& request) {
   const Endpoint* endpoint = FindEndpoint(request.path);
   if (endpoint != nullptr && std::string(endpoint->path).find('{') != std::string::npos)
     PathArgument(*endpoint, request.path);
+  if (endpoint == nullptr) NoEndpointText(request.path);
+  const TraceContext trace = StartSpan(request.traceparents, request.tracestates, [] { return 1; });
+  if (!ParseTraceParent(TraceParentText(trace)) || ParseTraceState({trace.state}) != trace.state)
+    std::abort();
   PrefersGzip(request.accept_encoding);
   // An answer has no line but its own.
   const CorsPolicy cors({"https://a.example"});

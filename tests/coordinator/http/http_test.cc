@@ -40,6 +40,8 @@ TEST_F(HttpTest, HealthIsGoodAndReadyIsNotWithoutReplica) {
 
 TEST_F(HttpTest, RoutesAndMethods) {
   EXPECT_EQ(Code(Ask(Get("/nothing")), 404), "unknown_route");
+  EXPECT_THAT(Ask(Get("/chat/completions")).body,
+              HasSubstr("there is no /chat/completions, did you mean /v1/chat/completions?"));
   const RawAnswer wrong = Ask(Get("/v1/completions"));
   EXPECT_EQ(Code(wrong, 405), "method_not_allowed");
   EXPECT_THAT(wrong.head, HasSubstr("Allow: POST, OPTIONS\r\n"));

@@ -237,6 +237,62 @@ TEST_F(RequestTest, WithoutReproductionOnlyAnUnshownRequestIsReplayed) {
   EXPECT_EQ(exchange_->body()["choices"][0]["text"], "xy");
 }
 
+// It has shown nothing, so the new run may say what it likes.
+TEST_F(RequestTest, AnUnshownReplayNeedNotRepeatTokens) {
+  Request& request = Make(GenerateRequest());
+  request.OnUpdate(0, Stable("abc"), 1);
+  ASSERT_TRUE(request.Requeue(0));
+  request.Start(0, 9, "replica-1", "cop-0", 2);
+  EXPECT_TRUE(request.OnUpdate(0, Stable("ax"), 3));
+  EXPECT_TRUE(request.OnUpdate(0, Finished({MakeHypothesis(Bytes("axy"), -1, false)}), 4));
+  EXPECT_EQ(exchange_->body()["choices"][0]["text"], "axy");
+}
+
+class RequestTokensTest : public RequestTest {
+ protected:
+  using Tokens = std::pair<int64_t, int64_t>;  // of the prompt, generated
+  Tokens Take(Request& request, int index, const proto::SequenceUpdate& update) {
+    request.OnUpdate(index, update, 1);
+    const Request::NewTokens tokens = request.TakeNewTokens(index);
+    return {tokens.prompt, tokens.generated};
+  }
+};
+
+TEST_F(RequestTokensTest, TokensAreNewOnce) {
+  GenerateRequest generate;
+  generate.prompts = {Bytes("pqr"), Bytes("st")};
+  generate.n = generate.samples = 2;
+  Request& request = Make(generate);
+  EXPECT_EQ(Take(request, 1, {}), Tokens(0, 0));
+  EXPECT_EQ(Take(request, 0, Stable("ab")), Tokens(3, 2));
+  EXPECT_EQ(Take(request, 0, Stable("c")), Tokens(0, 1));
+  EXPECT_EQ(Take(request, 1, Stable("d")), Tokens(0, 1));
+  EXPECT_EQ(Take(request, 2, Finished({MakeHypothesis(Bytes("ef"), -1, false)})), Tokens(2, 2));
+  EXPECT_EQ(Take(request, 0, Finished({MakeHypothesis(Bytes("abcde"), -1, false)})), Tokens(0, 2));
+  EXPECT_EQ(request.generated_tokens(), 8);
+}
+
+TEST_F(RequestTokensTest, BeamsBringTheStablePrefixAndThenTheRest) {
+  GenerateRequest generate = Beams(2);
+  generate.params.num_hypotheses = 3;
+  Request& request = Make(generate);
+  EXPECT_EQ(Take(request, 0, Stable("a")), Tokens(1, 1));
+  EXPECT_EQ(Take(request, 0,
+                 Finished({MakeHypothesis(Bytes("abc"), -1, false),
+                           MakeHypothesis(Bytes("abd"), -2, false),
+                           MakeHypothesis(Bytes("axy"), -3, false)})),
+            Tokens(0, 5));  // two of the three are returned
+}
+
+TEST_F(RequestTokensTest, AReplayBringsOnlyWhatIsNew) {
+  Request& request = Make(GenerateRequest());
+  EXPECT_EQ(Take(request, 0, Stable("abc")), Tokens(1, 3));
+  ASSERT_TRUE(request.Requeue(0));
+  request.Start(0, 9, "replica-1", "cop-0", 2);
+  EXPECT_EQ(Take(request, 0, Stable("ab")), Tokens(0, 0));
+  EXPECT_EQ(Take(request, 0, Stable("cd")), Tokens(0, 1));
+}
+
 // Best of 3 with a NaN score. It must not reach the sort, since NaN has no order.
 TEST_F(RequestTest, ANanScoreFailsTheRequestAndIsNamed) {
   GenerateRequest generate;
