@@ -46,7 +46,7 @@ class RequestParser {
       : text_(text),
         context_(context),
         limits_(context.limits),
-        vocab_(context.tokenizer->vocab_size()),
+        vocab_(context.vocab_size()),
         fields_(body, ""),
         prompt_(prompt) {}
 
@@ -301,7 +301,7 @@ std::variant<GenerateRequest, ApiError> Parse(const std::string& body,
 std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
                                                         const std::string& timeout_header,
                                                         const ApiContext& context) {
-  TextPromptFields prompt({context.tokenizer, context.max_model_len});
+  TextPromptFields prompt({context.tokenizer, context.max_model_len}, context.vocab_size());
   return Parse(body, timeout_header, context, &prompt);
 }
 
@@ -331,7 +331,15 @@ int64_t ScoresOf(const GenerateRequest& request) {
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
                                    GenerateRequest* request) {
   size_t longest = 0;
-  for (const auto& prompt : request->prompts) longest = std::max(longest, prompt.size());
+  for (const auto& prompt : request->prompts) {
+    longest = std::max(longest, prompt.size());
+    // The model may have come after the prompt was read.
+    if (*std::max_element(prompt.begin(), prompt.end()) >= model.vocab_size) {
+      return ApiError{400, "invalid_value",
+                      absl::StrCat("prompt has token ids between 0 and ", model.vocab_size - 1),
+                      "prompt"};
+    }
+  }
   decoding::DecodingParams& params = request->params;
   const int64_t room = static_cast<int64_t>(model.max_model_len) - static_cast<int64_t>(longest);
   if (!request->max_tokens_given) {

@@ -88,7 +88,7 @@ std::variant<std::string, ApiError> Detokenize(const std::string& body, const Ap
   const bool skip_special = fields.Bool({"skip_special_tokens"}).value_or(true);
   if (fields.Find({"tokens"}) == nullptr) fields.Fail("missing_field", "tokens", "is required");
   const std::vector<int64_t> numbers =
-      fields.Integers({"tokens"}, 0, context.tokenizer->vocab_size() - 1, kMaxTokens);
+      fields.Integers({"tokens"}, 0, context.vocab_size() - 1, kMaxTokens);
   if (std::optional<ApiError> error = FieldsError(context, &fields)) return *error;
   const std::vector<TokenId> ids(numbers.begin(), numbers.end());
   Json answer;
