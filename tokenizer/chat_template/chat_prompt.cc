@@ -17,7 +17,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // Bytes that no text in UTF-8 has. They go through the template with the text of the messages.
-constexpr char kLiteral = '\xFF';  // marks a special token that is meant as text
+constexpr char kLiteral = '\xFF';  // marks a byte that is part of no special token
 constexpr char kEnd = '\xFE';      // marks the end of the message that is to be continued
 
 // Without the marks. literal: the offsets that kLiteral marked.
@@ -78,9 +78,18 @@ ChatPrompt::ContentForm ChatPrompt::FindContentForm() const {
 }
 
 std::string ChatPrompt::Marked(absl::string_view text) const {
+  std::vector<size_t> literal = tokenizer_->FindSpecial(text);
+  // A template may remove the white space around a text. Then other texts stand beside the rest.
+  const absl::string_view rest = jinja::StripText(text, true, true, nullptr);
+  if (rest.size() < text.size()) {
+    for (const size_t at : tokenizer_->FindSpecial(rest))
+      literal.push_back(at + (rest.data() - text.data()));
+    std::sort(literal.begin(), literal.end());
+    literal.erase(std::unique(literal.begin(), literal.end()), literal.end());
+  }
   std::string marked;
   size_t done = 0;
-  for (const size_t at : tokenizer_->FindSpecial(text)) {
+  for (const size_t at : literal) {
     absl::StrAppend(&marked, text.substr(done, at - done), absl::string_view(&kLiteral, 1));
     done = at;
   }
@@ -92,24 +101,9 @@ OrderedJson ChatPrompt::Content(const ChatMessage& message, bool is_final) const
   const bool as_parts =
       form_ == ContentForm::kParts || (form_ == ContentForm::kBoth && !message.one_text);
   if (!as_parts) return Marked(absl::StrJoin(message.parts, "\n")) + end;
-  // A template may write the parts without anything between them. Then a special token can begin in
-  // one part and end in another, so they are searched as one text.
-  const std::string whole = absl::StrJoin(message.parts, "");
-  const std::vector<size_t> special = tokenizer_->FindSpecial(whole);
   OrderedJson parts = OrderedJson::array();
-  size_t begin = 0;
-  auto next = special.begin();
-  for (const std::string& part : message.parts) {
-    std::string marked;
-    size_t done = 0;
-    for (; next != special.end() && *next < begin + part.size(); ++next) {
-      marked.append(part, done, *next - begin - done).push_back(kLiteral);
-      done = *next - begin;
-    }
-    marked.append(part, done);
-    begin += part.size();
-    parts.push_back({{"type", "text"}, {"text", std::move(marked)}});
-  }
+  for (const std::string& part : message.parts)
+    parts.push_back({{"type", "text"}, {"text", Marked(part)}});
   if (is_final && !parts.empty()) {
     auto& text = parts.back()["text"].get_ref<std::string&>();
     text += end;
