@@ -203,6 +203,7 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
   const auto pending = std::make_shared<PendingBody>();
   pending->api = context_.api;
   pending->api.max_model_len = LenOf(context_.registry->ReadyReplicas());
+  pending->api.model_vocab = ModelVocab();
   pending->endpoint = endpoint;
   pending->request = std::move(request);
   pending->client = ClientOf(pending->request);
@@ -303,6 +304,13 @@ int Routes::LenOf(const std::vector<const Node*>& replicas) const {
   if (replicas.empty()) return context_.max_model_len;
   const int of_model = replicas.front()->registration.model().max_positions();
   return context_.max_model_len > 0 ? std::min(of_model, context_.max_model_len) : of_model;
+}
+
+int Routes::ModelVocab() const {
+  for (const auto& replicas : {context_.registry->ReadyReplicas(), context_.registry->Replicas()}) {
+    if (!replicas.empty()) return replicas.front()->registration.model().vocab_size();
+  }
+  return 0;
 }
 
 // Includes replicas that are not ready, because the value is only shown.

@@ -68,6 +68,7 @@ class Routes : public HttpApp {
   HttpReply Cluster() const;
   // The longest context, by the first of these replicas and by the flag. 0: neither gives one.
   int LenOf(const std::vector<const Node*>& replicas) const;
+  int ModelVocab() const;  // of a ready replica, else of any that is known; 0: none
   int ShownLen() const;
 
   const RoutesContext context_;

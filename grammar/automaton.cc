@@ -129,22 +129,30 @@ absl::StatusOr<Automaton> Automaton::Make(const Grammar& grammar,
     COPPICE_ASSIGN_OR_RETURN(const int32_t begin, drawing.DrawRule(static_cast<int>(rule)));
     automaton.rule_begin_.push_back(begin);
   }
-  for (Node& node : automaton.nodes_) {
-    for (size_t byte = 0; byte < 256; ++byte) {
-      if (!writable[byte]) node.bytes[byte / 64] &= ~(uint64_t{1} << (byte % 64));
-    }
-  }
-  automaton.FindProductive();
+  const auto has_text = [&automaton] {
+    automaton.FindProductive();
+    return automaton.nodes_[automaton.rule_begin_[0]].productive;
+  };
+  if (!has_text()) return Invalid("no text has the format");
   COPPICE_RETURN_IF_ERROR(automaton.CheckNoLeftRecursion(grammar));
-  if (!automaton.nodes_[automaton.rule_begin_[0]].productive) {
-    return Invalid(writable.all() ? "no text has the format"
-                                  : "the vocabulary can write no text that has the format");
+  if (!writable.all()) {
+    automaton.Restrict(writable);
+    if (!has_text()) return Invalid("the vocabulary can write no text that has the format");
   }
   automaton.ClassifyBytes();
   automaton.calls_.push_back({-1, 0});
   automaton.start_ = automaton.Close({{automaton.rule_begin_[0], 0}});
   if (automaton.start_ < 0) return Invalid("too many ways lead to the first byte of a text");
   return automaton;
+}
+
+void Automaton::Restrict(const std::bitset<256>& writable) {
+  for (Node& node : nodes_) {
+    node.productive = false;
+    for (size_t byte = 0; byte < 256; ++byte) {
+      if (!writable[byte]) node.bytes[byte / 64] &= ~(uint64_t{1} << (byte % 64));
+    }
+  }
 }
 
 void Automaton::ClassifyBytes() {

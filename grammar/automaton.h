@@ -71,6 +71,7 @@ class Automaton {
 
   class Drawing;
   void FindProductive();
+  void Restrict(const std::bitset<256>& writable);  // to these bytes; no node is productive then
   void ClassifyBytes();
   absl::Status CheckNoLeftRecursion(const Grammar& grammar) const;
   // All places that are reached from `places` without a byte. kUnknown: the limits do not allow it.

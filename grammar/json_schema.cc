@@ -19,6 +19,7 @@
 #include "grammar/json_integer.h"
 #include "grammar/json_keywords.h"
 #include "grammar/json_limits.h"
+#include "grammar/json_references.h"
 #include "grammar/json_rules.h"
 #include "grammar/regex.h"
 
@@ -51,9 +52,11 @@ class SchemaReader {
     while (!open_.empty()) {
       const Open next = std::move(open_.front());
       open_.pop_front();
+      reading_ = next.rule;
       COPPICE_ASSIGN_OR_RETURN(Part part, Schema(next.place));
       rules_.Set(next.rule, std::move(part));
     }
+    COPPICE_RETURN_IF_ERROR(references_.CheckNoCircle());
     return std::move(rules_).Take();
   }
 
@@ -118,7 +121,14 @@ class SchemaReader {
     if (!place.value->is_string()) return SchemaError(place.pointer, "it must be a string");
     const auto target = FindReference(document_, place.value->get<std::string>());
     if (!target.ok()) return SchemaError(place.pointer, target.status().message());
-    return RuleOf(*target);
+    return SameValue(*target, place.pointer, /*reference=*/true);
+  }
+
+  // The rule of a schema for the value that the schema being read describes.
+  Part SameValue(const DocumentPlace& schema, const std::string& pointer, bool reference) {
+    Part part = RuleOf(schema);
+    references_.Add(reading_, part->rule, pointer, reference);
+    return part;
   }
 
   absl::StatusOr<Part> AnyOf(const DocumentPlace& place, const std::string& keyword) {
@@ -127,7 +137,8 @@ class SchemaReader {
     if (keyword == "allOf" && place.value->size() > 1)
       return SchemaError(place.pointer, "\"allOf\" is served with one schema only");
     std::vector<Part> choices;
-    for (size_t i = 0; i < place.value->size(); ++i) choices.push_back(RuleOf(At(place, i)));
+    for (size_t i = 0; i < place.value->size(); ++i)
+      choices.push_back(SameValue(At(place, i), place.pointer, /*reference=*/false));
     return Choice(std::move(choices));
   }
 
@@ -327,6 +338,8 @@ class SchemaReader {
   JsonRules rules_;
   absl::flat_hash_map<const OrderedJson*, int> rule_of_;
   std::deque<Open> open_;
+  JsonReferences references_;
+  int reading_ = 0;  // the rule of the schema that is being read
   int patterns_ = 0;
 };
 

@@ -102,6 +102,33 @@ absl::StatusOr<TensorInfo> ParseTensor(const std::string& path, const std::strin
   return tensor;
 }
 
+// The tensors, sorted by their places, must fill the data: the format has neither overlaps nor
+// holes nor bytes after the last tensor.
+absl::Status CheckNoGaps(const std::string& path, const std::vector<TensorInfo>& tensors,
+                         uint64_t data_begin, uint64_t file_size) {
+  uint64_t done = data_begin;
+  std::string before;  // the tensor that ends there
+  for (const TensorInfo& tensor : tensors) {
+    if (tensor.begin < done) {
+      return TensorError(path, tensor.name,
+                         absl::StrCat("data_offsets: overlap those of ",
+                                      absl::Utf8SafeCEscape(before.substr(0, 200))));
+    }
+    if (tensor.begin > done) {
+      return TensorError(
+          path, tensor.name,
+          absl::StrCat("data_offsets: begin at byte ", tensor.begin - data_begin, ", but the ",
+                       tensor.begin - done, " data bytes before it belong to no tensor"));
+    }
+    done = tensor.end;
+    before = tensor.name;
+  }
+  if (done == file_size) return absl::OkStatus();
+  return FileError(path,
+                   absl::StrCat("the tensors end at byte ", done, ", but the file has ", file_size,
+                                " bytes: ", file_size - done, " of them belong to no tensor"));
+}
+
 absl::StatusOr<uint64_t> HeaderLength(const std::string& path, absl::Span<const char> file) {
   if (file.size() < kLengthBytes) {
     return FileError(
@@ -145,13 +172,7 @@ absl::StatusOr<std::vector<TensorInfo>> ParseSafetensorsHeader(const std::string
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   };
   std::sort(tensors.begin(), tensors.end(), by_place);
-  for (size_t i = 1; i < tensors.size(); ++i) {
-    if (tensors[i].begin < tensors[i - 1].end) {
-      return TensorError(path, tensors[i].name,
-                         absl::StrCat("data_offsets: overlap those of ",
-                                      absl::Utf8SafeCEscape(tensors[i - 1].name.substr(0, 200))));
-    }
-  }
+  COPPICE_RETURN_IF_ERROR(CheckNoGaps(path, tensors, kLengthBytes + length, file.size()));
   return tensors;
 }
 

@@ -20,8 +20,9 @@ struct TensorInfo {
   uint64_t end = 0;
 };
 
-// `file` is the whole file; only its header is read. Returns the tensors sorted by begin. Each lies
-// inside the file, has exactly the bytes of its shape and dtype, and overlaps no other.
+// `file` is the whole file; only its header is read. Returns the tensors sorted by begin. Each has
+// exactly the bytes of its shape and dtype. Together they fill the data of the file, without
+// overlaps, holes or bytes after the last.
 // InvalidArgument names PATH, the tensor and what was expected, on one line.
 absl::StatusOr<std::vector<TensorInfo>> ParseSafetensorsHeader(const std::string& path,
                                                                absl::Span<const char> file);

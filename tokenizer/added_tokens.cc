@@ -11,13 +11,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The property White_Space of Unicode.
-bool IsWhiteSpace(uint32_t c) {
-  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
-}
-
 size_t LeadingWhiteSpace(absl::string_view text) {
   size_t n = 0;
   while (n < text.size()) {
@@ -39,6 +32,12 @@ size_t TrailingWhiteSpace(absl::string_view text) {
 }
 
 }  // namespace
+
+bool IsWhiteSpace(uint32_t c) {
+  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
 
 absl::StatusOr<AddedTokens> AddedTokens::FromJson(const Json& json, const Normalizer& normalizer) {
   AddedTokens added;
@@ -75,9 +74,8 @@ void AddedTokens::AddNeedle(const std::string& text, int token, Matcher* matcher
   needles.insert(std::upper_bound(needles.begin(), needles.end(), needle, before), needle);
 }
 
-const AddedTokens::Needle* AddedTokens::FindAt(
-    const Matcher& matcher, absl::string_view text,
-    absl::FunctionRef<bool(const AddedToken&)> counts) const {
+const AddedTokens::Needle* AddedTokens::FindAt(const Matcher& matcher, absl::string_view text,
+                                               size_t room) const {
   const std::vector<Needle>& needles = matcher.by_first_byte[static_cast<uint8_t>(text[0])];
   const Needle* found = nullptr;
   auto begin = needles.begin(), end = needles.end();
@@ -85,7 +83,7 @@ const AddedTokens::Needle* AddedTokens::FindAt(
   for (size_t same = 1; begin != end; ++same) {
     for (; begin != end && begin->text.size() == same; ++begin) {
       const bool longer = found == nullptr || found->text.size() < same;
-      if (longer && counts(tokens_[begin->token])) found = &*begin;
+      if (longer && (same <= room || !tokens_[begin->token].special)) found = &*begin;
     }
     if (same == text.size()) break;
     const auto byte = [same](absl::string_view s) { return static_cast<uint8_t>(s[same]); };
@@ -96,28 +94,26 @@ const AddedTokens::Needle* AddedTokens::FindAt(
   return found;
 }
 
-std::vector<size_t> AddedTokens::FindSpecial(absl::string_view text) const {
-  const auto special = [](const AddedToken& token) { return token.special; };
-  std::vector<size_t> found;
-  for (size_t at = 0; at < text.size(); ++at) {
-    const absl::string_view rest = text.substr(at);
-    if (FindAt(raw_, rest, special) != nullptr || FindAt(normalized_, rest, special) != nullptr)
-      found.push_back(at);
-  }
-  return found;
+bool AddedTokens::strips() const {
+  return std::any_of(tokens_.begin(), tokens_.end(),
+                     [](const AddedToken& token) { return token.strip_left || token.strip_right; });
 }
 
-std::vector<AddedTokens::Part> AddedTokens::Split(
-    const Matcher& matcher, absl::string_view text,
-    const std::function<bool(size_t)>& without_special) const {
+bool AddedTokens::normalizes_special() const {
+  return std::any_of(tokens_.begin(), tokens_.end(),
+                     [](const AddedToken& token) { return token.special && token.normalized; });
+}
+
+std::vector<AddedTokens::Part> AddedTokens::Split(const Matcher& matcher, absl::string_view text,
+                                                  absl::Span<const size_t> literal) const {
   std::vector<Part> parts;
   size_t done = 0;
+  auto next = literal.begin();  // the first literal byte that is not before `at`
   for (size_t at = 0; at < text.size();) {
+    while (next != literal.end() && *next < at) ++next;
     const Needle* found = nullptr;
     if (!matcher.by_first_byte[static_cast<uint8_t>(text[at])].empty())
-      found = FindAt(matcher, text.substr(at), [&](const AddedToken& token) {
-        return !token.special || !without_special(at);
-      });
+      found = FindAt(matcher, text.substr(at), next == literal.end() ? text.size() : *next - at);
     if (found == nullptr) {
       ++at;
       continue;

@@ -3,13 +3,11 @@
 // the longest. Immutable and thread-safe.
 #pragma once
 
-#include <algorithm>
-#include <functional>
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -27,6 +25,9 @@ struct AddedToken {
   bool strip_left = false, strip_right = false;  // includes the white space next to it
 };
 
+// The property White_Space of Unicode.
+bool IsWhiteSpace(uint32_t code_point);
+
 class AddedTokens {
  public:
   // A part of a text: a token, or text between tokens (id -1).
@@ -40,18 +41,18 @@ class AddedTokens {
                                               const Normalizer& normalizer);
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
-  // Parts in text order, none empty, views into text. No special token begins at an offset of
-  // `literal`, which is ascending.
+  bool strips() const;  // whether a token takes any amount of white space
+  // Whether special tokens are searched for in the normalized text.
+  bool normalizes_special() const;
+  // Parts in text order, none empty, views into text. No special token contains a byte of
+  // `literal`, which has ascending offsets.
   std::vector<Part> SplitRaw(absl::string_view text, absl::Span<const size_t> literal = {}) const {
-    return Split(raw_, text, [literal](size_t at) {
-      return std::binary_search(literal.begin(), literal.end(), at);
-    });
+    return Split(raw_, text, literal);
   }
-  std::vector<Part> SplitNormalized(absl::string_view text, bool with_special = true) const {
-    return Split(normalized_, text, [with_special](size_t) { return !with_special; });
+  std::vector<Part> SplitNormalized(absl::string_view text,
+                                    absl::Span<const size_t> literal = {}) const {
+    return Split(normalized_, text, literal);
   }
-  // Where special tokens are written in the text, ascending.
-  std::vector<size_t> FindSpecial(absl::string_view text) const;
 
  private:
   struct Needle {
@@ -62,13 +63,11 @@ class AddedTokens {
     std::vector<Needle> by_first_byte[256];  // in the order of their texts
   };
   static void AddNeedle(const std::string& text, int token, Matcher* matcher);
-  // without_special: whether no special token may begin at an offset.
   std::vector<Part> Split(const Matcher& matcher, absl::string_view text,
-                          const std::function<bool(size_t)>& without_special) const;
-  // The longest token that is written at the start of the text and counts; nullptr if there is
-  // none. Its time hardly depends on how many tokens there are.
-  const Needle* FindAt(const Matcher& matcher, absl::string_view text,
-                       absl::FunctionRef<bool(const AddedToken&)> counts) const;
+                          absl::Span<const size_t> literal) const;
+  // The longest token that is written at the start of the text and, if it is special, has at most
+  // `room` bytes; nullptr if there is none. Its time hardly depends on how many tokens there are.
+  const Needle* FindAt(const Matcher& matcher, absl::string_view text, size_t room) const;
 
   std::vector<AddedToken> tokens_;
   Matcher raw_, normalized_;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "tokenizer/byte_level.h"
@@ -131,10 +133,24 @@ TokenId BpeModel::Find(absl::string_view token) const {
   return it == id_of_.end() ? -1 : it->second;
 }
 
-bool BpeModel::HasCharacter(char c, bool byte_level) const {
-  const absl::string_view text(&c, 1);
-  if (byte_level) return Find(BytesToByteLevel(text)) >= 0;
-  return Find(text) >= 0 || (byte_fallback_ && byte_id_[static_cast<uint8_t>(c)] >= 0);
+void BpeModel::KeepOutOfWords(absl::Span<const TokenId> ids) {
+  const absl::flat_hash_set<TokenId> kept_out(ids.begin(), ids.end());
+  for (const TokenId id : kept_out) {
+    const auto index = static_cast<size_t>(id);
+    if (index < tokens_.size()) id_of_.erase(tokens_[index]);
+  }
+  absl::erase_if(merges_, [&](const auto& merge) { return kept_out.count(merge.second.id) > 0; });
+}
+
+bool BpeModel::HasCharacter(absl::string_view c, bool byte_level) const {
+  const auto has_bytes = [&](auto has) { return std::all_of(c.begin(), c.end(), has); };
+  if (byte_level) {
+    return has_bytes(
+        [&](char byte) { return Find(BytesToByteLevel(absl::string_view(&byte, 1))) >= 0; });
+  }
+  if (Find(c) >= 0 || (unk_id_ >= 0 && !fuse_unk_)) return true;
+  return byte_fallback_ &&
+         has_bytes([&](char byte) { return byte_id_[static_cast<uint8_t>(byte)] >= 0; });
 }
 
 bool BpeModel::HasEveryByte(bool byte_level) const {
@@ -147,16 +163,13 @@ bool BpeModel::HasEveryByte(bool byte_level) const {
   return true;
 }
 
-size_t BpeModel::LongestToken(bool byte_level) const {
+void BpeModel::AddTokensTo(TokenBound* bound, bool byte_level) const {
   // A merged token is spelled like the tokens that it is made of, one after the other.
-  size_t longest = 0;
   for (const std::string& token : tokens_) {
-    const auto begins_character = [](char c) { return (c & 0xC0) != 0x80; };
-    const size_t length =
-        byte_level ? std::count_if(token.begin(), token.end(), begins_character) : token.size();
-    longest = std::max(longest, length);
+    const std::optional<std::string> bytes =
+        byte_level ? ByteLevelToBytes(token) : std::optional<std::string>(token);
+    if (bytes) bound->AddToken(*bytes);  // else no word has it
   }
-  return longest;
 }
 
 std::vector<BpeSymbol> BpeModel::Symbols(absl::string_view word) const {

@@ -9,8 +9,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/types.h"
 #include "tokenizer/bpe_merge.h"
+#include "tokenizer/token_bound.h"
 
 namespace coppice::tokenizer {
 
@@ -28,12 +30,14 @@ class BpeModel {
   const std::vector<std::string>& tokens() const { return tokens_; }
   TokenId Find(absl::string_view token) const;  // -1 = none
   bool byte_fallback() const { return byte_fallback_; }
-  // The longest text of any token but the unknown one: bytes of a word or, if words are written in
-  // the byte alphabet, characters, each of which is a byte of the text.
-  size_t LongestToken(bool byte_level) const;
-  // Whether an ASCII character always gets a token that stands for it, and whether every byte does.
-  bool HasCharacter(char c, bool byte_level) const;
+  // byte_level: words are written in the byte alphabet.
+  void AddTokensTo(TokenBound* bound, bool byte_level) const;
+  // Whether a character always gets tokens that stand for it, and whether every byte does.
+  bool HasCharacter(absl::string_view c, bool byte_level) const;
   bool HasEveryByte(bool byte_level) const;
+
+  // Encode makes none of these tokens any more, even if a word is spelled like one.
+  void KeepOutOfWords(absl::Span<const TokenId> ids);
 
   // word: valid UTF-8. A character that is not in the vocabulary becomes its byte tokens. If there
   // are none, it becomes the unknown token (one for a whole run, with fuse_unk), or nothing if

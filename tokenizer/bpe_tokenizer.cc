@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/regular_file.h"
 #include "base/status.h"
 #include "tokenizer/added_tokens.h"
@@ -12,6 +15,7 @@
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pretokenizer.h"
+#include "tokenizer/special_texts.h"
 #include "tokenizer/token_bound.h"
 #include "tokenizer/token_decoder.h"
 #include "tokenizer/utf8.h"
@@ -35,10 +39,10 @@ class BpeTokenizer : public Tokenizer {
   }
   std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                   bool add_special_tokens) const override;
-  size_t FewestTokens(absl::string_view text) const override { return bound_.Fewest(text); }
-  std::vector<size_t> FindSpecial(absl::string_view text) const override {
-    return added_.FindSpecial(text);
+  size_t FewestTokens(absl::string_view text) const override {
+    return bound_.Fewest(text, [this](absl::string_view c) { return KeepsRun(c); });
   }
+  std::vector<size_t> FindSpecial(absl::string_view text) const override;
   std::string TokenBytes(TokenId id, bool skip_special) const override {
     if (id < 0 || id >= vocab_size() || (skip_special && special_[id])) return "";
     return bytes_[id];
@@ -48,16 +52,21 @@ class BpeTokenizer : public Tokenizer {
  private:
   absl::Status ReadComponents(const Json& json);
   TokenBound MakeBound() const;
+  bool KeepsRun(absl::string_view c) const;  // as TokenBound::Fewest says
   absl::Status FillBytes(const TokenDecoder& decoder);
   absl::Status SetSpecialTokens(const SpecialTokenSettings& settings);
   TokenId Find(absl::string_view token) const;
-  void EncodeNormalized(absl::string_view text, bool at_text_start, bool with_special,
-                        std::vector<TokenId>* ids) const;
+  // Appends the ids of a text without special tokens that are searched for before normalization.
+  void EncodePart(absl::string_view text, absl::Span<const size_t> literal, bool at_text_start,
+                  std::vector<TokenId>* ids) const;
+  std::vector<size_t> NormalizedOffsets(absl::string_view text, absl::Span<const size_t> literal,
+                                        absl::string_view normalized) const;
 
   BpeModel model_;
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
   AddedTokens added_;
+  SpecialTexts special_texts_;
   PostProcessor post_processor_;
   std::vector<std::string> bytes_;  // [vocab_size] the bytes of each token
   std::vector<bool> special_;       // [vocab_size]
@@ -85,29 +94,43 @@ absl::Status BpeTokenizer::ReadComponents(const Json& json) {
   COPPICE_ASSIGN_OR_RETURN(const TokenDecoder decoder,
                            TokenDecoder::FromJson(component("decoder")));
   leading_spaces_dropped_ = decoder.leading_spaces_dropped();
+  COPPICE_RETURN_IF_ERROR(FillBytes(decoder));
+  std::vector<std::string> special;
+  std::vector<TokenId> ids;
+  for (const AddedToken& token : added_.tokens()) {
+    if (!token.special) continue;
+    special.insert(special.end(), {token.content, token.text});
+    ids.push_back(token.id);
+  }
+  COPPICE_ASSIGN_OR_RETURN(special_texts_, SpecialTexts::Make(special));
+  model_.KeepOutOfWords(ids);
   bound_ = MakeBound();
-  return FillBytes(decoder);
+  return absl::OkStatus();
 }
 
 TokenBound BpeTokenizer::MakeBound() const {
   const bool byte_level = pre_tokenizer_.byte_level();
-  size_t longest = model_.LongestToken(byte_level);
-  bool strips = false;  // an added token takes any amount of white space
-  for (const AddedToken& token : added_.tokens()) {
-    strips = strips || token.strip_left || token.strip_right;
-    longest = std::max(longest, token.text.size());
-  }
   TokenBound bound;
-  if (model_.HasEveryByte(byte_level) && pre_tokenizer_.keeps_all() && !strips)
-    bound.of_all = longest * normalizer_.MostShrinking();
-  bound.of_kept = longest;
-  for (int c = 0; c < 128; ++c) {
-    bound.kept[c] = model_.HasCharacter(static_cast<char>(c), byte_level) &&
-                    normalizer_.Keeps(static_cast<char>(c)) &&
-                    pre_tokenizer_.Keeps(static_cast<char>(c)) &&
-                    !(strips && absl::ascii_isspace(c));
+  model_.AddTokensTo(&bound, byte_level);
+  for (const AddedToken& token : added_.tokens()) {
+    bound.AddToken(token.content);
+    bound.AddToken(token.text);
+  }
+  if (model_.HasEveryByte(byte_level) && pre_tokenizer_.keeps_all() && !added_.strips())
+    bound.of_all = bound.longest() * normalizer_.MostShrinking();
+  for (int i = 0; i < 128; ++i) {
+    const char c = static_cast<char>(i);
+    bound.kept[i] = model_.HasCharacter(absl::string_view(&c, 1), byte_level) &&
+                    normalizer_.Keeps(c) && pre_tokenizer_.Keeps(c) &&
+                    !(added_.strips() && absl::ascii_isspace(c));
   }
   return bound;
+}
+
+bool BpeTokenizer::KeepsRun(absl::string_view c) const {
+  if (added_.strips() && IsWhiteSpace(NextUtf8Char(c).code_point)) return false;
+  return normalizer_.KeepsRun(c) && pre_tokenizer_.Keeps(c[0]) &&
+         model_.HasCharacter(c, pre_tokenizer_.byte_level());
 }
 
 absl::Status BpeTokenizer::FillBytes(const TokenDecoder& decoder) {
@@ -165,9 +188,56 @@ absl::Status BpeTokenizer::SetSpecialTokens(const SpecialTokenSettings& settings
                                                  vocab_size(), " tokens"));
 }
 
-void BpeTokenizer::EncodeNormalized(absl::string_view text, bool at_text_start, bool with_special,
-                                    std::vector<TokenId>* ids) const {
-  for (const AddedTokens::Part& part : added_.SplitNormalized(text, with_special)) {
+std::vector<size_t> BpeTokenizer::FindSpecial(absl::string_view text) const {
+  std::vector<size_t> found = special_texts_.Find(text);
+  if (!added_.normalizes_special() ||
+      special_texts_.Find(normalizer_.Apply(text)).size() <= found.size())
+    return found;
+  // Normalization makes a special token of other characters.
+  found.clear();
+  for (size_t at = 0; at < text.size(); at += NextUtf8Char(text.substr(at)).length)
+    found.push_back(at);
+  return found;
+}
+
+// Where the literal bytes of a text are after its normalization. Normalizes it once more, with a
+// sign before and behind each literal character.
+std::vector<size_t> BpeTokenizer::NormalizedOffsets(absl::string_view text,
+                                                    absl::Span<const size_t> literal,
+                                                    absl::string_view normalized) const {
+  constexpr absl::string_view kSign = "\xEF\xB7\x90";  // U+FDD0, which no text needs
+  std::string signed_text;
+  size_t done = 0;
+  for (const size_t at : literal) {
+    const size_t end = at + NextUtf8Char(text.substr(at)).length;
+    absl::StrAppend(&signed_text, text.substr(done, at - done), kSign, text.substr(at, end - at),
+                    kSign);
+    done = end;
+  }
+  absl::StrAppend(&signed_text, text.substr(done));
+  const std::string after = normalizer_.Apply(signed_text);
+  std::vector<size_t> offsets;
+  std::string plain;
+  bool inside = false;
+  for (const absl::string_view piece : absl::StrSplit(after, kSign)) {
+    if (inside) offsets.push_back(plain.size());
+    inside = !inside;
+    absl::StrAppend(&plain, piece);
+  }
+  if (plain == normalized && offsets.size() == literal.size()) return offsets;
+  // The signs have changed what is normalized: all bytes are literal.
+  offsets.resize(normalized.size());
+  std::iota(offsets.begin(), offsets.end(), 0);
+  return offsets;
+}
+
+void BpeTokenizer::EncodePart(absl::string_view text, absl::Span<const size_t> literal,
+                              bool at_text_start, std::vector<TokenId>* ids) const {
+  const std::string normalized = normalizer_.Apply(text);
+  std::vector<size_t> offsets;
+  if (!literal.empty() && added_.normalizes_special())
+    offsets = NormalizedOffsets(text, literal, normalized);
+  for (const AddedTokens::Part& part : added_.SplitNormalized(normalized, offsets)) {
     if (part.id >= 0) {
       ids->push_back(part.id);
     } else {
@@ -190,11 +260,12 @@ std::vector<TokenId> BpeTokenizer::EncodeChat(absl::string_view text,
     if (part.id >= 0) {
       ids.push_back(part.id);
     } else {
-      // Normalization moves the offsets. A part with any literal token has no special ones at all.
       const size_t begin = part.text.data() - valid.data();
-      const auto first = std::lower_bound(literal.begin(), literal.end(), begin);
-      const bool with_special = first == literal.end() || *first >= begin + part.text.size();
-      EncodeNormalized(normalizer_.Apply(part.text), at_text_start, with_special, &ids);
+      std::vector<size_t> inside;  // the literal bytes of the part
+      for (auto it = std::lower_bound(literal.begin(), literal.end(), begin);
+           it != literal.end() && *it < begin + part.text.size(); ++it)
+        inside.push_back(*it - begin);
+      EncodePart(part.text, inside, at_text_start, &ids);
     }
     at_text_start = false;
   }

@@ -43,6 +43,14 @@ std::string Detokenizer::TakeSettled(size_t end) {
   return text;
 }
 
+Detokenizer::Effect Detokenizer::EffectOf(TokenId token) const {
+  if (pending_.empty() || prompt_pending_ > 0) return Effect::kNothingHeld;
+  const std::string bytes = tokenizer_->TokenBytes(token, skip_special_);
+  if (bytes.empty()) return Effect::kHasNoText;
+  const auto length = static_cast<size_t>(NextUtf8Char(pending_ + bytes).length);
+  return length > pending_.size() ? Effect::kContinues : Effect::kEnds;
+}
+
 std::string Detokenizer::Append(absl::Span<const TokenId> tokens) {
   AddBytes(tokens);
   return TakeSettled(pending_.size() - IncompleteTail(pending_));

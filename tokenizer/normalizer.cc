@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tokenizer/json_pattern.h"
 #include "tokenizer/nfc.h"
@@ -56,7 +58,9 @@ absl::Status Normalizer::AddSteps(const Json& json, int depth) {
     std::string content = json.at("content").get<std::string>();
     if (MayShorten(json["pattern"], content)) most_shrinking_ = 0;
     ForgetKept(json["pattern"]);
-    steps_.push_back(ReplaceStep{std::move(regex), std::move(content)});
+    std::optional<std::string> literal;
+    if (json["pattern"].contains("String")) literal = json["pattern"]["String"].get<std::string>();
+    steps_.push_back(ReplaceStep{std::move(regex), std::move(literal), std::move(content)});
   } else if (type == "NFC") {
     // What an earlier replacement has put after a character may join it.
     for (const Step& step : steps_) {
@@ -81,6 +85,17 @@ void Normalizer::ForgetKept(const Json& pattern) {
   for (const char c : pattern["String"].get_ref<const std::string&>()) {
     if (static_cast<uint8_t>(c) < 0x80) kept_.reset(static_cast<uint8_t>(c));
   }
+}
+
+bool Normalizer::KeepsRun(absl::string_view c) const {
+  for (const Step& step : steps_) {
+    const auto* replace = std::get_if<ReplaceStep>(&step);
+    if (replace != nullptr && (!replace->literal || absl::StrContains(*replace->literal, c)))
+      return false;
+    const std::string run = absl::StrCat(c, c, c, c);
+    if (std::holds_alternative<NfcStep>(step) && ToNfc(run) != run) return false;
+  }
+  return true;
 }
 
 std::string Normalizer::Apply(absl::string_view text) const {

@@ -5,6 +5,7 @@
 #include <bitset>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,6 +26,9 @@ class Normalizer {
   size_t MostShrinking() const { return most_shrinking_; }
   // Whether an ASCII character that is followed by another one is unchanged in every text.
   bool Keeps(char c) const { return kept_[static_cast<uint8_t>(c) & 0x7f]; }
+  // Whether a character that comes many times in a row is unchanged in every text, but for the
+  // first and the last of them.
+  bool KeepsRun(absl::string_view c) const;
 
  private:
   struct PrependStep {
@@ -32,7 +36,8 @@ class Normalizer {
   };
   struct ReplaceStep {
     Regex regex;
-    std::string content;  // replacement as written
+    std::optional<std::string> literal;  // what the pattern matches, if that is one text
+    std::string content;                 // replacement as written
   };
   struct NfcStep {};
   using Step = std::variant<PrependStep, ReplaceStep, NfcStep>;

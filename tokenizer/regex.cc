@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "tokenizer/onig_pattern.h"
 #include "tokenizer/utf8.h"
 
 namespace coppice::tokenizer {
@@ -18,20 +19,29 @@ constexpr absl::string_view kVowelSeparator = "\xE1\xA0\x8E", kZeroWidthSpace = 
 }  // namespace
 
 absl::StatusOr<Regex> Regex::Compile(const std::string& pattern, bool literal) {
-  if (!literal && pattern.find("&&") != std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pattern ", pattern, ": set intersection && is not supported"));
+  std::string pcre = pattern;
+  if (!literal) {
+    auto translated = PcreOfOnig(pattern);
+    if (!translated.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pattern ", pattern, ": ", translated.status().message()));
+    }
+    pcre = *std::move(translated);
   }
   int error = 0;
   PCRE2_SIZE position = 0;
   const uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP);
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                   options, &error, &position, nullptr);
+  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre.data()), pcre.size(), options,
+                                   &error, &position, context.get());
   if (code == nullptr) {
     PCRE2_UCHAR reason[256];
     pcre2_get_error_message(error, reason, sizeof(reason));
-    return absl::InvalidArgumentError(absl::StrCat("pattern ", pattern, ": at byte ", position,
-                                                   ": ", reinterpret_cast<const char*>(reason)));
+    return absl::InvalidArgumentError(absl::StrCat("pattern ", pattern, ": as ", pcre, " at byte ",
+                                                   position, ": ",
+                                                   reinterpret_cast<const char*>(reason)));
   }
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if this fails, matching is interpreted
   Regex regex;

@@ -1,4 +1,5 @@
-// A compiled Unicode regular expression (PCRE2 with JIT), as tokenizer.json files name them.
+// A compiled Unicode regular expression (PCRE2 with JIT), as tokenizer.json files name them: in the
+// syntax of Oniguruma (onig_pattern.h).
 // Immutable and thread-safe.
 #pragma once
 

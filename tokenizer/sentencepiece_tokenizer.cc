@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/regular_file.h"
@@ -12,6 +13,7 @@
 #include "tokenizer/bpe_merge.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/sentencepiece_model.pb.h"
+#include "tokenizer/special_texts.h"
 #include "tokenizer/token_bound.h"
 #include "tokenizer/utf8.h"
 
@@ -39,8 +41,12 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const override;
   std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                   bool add_special_tokens) const override;
-  size_t FewestTokens(absl::string_view text) const override { return bound_.Fewest(text); }
-  std::vector<size_t> FindSpecial(absl::string_view text) const override;
+  size_t FewestTokens(absl::string_view text) const override {
+    return bound_.Fewest(text, [this](absl::string_view c) { return HasCharacter(c); });
+  }
+  std::vector<size_t> FindSpecial(absl::string_view text) const override {
+    return special_texts_.Find(text);
+  }
   std::string TokenBytes(TokenId id, bool skip_special) const override;
   int LeadingSpacesDropped() const override {
     if (model_.normalizer().remove_extra_whitespaces()) return INT_MAX;
@@ -48,6 +54,10 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
  private:
+  // Whether a character always gets tokens that stand for it.
+  bool HasCharacter(absl::string_view c) const {
+    return c != " " && (model_.trainer().byte_fallback() || mergeable_.count(c) > 0);
+  }
   Piece::Kind Kind(TokenId id) const { return model_.piece(id).kind(); }
   absl::Status IndexPieces(const std::string& path);
   absl::Status SetSpecialTokens(const std::string& path, const SpecialTokenSettings& settings);
@@ -55,8 +65,9 @@ class SentencePieceTokenizer : public Tokenizer {
   // Appends the pieces of a text without special tokens. prefix: it gets the space that the model
   // puts before a text.
   void AppendText(absl::string_view text, bool prefix, std::vector<TokenId>* ids) const;
-  // The special token that is written at the start of the text; -1 = none.
-  TokenId SpecialAt(absl::string_view text) const;
+  // The longest special token of at most `room` bytes that is written at the start of the text; -1
+  // = none.
+  TokenId SpecialAt(absl::string_view text, size_t room) const;
   // Length in bytes of the longest user-defined piece at the start of text; 0 = none.
   size_t UserDefinedPrefix(absl::string_view text) const;
   std::vector<BpeSymbol> Symbols(absl::string_view text) const;
@@ -73,6 +84,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<absl::string_view> user_defined_;                 // longest first
   std::vector<std::pair<absl::string_view, TokenId>> special_;  // longest first, views into model_
   TokenId byte_id_[256];                                        // -1 = no such piece
+  SpecialTexts special_texts_;
   TokenId unk_id_ = -1, bos_id_ = -1;
   std::vector<TokenId> eos_ids_;
   bool add_bos_ = false, add_eos_ = false;
@@ -137,19 +149,24 @@ absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
         if (Kind(id) == Piece::USER_DEFINED) user_defined_.push_back(text);
     }
   }
-  for (const Piece& piece : model_.piece())
-    bound_.of_kept = std::max(bound_.of_kept, piece.text().size());
+  for (const Piece& piece : model_.piece()) bound_.AddToken(piece.text());
   // Without byte pieces, a run of unknown characters is one token.
-  const bool bytes = model_.trainer().byte_fallback();
-  if (bytes && !model_.normalizer().remove_extra_whitespaces()) bound_.of_all = bound_.of_kept;
+  if (model_.trainer().byte_fallback() && !model_.normalizer().remove_extra_whitespaces())
+    bound_.of_all = bound_.longest();
   for (int c = 0; c < 128; ++c) {
     const char text = static_cast<char>(c);
-    bound_.kept[c] = c != ' ' && (bytes || mergeable_.count(absl::string_view(&text, 1)) > 0);
+    bound_.kept[c] = HasCharacter(absl::string_view(&text, 1));
   }
   std::stable_sort(user_defined_.begin(), user_defined_.end(),
                    [](auto a, auto b) { return a.size() > b.size(); });
   std::stable_sort(special_.begin(), special_.end(),
                    [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  std::vector<std::string> texts;
+  for (const auto& special : special_) texts.emplace_back(special.first);
+  auto special_texts = SpecialTexts::Make(texts);
+  if (!special_texts.ok())
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", special_texts.status().message()));
+  special_texts_ = *std::move(special_texts);
   if (unk_id_ < 0) return absl::InvalidArgumentError(absl::StrCat(path, ": no unknown piece"));
   if (model_.trainer().byte_fallback() && std::count(byte_id_, byte_id_ + 256, -1) > 0) {
     return absl::InvalidArgumentError(
@@ -283,19 +300,12 @@ std::vector<TokenId> SentencePieceTokenizer::Encode(absl::string_view text,
   return ids;
 }
 
-TokenId SentencePieceTokenizer::SpecialAt(absl::string_view text) const {
+TokenId SentencePieceTokenizer::SpecialAt(absl::string_view text, size_t room) const {
   for (const auto& special : special_) {
-    if (text.substr(0, special.first.size()) == special.first) return special.second;
+    const size_t size = special.first.size();
+    if (size <= room && text.substr(0, size) == special.first) return special.second;
   }
   return -1;
-}
-
-std::vector<size_t> SentencePieceTokenizer::FindSpecial(absl::string_view text) const {
-  std::vector<size_t> found;
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (SpecialAt(text.substr(at)) >= 0) found.push_back(at);
-  }
-  return found;
 }
 
 std::vector<TokenId> SentencePieceTokenizer::EncodeChat(absl::string_view text,
@@ -308,9 +318,11 @@ std::vector<TokenId> SentencePieceTokenizer::EncodeChat(absl::string_view text,
     if (done == end) return;
     AppendText(text.substr(done, end - done), done == 0 || prefix_everywhere_, &ids);
   };
+  auto next = literal.begin();  // the first literal byte that is not before `at`
   for (size_t at = 0; at < text.size();) {
+    while (next != literal.end() && *next < at) ++next;
     const TokenId special =
-        std::binary_search(literal.begin(), literal.end(), at) ? -1 : SpecialAt(text.substr(at));
+        SpecialAt(text.substr(at), next == literal.end() ? text.size() : *next - at);
     if (special < 0) {
       ++at;
       continue;

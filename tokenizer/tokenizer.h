@@ -28,7 +28,7 @@ class Tokenizer {
   // Invalid UTF-8 is read as U+FFFD.
   virtual std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const = 0;
   // The ids of a text that a chat template made: special tokens that are written in it become those
-  // tokens, except where they begin at one of `literal`, which is ascending.
+  // tokens, except those that contain a byte of `literal`, which has ascending offsets.
   virtual std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                           bool add_special_tokens) const = 0;
   // A lower bound of the number of tokens of a text in valid UTF-8, in a fraction of the time of
@@ -37,7 +37,8 @@ class Tokenizer {
     (void)text;
     return 0;
   }
-  // Where special tokens are written in the text, ascending. They may overlap.
+  // The bytes of a message's text that keep special tokens out of it if they are literal, ascending.
+  // Also those of tokens that only other texts before or after it complete (SpecialTexts::Find).
   virtual std::vector<size_t> FindSpecial(absl::string_view text) const = 0;
   // The bytes of one token inside a text; not always valid UTF-8 by themselves. "" for a special
   // token that is skipped and for an id outside the vocabulary (padded rows of a model). The
@@ -58,6 +59,10 @@ class Detokenizer {
   // tokenizer must outlive this.
   Detokenizer(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt, bool skip_special);
   std::string Append(absl::Span<const TokenId> tokens);  // the text that is now final
+  // What a token would do, if it came next, to an unfinished character that Append holds back and
+  // that begins in the completion. kEnds: the character ends before the token, as U+FFFD.
+  enum class Effect { kNothingHeld, kContinues, kEnds, kHasNoText };
+  Effect EffectOf(TokenId token) const;
   std::string Finish();  // the text that was held back, with invalid parts as U+FFFD
 
  private:

@@ -48,7 +48,7 @@ class RequestParser {
       : text_(text),
         context_(context),
         limits_(context.limits),
-        vocab_(context.tokenizer->vocab_size()),
+        vocab_(context.vocab_size()),
         ignored_(context.limits.refuse_unknown_fields),
         fields_(body, "", &ignored_),
         prompt_(prompt) {}
@@ -276,7 +276,7 @@ std::variant<GenerateRequest, ApiError> Parse(const std::string& body,
 std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
                                                         const std::string& timeout_header,
                                                         const ApiContext& context) {
-  TextPromptFields prompt({context.tokenizer, context.max_model_len});
+  TextPromptFields prompt({context.tokenizer, context.max_model_len}, context.vocab_size());
   return Parse(body, timeout_header, context, &prompt);
 }
 
@@ -339,7 +339,15 @@ int64_t FitToKv(const ModelLimits& model, int64_t prompt_tokens, GenerateRequest
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
                                    GenerateRequest* request) {
   size_t longest = 0;
-  for (const auto& prompt : request->prompts) longest = std::max(longest, prompt.size());
+  for (const auto& prompt : request->prompts) {
+    longest = std::max(longest, prompt.size());
+    // The model may have come after the prompt was read.
+    if (*std::max_element(prompt.begin(), prompt.end()) >= model.vocab_size) {
+      return ApiError{400, "invalid_value",
+                      absl::StrCat("prompt has token ids between 0 and ", model.vocab_size - 1),
+                      "prompt"};
+    }
+  }
   decoding::DecodingParams& params = request->params;
   const int64_t room = static_cast<int64_t>(model.max_model_len) - static_cast<int64_t>(longest);
   if (!request->max_tokens_given) params.max_tokens = DefaultMaxTokens(*request, limits, room);

@@ -4,6 +4,7 @@
 // `speculative` in speculative_fields, those of formats in format_fields.
 #pragma once
 
+#include <algorithm>
 #include <bitset>
 #include <cstdint>
 #include <optional>
@@ -61,7 +62,10 @@ struct ApiContext {
   const tokenizer::Tokenizer* tokenizer = nullptr;
   const tokenizer::ChatPrompt* chat = nullptr;  // nullptr: the model has no chat template
   int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
-  const SamplingDefaults* sampling_defaults = nullptr;    // nullptr: none
+  const SamplingDefaults* sampling_defaults = nullptr;  // nullptr: none
+  int model_vocab = 0;  // ids of the model, some of which may have no token; 0: not known yet
+  // The ids that requests may name are [0, vocab_size).
+  int vocab_size() const { return std::max(model_vocab, tokenizer->vocab_size()); }
   std::bitset<256> own_bytes = std::bitset<256>().set();  // tokenizer::OwnBytes
 };
 

@@ -109,10 +109,9 @@ void TextPromptFields::AddIds(const json& list, JsonFields* fields,
     const std::optional<int64_t> id = AsInteger(entry);
     if (!entry.is_number())
       return fields->Fail("invalid_type", "prompt", "has token ids that are not integers");
-    if (!id || *id < 0 || *id >= tokenizer_.vocab_size()) {
-      return fields->Fail(
-          "invalid_value", "prompt",
-          absl::StrCat("has token ids between 0 and ", tokenizer_.vocab_size() - 1));
+    if (!id || *id < 0 || *id >= vocab_size_) {
+      return fields->Fail("invalid_value", "prompt",
+                          absl::StrCat("has token ids between 0 and ", vocab_size_ - 1));
     }
     ids.push_back(static_cast<TokenId>(*id));
   }

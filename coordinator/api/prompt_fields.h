@@ -45,8 +45,9 @@ class PromptFields {
 class TextPromptFields : public PromptFields {
  public:
   // limit.tokenizer must outlive this.
-  explicit TextPromptFields(const ContextLimit& limit)
-      : limit_(limit), tokenizer_(*limit.tokenizer) {}
+  // vocab_size: ids that a prompt may have. Those that the tokenizer does not know have no text.
+  TextPromptFields(const ContextLimit& limit, int vocab_size)
+      : limit_(limit), tokenizer_(*limit.tokenizer), vocab_size_(vocab_size) {}
   void Read(JsonFields* fields) override;
   void MakePrompts(JsonFields* fields, GenerateRequest* request) override;
 
@@ -56,6 +57,7 @@ class TextPromptFields : public PromptFields {
 
   const ContextLimit limit_;
   const tokenizer::Tokenizer& tokenizer_;
+  const int vocab_size_;
   const nlohmann::json* prompt_ = nullptr;
   bool special_ = true;
   std::optional<int64_t> logprobs_;

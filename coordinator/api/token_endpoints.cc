@@ -95,7 +95,7 @@ std::variant<TokenAnswer, ApiError> Detokenize(const std::string& body, const Ap
   if (fields.FindGiven({"tokens"}) == nullptr)
     fields.Fail("missing_field", "tokens", "is required");
   const std::vector<int64_t> numbers =
-      fields.Integers({"tokens"}, 0, context.tokenizer->vocab_size() - 1, kMaxTokens);
+      fields.Integers({"tokens"}, 0, context.vocab_size() - 1, kMaxTokens);
   if (std::optional<ApiError> error = FieldsError(context, &fields)) return *error;
   const std::vector<TokenId> ids(numbers.begin(), numbers.end());
   Json answer;

@@ -15,16 +15,31 @@ std::string ChoiceText::Append(absl::Span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
     if (stop()) break;
     tokens_.push_back(token);
-    offsets_.push_back(characters_);
+    AddOffset(token);
     settled +=
         Settle(detokenizer_.Append(absl::MakeConstSpan(&token, 1)), tokens_.size() >= min_tokens_);
   }
   return settled;
 }
 
+void ChoiceText::AddOffset(TokenId token) {
+  using Effect = tokenizer::Detokenizer::Effect;
+  const Effect effect = detokenizer_.EffectOf(token);
+  if (effect == Effect::kEnds) CountHeldCharacter();
+  offsets_.push_back(characters_ + (effect == Effect::kEnds ? 1 : 0));
+  if (effect != Effect::kHasNoText) settled_tokens_ = offsets_.size();
+}
+
+void ChoiceText::CountHeldCharacter() {
+  for (size_t i = settled_tokens_; i < offsets_.size(); ++i) ++offsets_[i];
+}
+
 std::string ChoiceText::Finish() {
+  const std::string rest = stop() ? "" : detokenizer_.Finish();
+  if (!rest.empty()) CountHeldCharacter();
+  settled_tokens_ = offsets_.size();
   if (stop()) return "";
-  std::string settled = Settle(detokenizer_.Finish(), tokens_.size() >= min_tokens_);
+  std::string settled = Settle(rest, tokens_.size() >= min_tokens_);
   const std::string held = matcher_.Finish();
   text_ += held;
   return settled + held;

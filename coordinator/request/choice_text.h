@@ -26,14 +26,18 @@ class ChoiceText {
   std::string Finish();
 
   const std::vector<TokenId>& tokens() const { return tokens_; }  // without dropped tokens
-  // [tokens] Characters of the text before each, as if no stop string were cut off. Bytes of a
-  // character that a later token completes do not count.
+  // [tokens] Characters of the text before each, as if no stop string were cut off. A character
+  // counts if all its bytes come before the token, and an invalid part of UTF-8 is one.
   const std::vector<size_t>& offsets() const { return offsets_; }
+  // The first so many offsets are final. After Finish all are.
+  size_t settled_tokens() const { return settled_tokens_; }
   size_t characters() const { return characters_; }  // characters of that text so far
   const std::string& text() const { return text_; }  // all final text
   const std::optional<std::string>& stop() const { return matcher_.matched(); }
 
  private:
+  void AddOffset(TokenId token);
+  void CountHeldCharacter();  // in the offsets that are not final
   std::string Settle(const std::string& piece, bool search);
 
   tokenizer::Detokenizer detokenizer_;
@@ -41,6 +45,7 @@ class ChoiceText {
   const int min_tokens_;
   std::vector<TokenId> tokens_;
   std::vector<size_t> offsets_;
+  size_t settled_tokens_ = 0;  // what follows has no text, and is behind an unfinished character
   size_t characters_ = 0;
   std::string text_;
 };

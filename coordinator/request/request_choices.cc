@@ -97,7 +97,7 @@ size_t Request::TextSize(const Sequence& sequence, const ChoiceText& text) const
 
 // Returns what events of this sequence had sent, and records that all of it is sent now.
 Request::Sent Request::TakeSent(const Sequence& sequence) {
-  const Sent now{TextSize(sequence, *sequence.text), sequence.text->tokens().size(), true};
+  const Sent now{TextSize(sequence, *sequence.text), sequence.text->settled_tokens(), true};
   return std::exchange(sent_[&sequence - sequences_.data()], now);
 }
 
@@ -113,7 +113,7 @@ void Request::Show(const Sequence& sequence, size_t hypothesis, const Sent& sent
   choice->first = !sent.any;
   const std::vector<TokenId>& ids = text.tokens();
   if (request_.return_token_ids) {
-    choice->token_ids.emplace(ids.begin() + sent.tokens, ids.end());
+    choice->token_ids.emplace(ids.begin() + sent.tokens, ids.begin() + text.settled_tokens());
     if (!sent.any) choice->prompt_token_ids = request_.prompts[sequence.prompt];
   }
   if (!request_.logprobs) return;

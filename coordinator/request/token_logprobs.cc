@@ -26,7 +26,7 @@ TokenLogprob ShowToken(const tokenizer::Tokenizer& tokenizer, TokenId token,
 void ShowTokens(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
                 absl::Span<const TokenScore> scores, size_t from, size_t first_offset,
                 TokenNames names, std::vector<TokenLogprob>* shown) {
-  for (size_t i = from; i < text.tokens().size(); ++i) {
+  for (size_t i = from; i < text.settled_tokens(); ++i) {
     shown->push_back(
         ShowToken(tokenizer, text.tokens()[i], scores[i], first_offset + text.offsets()[i], names));
   }

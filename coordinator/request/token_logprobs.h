@@ -30,7 +30,7 @@ struct TokenLogprob {
   size_t offset = 0;  // characters of the text before it
 };
 
-// Appends the tokens of `text` from index `from` on. scores: of at least all its tokens.
+// Appends the settled tokens of `text` from index `from` on. scores: of at least all its tokens.
 // first_offset: characters before the text.
 void ShowTokens(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
                 absl::Span<const TokenScore> scores, size_t from, size_t first_offset,

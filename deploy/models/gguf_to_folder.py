@@ -64,12 +64,20 @@ class LlamaShape:
         self.rope_scaling = self._rope_scaling(number)
 
     def _rope_scaling(self, number):
-        kind = self.file.text("llama.rope.scaling.type", default="none")
-        if kind == "linear":
-            return dict(rope_type="linear", factor=number("rope.scaling.factor", whole=False, least=1e-6))
-        if kind != "none":
+        """As llama.cpp reads it: a file without a type means linear, and old ones have another key for the factor. 0 is no factor."""
+        kind = self.file.text("llama.rope.scaling.type", default="linear")
+        if kind not in ("none", "linear"):
             raise self.file.error(f"metadata llama.rope.scaling.type: {kind} is not read (none and linear are)")
-        return self._llama3_scaling() if "rope_freqs.weight" in self.file.tensors else None
+        if number("rope.scaling.attn_factor", default=1.0, whole=False, least=0) != 1:
+            raise self.file.error("metadata llama.rope.scaling.attn_factor: a scale of the attention is not read")
+        old = number("rope.scale_linear", default=0.0, whole=False, least=0)
+        factor = number("rope.scaling.factor", default=old, whole=False, least=0)
+        linear = kind == "linear" and factor not in (0, 1)
+        if "rope_freqs.weight" not in self.file.tensors:
+            return dict(rope_type="linear", factor=factor) if linear else None
+        if linear:
+            raise self.file.error(f"tensor rope_freqs.weight: not read beside a linear scale of {factor:g}")
+        return self._llama3_scaling()
 
     def _llama3_scaling(self):
         """A file has the divisor of each frequency instead of the four numbers that they come from. Llama 3.1 to 3.3 use low and

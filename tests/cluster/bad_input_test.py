@@ -112,6 +112,7 @@ FIELDS = [
     (dict(speculative=dict(joint_tokens=2)), "speculative.joint_tokens", "unsupported_combination"),
     (dict(BEAM_SEARCH, beam_duplicates="once"), "beam_duplicates", "unsupported_combination"),
     (dict(BEAM_SEARCH, sampling_scope="joint"), "sampling_scope", "unsupported_combination"),
+    (dict(structured_outputs=dict(json={"$ref": "#"})), "structured_outputs.json", "invalid_value"),
 ]
 
 PROMPTS = [

@@ -25,8 +25,9 @@ class ByteTokenizer : public tokenizer::Tokenizer {
     std::vector<TokenId> ids;
     if (add_special_tokens) ids.push_back(kBos);
     for (size_t at = 0; at < text.size();) {
+      const auto next = std::lower_bound(literal.begin(), literal.end(), at);
       const TokenId special =
-          std::binary_search(literal.begin(), literal.end(), at) ? -1 : SpecialAt(text.substr(at));
+          SpecialAt(next == literal.end() ? text.substr(at) : text.substr(at, *next - at));
       ids.push_back(special >= 0 ? special : static_cast<unsigned char>(text[at]));
       at += special >= 0 ? TokenBytes(special, false).size() : 1;
     }

@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bitset>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "grammar/compile.h"
 #include "tests/grammar/texts.h"
 
 namespace coppice::grammar {
@@ -297,17 +300,42 @@ TEST(JsonSchemaTest, WhatIsNotServedIsNamed) {
   }
 }
 
-TEST(JsonSchemaTest, SchemasThatHaveNoTextAreRefused) {
-  EXPECT_EQ(MakeAutomaton(ReadJsonSchema(R"({"$ref":"#"})")).status().message(),
-            "no text has the format");
-  EXPECT_EQ(MakeAutomaton(ReadJsonSchema(R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})"))
-                .status()
-                .message(),
-            "rule # begins with itself");
-  EXPECT_EQ(MakeAutomaton(ReadJsonSchema(R"({"properties":{"a":{"$ref":"#"}},"required":["a"]})"))
-                .status()
-                .message(),
-            "no text has the format");
+// Whatever the vocabulary can write.
+TEST(JsonSchemaTest, AReferenceThatLeadsBackToItselfIsRefusedAtItsPlace) {
+  for (const auto& [schema, pointer] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"$ref":"#"})", "#/$ref"},
+           {R"({"anyOf":[{"type":"null"},{"$ref":"#"}]})", "#/anyOf/1/$ref"},
+           {R"({"allOf":[{"oneOf":[{"$ref":"#"}]}]})", "#/allOf/0/oneOf/0/$ref"},
+           {R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})",
+            "#/$defs/a/$ref"},
+           {R"({"items":{"$ref":"#/$defs/a"},"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"}]}}})",
+            "#/$defs/a/anyOf/0/$ref"}}) {
+    const auto grammar = ReadJsonSchema(schema);
+    EXPECT_EQ(grammar.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(
+        grammar.status().message(),
+        absl::StrCat("JSON schema, ", pointer,
+                     ": the reference leads back to itself and describes no value on the way"));
+  }
+  // Not reached, or with a value on the way.
+  for (const char* schema : {R"({"type":"null","$defs":{"a":{"$ref":"#/$defs/a"}}})",
+                             R"({"anyOf":[{"items":{"$ref":"#"}},{"$ref":"#/anyOf/0"}]})"}) {
+    EXPECT_TRUE(MakeAutomaton(ReadJsonSchema(schema)).ok()) << schema;
+  }
+}
+
+TEST(JsonSchemaTest, ASchemaWithoutAnyTextIsBlamedAndNotTheVocabulary) {
+  const std::string endless = R"({"properties":{"a":{"$ref":"#"}},"required":["a"]})";
+  std::bitset<256> some = Automaton::AllBytes();
+  some.reset(200);
+  for (const auto& writable : {Automaton::AllBytes(), some}) {
+    EXPECT_EQ(CompileFormat({FormatSpec::Kind::kJsonSchema, endless}, writable).status().message(),
+              "no text has the format");
+  }
+  some.reset();
+  EXPECT_EQ(
+      CompileFormat({FormatSpec::Kind::kJsonSchema, R"({"type":"null"})"}, some).status().message(),
+      "the vocabulary can write no text that has the format");
 }
 
 TEST(JsonSchemaTest, RangesOfIntegersAreExact) {

@@ -98,6 +98,21 @@ INSTANTIATE_TEST_SUITE_P(
                                         "v": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}})",
                          12),
                   "v: data_offsets: overlap those of u"},
+        BadHeader{"HoleBeforeTheFirst", FileOf(One("\"F32\"", "[2]", "[4, 12]"), 12),
+                  "w: data_offsets: begin at byte 4, but the 4 data bytes before it belong to no "
+                  "tensor"},
+        BadHeader{"HoleBetween",
+                  FileOf(R"({"u": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+                             "v": {"dtype": "F32", "shape": [1], "data_offsets": [10, 14]}})",
+                         14),
+                  "v: data_offsets: begin at byte 10, but the 2 data bytes before it belong to no "
+                  "tensor"},
+        BadHeader{"BytesAfterTheData", FileOf(One("\"F32\"", "[2]", "[0, 8]"), 11),
+                  "the tensors end at byte 77, but the file has 80 bytes: 3 of them belong to no "
+                  "tensor"},
+        BadHeader{"BytesWithoutTensors", FileOf("{}", 1),
+                  "the tensors end at byte 10, but the file has 11 bytes: 1 of them belong to no "
+                  "tensor"},
         BadHeader{"NewlineInName", FileOf(R"({"a\nb": 3})", 8),
                   "a\\nb: expected {dtype, shape, data_offsets}"}),
     [](const auto& info) { return info.param.name; });

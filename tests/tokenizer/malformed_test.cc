@@ -144,6 +144,9 @@ TEST_F(MalformedTokenizer, VocabularyAndMergesAreChecked) {
   bad["pre_tokenizer"] = {
       {"type", "Split"}, {"pattern", {{"Regex", "a("}}}, {"behavior", "Isolated"}};
   EXPECT_THAT(ErrorOf(bad), HasSubstr("pattern a("));
+  bad = good;
+  bad["added_tokens"][0]["content"] = std::string(513, '<');
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("special token <<<"));
 }
 
 TEST_F(MalformedTokenizer, FolderSettingsAreChecked) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <thread>
 
 #include "tests/tokenizer/fixture.h"
@@ -78,13 +79,41 @@ TEST_P(EveryTokenizer, NoTextHasFewerTokensThanItsBytesSay) {
 
 // Of a text of characters that have tokens of their own, every vocabulary knows it.
 TEST_P(EveryTokenizer, KnowsHowFewTokensATextHasUnlessOneMayStandForAnyText) {
-  EXPECT_GT(tokenizer_->FewestTokens(std::string(1 << 20, 'a')), 10000);
+  for (const char* letter : {"a", "A", "\xC3\xA9"}) {
+    std::string run;
+    for (int i = 0; i < 1 << 15; ++i) run += letter;
+    const size_t fewest = tokenizer_->FewestTokens(run);
+    const size_t real = tokenizer_->Encode(run, false).size();
+    EXPECT_LE(fewest, real) << letter;
+    // Merges do not always end in the longest token, and a character may have a token for each byte.
+    EXPECT_EQ(fewest > real / 5, real > 2) << letter << ": " << fewest << " of " << real;
+  }
   std::string unknown;
   for (int i = 0; i < 1 << 18; ++i) unknown += "\xF0\x9F\x98\x80";
-  // That of GPT-2 has an added token here that takes the white space beside it.
-  const bool may = GetParam() == "unknown_fused" || GetParam() == "sentencepiece_unknown" ||
-                   GetParam() == "byte_level_gpt2";
+  const bool may = GetParam() == "unknown_fused" || GetParam() == "sentencepiece_unknown";
   EXPECT_EQ(tokenizer_->FewestTokens(unknown) == 0, may);
+}
+
+// Among other text, whatever is beside a run and wherever a token of it is cut.
+TEST_P(EveryTokenizer, RunsInsideOfATextHaveNoMoreTokensThanItHas) {
+  std::mt19937 random(7);
+  const std::vector<std::string> pieces = {
+      "a", "e",  "\xC3\xA9",         "\xE4\xB8\xAD", " ",           "\xCC\x81",
+      "=", "\n", "\xF0\x9F\x98\x80", "the",          "\xE1\x84\x80"};
+  size_t found = 0;
+  for (int round = 0; round < 60; ++round) {
+    std::string text;
+    for (int i = 0; i < 4; ++i) {
+      const std::string& piece = pieces[random() % pieces.size()];
+      for (int n = static_cast<int>(random() % 400); n >= 0; --n) text += piece;
+      text += texts_[random() % texts_.size()].substr(0, random() % 20);
+    }
+    text = ValidUtf8(text);
+    const size_t fewest = tokenizer_->FewestTokens(text);
+    EXPECT_LE(fewest, tokenizer_->Encode(text, false).size()) << text;
+    found += fewest;
+  }
+  EXPECT_GT(found, 1000);
 }
 
 TEST_P(EveryTokenizer, EncodesAlikeFromManyThreads) {

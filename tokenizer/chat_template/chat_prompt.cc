@@ -17,7 +17,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // Bytes that no text in UTF-8 has. They go through the template with the text of the messages.
-constexpr char kLiteral = '\xFF';  // marks a special token that is meant as text
+constexpr char kLiteral = '\xFF';  // marks a byte that is part of no special token
 constexpr char kEnd = '\xFE';      // marks the end of the message that is to be continued
 
 // Without the marks. literal: the offsets that kLiteral marked.
@@ -94,9 +94,18 @@ ChatPrompt::ContentForm ChatPrompt::FindContentForm() const {
 }
 
 std::string ChatPrompt::Marked(absl::string_view text) const {
+  std::vector<size_t> literal = tokenizer_->FindSpecial(text);
+  // A template may remove the white space around a text. Then other texts stand beside the rest.
+  const absl::string_view rest = jinja::StripText(text, true, true, nullptr);
+  if (rest.size() < text.size()) {
+    for (const size_t at : tokenizer_->FindSpecial(rest))
+      literal.push_back(at + (rest.data() - text.data()));
+    std::sort(literal.begin(), literal.end());
+    literal.erase(std::unique(literal.begin(), literal.end()), literal.end());
+  }
   std::string marked;
   size_t done = 0;
-  for (const size_t at : tokenizer_->FindSpecial(text)) {
+  for (const size_t at : literal) {
     absl::StrAppend(&marked, text.substr(done, at - done), absl::string_view(&kLiteral, 1));
     done = at;
   }
@@ -127,31 +136,7 @@ OrderedJson ChatPrompt::Content(const OrderedJson& content, bool is_final) const
 }
 
 OrderedJson ChatPrompt::Parts(const OrderedJson& content, bool is_final) const {
-  // A template may write the parts without anything between them. Then a special token can begin in
-  // one part and end in another, so they are searched as one text.
-  const std::vector<size_t> special = tokenizer_->FindSpecial(JoinedTexts(content, ""));
-  OrderedJson parts = OrderedJson::array();
-  size_t begin = 0;
-  auto next = special.begin();
-  for (const OrderedJson& part : content) {
-    if (!HasText(part)) {
-      parts.push_back(MarkedJson(part));
-      continue;
-    }
-    const std::string text = part["text"];
-    std::string marked;
-    size_t done = 0;
-    for (; next != special.end() && *next < begin + text.size(); ++next) {
-      marked.append(text, done, *next - begin - done).push_back(kLiteral);
-      done = *next - begin;
-    }
-    marked.append(text, done);
-    begin += text.size();
-    OrderedJson other = part;
-    other["text"] = "";
-    parts.push_back(MarkedJson(other));
-    parts.back()["text"] = std::move(marked);
-  }
+  OrderedJson parts = MarkedJson(content);
   for (auto part = parts.rbegin(); is_final && part != parts.rend(); ++part) {
     if (!HasText(*part)) continue;
     (*part)["text"].get_ref<std::string&>() += {kEnd, ' '};

@@ -1,6 +1,7 @@
 // From the messages of a chat to token ids: the chat template of the model and its special tokens.
-// A special token that is written inside of a message stays text; only those of the template
-// become tokens, so a message cannot end its turn or begin another. Immutable and thread-safe.
+// A special token with any byte of a message's text stays text. Only those that the template alone
+// has written become tokens, so a message cannot end its turn or begin another, also together with
+// the texts beside it. Immutable and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ struct ChatOptions {
 // The text that a chat template has made from messages.
 struct ChatText {
   std::string text;
-  std::vector<size_t> literal;  // where special tokens are written that stay text; ascending
+  std::vector<size_t> literal;  // bytes that are part of no special token; ascending
 };
 
 class ChatPrompt {

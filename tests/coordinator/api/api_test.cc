@@ -45,6 +45,22 @@ TEST(Api, DefaultsAreOneMultinomialSample) {
   EXPECT_NE(request.params.seed, Good("").params.seed);
 }
 
+// A model may have more ids than its tokenizer.
+TEST(Api, IdsAreThoseOfTheModelOnceItIsKnown) {
+  ApiContext context = Context();
+  context.model_vocab = 300;
+  const auto parse = [&](const std::string& fields) {
+    return ParseCompletion("{" + fields + "}", "", context);
+  };
+  const Parsed good = parse(
+      R"("prompt": [65, 299], "stop_token_ids": [299], "logit_bias": {"299": 1}, "top_k": 300)");
+  ASSERT_TRUE(std::holds_alternative<GenerateRequest>(good)) << Bad(good).message;
+  EXPECT_EQ(std::get<GenerateRequest>(good).prompts[0], (std::vector<TokenId>{65, 299}));
+  EXPECT_EQ(Bad(parse(R"("prompt": [300])")).message, "prompt has token ids between 0 and 299");
+  EXPECT_EQ(Bad(parse(R"("prompt": "a", "stop_token_ids": [300])")).param, "stop_token_ids");
+  EXPECT_EQ(Bad(parse(R"("prompt": "a", "logit_bias": {"300": 1})")).param, "logit_bias");
+}
+
 TEST(Api, OutOfRange) {
   ExpectRefused({
       {R"("temperature": -0.1)", "invalid_value", "temperature"},

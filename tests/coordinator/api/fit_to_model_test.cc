@@ -30,6 +30,16 @@ TEST(FitToModel, DefaultsToWhatTheContextLeaves) {
   EXPECT_EQ(request.params.stop_ids, std::vector<TokenId>{256});
 }
 
+TEST(FitToModel, RefusesIdsThatTheModelDoesNotHave) {
+  GenerateRequest request = Good("");
+  request.prompts = {{65}, {257, 258, 66}};
+  const auto error = FitToModel(Limits(), ApiLimits(), &request);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->message, "prompt has token ids between 0 and 257");
+  request.prompts[1] = {257};
+  EXPECT_FALSE(FitToModel(Limits(), ApiLimits(), &request));
+}
+
 TEST(FitToModel, RefusesWhatExceedsTheContext) {
   GenerateRequest request = Good(R"("max_tokens": 98)");
   EXPECT_EQ(FitToModel(Limits(), ApiLimits(), &request)->code, "context_length_exceeded");

@@ -426,6 +426,12 @@ TEST(FormatFields, TextsWithAByteThatTheVocabularyLacksAreLeftOut) {
   EXPECT_EQ(error.message,
             "regex is refused: the vocabulary can write no text that has the format");
   EXPECT_EQ(error.param, "regex");
+  const ApiError circle = Bad(ParseCompletion(
+      R"({"prompt": "a", "guided_json": {"items": {"$ref": "#/items"}}})", "", context));
+  EXPECT_EQ(circle.code, "invalid_value");
+  EXPECT_EQ(circle.message,
+            "guided_json is refused: JSON schema, #/items/$ref: the reference leads back to itself "
+            "and describes no value on the way");
 }
 
 TEST(FormatFields, CopiesForManySequencesAreBounded) {

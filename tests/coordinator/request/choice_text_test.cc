@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "tests/coordinator/byte_tokenizer.h"
+#include "tests/coordinator/request/naive_text.h"
+#include "tests/coordinator/request/piece_tokenizer.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -61,6 +65,75 @@ TEST(ChoiceText, SpecialTokensAreSkippedOrShown) {
   ChoiceText shown(&tokenizer, Bytes("p"), request);
   shown.Append(Bytes("a", true));
   EXPECT_EQ(shown.text(), "a</s>");
+}
+
+// Characters of the bytes that end before the place.
+size_t CharactersBefore(const std::string& bytes, size_t place) {
+  size_t count = 0;
+  for (size_t at = 0; at < bytes.size(); ++count) {
+    bool whole = false;
+    at += NaiveCharacter(bytes, at, &whole);
+    if (at > place) break;
+  }
+  return count;
+}
+
+TEST(ChoiceText, OffsetsCountTheCharactersThatEndBeforeEachToken) {
+  // Piece 0 is special and has no text.
+  const PieceTokenizer tokenizer({"<s>", "a", "\xe2", "\x82", "\xac", "\xf0", "\x9f", "b\xe2",
+                                  "\x82x", "\xac\xf0", "\xc3\xa9", "\xa0", "\v"},
+                                 /*num_special=*/1, /*spaces=*/0);
+  const GenerateRequest request;
+  const auto offsets = [&](std::vector<TokenId> tokens) {
+    ChoiceText text(&tokenizer, {}, request);
+    text.Append(tokens);
+    text.Finish();
+    return text.offsets();
+  };
+  using Offsets = std::vector<size_t>;
+  EXPECT_EQ(offsets({0, 2, 12, 5, 12}), (Offsets{0, 0, 1, 2, 3}));  // ended by something else
+  EXPECT_EQ(offsets({2, 3, 4, 1}), (Offsets{0, 0, 0, 1}));          // continued
+  EXPECT_EQ(offsets({2, 3, 1}), (Offsets{0, 0, 1}));                // continued, then ended
+  EXPECT_EQ(offsets({2, 8, 1}), (Offsets{0, 0, 2}));                // ended inside of a token
+  EXPECT_EQ(offsets({1, 2, 0}), (Offsets{0, 1, 2}));                // at the end
+  EXPECT_EQ(offsets({2, 0, 3, 4, 1}), (Offsets{0, 0, 0, 0, 1}));    // continued behind no text
+  EXPECT_EQ(offsets({2, 0, 0, 1}), (Offsets{0, 1, 1, 1}));          // ended behind no text
+  std::mt19937 random(5);
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<TokenId> tokens;
+    std::string bytes;
+    Offsets begins;
+    for (size_t length = random() % 9; tokens.size() < length;) {
+      tokens.push_back(static_cast<TokenId>(random() % tokenizer.vocab_size()));
+      begins.push_back(bytes.size());
+      bytes += tokenizer.TokenBytes(tokens.back(), /*skip_special=*/true);
+    }
+    ChoiceText text(&tokenizer, {}, request);
+    Offsets settled;  // as they were when they were settled
+    for (const TokenId token : tokens) {
+      text.Append({&token, 1});
+      for (size_t i = settled.size(); i < text.settled_tokens(); ++i)
+        settled.push_back(text.offsets()[i]);
+    }
+    text.Finish();
+    ASSERT_EQ(text.settled_tokens(), tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      EXPECT_EQ(text.offsets()[i], CharactersBefore(bytes, begins[i])) << i << " in " << round;
+      EXPECT_EQ(i < settled.size() ? settled[i] : text.offsets()[i], text.offsets()[i]) << round;
+    }
+  }
+}
+
+// The text of the prompt ends with the U+FFFD of its unfinished character.
+TEST(ChoiceText, AnUnfinishedCharacterOfThePromptDoesNotCount) {
+  const ByteTokenizer tokenizer;
+  for (const auto& [completion, offsets] : std::vector<std::pair<std::string, std::vector<size_t>>>{
+           {"xy", {0, 1}}, {"\x82xy", {0, 0, 1}}, {"\x82\xacx", {0, 0, 1}}}) {
+    ChoiceText text(&tokenizer, Bytes("p\xe2"), GenerateRequest());
+    text.Append(Bytes(completion));
+    text.Finish();
+    EXPECT_EQ(text.offsets(), offsets);
+  }
 }
 
 }  // namespace

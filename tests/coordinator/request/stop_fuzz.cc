@@ -43,10 +43,6 @@ class Input {
   size_t left_;
 };
 
-size_t Characters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
-}
-
 class Case {
  public:
   Case(const uint8_t* data, size_t size) {
@@ -112,7 +108,23 @@ class Case {
     Require(choice.tokens().size() == found.tokens, "another number of tokens is kept");
     Require(choice.offsets().size() == found.tokens, "not one offset for each token");
     for (size_t i = 0; i < found.tokens; ++i)
-      Require(choice.offsets()[i] == Characters(texts_[i].settled), "an offset differs");
+      Require(choice.offsets()[i] == CharactersBefore(i, found.tokens), "an offset differs");
+  }
+
+  // Characters of the completion that end before the token, if there are so many tokens.
+  size_t CharactersBefore(size_t token, size_t tokens) const {
+    const auto bytes_of = [this](size_t n) { return BytesOf({path_.begin(), path_.begin() + n}); };
+    const std::string bytes = bytes_of(tokens);
+    const size_t begin = bytes_of(token).size();
+    size_t count = 0;
+    for (size_t at = 0; at < bytes.size();) {
+      bool whole = false;
+      const size_t end = at + NaiveCharacter(bytes, at, &whole);
+      const bool counts = at >= prompt_bytes_ || (whole && end > prompt_bytes_);
+      count += counts && end <= begin;
+      at = end;
+    }
+    return count;
   }
 
   // Ends at the token at which the choice is cut, unless only the end of the text completes the stop.

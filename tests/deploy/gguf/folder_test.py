@@ -129,16 +129,28 @@ class Conversion(FolderTest):
             self.assertTrue(1 < sorted(set(divisors))[1] < 32)
             tensors["rope_freqs.weight"] = ((head // 2,), 0, struct.pack(f"<{head // 2}f", *divisors))
 
-        def linear(metadata, _):
-            metadata.update({"llama.rope.scaling.type": (TEXT, "linear"), "llama.rope.scaling.factor": (FLOAT, 4.0)})
+        def scale(**pairs):
+            def change(metadata, _):
+                metadata.update({f"llama.rope.{key.replace('__', '.')}": value for key, value in pairs.items()})
+            return change
 
+        linear = dict(rope_type="linear", factor=4.0)
+        four, eight = (FLOAT, 4.0), (FLOAT, 8.0)
         for name, change, want in (
                 ("llama3", llama3, dict(rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                         original_max_position_embeddings=8192)),
-                ("linear", linear, dict(rope_type="linear", factor=4.0))):
+                ("linear", scale(scaling__type=(TEXT, "linear"), scaling__factor=four), linear),
+                ("no type", scale(scaling__factor=four), linear),
+                ("old key", scale(scale_linear=four), linear),
+                ("old key with type", scale(scaling__type=(TEXT, "linear"), scale_linear=four), linear),
+                ("both keys", scale(scaling__factor=four, scale_linear=eight), linear),
+                ("type none", scale(scaling__type=(TEXT, "none"), scaling__factor=four, scale_linear=four), None),
+                ("type alone", scale(scaling__type=(TEXT, "linear")), None),
+                ("factor 1", scale(scale_linear=(FLOAT, 1.0)), None),
+                ("factor 0", scale(scaling__factor=(FLOAT, 0.0)), None)):
             with self.subTest(name):
                 convert(demo_gguf(self.folder / "demo.gguf", change), self.folder / name)
-                self.assertEqual(read_json(self.folder / name, "config.json")["rope_scaling"], want)
+                self.assertEqual(read_json(self.folder / name, "config.json").get("rope_scaling"), want)
 
     def test_biases_of_attention(self):
         def change(metadata, tensors):

@@ -42,6 +42,13 @@ def tensor(name, shape=None, kind=0, data=None):
     return change
 
 
+def both(first, second):
+    def change(metadata, tensors):
+        first(metadata, tensors)
+        second(metadata, tensors)
+    return change
+
+
 def twice_the_token(metadata, _):
     kind, (inner, items) = metadata["tokenizer.ggml.tokens"]
     metadata["tokenizer.ggml.tokens"] = (kind, (inner, items[:300] + (items[299],) + items[301:]))
@@ -69,6 +76,11 @@ CASES = {
     "a mixture of experts": (metadata_of(llama__expert_count=(U32, 8)), "metadata llama.expert_count: a mixture of experts"),
     "part of the head is rotated": (metadata_of(llama__rope__dimension_count=(U32, 16)), "metadata llama.rope.dimension_count: 16, expected"),
     "another scaling": (metadata_of(llama__rope__scaling__type=(TEXT, "yarn")), "metadata llama.rope.scaling.type: yarn is not read"),
+    "a scale of the attention": (metadata_of(llama__rope__scaling__attn_factor=(FLOAT, 1.25)),
+                                 "metadata llama.rope.scaling.attn_factor: a scale of the attention is not read"),
+    "a negative scale": (metadata_of(llama__rope__scale_linear=(FLOAT, -2.0)), "metadata llama.rope.scale_linear: -2.0, expected a number"),
+    "divisors and a scale": (both(tensor("rope_freqs.weight", (4,), 0, struct.pack("<4f", 1, 1, 1, 1)), metadata_of(llama__rope__scale_linear=(FLOAT, 2.0))),
+                             "tensor rope_freqs.weight: not read beside a linear scale of 2"),
     "unknown divisors": (tensor("rope_freqs.weight", (4,), 0, struct.pack("<4f", *range(1, 5))), "tensor rope_freqs.weight: not the divisors"),
     "a size for each layer": (metadata_of(llama__feed_forward_length=(LIST, (U32, [172] * 5))),
                               "metadata llama.feed_forward_length: [172, 172, 172, 172, 172], expected a number"),

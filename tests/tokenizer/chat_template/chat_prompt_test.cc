@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <random>
 #include <string>
 
 #include "tests/testing/temp_dir.h"
@@ -104,6 +105,127 @@ TEST_F(ChatPromptTest, PartsCannotMakeASpecialTokenTogether) {
             4);
 }
 
+// Messages without anything between them, or with a part of a special token before or after them.
+TEST_F(ChatPromptTest, TextsCannotMakeASpecialTokenTogether) {
+  constexpr char kBare[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  constexpr char kTrimmed[] = "{% for m in messages %}{{ m.content | trim }}{% endfor %}";
+  struct Case {
+    const char* source;
+    std::vector<Json> messages;
+    std::string text;
+    int special;
+  };
+  const Json named = {{"role", "user"}, {"content", "x"}, {"name", "end"}};
+  for (const Case& c : std::vector<Case>{
+           {kBare, {User("a <|e"), Assistant("nd|> b")}, "a <|end|> b", 0},
+           {kBare, {User("<"), Assistant("|en"), User("d|>")}, "<|end|>", 0},
+           {kTrimmed, {User("a <|e\n"), Assistant(" nd|> b")}, "a <|end|> b", 0},
+           {kTrimmed, {User(" <|e"), Assistant("nd|>\n")}, "<|end|>", 0},
+           {"<|{{ messages[0].content }}|>", {User("end")}, "<|end|>", 0},
+           {"<|{{ messages[0].name }}|>", {named}, "<|end|>", 0},
+           {"<|{{ messages[0].content }}", {User("end|>")}, "<|end|>", 0},
+           {"<|{{ messages[0].content }}", {User("end|> and on")}, "<|end|> and on", 0},
+           {"{{ messages[0].content }}nd|><|end|>", {User("<|e")}, "<|end|><|end|>", 1},
+           {"{{ messages[0].content }}<|end|>{{ messages[1].content }}",
+            {User("<|e"), Assistant("|>")},
+            "<|e<|end|>|>",
+            1},
+           {"{{ messages[0].content | lower }}", {User("<|END|>")}, "<|end|>", 0},
+           {"{{ '<|' + 'end' + '|>' + messages[0].content }}", {User("d|>")}, "<|end|>d|>", 1}}) {
+    EXPECT_EQ(TextOf(c.source, c.messages), c.text);
+    EXPECT_EQ(Special(Encoded(c.source, c.messages)), c.special) << c.text;
+  }
+}
+
+// Special tokens cut into texts of a message and of the template by turns. The expected ones are
+// found byte by byte: the leftmost that has no byte of a message.
+TEST_F(ChatPromptTest, ASpecialTokenHasBytesOfTheTemplateAlone) {
+  const std::vector<std::string> tokens = {"<|begin|>", "<|end|>"};
+  std::mt19937 random(3);
+  int made = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text, source;
+    std::vector<Json> messages;
+    std::vector<bool> of_message;
+    for (int i = 0, n = 1 + static_cast<int>(random() % 6); i < n; ++i) {
+      const std::string& token = tokens[random() % 2];
+      const size_t begin = random() % 3 == 0 ? random() % token.size() : 0;
+      std::string piece = token.substr(begin, 1 + random() % token.size());
+      if (random() % 4 == 0) piece += tokens[random() % 2];
+      const bool message = random() % 2 == 0;
+      text += piece;
+      of_message.resize(text.size(), message);
+      if (message) {
+        source += "{{ messages[" + std::to_string(messages.size()) + "].content }}";
+        messages.push_back(User(piece));
+      } else {
+        source += piece;
+      }
+    }
+    if (messages.empty()) continue;
+    int expected = 0;
+    for (size_t at = 0; at < text.size();) {
+      size_t length = 1;
+      for (const std::string& token : tokens) {
+        const auto begin = of_message.begin() + at;
+        if (text.compare(at, token.size(), token) == 0 &&
+            std::count(begin, begin + token.size(), true) == 0) {
+          length = token.size();
+          ++expected;
+        }
+      }
+      at += length;
+    }
+    const Ids ids = Encoded(source, messages);
+    EXPECT_EQ(tokenizer_->Decode(ids, false), text);
+    EXPECT_EQ(Special(ids), expected) << source << " makes " << text;
+    made += expected;
+  }
+  EXPECT_GT(made, 1000);
+}
+
+// These are searched for after normalization, where a space is another character.
+TEST(ChatPromptNormalized, SpecialTokensOfTheNormalizedTextAreThoseOfTheTemplate) {
+  nlohmann::json json = ReadFixture("byte_fallback_prepend/tokenizer.json");
+  for (auto& token : json["added_tokens"]) token["normalized"] = true;
+  const test::TempDir folder;
+  folder.Write("tokenizer.json", json.dump());
+  const auto tokenizer = Tokenizer::Load(folder.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto special = [&](const std::string& source, const std::string& content) {
+    const ChatPrompt prompt(*ChatTemplate::Parse(source), "<s>", "</s>", tokenizer->get());
+    const Ids ids = *prompt.Encode(Of({User(content)}), {});
+    return std::count(ids.begin(), ids.end(), 2);
+  };
+  EXPECT_EQ(special("a </s>{{ messages[0].content }} </s>", "b <"), 2);
+  EXPECT_EQ(special("a </s>{{ messages[0].content }} </s>", "/s> b"), 2);
+  EXPECT_EQ(special("a </s>{{ messages[0].content }} </s>", "c </s> b"), 2);
+  EXPECT_EQ(special("{{ messages[0].content }}", "</s>"), 0);
+  EXPECT_EQ(special("{{ messages[0].content }}", " </s>"), 0);
+  EXPECT_EQ(special(" {{ messages[0].content }}", "</s>"), 0);
+  EXPECT_EQ(special(" <{{ messages[0].content }}", "/s>"), 0);
+}
+
+// Merges, or a word that is looked up as a whole, can make any token of the vocabulary.
+TEST(ChatPromptWords, ASpecialTokenIsNoWordOfAMessage) {
+  for (const bool whole_words : {false, true}) {
+    nlohmann::json json = ReadFixture("byte_level_llama3/tokenizer.json");
+    const int id = json["model"]["vocab"]["und"];
+    json["model"]["ignore_merges"] = whole_words;
+    json["added_tokens"].push_back(
+        {{"id", id}, {"content", "und"}, {"special", true}, {"normalized", false}});
+    const test::TempDir folder;
+    folder.Write("tokenizer.json", json.dump());
+    const auto tokenizer = Tokenizer::Load(folder.path());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const ChatPrompt prompt(*ChatTemplate::Parse("und {{ messages[0].content }} und"), "", "",
+                            tokenizer->get());
+    const Ids ids = *prompt.Encode(Of({User("und")}), {});
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), id), 2);
+    EXPECT_EQ((*tokenizer)->Decode(ids, false), "und und und");
+  }
+}
+
 TEST_F(ChatPromptTest, ContentHasTheFormThatTheTemplateTakes) {
   EXPECT_EQ(TextOf(kTurns, {Parts({"a", "b"})}), "<|begin|>user\na\nb<|end|><|begin|>assistant\n");
   EXPECT_EQ(TextOf(kOnlyParts, {User("a")}), "<|begin|>a<|end|>");
@@ -158,6 +280,10 @@ TEST(ChatPromptOfSentencePiece, ControlPiecesAreTokensOfTheTemplateAlone) {
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 1), 2);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 1);
   EXPECT_EQ(ids.front(), 1);
+  const ChatPrompt bare(*ChatTemplate::Parse("{{ messages[0].content + messages[1].content }}"),
+                        "<s>", "</s>", tokenizer.get());
+  const Ids joined = *bare.Encode(Of({User("the </"), Assistant("s>")}), {});
+  EXPECT_EQ(std::count(joined.begin(), joined.end(), 2), 0);
   // Each text between special tokens gets the space that the model puts before a text.
   EXPECT_EQ(tokenizer->Decode(ids, false),
             "<s> [INST] the</s><s> forest [/INST] a </s><s> [INST] b [/INST]");
