@@ -46,7 +46,7 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const Json& json, const Normal
     AddedToken token;
     token.id = entry.at("id").get<TokenId>();
     token.content = entry.at("content").get<std::string>();
-    token.special = entry.value("special", false);
+    token.special = token.control = entry.value("special", false);
     token.normalized = entry.value("normalized", !token.special);
     token.strip_left = entry.value("lstrip", false);
     token.strip_right = entry.value("rstrip", false);
@@ -83,7 +83,7 @@ const AddedTokens::Needle* AddedTokens::FindAt(const Matcher& matcher, absl::str
   for (size_t same = 1; begin != end; ++same) {
     for (; begin != end && begin->text.size() == same; ++begin) {
       const bool longer = found == nullptr || found->text.size() < same;
-      if (longer && (same <= room || !tokens_[begin->token].special)) found = &*begin;
+      if (longer && (same <= room || !tokens_[begin->token].control)) found = &*begin;
     }
     if (same == text.size()) break;
     const auto byte = [same](absl::string_view s) { return static_cast<uint8_t>(s[same]); };
@@ -99,9 +99,13 @@ bool AddedTokens::strips() const {
                      [](const AddedToken& token) { return token.strip_left || token.strip_right; });
 }
 
-bool AddedTokens::normalizes_special() const {
+void AddedTokens::SetControl(absl::string_view content) {
+  for (AddedToken& token : tokens_) token.control = token.control || token.content == content;
+}
+
+bool AddedTokens::normalizes_control() const {
   return std::any_of(tokens_.begin(), tokens_.end(),
-                     [](const AddedToken& token) { return token.special && token.normalized; });
+                     [](const AddedToken& token) { return token.control && token.normalized; });
 }
 
 std::vector<AddedTokens::Part> AddedTokens::Split(const Matcher& matcher, absl::string_view text,

@@ -21,7 +21,8 @@ struct AddedToken {
   std::string content;
   std::string text;  // the text to search for: the content, normalized if `normalized`
   bool special = false;
-  bool normalized = false;                       // searched for in the normalized text
+  bool control = false;     // special, or one that the folder calls the begin or end of a text
+  bool normalized = false;  // searched for in the normalized text
   bool strip_left = false, strip_right = false;  // includes the white space next to it
 };
 
@@ -42,9 +43,11 @@ class AddedTokens {
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
   bool strips() const;  // whether a token takes any amount of white space
-  // Whether special tokens are searched for in the normalized text.
-  bool normalizes_special() const;
-  // Parts in text order, none empty, views into text. No special token contains a byte of
+  // The token with this content is a control token too.
+  void SetControl(absl::string_view content);
+  // Whether control tokens are searched for in the normalized text.
+  bool normalizes_control() const;
+  // Parts in text order, none empty, views into text. No control token contains a byte of
   // `literal`, which has ascending offsets.
   std::vector<Part> SplitRaw(absl::string_view text, absl::Span<const size_t> literal = {}) const {
     return Split(raw_, text, literal);
@@ -65,8 +68,9 @@ class AddedTokens {
   static void AddNeedle(const std::string& text, int token, Matcher* matcher);
   std::vector<Part> Split(const Matcher& matcher, absl::string_view text,
                           absl::Span<const size_t> literal) const;
-  // The longest token that is written at the start of the text and, if it is special, has at most
-  // `room` bytes; nullptr if there is none. Its time hardly depends on how many tokens there are.
+  // The longest token that is written at the start of the text; a control token only if it has at
+  // most `room` bytes; nullptr if there is none. Its time hardly depends on how many tokens there
+  // are.
   const Needle* FindAt(const Matcher& matcher, absl::string_view text, size_t room) const;
 
   std::vector<AddedToken> tokens_;

@@ -50,7 +50,7 @@ class BpeTokenizer : public Tokenizer {
   int LeadingSpacesDropped() const override { return leading_spaces_dropped_; }
 
  private:
-  absl::Status ReadComponents(const Json& json);
+  absl::Status ReadComponents(const Json& json, const SpecialTokenSettings& settings);
   TokenBound MakeBound() const;
   bool KeepsRun(absl::string_view c) const;  // as TokenBound::Fewest says
   absl::Status FillBytes(const TokenDecoder& decoder);
@@ -79,12 +79,12 @@ class BpeTokenizer : public Tokenizer {
 absl::StatusOr<std::unique_ptr<Tokenizer>> BpeTokenizer::FromJson(
     const Json& json, const SpecialTokenSettings& settings) {
   auto tokenizer = std::make_unique<BpeTokenizer>();
-  COPPICE_RETURN_IF_ERROR(tokenizer->ReadComponents(json));
+  COPPICE_RETURN_IF_ERROR(tokenizer->ReadComponents(json, settings));
   COPPICE_RETURN_IF_ERROR(tokenizer->SetSpecialTokens(settings));
   return tokenizer;
 }
 
-absl::Status BpeTokenizer::ReadComponents(const Json& json) {
+absl::Status BpeTokenizer::ReadComponents(const Json& json, const SpecialTokenSettings& settings) {
   const auto component = [&](const char* key) { return json.value(key, Json()); };
   COPPICE_ASSIGN_OR_RETURN(model_, BpeModel::FromJson(json.at("model")));
   COPPICE_ASSIGN_OR_RETURN(normalizer_, Normalizer::FromJson(component("normalizer")));
@@ -95,10 +95,12 @@ absl::Status BpeTokenizer::ReadComponents(const Json& json) {
                            TokenDecoder::FromJson(component("decoder")));
   leading_spaces_dropped_ = decoder.leading_spaces_dropped();
   COPPICE_RETURN_IF_ERROR(FillBytes(decoder));
+  added_.SetControl(settings.bos_token);
+  added_.SetControl(settings.eos_token);
   std::vector<std::string> special;
   std::vector<TokenId> ids;
   for (const AddedToken& token : added_.tokens()) {
-    if (!token.special) continue;
+    if (!token.control) continue;
     special.insert(special.end(), {token.content, token.text});
     ids.push_back(token.id);
   }
@@ -190,7 +192,7 @@ absl::Status BpeTokenizer::SetSpecialTokens(const SpecialTokenSettings& settings
 
 std::vector<size_t> BpeTokenizer::FindSpecial(absl::string_view text) const {
   std::vector<size_t> found = special_texts_.Find(text);
-  if (!added_.normalizes_special() ||
+  if (!added_.normalizes_control() ||
       special_texts_.Find(normalizer_.Apply(text)).size() <= found.size())
     return found;
   // Normalization makes a special token of other characters.
@@ -235,7 +237,7 @@ void BpeTokenizer::EncodePart(absl::string_view text, absl::Span<const size_t> l
                               bool at_text_start, std::vector<TokenId>* ids) const {
   const std::string normalized = normalizer_.Apply(text);
   std::vector<size_t> offsets;
-  if (!literal.empty() && added_.normalizes_special())
+  if (!literal.empty() && added_.normalizes_control())
     offsets = NormalizedOffsets(text, literal, normalized);
   for (const AddedTokens::Part& part : added_.SplitNormalized(normalized, offsets)) {
     if (part.id >= 0) {

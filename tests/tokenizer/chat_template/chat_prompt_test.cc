@@ -226,6 +226,21 @@ TEST(ChatPromptWords, ASpecialTokenIsNoWordOfAMessage) {
   }
 }
 
+// The file may not call the end of a text special, though it is.
+TEST(ChatPromptWords, TheEndOfATextIsNoWordOfAMessage) {
+  nlohmann::json json = ReadFixture("byte_level_llama3/tokenizer.json");
+  json["added_tokens"][1]["special"] = false;
+  const test::TempDir folder;
+  folder.Write("tokenizer.json", json.dump());
+  folder.Write("tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+  const auto tokenizer = Tokenizer::Load(folder.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const ChatPrompt prompt(*ChatTemplate::Parse("{{ messages[0].content }}<|end|>"), "", "",
+                          tokenizer->get());
+  const Ids ids = *prompt.Encode({User("a<|end|>b<|e")}, {});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 421), 1);
+}
+
 TEST_F(ChatPromptTest, ContentHasTheFormThatTheTemplateTakes) {
   EXPECT_EQ(TextOf(kTurns, {Parts({"a", "b"})}), "<|begin|>user\na\nb<|end|><|begin|>assistant\n");
   EXPECT_EQ(TextOf(kOnlyParts, {User("a")}), "<|begin|>a<|end|>");
