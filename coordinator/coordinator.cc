@@ -118,6 +118,7 @@ class CoordinatorImpl : public Coordinator {
     context.api.model_name = options_.model_name;
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
+    context.api.sampling_defaults = &options_.sampling_defaults;
     context.api.own_bytes = tokenizer::OwnBytes(*tokenizer_);
     context.max_model_len = options_.dispatcher.max_model_len;
     context.started_unix = std::chrono::duration_cast<std::chrono::seconds>(

@@ -20,6 +20,9 @@ struct CoordinatorOptions {
   // The name that requests give as `model`, and that answers carry.
   std::string model_name;
 
+  // Of the checkpoint; empty with --generation_config=none.
+  SamplingDefaults sampling_defaults;
+
   HttpOptions http;
   DispatcherOptions dispatcher;
   RegistryOptions registry;  // all but tokenizer_vocab, which Start sets

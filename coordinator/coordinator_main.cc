@@ -63,6 +63,11 @@ absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>
   spdlog::info("serving {}://{} as model {}, nodes join at {}",
                options.coordinator.http.tls_cert_file.empty() ? "http" : "https",
                coordinator->http_address(), options.coordinator.model_name, control->endpoint());
+  if (const SamplingDefaults& defaults = options.coordinator.sampling_defaults; !defaults.empty()) {
+    spdlog::info(
+        "requests that do not say otherwise are sampled as generation_config.json says: {}",
+        defaults.Text());
+  }
   coordinator->ServeNodes(std::move(control));
   coordinator->Run();
   return absl::OkStatus();

@@ -31,6 +31,13 @@ FlagGroup ModelGroup(LaunchOptions* options) {
             .text = "chat template: a file, none, or a family (chatml, gemma, llama-2, llama-3, "
                     "mistral, phi-3, vicuna, zephyr)",
             .more = "[api.md](api.md) 2.3."},
+           {.name = "generation_config",
+            .value = &options->generation_config,
+            .words = {"auto", "none"},
+            .text = "auto: temperature, top_k, top_p, min_p and repetition_penalty of the model's "
+                    "generation_config.json are the defaults of requests that sample; none: they "
+                    "are not read",
+            .more = "[api.md](api.md) 2.1."},
            {.name = "max_model_len",
             .value = &options->coordinator.dispatcher.max_model_len,
             .range = {0, 1 << 24},
@@ -139,7 +146,13 @@ FlagGroup RequestGroup(LaunchOptions* options) {
            {.name = "default_max_tokens",
             .value = &limits->default_max_tokens,
             .range = {1, 1 << 20},
-            .text = "max_tokens of a request that gives none"},
+            .text = "max_tokens of a completion that gives none"},
+           {.name = "default_chat_max_tokens",
+            .value = &limits->default_chat_max_tokens,
+            .range = {0, 1 << 24},
+            .text = "max_tokens of a chat that gives none; 0 = the rest of the context",
+            .more = "A request reserves KV for all of its max_tokens, so a large value lets fewer "
+                    "of these chats run at the same time."},
            {.name = "default_timeout",
             .value = &limits->default_timeout_s,
             .range = {0.001, 1e6},
@@ -151,9 +164,10 @@ FlagGroup RequestGroup(LaunchOptions* options) {
             .text = "longest deadline in seconds that a request may ask for"},
            {.name = "unknown_fields",
             .value = &options->unknown_fields,
-            .words = {"refuse", "ignore"},
-            .text = "unknown fields of a request; ignored ones are named in the header "
-                    "X-Coppice-Ignored"}}};
+            .words = {"ignore", "refuse"},
+            .text = "unknown fields of a request, and hints that are not served; ignored ones are "
+                    "named in the header X-Coppice-Ignored",
+            .more = "[api.md](api.md) 2."}}};
 }
 
 FlagGroup ClusterGroup(LaunchOptions* options) {
@@ -247,7 +261,12 @@ void Complete(LaunchOptions* options, FlagFaults* faults) {
   if (key.ok()) options->channel.key = *std::move(key);
   coordinator.registry.tokenizer_dir = options->model;
   if (coordinator.model_name.empty()) coordinator.model_name = FolderName(options->model);
-  coordinator.dispatcher.limits.ignore_unknown_fields = options->unknown_fields == "ignore";
+  coordinator.dispatcher.limits.refuse_unknown_fields = options->unknown_fields == "refuse";
+  if (options->generation_config == "auto") {
+    auto defaults = SamplingDefaults::Load(options->model);
+    faults->Add(defaults.status());
+    if (defaults.ok()) coordinator.sampling_defaults = *std::move(defaults);
+  }
   HttpOptions& http = coordinator.http;
   http.max_inflight_body_bytes = std::max(http.max_body_bytes, http.max_inflight_body_bytes);
 }

@@ -16,8 +16,9 @@ struct LaunchOptions {
   std::string chat_template;     // as in tokenizer::ChatPrompt::Load; "" = that of the folder
   std::string control_listen;    // endpoint for nodes; "" = depends on the kind of launch
   std::string cluster_key_file;  // "" = connections with nodes are open
-  std::string unknown_fields = "refuse";  // or ignore: ApiLimits::ignore_unknown_fields
-  comm::ChannelOptions channel;           // channel to nodes; has the key of the cluster
+  std::string generation_config = "auto";  // or none: CoordinatorOptions::sampling_defaults
+  std::string unknown_fields = "ignore";   // or refuse: ApiLimits::refuse_unknown_fields
+  comm::ChannelOptions channel;            // channel to nodes; has the key of the cluster
 };
 
 // *options must outlive the table. The table's check completes them: names and keys that follow

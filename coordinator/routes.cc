@@ -40,17 +40,6 @@ HttpReply JsonReply(std::string body) {
   return reply;
 }
 
-// The names, written so that they are safe in a header line.
-std::string HeaderList(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) {
-    absl::StrAppend(&list, list.empty() ? "" : ", ");
-    for (const char c : name)
-      list += isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-' ? c : '?';
-  }
-  return list;
-}
-
 int64_t UnixNow() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -238,15 +227,22 @@ std::shared_ptr<Request> Routes::MakeRequest(GenerateRequest generate,
                                    pending.exchange, context_.jobs);
 }
 
+void Routes::NameIgnored(const IgnoredFields& ignored, HttpExchange* exchange) {
+  if (ignored.empty()) return;
+  exchange->AddHeader("X-Coppice-Ignored", ignored.Text());
+  context_.metrics->FieldsIgnored(ignored);
+}
+
 void Routes::Finish(PendingBody* pending, bool admitted) {
   const std::shared_ptr<HttpExchange>& exchange = pending->exchange;
   if (const ApiError* error = std::get_if<ApiError>(&pending->result))
     return Refuse(*pending, *error);
-  if (std::string* answer = std::get_if<std::string>(&pending->result))
-    return exchange->Reply(JsonReply(std::move(*answer)));
+  if (TokenAnswer* answer = std::get_if<TokenAnswer>(&pending->result)) {
+    NameIgnored(answer->ignored, exchange.get());
+    return exchange->Reply(JsonReply(std::move(answer->json)));
+  }
   GenerateRequest& generate = std::get<GenerateRequest>(pending->result);
-  if (!generate.ignored_fields.empty())
-    exchange->AddHeader("X-Coppice-Ignored", HeaderList(generate.ignored_fields));
+  NameIgnored(generate.ignored, exchange.get());
   const bool stream = generate.stream;
   const std::shared_ptr<Request> started = MakeRequest(std::move(generate), *pending);
   exchange->OnDisconnect(
@@ -267,8 +263,9 @@ int Routes::LenOf(const std::vector<const Node*>& replicas) const {
 int Routes::ShownLen() const { return LenOf(context_.registry->Replicas()); }
 
 ModelCard Routes::Card() const {
-  return {context_.api.model_name, context_.started_unix, ShownLen(), context_.api.chat != nullptr,
-          ServesFormats(context_.api)};
+  return {
+      context_.api.model_name,      context_.started_unix,       ShownLen(),
+      context_.api.chat != nullptr, ServesFormats(context_.api), context_.api.sampling_defaults};
 }
 
 HttpReply Routes::Models() const { return JsonReply(ModelListJson(Card(), context_.api.limits)); }

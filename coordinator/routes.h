@@ -51,6 +51,8 @@ class Routes : public HttpApp {
   // afterwards.
   void ReadBody(EndpointId endpoint, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   void Gone(PendingBody* pending);  // its client has gone
+  // Tells the client and the metrics.
+  void NameIgnored(const IgnoredFields& ignored, HttpExchange* exchange);
   void Finish(PendingBody* pending, bool admitted);
   void Refuse(const PendingBody& pending, const ApiError& error);
   Client ClientOf(const HttpRequest& request) const;

@@ -9,7 +9,7 @@
 
 namespace coppice::grammar {
 
-absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec) {
+absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec, std::vector<std::string>* annotations) {
   if (spec.text.size() > kMostFormatBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the format has ", spec.text.size(), " bytes, at most ", kMostFormatBytes, " are read"));
@@ -20,15 +20,16 @@ absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec) {
     case FormatSpec::Kind::kGrammar:
       return ReadEbnf(spec.text);
     case FormatSpec::Kind::kJsonSchema:
-      return ReadJsonSchema(spec.text);
+      return ReadJsonSchema(spec.text, annotations);
     case FormatSpec::Kind::kNone:
       break;
   }
   return absl::InvalidArgumentError("there is no format");
 }
 
-absl::StatusOr<Automaton> CompileFormat(const FormatSpec& spec, const std::bitset<256>& writable) {
-  COPPICE_ASSIGN_OR_RETURN(const Grammar grammar, ReadFormat(spec));
+absl::StatusOr<Automaton> CompileFormat(const FormatSpec& spec, const std::bitset<256>& writable,
+                                        std::vector<std::string>* annotations) {
+  COPPICE_ASSIGN_OR_RETURN(const Grammar grammar, ReadFormat(spec, annotations));
   return Automaton::Make(grammar, writable);
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <bitset>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/output_format.h"
@@ -10,11 +12,13 @@
 
 namespace coppice::grammar {
 
-// InvalidArgument names the fault and its place.
-absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec);
+// InvalidArgument names the fault and its place. *annotations as for ReadJsonSchema.
+absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec,
+                                   std::vector<std::string>* annotations = nullptr);
 // writable: bytes that are the whole text of a token (tokenizer::OwnBytes). Texts with other bytes
 // are excluded, so that no text gets stuck before its end.
 absl::StatusOr<Automaton> CompileFormat(const FormatSpec& spec,
-                                        const std::bitset<256>& writable = Automaton::AllBytes());
+                                        const std::bitset<256>& writable = Automaton::AllBytes(),
+                                        std::vector<std::string>* annotations = nullptr);
 
 }  // namespace coppice::grammar

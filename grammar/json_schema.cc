@@ -17,6 +17,7 @@
 #include "grammar/json_document.h"
 #include "grammar/json_formats.h"
 #include "grammar/json_integer.h"
+#include "grammar/json_keywords.h"
 #include "grammar/json_limits.h"
 #include "grammar/json_rules.h"
 #include "grammar/regex.h"
@@ -27,47 +28,6 @@ namespace {
 constexpr int kMostPatterns = 1000;  // patterns and formats of one schema
 constexpr absl::string_view kTypes[] = {"object",  "array",   "string", "number",
                                         "integer", "boolean", "null"};
-
-struct Keyword {
-  absl::string_view name;
-  absl::string_view type;  // type that the keyword is for
-};
-constexpr Keyword kKeywordsOfTypes[] = {{"properties", "object"},
-                                        {"required", "object"},
-                                        {"additionalProperties", "object"},
-                                        {"minProperties", "object"},
-                                        {"maxProperties", "object"},
-                                        {"items", "array"},
-                                        {"prefixItems", "array"},
-                                        {"minItems", "array"},
-                                        {"maxItems", "array"},
-                                        {"minLength", "string"},
-                                        {"maxLength", "string"},
-                                        {"pattern", "string"},
-                                        {"format", "string"},
-                                        {"minimum", "integer"},
-                                        {"maximum", "integer"},
-                                        {"exclusiveMinimum", "integer"},
-                                        {"exclusiveMaximum", "integer"}};
-// Each of these describes a value completely.
-constexpr absl::string_view kWholeKeywords[] = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
-
-// Whether the keyword only describes a value, or holds schemas for references.
-bool OnlyDescribes(absl::string_view keyword) {
-  for (const absl::string_view known :
-       {"title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated",
-        "readOnly", "writeOnly", "strict", "$defs", "definitions"}) {
-    if (keyword == known) return true;
-  }
-  return absl::StartsWith(keyword, "x-");
-}
-
-absl::string_view TypeOfKeyword(absl::string_view keyword) {
-  for (const Keyword& known : kKeywordsOfTypes) {
-    if (keyword == known.name) return known.type;
-  }
-  return "";
-}
 
 bool HasType(const OrderedJson& value, absl::string_view type) {
   if (type == "object") return value.is_object();
@@ -83,7 +43,8 @@ bool HasType(const OrderedJson& value, absl::string_view type) {
 
 class SchemaReader {
  public:
-  explicit SchemaReader(const OrderedJson& document) : document_(document) {}
+  SchemaReader(const OrderedJson& document, std::vector<std::string>* annotations)
+      : document_(document), annotations_(annotations) {}
 
   absl::StatusOr<Grammar> Read() {
     RuleOf({&document_, "#"});
@@ -125,26 +86,32 @@ class SchemaReader {
     for (const absl::string_view keyword : kWholeKeywords) {
       if (whole.empty() && schema.contains(keyword)) whole = std::string(keyword);
     }
-    for (const auto& item : schema.items()) {
-      const std::string& keyword = item.key();
-      if (OnlyDescribes(keyword) || keyword == whole) continue;
-      const bool values = whole == "enum" || whole == "const";
-      const bool type = keyword == "type";
-      bool known = type || !TypeOfKeyword(keyword).empty();
-      for (const absl::string_view other : kWholeKeywords) known = known || keyword == other;
-      if (!known) {
-        return SchemaError(PointerTo(place.pointer, keyword),
-                           absl::StrCat("the keyword ", CompactJson(keyword), " is not served"));
-      }
-      if (!whole.empty() && !(type && values)) {
-        return SchemaError(PointerTo(place.pointer, keyword),
-                           absl::StrCat("\"", keyword, "\" is not served beside \"", whole, "\""));
-      }
-    }
+    for (const auto& item : schema.items())
+      COPPICE_RETURN_IF_ERROR(CheckKeyword(place, item.key(), item.value(), whole));
     if (whole == "$ref") return Reference(At(place, whole));
     if (whole == "enum" || whole == "const") return Values(place, whole);
     if (!whole.empty()) return AnyOf(At(place, whole), whole);
     return OfTypes(place);
+  }
+
+  // whole: the keyword that describes the value completely, or "".
+  absl::Status CheckKeyword(const DocumentPlace& place, const std::string& keyword,
+                            const OrderedJson& value, absl::string_view whole) {
+    if (OnlyDescribes(keyword) || keyword == whole) return absl::OkStatus();
+    const bool values = whole == "enum" || whole == "const";
+    const bool type = keyword == "type";
+    const bool known = type || IsWhole(keyword) || !TypeOfKeyword(keyword).empty();
+    if (!known && IsUnserved(keyword, value)) {
+      return SchemaError(PointerTo(place.pointer, keyword),
+                         absl::StrCat("the keyword ", CompactJson(keyword), " is not served"));
+    }
+    if (!known) {
+      if (annotations_ != nullptr) annotations_->push_back(PointerTo(place.pointer, keyword));
+    } else if (!whole.empty() && !(type && values)) {
+      return SchemaError(PointerTo(place.pointer, keyword),
+                         absl::StrCat("\"", keyword, "\" is not served beside \"", whole, "\""));
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Part> Reference(const DocumentPlace& place) {
@@ -356,6 +323,7 @@ class SchemaReader {
   }
 
   const OrderedJson& document_;
+  std::vector<std::string>* const annotations_;
   JsonRules rules_;
   absl::flat_hash_map<const OrderedJson*, int> rule_of_;
   std::deque<Open> open_;
@@ -364,9 +332,10 @@ class SchemaReader {
 
 }  // namespace
 
-absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text) {
+absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text,
+                                       std::vector<std::string>* annotations) {
   COPPICE_ASSIGN_OR_RETURN(const OrderedJson document, ParseSchemaDocument(text));
-  return SchemaReader(document).Read();
+  return SchemaReader(document, annotations).Read();
 }
 
 }  // namespace coppice::grammar

@@ -1,9 +1,12 @@
 // JSON schemas as grammars of JSON texts that are valid for them. Every text of the grammar is
 // valid, but the grammar does not have every valid text: members have the order of "properties",
 // white space and numbers are bounded (json_rules.h), and where "type" is absent the keywords tell
-// which types are meant. Anything not served is an error, and no keyword is dropped silently except
-// those that only describe. Pure.
+// which types are meant. A keyword that limits the values and is not served is an error. Others that
+// are not known are annotations (JSON Schema 2020-12, core 6.5). Pure.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -12,7 +15,8 @@
 namespace coppice::grammar {
 
 // InvalidArgument names the place in the schema (as a JSON pointer) and what cannot be served
-// there.
-absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text);
+// there. *annotations, if not nullptr, gets the places of keywords that are not known.
+absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text,
+                                       std::vector<std::string>* annotations = nullptr);
 
 }  // namespace coppice::grammar

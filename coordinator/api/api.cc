@@ -15,6 +15,7 @@
 #include "coordinator/api/prompt_fields.h"
 #include "coordinator/api/renamed.h"
 #include "coordinator/api/speculative_fields.h"
+#include "coordinator/api/unserved_fields.h"
 #include "decoding/decision_cost.h"
 #include "decoding/parameter.h"
 
@@ -47,7 +48,8 @@ class RequestParser {
         context_(context),
         limits_(context.limits),
         vocab_(context.tokenizer->vocab_size()),
-        fields_(body, ""),
+        ignored_(context.limits.refuse_unknown_fields),
+        fields_(body, "", &ignored_),
         prompt_(prompt) {}
 
   std::variant<GenerateRequest, ApiError> Parse(const std::string& timeout_header) {
@@ -58,18 +60,20 @@ class RequestParser {
     ReadBias();
     ReadOutput();
     ReadTimeout(timeout_header);
-    ReadUnserved();
+    ReadUnservedFields(prompt_->chat(), &fields_);
     ReadFormatFields(text_, limits_, &fields_, &request_);
     prompt_->Read(&fields_);
-    ApplyDecoding(given_, limits_.max_beam_width, &fields_, &request_);
+    ApplyDecoding(given_, context_, &fields_, &request_);
     ApplySpeculative(limits_, &fields_, &request_);
-    CheckUnknown();
+    RefuseRenamed(&fields_);
+    fields_.IgnoreUnknown();
     if (!fields_.error()) CheckFormatFields(context_, &fields_, request_);
     if (!fields_.error()) prompt_->MakePrompts(&fields_, &request_);
     CheckScoreOnly();
     CheckFormatCopies(limits_, &fields_, request_);
     CheckNames();
     if (fields_.error()) return *fields_.error();
+    request_.ignored = std::move(ignored_);
     return std::move(request_);
   }
 
@@ -84,22 +88,25 @@ class RequestParser {
 
   void ReadScalars() {
     request_.params.max_tokens = limits_.default_max_tokens;
-    request_.score_only = MaxTokensIsZero();
+    const std::optional<int64_t> most = MaxTokens();
+    request_.score_only = most == 0;
+    request_.max_tokens_given = most.value_or(-1) >= 0;
     // A decoder generates at least one token.
     if (request_.score_only) request_.params.max_tokens = 1;
     ReadParameters(/*object=*/"", limits_, vocab_, &fields_, &request_.params, &given_.parameters,
-                   /*except=*/request_.score_only ? "max_tokens" : "");
-    request_.max_tokens_given = request_.score_only || given_.parameters.Has("max_tokens");
-    if (request_.params.min_tokens > request_.max_tokens()) {
+                   /*except=*/most.value_or(1) <= 0 ? "max_tokens" : "");
+    if (request_.max_tokens_given && request_.params.min_tokens > request_.max_tokens()) {
       fields_.Fail("invalid_value", "min_tokens",
                    absl::StrCat("must be between 0 and max_tokens, which is ",
                                 request_.max_tokens(), ", got ", request_.params.min_tokens));
     }
   }
 
-  bool MaxTokensIsZero() {
+  // -1 means that it is not given. nullopt: absent, or not an integer.
+  std::optional<int64_t> MaxTokens() {
     const json* value = fields_.Find(MaxTokensNames());
-    return value != nullptr && AsInteger(*value) == 0;
+    const std::optional<int64_t> number = value == nullptr ? std::nullopt : AsInteger(*value);
+    return number.value_or(0) < -1 ? std::nullopt : number;
   }
 
   static JsonFields::Names MaxTokensNames() {
@@ -120,9 +127,15 @@ class RequestParser {
     request_.samples = 1;  // all choices are the same
   }
 
+  // The field changes nothing unless the other one is given.
+  void NoEffect(const char* name, absl::string_view without) {
+    fields_.IgnoreField(name, kUnsupportedCombination,
+                        absl::StrCat("has no effect without ", without));
+  }
+
   void CheckNames() {
     if (request_.names_are_ids && !request_.logprobs)
-      fields_.Fail(kUnsupportedCombination, "return_tokens_as_token_ids", "needs logprobs");
+      NoEffect("return_tokens_as_token_ids", "logprobs");
   }
 
   void ReadDecoding() {
@@ -148,10 +161,8 @@ class RequestParser {
   void ReadStops() {
     ReadStopStrings();
     request_.include_stop = fields_.Bool({"include_stop_str_in_output"}).value_or(false);
-    if (request_.include_stop && request_.params.stop_strings.empty()) {
-      fields_.Fail(kUnsupportedCombination, "include_stop_str_in_output",
-                   "has no effect without stop");
-    }
+    if (request_.include_stop && request_.params.stop_strings.empty())
+      NoEffect("include_stop_str_in_output", "stop");
     for (const int64_t id : fields_.Integers({"stop_token_ids"}, 0, vocab_ - 1, kMaxStopIds)) {
       request_.own_stop_ids.push_back(static_cast<TokenId>(id));
     }
@@ -165,10 +176,9 @@ class RequestParser {
     if (!list.is_array() || !AllOf(list, &json::is_string)) {
       return fields_.Fail("invalid_type", "stop", "must be a string or a list of strings");
     }
-    if (list.empty() || list.size() > kMaxStops) {
-      return fields_.Fail(
-          "invalid_value", "stop",
-          absl::StrCat("must have 1 to ", kMaxStops, " strings, got ", list.size()));
+    if (list.size() > kMaxStops) {
+      return fields_.Fail("invalid_value", "stop",
+                          absl::StrCat("has at most ", kMaxStops, " strings, got ", list.size()));
     }
     for (const json& entry : list) {
       std::string text = entry.get<std::string>();
@@ -182,10 +192,8 @@ class RequestParser {
   }
 
   void ReadBias() {
-    const json* bias = fields_.Find({"logit_bias"});
+    const json* bias = fields_.Object("logit_bias");
     if (bias == nullptr) return;
-    if (!bias->is_object())
-      return fields_.Fail("invalid_type", "logit_bias", "must be an object of token id to number");
     if (bias->size() > kMaxBiases) {
       return fields_.Fail("invalid_value", "logit_bias",
                           absl::StrCat("has at most ", kMaxBiases, " entries"));
@@ -217,17 +225,15 @@ class RequestParser {
     request_.names_are_ids = fields_.Bool({"return_tokens_as_token_ids"}).value_or(false);
     request_.skip_special_tokens = fields_.Bool({"skip_special_tokens"}).value_or(true);
     request_.params.show_special_tokens = !request_.skip_special_tokens;
-    const json* options = fields_.Find({"stream_options"});
+    const json* options = fields_.Object("stream_options");
     if (options == nullptr) return;
-    if (!options->is_object())
-      return fields_.Fail("invalid_type", "stream_options", "must be an object");
-    if (!request_.stream)
-      return fields_.Fail(kUnsupportedCombination, "stream_options", "needs stream: true");
-    JsonFields inner(*options, "stream_options");
+    if (!request_.stream) return NoEffect("stream_options", "stream: true");
+    JsonFields inner(*options, "stream_options", &ignored_);
     request_.include_usage = inner.Bool({"include_usage"}).value_or(false);
+    request_.continuous_usage =
+        inner.Bool({"continuous_usage_stats"}).value_or(false) && request_.include_usage;
     inner.Ignore({"include_obfuscation"});
-    inner.Neutral("continuous_usage_stats", false);
-    CollectUnknown(inner);
+    inner.IgnoreUnknown();
     if (inner.error()) fields_.set_error(*inner.error());
   }
 
@@ -246,41 +252,11 @@ class RequestParser {
     request_.timeout_s = given ? std::min(*given, seconds) : seconds;
   }
 
-  void ReadUnserved() {
-    for (const char* name : {"user", "safety_identifier", "metadata", "parallel_tool_calls"})
-      fields_.Ignore({name});
-    fields_.Neutral("store", false);
-    if (const auto tier = fields_.String({"service_tier"});
-        tier && *tier != "auto" && *tier != "default") {
-      fields_.Fail("unsupported_field", "service_tier", "must be auto or default");
-    }
-    for (const char* name : {"truncate_prompt_tokens", "prompt_logprobs", "cache_salt"})
-      fields_.Neutral(name, nullptr);
-    fields_.Neutral("priority", 0);
-    fields_.Neutral("num_beam_groups", 1);
-    fields_.Neutral("diversity_penalty", 0);
-    fields_.Neutral("spaces_between_special_tokens", true);
-    fields_.Neutral("tools", json::array());
-  }
-
-  void CollectUnknown(JsonFields& fields) {
-    for (const std::string& name : fields.Unknown()) {
-      if (limits_.ignore_unknown_fields) {
-        request_.ignored_fields.push_back(name);
-      } else {
-        fields.set_error({400, "unknown_field", absl::StrCat(name, " is not a known field"), name});
-      }
-    }
-  }
-  void CheckUnknown() {
-    RefuseRenamed(&fields_);
-    CollectUnknown(fields_);
-  }
-
   const std::string& text_;
   const ApiContext& context_;
   const ApiLimits& limits_;
   const int vocab_;
+  IgnoredFields ignored_;
   JsonFields fields_;
   PromptFields* const prompt_;
   DecodingFields given_;
@@ -309,7 +285,7 @@ std::variant<GenerateRequest, ApiError> ParseChatCompletion(const std::string& b
                                                             const std::string& timeout_header,
                                                             const ApiContext& context,
                                                             int64_t now_unix) {
-  ChatFields prompt(context.chat, now_unix, {context.tokenizer, context.max_model_len});
+  ChatFields prompt(context.chat, now_unix, body, {context.tokenizer, context.max_model_len});
   return Parse(body, timeout_header, context, &prompt);
 }
 
@@ -326,6 +302,39 @@ int64_t ScoresOf(const GenerateRequest& request) {
   return tokens * (*request.logprobs + 1);
 }
 
+// Of a request that gives none, with `room` tokens left in the context.
+int DefaultMaxTokens(const GenerateRequest& request, const ApiLimits& limits, int64_t room) {
+  int64_t most = request.chat ? limits.default_chat_max_tokens : limits.default_max_tokens;
+  if (most == 0) most = room;
+  if (request.logprobs) {  // they must fit into an answer
+    const int64_t choices =
+        std::max(request.n, request.samples) * static_cast<int64_t>(request.prompts.size());
+    const int64_t scores = choices * (*request.logprobs + 1);
+    most = std::min(most, std::max<int64_t>(1, kMostScores / scores));
+  }
+  return static_cast<int>(std::clamp<int64_t>(room, 0, most));
+}
+
+// Returns the KV blocks that the request may need. If it gives no max_tokens, it gets one with which
+// it fits into a replica, where there is such a number.
+int64_t FitToKv(const ModelLimits& model, int64_t prompt_tokens, GenerateRequest* request) {
+  decoding::DecodingParams& params = request->params;
+  const auto needed = [&](int max_tokens) {
+    params.max_tokens = max_tokens;
+    return decoding::KvBlocksBound(params, prompt_tokens, model.kv_block_size);
+  };
+  int fits = params.max_tokens;
+  if (needed(fits) > model.kv_blocks_total && !request->max_tokens_given) {
+    int low = 1, high = fits;  // the largest that fits is in [low, high), or none does
+    while (high - low > 1) {
+      const int middle = low + (high - low) / 2;
+      (needed(middle) <= model.kv_blocks_total ? low : high) = middle;
+    }
+    fits = low;
+  }
+  return needed(fits);
+}
+
 }  // namespace
 
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
@@ -334,16 +343,9 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
   for (const auto& prompt : request->prompts) longest = std::max(longest, prompt.size());
   decoding::DecodingParams& params = request->params;
   const int64_t room = static_cast<int64_t>(model.max_model_len) - static_cast<int64_t>(longest);
-  if (!request->max_tokens_given) {
-    params.max_tokens = static_cast<int>(std::clamp<int64_t>(room, 0, limits.default_max_tokens));
-  }
-  if (room < (request->score_only ? 0 : std::max(1, params.max_tokens))) {
-    return ApiError{400, "context_length_exceeded",
-                    absl::StrCat("the prompt has ", longest, " tokens and max_tokens is ",
-                                 request->max_tokens(), ", together above the context of ",
-                                 model.max_model_len, " tokens"),
-                    request->max_tokens_given ? "max_tokens" : "prompt"};
-  }
+  if (!request->max_tokens_given) params.max_tokens = DefaultMaxTokens(*request, limits, room);
+  if (room < (request->score_only ? 0 : std::max(1, params.max_tokens)))
+    return ContextLengthError(*request, model.max_model_len, longest);
   if (const int64_t scores = ScoresOf(*request); scores > kMostScores) {
     return ApiError{400, "invalid_value",
                     absl::StrCat("logprobs gives up to ", scores,
@@ -360,13 +362,14 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
   if (const absl::Status cost = decoding::CheckDecisionCost(params, model.vocab_size); !cost.ok()) {
     return ApiError{400, kUnsupportedCombination, std::string(cost.message()), "beam_width"};
   }
-  const int64_t needed =
-      decoding::KvBlocksBound(params, static_cast<int64_t>(longest), model.kv_block_size);
-  if (model.kv_blocks_total > 0 && needed > model.kv_blocks_total) {
-    return ApiError{400, "kv_capacity_exceeded",
-                    absl::StrCat("the request needs up to ", needed, " KV blocks, a replica has ",
-                                 model.kv_blocks_total),
-                    "max_tokens"};
+  if (model.kv_blocks_total > 0) {
+    const int64_t needed = FitToKv(model, static_cast<int64_t>(longest), request);
+    if (needed > model.kv_blocks_total) {
+      return ApiError{400, "kv_capacity_exceeded",
+                      absl::StrCat("the request needs up to ", needed, " KV blocks, a replica has ",
+                                   model.kv_blocks_total),
+                      request->max_tokens_given ? "max_tokens" : PromptField(*request)};
+    }
   }
   params.stop_ids = request->own_stop_ids;
   request->vocab_size = model.vocab_size;

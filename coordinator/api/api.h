@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "coordinator/api/generate_request.h"
+#include "coordinator/api/sampling_defaults.h"
 #include "coordinator/http/api_error.h"
 #include "tokenizer/chat_template/chat_prompt.h"
 #include "tokenizer/tokenizer.h"
@@ -33,16 +34,18 @@ struct ApiLimits {
   int max_draft_width = 64;
   int max_draft_depth = 16;
 
-  // max_tokens of a request that gives none.
+  // max_tokens of a completion and of a chat that give none. For a chat 0 means the rest of the
+  // context.
   int default_max_tokens = 256;
+  int default_chat_max_tokens = 4096;
 
   // Deadline of a request that gives none, and the longest that it may ask for. Seconds.
   double default_timeout_s = 600;
   double max_timeout_s = 3600;
 
-  // Whether unknown fields are ignored and named in the header X-Coppice-Ignored, instead of being
-  // refused. For clients that send fields of other servers.
-  bool ignore_unknown_fields = false;
+  // Whether unknown fields and hints that are not served are refused, instead of being ignored and
+  // named in the header X-Coppice-Ignored.
+  bool refuse_unknown_fields = false;
 
   // Bytes of a format, times the sequences of its request.
   size_t max_format_copies = size_t{16} << 20;
@@ -58,6 +61,7 @@ struct ApiContext {
   const tokenizer::Tokenizer* tokenizer = nullptr;
   const tokenizer::ChatPrompt* chat = nullptr;  // nullptr: the model has no chat template
   int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
+  const SamplingDefaults* sampling_defaults = nullptr;    // nullptr: none
   std::bitset<256> own_bytes = std::bitset<256>().set();  // tokenizer::OwnBytes
 };
 

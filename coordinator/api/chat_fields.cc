@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/ordered_text.h"
 #include "plan/token_score.h"
 
 namespace coppice::coordinator {
@@ -20,14 +21,14 @@ constexpr const char* kRoles[] = {"system", "developer", "user", "assistant"};
 
 }  // namespace
 
-ChatFields::ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix,
+ChatFields::ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix, const std::string& body,
                        const ContextLimit& limit)
-    : chat_(chat), limit_(limit) {
+    : chat_(chat), body_(body), limit_(limit) {
   options_.now_unix = now_unix;
 }
 
 void ChatFields::Read(JsonFields* fields) {
-  json_ = fields->Find({"messages"});
+  json_ = fields->FindGiven({"messages"});
   const std::optional<bool> prompt = fields->Bool({"add_generation_prompt"});
   options_.continue_final_message = fields->Bool({"continue_final_message"}).value_or(false);
   options_.add_generation_prompt = prompt.value_or(!options_.continue_final_message);
@@ -43,22 +44,38 @@ void ChatFields::Read(JsonFields* fields) {
   if (!logprobs && top.value_or(0) > 0) {
     fields->Fail(kUnsupportedCombination, "top_logprobs", "needs logprobs: true");
   }
-  ReadUnserved(fields);
+  ReadTemplateFields(fields);
 }
 
-void ChatFields::ReadUnserved(JsonFields* fields) {
-  fields->Neutral("echo", false);
-  fields->Neutral("functions", json::array());
-  fields->Neutral("function_call", "none");
-  fields->Neutral("tool_choice", "none");
-  fields->Neutral("modalities", json::array({"text"}));
-  for (const char* name : {"audio", "prediction", "web_search_options", "reasoning_effort",
-                           "verbosity", "chat_template", "chat_template_kwargs", "documents"}) {
-    fields->Neutral(name, nullptr);
+// What the template sees beside the messages.
+void ChatFields::ReadTemplateFields(JsonFields* fields) {
+  if (fields->Object("chat_template_kwargs") != nullptr) {
+    input_.variables = Ordered("chat_template_kwargs");
+    const absl::Status status = tokenizer::ChatPrompt::CheckVariables(input_.variables);
+    if (!status.ok())
+      fields->Fail("invalid_value", "chat_template_kwargs", absl::StrCat(": ", status.message()));
+  }
+  const json* documents = fields->Find({"documents"});
+  if (documents != nullptr && !(documents->is_array() && AllOf(*documents, &json::is_object))) {
+    fields->Fail("invalid_type", "documents", "must be a list of objects");
+  } else if (documents != nullptr) {
+    input_.documents = Ordered("documents");
+  }
+  const std::optional<std::string> effort = fields->String({"reasoning_effort"});
+  if (effort && chat_ != nullptr && chat_->Mentions("reasoning_effort")) {
+    input_.variables.emplace("reasoning_effort", *effort);
+  } else {
+    fields->Hint("reasoning_effort", json::array());
   }
 }
 
+// The members of the field's value in the order that the client wrote.
+nlohmann::ordered_json ChatFields::Ordered(const char* name) const {
+  return nlohmann::ordered_json::parse(OrderedText(body_, {name}));
+}
+
 void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
+  request->chat = true;
   if (json_ == nullptr) return fields->Fail("missing_field", "messages", "is required");
   if (!json_->is_array()) {
     return fields->Fail("invalid_type", "messages", "must be a list of messages");
@@ -79,11 +96,11 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
          "with --chat_template=FILE or the name of a family, or use /v1/completions",
          "messages"});
   }
-  if (options_.continue_final_message && messages_.back().role != "assistant") {
+  if (options_.continue_final_message && input_.messages.back()["role"] != "assistant") {
     return fields->Fail(kUnsupportedCombination, "continue_final_message",
                         "needs messages whose last role is assistant");
   }
-  const absl::StatusOr<tokenizer::ChatText> text = chat_->Write(messages_, options_);
+  const absl::StatusOr<tokenizer::ChatText> text = chat_->Write(input_, options_);
   if (!text.ok()) {
     const bool refuses = text.status().code() == absl::StatusCode::kFailedPrecondition;
     const bool shows = text.status().code() != absl::StatusCode::kOutOfRange;
@@ -99,7 +116,6 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
   if (ids.empty()) return fields->Fail("invalid_value", "messages", "have no tokens");
   request->prompts.push_back(std::move(ids));
   request->turn_end_ids = chat_->end_ids();
-  request->chat = true;
   request->logprobs = logprobs_;
 }
 
@@ -108,57 +124,74 @@ void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFi
     return fields->Fail("invalid_type", path,
                         absl::StrCat("must be an object, got ", object.type_name()));
   }
-  JsonFields inner(object, path);
-  tokenizer::ChatMessage message;
+  JsonFields inner(object, path, fields->ignored());
+  nlohmann::ordered_json message;
   const std::optional<std::string> role = inner.String({"role"});
   if (!role) {
     inner.Fail("missing_field", "role", "is required");
   } else if (std::find(std::begin(kRoles), std::end(kRoles), *role) == std::end(kRoles)) {
     inner.Fail("invalid_value", "role", "must be one of system, developer, user, assistant");
   }
-  message.role = role.value_or("");
-  message.name = inner.String({"name"}).value_or("");
-  ReadContent(inner.Find({"content"}), path, &inner, &message);
-  inner.Neutral("tool_calls", json::array());
-  inner.Neutral("tool_call_id", nullptr);
-  inner.Neutral("function_call", nullptr);
-  inner.Neutral("audio", nullptr);
-  inner.Neutral("refusal", nullptr);
-  for (const std::string& name : inner.Unknown())
-    inner.set_error({400, "unknown_field", absl::StrCat(name, " is not a known field"), name});
+  message["role"] = role.value_or("");
+  message["content"] = ReadContent(path, role.value_or(""), &inner);
+  for (const char* name : {"name", "reasoning_content", "reasoning"}) {
+    if (const std::optional<std::string> text = inner.String({name})) message[name] = *text;
+  }
+  for (const char* name : {"tool_calls", "tool_call_id", "function_call", "audio"})
+    inner.Neutral(name, json::array());
+  // What an answer of another server has beside its text.
+  for (const char* name : {"annotations", "refusal"}) inner.Hint(name, json::array());
+  inner.IgnoreUnknown();
   if (inner.error()) return fields->set_error(*inner.error());
-  messages_.push_back(std::move(message));
+  input_.messages.push_back(std::move(message));
 }
 
-void ChatFields::ReadContent(const json* content, const std::string& path, JsonFields* fields,
-                             tokenizer::ChatMessage* message) {
-  if (content == nullptr) return fields->Fail("missing_field", "content", "is required");
-  if (content->is_string()) {
-    message->parts.push_back(content->get<std::string>());
-    return;
-  }
+// Absent content is an empty text in a message of the assistant, which may have had none.
+nlohmann::ordered_json ChatFields::ReadContent(const std::string& path, absl::string_view role,
+                                               JsonFields* fields) {
+  const json* content = fields->FindGiven({"content"});
+  if (content == nullptr && role != "assistant")
+    fields->Fail("missing_field", "content", "is required");
+  if (content == nullptr || IsEmptyValue(*content)) return "";
+  if (content->is_string()) return *content;
   if (!content->is_array()) {
-    return fields->Fail("invalid_type", "content", "must be a text or a list of parts");
+    fields->Fail("invalid_type", "content", "must be a text or a list of parts");
+    return "";
   }
-  if (content->empty()) return fields->Fail("invalid_value", "content", "is empty");
-  message->one_text = false;
-  for (size_t i = 0; i < content->size(); ++i) {
-    const std::string name = absl::StrCat("content[", i, "]");
-    if (!(*content)[i].is_object()) return fields->Fail("invalid_type", name, "must be an object");
-    JsonFields part((*content)[i], absl::StrCat(path, ".", name));
-    const std::optional<std::string> type = part.String({"type"});
-    if (!type) {
-      part.Fail("missing_field", "type", "is required");
-    } else if (*type != "text") {
-      part.Fail("unsupported_field", "type", "must be text: no other content is supported");
-    }
-    const std::optional<std::string> text = part.String({"text"});
-    if (!text) part.Fail("missing_field", "text", "is required");
-    for (const std::string& field : part.Unknown())
-      part.set_error({400, "unknown_field", absl::StrCat(field, " is not a known field"), field});
-    if (part.error()) return fields->set_error(*part.error());
-    message->parts.push_back(*text);
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < content->size() && !fields->error(); ++i) {
+    std::string text = ReadPart((*content)[i], absl::StrCat(path, ".content[", i, "]"), fields);
+    parts.push_back({{"type", "text"}, {"text", std::move(text)}});
   }
+  return parts;
+}
+
+// A part is a text, or an object with one.
+std::string ChatFields::ReadPart(const json& part, const std::string& path, JsonFields* fields) {
+  if (part.is_string()) return part.get<std::string>();
+  if (!part.is_object()) {
+    fields->set_error({400, "invalid_type",
+                       absl::StrCat(path, " must be an object, got ", part.type_name()), path});
+    return "";
+  }
+  JsonFields inner(part, path, fields->ignored());
+  const std::optional<std::string> type = inner.String({"type"});
+  if (!type) {
+    inner.Fail("missing_field", "type", "is required");
+  } else if (*type != "text" && *type != "input_text" && *type != "output_text") {
+    inner.Fail("unsupported_field", "type", "must be text: no other content is supported");
+  }
+  const json* text = inner.FindGiven({"text"});
+  if (text == nullptr) {
+    inner.Fail("missing_field", "text", "is required");
+  } else if (!text->is_string()) {
+    inner.Fail("invalid_type", "text", absl::StrCat("must be a string, got ", text->type_name()));
+  }
+  inner.Hint("cache_control", json::array());
+  inner.Hint("annotations", json::array());
+  inner.IgnoreUnknown();
+  if (inner.error()) fields->set_error(*inner.error());
+  return inner.error() ? "" : text->get<std::string>();
 }
 
 }  // namespace coppice::coordinator

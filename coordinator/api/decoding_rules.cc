@@ -1,6 +1,7 @@
 #include "coordinator/api/decoding_rules.h"
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/api.h"
 #include "decoding/parameter_rules.h"
 
 namespace coppice::coordinator {
@@ -66,8 +67,11 @@ void ApplyMultinomial(const DecodingFields& given, const Refuser& refuse,
     refuse.fields->Fail(kUnsupportedCombination, "best_of",
                         "above n cannot be combined with stream: samples are ranked at the end");
   }
-  if (params.length_penalty != 1 && !ranked)
-    refuse("length_penalty", "it only ranks samples when best_of > n");
+  if (params.length_penalty != 1 && !ranked) {
+    refuse.fields->IgnoreField("length_penalty", kUnsupportedCombination,
+                               absl::StrCat("cannot be combined with ", refuse.decoding,
+                                            ": it only ranks samples when best_of > n"));
+  }
   params.num_hypotheses = 1;
   RefuseViolations(*request, /*object=*/"", refuse.fields);
   params.beam_width = 1;
@@ -136,19 +140,32 @@ const char* CodeOf(const decoding::Violation& violation) {
   return kUnsupportedCombination;
 }
 
+// The sampling defaults of the checkpoint, if the decoding samples from rows.
+void ApplyDefaults(const DecodingFields& given, const ApiContext& context,
+                   decoding::DecodingParams* params) {
+  if (context.sampling_defaults == nullptr) return;
+  if (params->kind == sampling::DecodingKind::kBeamSearch) return;
+  if (sampling::IsJoint(params->sampling.mode)) return;
+  context.sampling_defaults->Apply(given.parameters, params);
+}
+
 }  // namespace
 
 void RefuseViolations(const GenerateRequest& request, absl::string_view object,
                       JsonFields* fields) {
   for (const decoding::Violation& violation : decoding::Check(request.params)) {
     if (violation.object != object) continue;
+    if (violation.code == decoding::Violation::Code::kNoEffect) {
+      fields->IgnoreField(violation.field, CodeOf(violation), violation.reason);
+      continue;
+    }
     const bool format = violation.field == "format_spec";
     fields->Fail(CodeOf(violation), format ? request.format_field : violation.field,
                  violation.reason);
   }
 }
 
-void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
+void ApplyDecoding(const DecodingFields& given, const ApiContext& context, JsonFields* fields,
                    GenerateRequest* request) {
   decoding::DecodingParams& params = request->params;
   params.kind = DeriveKind(given, params.beam_width, fields);
@@ -157,6 +174,7 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
   params.stop_when_full = given.stop_when_full.value_or(true);
   if (given.sampling_scope) ReadScope(*given.sampling_scope, fields, &params);
   if (given.beam_duplicates) ReadDuplicates(*given.beam_duplicates, fields, &params);
+  ApplyDefaults(given, context, &params);
   if (!request->format_field.empty() && request->ignore_eos) {
     fields->Fail(kUnsupportedCombination, request->format_field,
                  "cannot be combined with ignore_eos: a text ends where it has the format");
@@ -164,7 +182,7 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
   if (params.kind == sampling::DecodingKind::kMultinomial) {
     ApplyMultinomial(given, refuse, request);
   } else {
-    ApplyBeams(given, max_beam_width, refuse, request);
+    ApplyBeams(given, context.limits.max_beam_width, refuse, request);
   }
 }
 

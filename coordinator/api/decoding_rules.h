@@ -13,6 +13,8 @@
 
 namespace coppice::coordinator {
 
+struct ApiContext;
+
 // Fields that are not scalars of the parameter table. Absent ones are nullopt.
 struct DecodingFields {
   std::optional<std::string> decoding;
@@ -27,10 +29,12 @@ struct DecodingFields {
 
 // Fills kind, widths, counts, sampling scope and ranking of *request, whose scalars are already
 // read, and refuses bad combinations. Errors go to *fields.
-void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
+// A sampled decoding takes the sampling defaults of the checkpoint where the request gives none.
+void ApplyDecoding(const DecodingFields& given, const ApiContext& context, JsonFields* fields,
                    GenerateRequest* request);
 
-// Reports to *fields, which reads `object` ("" or "speculative"), what its parameters violate.
+// Reports to *fields, which reads `object` ("" or "speculative"), what its parameters violate. A
+// value that nothing reads is ignored and named, or refused as IgnoredFields says.
 void RefuseViolations(const GenerateRequest& request, absl::string_view object, JsonFields* fields);
 
 }  // namespace coppice::coordinator

@@ -33,7 +33,10 @@ constexpr FormatField kOtherNames[] = {{"guided_regex", Form::kRegex},
                                        {"guided_json", Form::kSchema},
                                        {"regex", Form::kRegex},
                                        {"ebnf", Form::kGrammar},
+                                       {"grammar", Form::kGrammar},
                                        {"json_schema", Form::kSchema}};
+
+constexpr FormatField kSchema = {"schema", Form::kSchema};
 
 // A text as a literal of a grammar.
 std::string Literal(absl::string_view text) {
@@ -60,26 +63,16 @@ class FormatReader {
     ReadObject("response_format", &FormatReader::ReadResponseFormat, fields);
     ReadObject("structured_outputs", &FormatReader::ReadStructuredOutputs, fields);
     for (const FormatField& field : kOtherNames) ReadField(field, fields);
-    fields->Neutral("guided_whitespace_pattern", nullptr);
-    fields->Neutral("guided_decoding_backend", nullptr);
   }
 
  private:
   // Calls read with the fields of the object `name`, if it is there.
   void ReadObject(const char* name, void (FormatReader::*read)(JsonFields*), JsonFields* outer) {
-    const json* value = outer->Find({name});
+    const json* value = outer->Object(name);
     if (value == nullptr) return;
-    if (!value->is_object()) return outer->Fail("invalid_type", name, "must be an object");
-    JsonFields inner(*value, outer->Path(name));
+    JsonFields inner(*value, outer->Path(name), outer->ignored());
     (this->*read)(&inner);
-    for (const std::string& unknown : inner.Unknown()) {
-      if (limits_.ignore_unknown_fields) {
-        request_.ignored_fields.push_back(unknown);
-      } else {
-        inner.set_error(
-            {400, "unknown_field", absl::StrCat(unknown, " is not a known field"), unknown});
-      }
-    }
+    inner.IgnoreUnknown();
     if (inner.error()) outer->set_error(*inner.error());
   }
 
@@ -96,7 +89,9 @@ class FormatReader {
     }
     if (fields->Find({"json_schema"}) != nullptr)
       return fields->Fail(kUnsupportedCombination, "json_schema", "needs type json_schema");
-    if (*type == "json_object") Ask("type", FormatSpec::Kind::kJsonSchema, kAnyObject, fields);
+    if (*type != "json_object") return;
+    if (IsGiven(kSchema, fields)) return ReadField(kSchema, fields);
+    Ask("type", FormatSpec::Kind::kJsonSchema, kAnyObject, fields);
   }
 
   // The schema is enforced whether it is strict or not.
@@ -104,9 +99,8 @@ class FormatReader {
     fields->String({"name"});
     fields->String({"description"});
     fields->Bool({"strict"});
-    if (fields->Find({"schema"}) == nullptr)
-      return fields->Fail("missing_field", "schema", "is required");
-    ReadField({"schema", Form::kSchema}, fields);
+    if (!IsGiven(kSchema, fields)) return fields->Fail("missing_field", "schema", "is required");
+    ReadField(kSchema, fields);
   }
 
   void ReadStructuredOutputs(JsonFields* fields) {
@@ -114,11 +108,11 @@ class FormatReader {
     for (const FormatField& field : kStructuredOutputs) ReadField(field, fields);
     if (fields->Bool({"json_object"}).value_or(false))
       Ask("json_object", FormatSpec::Kind::kJsonSchema, kAnyObject, fields);
-    for (const char* name :
-         {"disable_fallback", "disable_any_whitespace", "disable_additional_properties"})
-      fields->Neutral(name, false);
-    for (const char* name : {"whitespace_pattern", "structural_tag"})
-      fields->Neutral(name, nullptr);
+    for (const char* name : {"disable_any_whitespace", "disable_additional_properties",
+                             "whitespace_pattern", "structural_tag"})
+      fields->Neutral(name, json::array());
+    for (const char* name : {"disable_fallback", "backend", "_backend"})
+      fields->Hint(name, json::array());
     if (request_.format_field == before && !fields->error()) {
       fields->set_error(
           {400, "missing_field",
@@ -127,9 +121,15 @@ class FormatReader {
     }
   }
 
+  // The schema {} is given: it means any JSON value.
+  static bool IsGiven(const FormatField& field, JsonFields* fields) {
+    const json* value = fields->FindGiven({field.name});
+    if (value == nullptr || *value == false) return false;
+    return !IsEmptyValue(*value) || (field.form == Form::kSchema && value->is_object());
+  }
+
   void ReadField(const FormatField& field, JsonFields* fields) {
-    const json* value = fields->Find({field.name});
-    if (value == nullptr) return;
+    if (!IsGiven(field, fields)) return;
     switch (field.form) {
       case Form::kRegex:
       case Form::kGrammar:
@@ -140,9 +140,9 @@ class FormatReader {
         }
         return;
       case Form::kChoice:
-        return ReadChoice(field.name, *value, fields);
+        return ReadChoice(field.name, *fields->Find({field.name}), fields);
       case Form::kSchema:
-        return ReadSchema(field.name, *value, fields);
+        return ReadSchema(field.name, *fields->FindGiven({field.name}), fields);
     }
   }
 
@@ -178,11 +178,23 @@ class FormatReader {
     Ask(name, FormatSpec::Kind::kJsonSchema, std::move(text), fields);
   }
 
-  // The field asks for a format. Only one field of a request may.
+  static bool IsSame(const FormatSpec& one, const FormatSpec& other) {
+    if (one.kind != other.kind) return false;
+    if (one.text == other.text) return true;
+    if (one.kind != FormatSpec::Kind::kJsonSchema) return false;
+    using Ordered = nlohmann::ordered_json;  // the order of properties is that of the answer
+    const auto schema = [](const std::string& text) {
+      return Ordered::parse(text, nullptr, /*allow_exceptions=*/false);
+    };
+    return schema(one.text) == schema(other.text);
+  }
+
+  // The field asks for a format. All fields of a request that do must ask for the same.
   void Ask(const char* name, FormatSpec::Kind kind, std::string text, JsonFields* fields) {
     if (text.empty()) return fields->Fail("invalid_value", name, "is empty");
     std::string& asked = request_.format_field;
     if (!asked.empty()) {
+      if (IsSame(request_.params.format_spec, {kind, text})) return;
       return fields->Fail("conflicting_fields", name,
                           absl::StrCat("and ", asked, " both ask for a format"));
     }
@@ -220,8 +232,16 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
                         absl::StrCat("cannot be combined with stop_token_ids ", *id,
                                      ": only special tokens may end a text that has a format"));
   }
-  const auto format = grammar::CompileFormat(request.params.format_spec, context.own_bytes);
-  if (format.ok()) return;
+  std::vector<std::string> annotations;
+  const auto format =
+      grammar::CompileFormat(request.params.format_spec, context.own_bytes, &annotations);
+  if (format.ok()) {
+    for (const std::string& place : annotations) {
+      fields->IgnoreField(absl::StrCat(request.format_field, place.substr(1)), "unknown_field",
+                          "is not a known keyword");
+    }
+    return;
+  }
   fields->Fail("invalid_value", request.format_field,
                absl::StrCat("is refused: ", format.status().message().substr(0, kMaxShownReason)));
 }
@@ -240,7 +260,7 @@ void CheckFormatCopies(const ApiLimits& limits, JsonFields* fields,
 // A name may be written with escapes, as \u0072.
 bool MayHaveFormat(const std::string& body) {
   for (const char* part : {"response_format", "structured_outputs", "\"guided_", "\"regex\"",
-                           "\"ebnf\"", "\"json_schema\"", "\\u00"}) {
+                           "\"ebnf\"", "\"grammar\"", "\"json_schema\"", "\\u00"}) {
     if (absl::StrContains(body, part)) return true;
   }
   return false;

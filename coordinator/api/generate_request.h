@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "coordinator/api/ignored_fields.h"
 #include "decoding/params.h"
 
 namespace coppice::coordinator {
@@ -31,6 +32,7 @@ struct GenerateRequest {
   bool include_stop = false;          // the text ends after a stop string, not before it
   bool stream = false;
   bool include_usage = false;
+  bool continuous_usage = false;  // each event has the counts so far
   bool return_token_ids = false;
   bool names_are_ids = false;   // `logprobs` names tokens by their ids
   std::optional<int> logprobs;  // scores of all tokens, each with this many alternatives
@@ -38,7 +40,7 @@ struct GenerateRequest {
   bool score_only = false;      // max_tokens 0: choices have no tokens; params.max_tokens is 1
   bool skip_special_tokens = true;
   double timeout_s = 600;
-  std::vector<std::string> ignored_fields;  // unknown ones, with --unknown_fields=ignore
+  IgnoredFields ignored;
 
   // The scores of the prompt's tokens are shown.
   bool score_prompt() const { return echo && logprobs.has_value(); }

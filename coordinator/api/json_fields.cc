@@ -48,6 +48,11 @@ std::optional<ApiError> ParseJsonObject(const std::string& text, int max_depth,
   return std::nullopt;
 }
 
+bool IsEmptyValue(const nlohmann::json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.empty();  // null, a list or an object; numbers and booleans are not
+}
+
 bool AllOf(const nlohmann::json& list, bool (nlohmann::json::*is)() const noexcept) {
   return std::all_of(list.begin(), list.end(),
                      [is](const nlohmann::json& entry) { return (entry.*is)(); });
@@ -81,18 +86,18 @@ void JsonFields::set_error(ApiError error) {
 std::string JsonFields::Spelling(Names names) const {
   for (const char* name : names) {
     const auto it = object_.find(name);
-    if (it != object_.end() && !it->is_null()) return name;
+    if (it != object_.end() && !IsEmptyValue(*it)) return name;
   }
   return *names.begin();
 }
 
-const nlohmann::json* JsonFields::Find(Names names) {
+const nlohmann::json* JsonFields::FindUnless(Names names, bool (*absent)(const nlohmann::json&)) {
   const nlohmann::json* found = nullptr;
   std::string first;
   for (const char* name : names) {
     known_.insert(name);
     const auto it = object_.find(name);
-    if (it == object_.end() || it->is_null()) continue;
+    if (it == object_.end() || absent(*it)) continue;
     if (found == nullptr) {
       found = &*it;
       first = name;
@@ -104,8 +109,19 @@ const nlohmann::json* JsonFields::Find(Names names) {
   return found;
 }
 
+const nlohmann::json* JsonFields::Find(Names names) { return FindUnless(names, IsEmptyValue); }
+
+const nlohmann::json* JsonFields::FindGiven(Names names) {
+  return FindUnless(names, [](const nlohmann::json& value) { return value.is_null(); });
+}
+
+const nlohmann::json* JsonFields::FindValue(Names names) {
+  return FindUnless(
+      names, [](const nlohmann::json& value) { return IsEmptyValue(value) || value == false; });
+}
+
 std::optional<int64_t> JsonFields::Integer(Names names, int64_t low, int64_t high) {
-  const nlohmann::json* value = Find(names);
+  const nlohmann::json* value = FindValue(names);
   if (value == nullptr) return std::nullopt;
   const std::string name = Spelling(names);
   if (!value->is_number()) {
@@ -125,7 +141,7 @@ std::optional<int64_t> JsonFields::Integer(Names names, int64_t low, int64_t hig
 }
 
 std::optional<double> JsonFields::Number(Names names, double low, double high, bool open_low) {
-  const nlohmann::json* value = Find(names);
+  const nlohmann::json* value = FindValue(names);
   if (value == nullptr) return std::nullopt;
   const std::string name = Spelling(names);
   if (!value->is_number()) {
@@ -154,7 +170,7 @@ std::optional<bool> JsonFields::Bool(Names names) {
 }
 
 std::optional<std::string> JsonFields::String(Names names) {
-  const nlohmann::json* value = Find(names);
+  const nlohmann::json* value = FindValue(names);
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) {
     Fail("invalid_type", Spelling(names),
@@ -167,7 +183,7 @@ std::optional<std::string> JsonFields::String(Names names) {
 std::vector<int64_t> JsonFields::Integers(Names names, int64_t low, int64_t high,
                                           size_t max_count) {
   std::vector<int64_t> numbers;
-  const nlohmann::json* value = Find(names);
+  const nlohmann::json* value = FindValue(names);
   if (value == nullptr) return numbers;
   const std::string name = Spelling(names);
   if (!value->is_array()) {
@@ -193,22 +209,46 @@ std::vector<int64_t> JsonFields::Integers(Names names, int64_t low, int64_t high
   return numbers;
 }
 
+const nlohmann::json* JsonFields::Object(const char* name) {
+  const nlohmann::json* value = FindValue({name});
+  if (value == nullptr || value->is_object()) return value;
+  Fail("invalid_type", name, absl::StrCat("must be an object, got ", value->type_name()));
+  return nullptr;
+}
+
+bool JsonFields::IsNeutral(const char* name, const nlohmann::json& neutral) {
+  const nlohmann::json* value = FindValue({name});
+  return value == nullptr || std::find(neutral.begin(), neutral.end(), *value) != neutral.end();
+}
+
+void JsonFields::Hint(const char* name, const nlohmann::json& neutral) {
+  if (!IsNeutral(name, neutral)) IgnoreField(name, "unsupported_field", "is not supported");
+}
+
 void JsonFields::Neutral(const char* name, const nlohmann::json& neutral) {
-  const nlohmann::json* value = Find({name});
-  if (value == nullptr || *value == neutral) return;
+  if (IsNeutral(name, neutral)) return;
   Fail("unsupported_field", name,
-       neutral.is_null() ? std::string("is not supported")
-                         : absl::StrCat("is not supported, only its neutral value ", neutral.dump(),
-                                        " is accepted"));
+       neutral.empty() ? std::string("is not supported")
+                       : absl::StrCat("is not supported, only its neutral value ",
+                                      neutral.front().dump(), " is accepted"));
 }
 
 std::vector<std::string> JsonFields::Unknown() const {
   std::vector<std::string> unknown;
   for (const auto& item : object_.items()) {
-    if (known_.count(item.key()) == 0)
-      unknown.push_back(Path(item.key().empty() ? R"("")" : item.key()));
+    if (known_.count(item.key()) == 0 && !item.value().is_null())
+      unknown.push_back(item.key().empty() ? R"("")" : item.key());
   }
   return unknown;
+}
+
+void JsonFields::IgnoreUnknown() {
+  for (const std::string& name : Unknown())
+    IgnoreField(name, "unknown_field", "is not a known field");
+}
+
+void JsonFields::IgnoreField(absl::string_view name, const char* code, absl::string_view why) {
+  if (ignored_ == nullptr || !ignored_->Add(Path(name))) Fail(code, name, why);
 }
 
 }  // namespace coppice::coordinator

@@ -18,28 +18,48 @@ constexpr size_t kMaxPrompts = 64;
 
 }  // namespace
 
+const char* PromptField(const GenerateRequest& request) {
+  return request.chat ? "messages" : "prompt";
+}
+
+ApiError ContextLengthError(const GenerateRequest& request, int64_t max_model_len,
+                            int64_t prompt_tokens, bool at_least) {
+  const char* prompt = PromptField(request);
+  const std::string tokens = absl::StrCat(at_least ? "at least " : "", prompt_tokens);
+  std::string message =
+      absl::StrCat("This model's maximum context length is ", max_model_len, " tokens. However, ");
+  if (request.max_tokens_given) {
+    absl::StrAppend(&message, "you requested ", at_least ? "at least " : "",
+                    prompt_tokens + request.max_tokens(), " tokens (", tokens, " in the ", prompt,
+                    ", ", request.max_tokens(),
+                    " in the completion). Please reduce the length of the ", prompt,
+                    " or completion.");
+  } else {
+    absl::StrAppend(
+        &message, "your ", prompt, " resulted in ", tokens,
+        " tokens, which leaves no room for a completion. Please reduce the length of the ", prompt,
+        ".");
+  }
+  return {400, "context_length_exceeded", std::move(message),
+          request.max_tokens_given ? "max_tokens" : prompt};
+}
+
 // FitToModel checks whether the completion fits too, when the number of tokens is known.
 bool ContextLimit::MayFit(absl::string_view text, const GenerateRequest& request,
                           JsonFields* fields) const {
   if (max_model_len <= 0) return true;
   const size_t fewest = tokenizer->FewestTokens(text);
   if (fewest + (request.score_only ? 0 : 1) <= static_cast<size_t>(max_model_len)) return true;
-  const bool given = request.max_tokens_given;
-  fields->set_error({400, "context_length_exceeded",
-                     absl::StrCat("the prompt has at least ", fewest, " tokens and ",
-                                  given ? absl::StrCat("max_tokens is ", request.max_tokens())
-                                        : "the completion at least 1",
-                                  ", together above the context of ", max_model_len, " tokens"),
-                     given ? "max_tokens" : "prompt"});
+  fields->set_error(
+      ContextLengthError(request, max_model_len, static_cast<int64_t>(fewest), /*at_least=*/true));
   return false;
 }
 
 void TextPromptFields::Read(JsonFields* fields) {
-  prompt_ = fields->Find({"prompt"});
+  prompt_ = fields->FindGiven({"prompt"});
   special_ = fields->Bool({"add_special_tokens"}).value_or(true);
   logprobs_ = fields->Integer({"logprobs"}, 0, kMostAlternatives);
   echo_ = fields->Bool({"echo"}).value_or(false);
-  for (const char* name : {"top_logprobs", "suffix"}) fields->Neutral(name, nullptr);
 }
 
 void TextPromptFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {

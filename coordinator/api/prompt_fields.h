@@ -22,12 +22,21 @@ struct ContextLimit {
   bool MayFit(absl::string_view text, const GenerateRequest& request, JsonFields* fields) const;
 };
 
+// The field that has the prompt: "messages" or "prompt".
+const char* PromptField(const GenerateRequest& request);
+
+// context_length_exceeded, in the words that clients of other servers look for. at_least: the
+// prompt may have more tokens than prompt_tokens.
+ApiError ContextLengthError(const GenerateRequest& request, int64_t max_model_len,
+                            int64_t prompt_tokens, bool at_least = false);
+
 // The fields of a prompt. Errors go to *fields.
 class PromptFields {
  public:
   virtual ~PromptFields() = default;
   // Reads the endpoint's own fields, so that they do not count as unknown.
   virtual void Read(JsonFields* fields) = 0;
+  virtual bool chat() const { return false; }
   // Called after Read, if no field of the request is wrong. Fills request->prompts.
   virtual void MakePrompts(JsonFields* fields, GenerateRequest* request) = 0;
 };

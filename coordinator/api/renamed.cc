@@ -36,10 +36,9 @@ absl::string_view RenamedMethod(absl::string_view name) { return NewName(kMethod
 
 void RefuseRenamed(JsonFields* fields) {
   for (const std::string& name : fields->Unknown()) {
-    const absl::string_view new_name = NewName(kFields, name);
-    if (new_name.empty()) continue;
-    fields->set_error(
-        {400, "unknown_field", absl::StrCat(name, " is now called ", new_name), name});
+    const absl::string_view new_name = NewName(kFields, fields->Path(name));
+    if (!new_name.empty())
+      fields->Fail("unknown_field", name, absl::StrCat("is now called ", new_name));
   }
 }
 

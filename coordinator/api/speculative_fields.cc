@@ -53,7 +53,7 @@ void CheckConsent(const decoding::DecodingParams& params, bool allow_lossy, Json
 
 void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields* outer,
                 GenerateRequest* request) {
-  JsonFields fields(value, "speculative");
+  JsonFields fields(value, "speculative", outer->ignored());
   decoding::DecodingParams& params = request->params;
   const std::string method = fields.String({"method"}).value_or(kAuto);
   params.method = decoding::FindMethod(method);
@@ -68,13 +68,7 @@ void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields
   params.draft_tree = ReadTree(limits, &fields);
   const bool allow_lossy = fields.Bool({"allow_lossy"}).value_or(false);
   RefuseRenamed(&fields);
-  for (const std::string& name : fields.Unknown()) {
-    if (limits.ignore_unknown_fields) {
-      request->ignored_fields.push_back(name);
-    } else {
-      fields.set_error({400, "unknown_field", absl::StrCat(name, " is not a known field"), name});
-    }
-  }
+  fields.IgnoreUnknown();
   if (const auto resolved = decoding::ResolveMethod(params); resolved.ok()) {
     params.method = *resolved;
     RefuseViolations(*request, "speculative", &fields);

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,45 +29,48 @@ std::optional<ApiError> FieldsError(const ApiContext& context, JsonFields* field
     fields->set_error(
         {404, "model_not_found", "model is not served here, see GET /v1/models", "model"});
   }
-  if (!context.limits.ignore_unknown_fields) {
-    for (const std::string& name : fields->Unknown())
-      fields->set_error({400, "unknown_field", absl::StrCat(name, " is not a known field"), name});
-  }
+  fields->IgnoreUnknown();
   return fields->error();
 }
 
 // The ids of `prompt`, which is one text, or of `messages`.
-std::vector<TokenId> TakeIds(const json& object, const ApiContext& context, int64_t now_unix,
+std::vector<TokenId> TakeIds(const std::string& body, const ApiContext& context, int64_t now_unix,
                              JsonFields* fields) {
-  if (fields->Find({"prompt"}) != nullptr && fields->Find({"messages"}) != nullptr) {
+  const bool chat = fields->FindGiven({"messages"}) != nullptr;
+  if (chat && fields->FindGiven({"prompt"}) != nullptr) {
     fields->Fail(kUnsupportedCombination, "prompt", "and messages cannot both be given");
     return {};
   }
-  if (fields->Find({"messages"}) != nullptr) {
+  if (chat) {
     GenerateRequest request;
-    ChatFields chat(context.chat, now_unix);
-    chat.Read(fields);
-    if (!FieldsError(context, fields)) chat.MakePrompts(fields, &request);
+    ChatFields messages(context.chat, now_unix, body);
+    messages.Read(fields);
+    if (!FieldsError(context, fields)) messages.MakePrompts(fields, &request);
     return fields->error() ? std::vector<TokenId>() : request.prompts.front();
   }
   const bool special = fields->Bool({"add_special_tokens"}).value_or(true);
-  const std::optional<std::string> text = fields->String({"prompt"});
-  if (!object.contains("prompt") || object["prompt"].is_null())
+  const json* text = fields->FindGiven({"prompt"});
+  if (text == nullptr) {
     fields->Fail("missing_field", "prompt", "is required, or messages");
+  } else if (!text->is_string()) {
+    fields->Fail("invalid_type", "prompt",
+                 absl::StrCat("must be a string, got ", text->type_name()));
+  }
   if (FieldsError(context, fields)) return {};
-  return context.tokenizer->Encode(*text, special);
+  return context.tokenizer->Encode(text->get<std::string>(), special);
 }
 
 }  // namespace
 
-std::variant<std::string, ApiError> Tokenize(const std::string& body, const ApiContext& context,
+std::variant<TokenAnswer, ApiError> Tokenize(const std::string& body, const ApiContext& context,
                                              int max_model_len, int64_t now_unix) {
   json object;
   if (std::optional<ApiError> error = ParseJsonObject(body, context.limits.max_json_depth, &object))
     return *error;
-  JsonFields fields(object, "");
+  IgnoredFields ignored(context.limits.refuse_unknown_fields);
+  JsonFields fields(object, "", &ignored);
   const bool strings = fields.Bool({"return_token_strs"}).value_or(false);
-  const std::vector<TokenId> ids = TakeIds(object, context, now_unix, &fields);
+  const std::vector<TokenId> ids = TakeIds(body, context, now_unix, &fields);
   if (fields.error()) return *fields.error();
   Json answer;
   answer["count"] = ids.size();
@@ -77,23 +81,25 @@ std::variant<std::string, ApiError> Tokenize(const std::string& body, const ApiC
     for (const TokenId id : ids)
       answer["token_strs"].push_back(context.tokenizer->TokenBytes(id, /*skip_special=*/false));
   }
-  return TokensText(answer);
+  return TokenAnswer{TokensText(answer), std::move(ignored)};
 }
 
-std::variant<std::string, ApiError> Detokenize(const std::string& body, const ApiContext& context) {
+std::variant<TokenAnswer, ApiError> Detokenize(const std::string& body, const ApiContext& context) {
   json object;
   if (std::optional<ApiError> error = ParseJsonObject(body, context.limits.max_json_depth, &object))
     return *error;
-  JsonFields fields(object, "");
+  IgnoredFields ignored(context.limits.refuse_unknown_fields);
+  JsonFields fields(object, "", &ignored);
   const bool skip_special = fields.Bool({"skip_special_tokens"}).value_or(true);
-  if (fields.Find({"tokens"}) == nullptr) fields.Fail("missing_field", "tokens", "is required");
+  if (fields.FindGiven({"tokens"}) == nullptr)
+    fields.Fail("missing_field", "tokens", "is required");
   const std::vector<int64_t> numbers =
       fields.Integers({"tokens"}, 0, context.tokenizer->vocab_size() - 1, kMaxTokens);
   if (std::optional<ApiError> error = FieldsError(context, &fields)) return *error;
   const std::vector<TokenId> ids(numbers.begin(), numbers.end());
   Json answer;
   answer["prompt"] = context.tokenizer->Decode(ids, skip_special);
-  return TokensText(answer);
+  return TokenAnswer{TokensText(answer), std::move(ignored)};
 }
 
 }  // namespace coppice::coordinator

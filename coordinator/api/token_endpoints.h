@@ -10,9 +10,14 @@
 
 namespace coppice::coordinator {
 
+struct TokenAnswer {
+  std::string json;
+  IgnoredFields ignored;
+};
+
 // max_model_len 0: not known yet. now_unix: the time that a chat template may show.
-std::variant<std::string, ApiError> Tokenize(const std::string& body, const ApiContext& context,
+std::variant<TokenAnswer, ApiError> Tokenize(const std::string& body, const ApiContext& context,
                                              int max_model_len, int64_t now_unix);
-std::variant<std::string, ApiError> Detokenize(const std::string& body, const ApiContext& context);
+std::variant<TokenAnswer, ApiError> Detokenize(const std::string& body, const ApiContext& context);
 
 }  // namespace coppice::coordinator

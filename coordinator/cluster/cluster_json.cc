@@ -178,6 +178,8 @@ Json Card(const ModelCard& card, const ApiLimits& limits) {
   json["created"] = card.created;
   json["owned_by"] = "coppice";
   json["max_model_len"] = card.max_model_len > 0 ? Json(card.max_model_len) : Json();
+  json["default_sampling_params"] =
+      card.sampling_defaults == nullptr ? Json::object() : card.sampling_defaults->ToJson();
   json["capabilities"] = Capabilities(card, limits);
   return json;
 }

@@ -14,10 +14,11 @@ std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatch
 
 struct ModelCard {
   std::string id;
-  int64_t created = 0;    // unix seconds
-  int max_model_len = 0;  // 0 = not known yet: null
-  bool chat = false;      // it has a chat template
-  bool formats = false;   // outputs can be bound to a format
+  int64_t created = 0;                                  // unix seconds
+  int max_model_len = 0;                                // 0 = not known yet: null
+  bool chat = false;                                    // it has a chat template
+  bool formats = false;                                 // outputs can be bound to a format
+  const SamplingDefaults* sampling_defaults = nullptr;  // nullptr: none
 };
 // The object of /v1/models/{id}; capabilities list what admission accepts.
 std::string ModelJson(const ModelCard& card, const ApiLimits& limits);

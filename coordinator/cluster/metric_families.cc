@@ -115,6 +115,8 @@ void MetricFamilies::Declare() {
                "Requests that wait; replica=\"\" is the coordinator's queue.");
   DeclareCounter("request_success_total", "Requests that ended, by how.");
   DeclareCounter("request_refused_total", "Requests refused at admission, by error code.");
+  DeclareCounter("request_fields_ignored_total",
+                 "Fields of requests that were ignored, by name; \"other\": unknown ones.");
   DeclareCounter("prompt_tokens_total", "Prompt tokens of requests that were answered.");
   DeclareCounter("generation_tokens_total", "Tokens of returned choices.");
   DeclareCounter("beam_tokens_total", "Tokens of all beams, returned or not.");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/unserved_fields.h"
 #include "coordinator/cluster/metric_families.h"
 #include "decoding/method.h"
 #include "plan/histogram_buckets.h"
@@ -185,6 +186,18 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
 
 void Metrics::RequestRefused(const std::string& code) {
   impl_->counter("request_refused_total", impl_->Model({{"code", code}})).Increment();
+}
+
+// Names that are not in the table are not labels: there is no end to them.
+void Metrics::FieldsIgnored(const IgnoredFields& ignored) {
+  for (const std::string& name : ignored.names()) {
+    const absl::Span<const UnservedField> fields = UnservedFields();
+    const bool known = std::any_of(fields.begin(), fields.end(),
+                                   [&](const UnservedField& field) { return name == field.name; });
+    impl_
+        ->counter("request_fields_ignored_total", impl_->Model({{"field", known ? name : "other"}}))
+        .Increment();
+  }
 }
 
 void Metrics::Failover() { impl_->counter("failovers_total", impl_->Model()).Increment(); }

@@ -20,6 +20,7 @@ class Metrics {
   // finished_reason of request_success_total: stop, length, abort, error, timeout.
   void RequestEnded(const Request& request, const std::string& finished_reason, double now_s);
   void RequestRefused(const std::string& code);
+  void FieldsIgnored(const IgnoredFields& ignored);
   void Failover();
   void Cancelled();
   // A node sent an impossible report, or a report about a sequence it does not run.

@@ -28,10 +28,7 @@ std::optional<ApiError> Operations::Read(const std::string& body, bool with_time
   JsonFields fields(object, "");
   const std::optional<std::string> name = fields.String({"target"});
   if (with_timeout) target->timeout_s = fields.Number({"timeout"}, 0, kMaxTimeout_s).value_or(-1);
-  for (const std::string& unknown : fields.Unknown()) {
-    fields.set_error(
-        {400, "unknown_field", absl::StrCat(unknown, " is not a known field"), unknown});
-  }
+  fields.IgnoreUnknown();
   if (!name) fields.Fail("missing_field", "target", "is required");
   if (fields.error()) return fields.error();
   target->name = *name;

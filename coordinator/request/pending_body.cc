@@ -5,8 +5,6 @@
 #include <exception>
 #include <utility>
 
-#include "coordinator/api/token_endpoints.h"
-
 namespace coppice::coordinator {
 namespace {
 

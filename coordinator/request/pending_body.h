@@ -11,6 +11,7 @@
 
 #include "coordinator/api/api.h"
 #include "coordinator/api/endpoints.h"
+#include "coordinator/api/token_endpoints.h"
 #include "coordinator/http/api_error.h"
 #include "coordinator/http/fair_queue.h"
 #include "coordinator/http/http.h"
@@ -34,7 +35,7 @@ struct PendingBody {
   std::function<void()> skip;  // gives up its place in the queue, unless it is being read
   // A completion, the answer of another endpoint, or why there is none. Written by Read; the event
   // loop looks at it afterwards.
-  std::variant<GenerateRequest, std::string, ApiError> result =
+  std::variant<GenerateRequest, TokenAnswer, ApiError> result =
       ApiError{500, "internal_error", "the request could not be read"};
 
   // False: it was already. Event-loop thread.

@@ -233,11 +233,13 @@ void Request::SendDelta(Sequence* sequence) {
   Choice choice;
   choice.index = sequence->prompt * request_.n + sequence->sample;
   sequence->shown = true;
-  Show(*sequence, /*hypothesis=*/0, TakeSent(*sequence), &choice);
+  const Sent sent = TakeSent(*sequence);
+  Show(*sequence, /*hypothesis=*/0, sent, &choice);
+  const EventUsage usage = CountStreamed(sequence->text->tokens().size() - sent.tokens);
   outbox_.Event(
       /*bytes=*/0,
-      [this, choice = std::move(choice)] {
-        return CompletionEvent(identity_, {choice}, std::nullopt, request_.include_usage);
+      [this, choice = std::move(choice), usage] {
+        return CompletionEvent(identity_, {choice}, std::nullopt, usage);
       },
       weak_from_this().lock());
 }
@@ -253,15 +255,30 @@ void Request::SendSequenceEnd(Sequence* sequence) {
   const std::optional<double> mass =
       request_.beams() ? std::optional(MassOf(choices)) : std::nullopt;
   sequence->shown = true;
+  const Sent sent = TakeSent(*sequence);
+  size_t tokens = 0;
+  for (const Choice& choice : choices) tokens += choice.num_tokens;
+  const EventUsage usage = CountStreamed(tokens - sent.tokens);
   outbox_.Event(
       bytes,
-      [this, choices = std::move(choices), mass, sent = TakeSent(*sequence)]() mutable {
+      [this, choices = std::move(choices), mass, sent, usage]() mutable {
         for (size_t i = 0; i < choices.size(); ++i)
           Show(sequences_[choices[i].sequence], choices[i].hypothesis, i == 0 ? sent : Sent(),
                &choices[i]);
-        return CompletionEvent(identity_, choices, mass, request_.include_usage);
+        return CompletionEvent(identity_, choices, mass, usage);
       },
       weak_from_this().lock());
+}
+
+// The usage of the event that brings these tokens.
+EventUsage Request::CountStreamed(size_t tokens) {
+  streamed_tokens_ += static_cast<int64_t>(tokens);
+  EventUsage usage{.shown = request_.include_usage};
+  if (!request_.continuous_usage) return usage;
+  usage.prompt_tokens = 0;
+  for (const auto& prompt : request_.prompts) *usage.prompt_tokens += prompt.size();
+  usage.completion_tokens = streamed_tokens_;
+  return usage;
 }
 
 void Request::Complete(double now_s) {

@@ -109,6 +109,7 @@ class Request : public std::enable_shared_from_this<Request> {
   std::string FinishSequence(Sequence* sequence, proto::SequenceProgress* progress);
   bool EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis, const ChoiceText& text) const;
   bool Refuse(const Sequence& sequence, absl::string_view what);
+  EventUsage CountStreamed(size_t tokens);
   void SendDelta(Sequence* sequence);
   void SendSequenceEnd(Sequence* sequence);
   void Complete(double now_s);
@@ -141,8 +142,9 @@ class Request : public std::enable_shared_from_this<Request> {
   AnswerIdentity identity_;
   std::vector<std::unique_ptr<ChoiceText>> echoed_;  // [prompts], with echo
   std::vector<Sequence> sequences_;
-  std::vector<Sent> sent_;  // per sequence
-  size_t rounds_kept_ = 0;  // rounds kept for all sequences
+  std::vector<Sent> sent_;       // per sequence
+  int64_t streamed_tokens_ = 0;  // of all events
+  size_t rounds_kept_ = 0;       // rounds kept for all sequences
   bool ended_ = false;
   std::optional<ApiError> error_;
   double first_token_s_ = -1, started_s_ = -1;

@@ -43,7 +43,7 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
       "prompt_tokens={} "
       "completion_tokens={} finish={} queue_ms={:.1f} first_token_ms={:.1f} total_ms={:.1f} "
       "block_efficiency={:.2f} "
-      "replica={}",
+      "replica={}{}{}",
       request.origin().request_id, request.origin().caller.empty() ? "-" : request.origin().caller,
       generate.chat ? "/v1/chat/completions" : "/v1/completions", status,
       request.error() ? request.error()->code : "-",
@@ -51,7 +51,8 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
       std::string(decoding::MethodName(generate.params)), generate.params.beam_width, generate.n,
       prompt_tokens, usage.completion_tokens, reasons.empty() ? "-" : reasons,
       usage.decoding.queue_ms, usage.first_token_ms, (now_s - request.origin().arrival_s) * 1e3,
-      usage.decoding.block_efficiency().value_or(0), where.empty() ? "-" : where);
+      usage.decoding.block_efficiency().value_or(0), where.empty() ? "-" : where,
+      generate.ignored.empty() ? "" : " ignored=", generate.ignored.Text());
 }
 
 void LogRefusal(const HttpRequest& request, const ApiError& error, bool enabled) {

@@ -245,6 +245,15 @@ Json UsageJson(const Usage& usage) {
   return json;
 }
 
+Json EventUsageJson(const EventUsage& usage) {
+  if (!usage.completion_tokens) return Json();
+  Json json;
+  json["prompt_tokens"] = *usage.prompt_tokens;
+  json["completion_tokens"] = *usage.completion_tokens;
+  json["total_tokens"] = *usage.prompt_tokens + *usage.completion_tokens;
+  return json;
+}
+
 Json TimingsJson(const Usage& usage) {
   Json json;
   json["queue_ms"] = Rounded(usage.decoding.queue_ms);
@@ -279,7 +288,7 @@ std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> c
 }
 
 std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
-                            std::optional<double> beam_mass, bool usage_null) {
+                            std::optional<double> beam_mass, const EventUsage& usage) {
   std::string text = BeforeChoices(Head(identity, Form::kEvent));
   for (const Choice& choice : choices) {
     if (&choice != &choices.front()) text += ',';
@@ -287,7 +296,7 @@ std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Ch
   }
   Json tail;
   if (beam_mass) tail["beam_mass"] = *beam_mass;
-  if (usage_null) tail["usage"] = Json();
+  if (usage.shown) tail["usage"] = EventUsageJson(usage);
   AppendAfterChoices(tail, &text);
   return text;
 }

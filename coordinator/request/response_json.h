@@ -53,10 +53,15 @@ struct Usage {
 std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> choices,
                            absl::FunctionRef<void(Choice*)> show,
                            const std::vector<double>& beam_mass, const Usage& usage);
-// A stream event. usage_null: the request wants usage, so each event has `usage: null`. beam_mass:
-// in the event that ends the choices of a prompt, with a beam decoding.
+// `usage` of a stream event. With include_usage it is null, or has the counts so far.
+struct EventUsage {
+  bool shown = false;
+  std::optional<int64_t> prompt_tokens, completion_tokens;
+};
+
+// A stream event. beam_mass: in the event that ends the choices of a prompt, with a beam decoding.
 std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
-                            std::optional<double> beam_mass, bool usage_null);
+                            std::optional<double> beam_mass, const EventUsage& usage);
 // The event after the last choice: no choices, usage and timings.
 std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage);
 

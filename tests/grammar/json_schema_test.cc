@@ -187,6 +187,20 @@ TEST(JsonSchemaTest, SchemasTogether) {
   });
 }
 
+// Keywords that the standard does not have describe, and limit nothing.
+TEST(JsonSchema, KeywordsThatAreNotKnownAreAnnotations) {
+  std::vector<std::string> annotations;
+  ASSERT_TRUE(
+      ReadJsonSchema(
+          R"({"type":"object","uniqueItems":false,"patternProperties":{},"propertyNames":true,
+                      "nullable":false,"unit":"cm","properties":{"a/b":{"$ref":"#/$defs/n","hint":1}},
+                      "$defs":{"n":{"type":"null","propertyOrdering":["a"]}}})",
+          &annotations)
+          .ok());
+  EXPECT_EQ(annotations, (std::vector<std::string>{"#/unit", "#/properties/a~1b/hint",
+                                                   "#/$defs/n/propertyOrdering"}));
+}
+
 TEST(JsonSchemaTest, WhatIsNotServedIsNamed) {
   const std::string deep = std::string(300, '[') + std::string(300, ']');
   std::string wide = "{\"properties\":{\"k\":true";
@@ -211,7 +225,7 @@ TEST(JsonSchemaTest, WhatIsNotServedIsNamed) {
       {R"({"properties":{"a/b":{"multipleOf":2}}})",
        R"(#/properties/a~1b/multipleOf: the keyword "multipleOf" is not served)"},
       {R"({"items":{"not":{}}})", R"(#/items/not: the keyword "not" is not served)"},
-      {R"({"patternProperties":{}})", "#/patternProperties: the keyword"},
+      {R"({"patternProperties":{"a":{}}})", "#/patternProperties: the keyword"},
       {R"({"if":{}})", "#/if: the keyword"},
       {R"({"uniqueItems":true})", "#/uniqueItems: the keyword"},
       {R"({"nullable":true,"type":"string"})", "#/nullable: the keyword"},

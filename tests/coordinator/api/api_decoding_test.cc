@@ -111,7 +111,7 @@ TEST(Api, UnsupportedCombinationsNameBothFields) {
            "gumbel_coupling"},
           {R"("speculative": {"joint_tokens": 2})", "speculative.joint_tokens", "gumbel_coupling"},
       }) {
-    const ApiError error = Bad(Parse(c.fields));
+    const ApiError error = Bad(Parse(c.fields, /*strict=*/true));
     EXPECT_EQ(error.code, "unsupported_combination") << c.fields << ": " << error.message;
     EXPECT_EQ(error.param, c.param) << c.fields;
     EXPECT_THAT(error.message, HasSubstr(c.param)) << c.fields;
@@ -154,7 +154,7 @@ TEST(Api, TheMethodTableDecides) {
         allow_lossy ? R"(, "allow_lossy": true})" : "}");
   };
   const auto refused = [](const std::string& fields, const std::string& param) {
-    const ApiError error = Bad(Parse(fields));
+    const ApiError error = Bad(Parse(fields, /*strict=*/true));
     EXPECT_EQ(error.code, "unsupported_combination") << fields << ": " << error.message;
     EXPECT_EQ(error.param, param) << fields << ": " << error.message;
   };

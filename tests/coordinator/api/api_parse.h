@@ -20,8 +20,10 @@ inline const ByteTokenizer& Tokens() {
   return tokenizer;
 }
 
-inline ApiContext Context() {
+// strict: as with --unknown_fields=refuse.
+inline ApiContext Context(bool strict = false) {
   ApiContext context;
+  context.limits.refuse_unknown_fields = strict;
   context.limits.max_beam_width = 8;
   context.model_name = "demo";
   context.tokenizer = &Tokens();
@@ -30,14 +32,16 @@ inline ApiContext Context() {
 
 using Parsed = std::variant<GenerateRequest, ApiError>;
 
-inline Parsed ParseText(const std::string& body, const std::string& timeout = "") {
-  const ApiContext context = Context();
+inline Parsed ParseText(const std::string& body, const std::string& timeout = "",
+                        bool strict = false) {
+  const ApiContext context = Context(strict);
   return ParseCompletion(body, timeout, context);
 }
 
 // Parses a request of these fields and a prompt.
-inline Parsed Parse(const std::string& fields) {
-  return ParseText(absl::StrCat(R"({"prompt": "hi")", fields.empty() ? "" : ", ", fields, "}"));
+inline Parsed Parse(const std::string& fields, bool strict = false) {
+  return ParseText(absl::StrCat(R"({"prompt": "hi")", fields.empty() ? "" : ", ", fields, "}"), "",
+                   strict);
 }
 
 inline GenerateRequest Good(const std::string& fields) {
@@ -60,13 +64,20 @@ struct Refusal {
   const char* param;
 };
 
-inline void ExpectRefused(const std::vector<Refusal>& cases) {
+inline void ExpectRefused(const std::vector<Refusal>& cases, bool strict = false) {
   for (const Refusal& refusal : cases) {
-    const ApiError error = Bad(Parse(refusal.fields));
+    const ApiError error = Bad(Parse(refusal.fields, strict));
     EXPECT_EQ(error.code, refusal.code) << refusal.fields << ": " << error.message;
     EXPECT_EQ(error.param, refusal.param) << refusal.fields;
     EXPECT_THAT(error.message, ::testing::HasSubstr(refusal.param)) << refusal.fields;
   }
+}
+
+// Refused by a strict server. Another one ignores the field and names it.
+inline void ExpectIgnored(const std::vector<Refusal>& cases) {
+  ExpectRefused(cases, /*strict=*/true);
+  for (const Refusal& refusal : cases)
+    EXPECT_THAT(Good(refusal.fields).ignored.names(), ::testing::ElementsAre(refusal.param));
 }
 
 }  // namespace coppice::coordinator::api_text

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/openapi.h"
+#include "coordinator/api/unserved_fields.h"
 #include "decoding/method.h"
 #include "tests/coordinator/api/api_parse.h"
 #include "tests/coordinator/byte_tokenizer.h"
@@ -54,17 +56,16 @@ TEST(Api, OutOfRange) {
       {R"("n": 1.5)", "invalid_value", "n"},
       {R"("best_of": 0)", "invalid_value", "best_of"},
       {R"("n": 3, "best_of": 2)", "invalid_value", "best_of"},
-      {R"("max_tokens": -1)", "invalid_value", "max_tokens"},
+      {R"("max_tokens": -2)", "invalid_value", "max_tokens"},
+      {R"("max_tokens": "4")", "invalid_type", "max_tokens"},
       {R"("max_tokens": 0)", "unsupported_combination", "max_tokens"},
       {R"("max_tokens": 0, "echo": true, "stream": true)", "unsupported_combination", "max_tokens"},
       {R"("max_tokens": 0, "echo": true, "min_tokens": 1)", "invalid_value", "min_tokens"},
       {R"("max_tokens": 0, "max_new_tokens": 1, "echo": true)", "conflicting_fields", "max_tokens"},
       {R"("logprobs": 21)", "invalid_value", "logprobs"},
       {R"("logprobs": -1)", "invalid_value", "logprobs"},
-      {R"("logprobs": true)", "invalid_type", "logprobs"},
       {R"("logprobs": "3")", "invalid_type", "logprobs"},
       {R"("echo": 1)", "invalid_type", "echo"},
-      {R"("top_logprobs": 2)", "unsupported_field", "top_logprobs"},
       {R"("max_new_tokens": 0)", "unsupported_combination", "max_new_tokens"},
       {R"("min_tokens": 9, "max_tokens": 8)", "invalid_value", "min_tokens"},
       {R"("beam_width": 9)", "invalid_value", "beam_width"},
@@ -79,8 +80,6 @@ TEST(Api, OutOfRange) {
       {R"("frequency_penalty": -2.1)", "invalid_value", "frequency_penalty"},
       {R"("repetition_penalty": 0)", "invalid_value", "repetition_penalty"},
       {R"("repetition_penalty": 2.1)", "invalid_value", "repetition_penalty"},
-      {R"("stop": "")", "invalid_value", "stop"},
-      {R"("stop": [])", "invalid_value", "stop"},
       {R"("stop_token_ids": [258])", "invalid_value", "stop_token_ids"},
       {R"("logit_bias": {"5": 101})", "invalid_value", "logit_bias"},
       {R"("logit_bias": {"x": 1})", "invalid_value", "logit_bias"},
@@ -173,51 +172,75 @@ TEST(Api, WrongTypes) {
   }
 }
 
-TEST(Api, NullIsAbsent) {
-  const GenerateRequest plain = Good(R"("seed": 3)");
-  for (const char* name : {"model",
-                           "max_tokens",
-                           "max_completion_tokens",
-                           "n",
-                           "num_return_sequences",
-                           "best_of",
-                           "decoding",
-                           "use_beam_search",
-                           "do_sample",
-                           "beam_width",
-                           "num_beams",
-                           "length_penalty",
-                           "early_stopping",
-                           "refill",
-                           "temperature",
-                           "top_k",
-                           "top_p",
-                           "min_p",
-                           "sampling_scope",
-                           "stop",
-                           "include_stop_str_in_output",
-                           "stop_token_ids",
-                           "ignore_eos",
-                           "min_tokens",
-                           "logprobs",
-                           "echo",
-                           "logit_bias",
-                           "stream",
-                           "stream_options",
-                           "return_token_ids",
-                           "return_tokens_as_token_ids",
-                           "skip_special_tokens",
-                           "add_special_tokens",
-                           "timeout",
-                           "speculative",
-                           "user",
-                           "suffix",
-                           "tools"}) {
-    const GenerateRequest request = Good(absl::StrCat(R"("seed": 3, ")", name, "\": null"));
-    EXPECT_EQ(request.params.max_tokens, plain.params.max_tokens) << name;
-    EXPECT_EQ(request.params.method, plain.params.method) << name;
-    EXPECT_EQ(request.prompts, plain.prompts) << name;
-    EXPECT_EQ(request.stream, plain.stream) << name;
+// The result of a request of these fields, without its random parts.
+std::string Result(const std::string& body, bool chat) {
+  static const tokenizer::ChatPrompt* const prompt = new tokenizer::ChatPrompt(
+      *tokenizer::ChatTemplate::Parse("{{ messages[0].content }}"), "", "", &api_text::Tokens());
+  ApiContext context = Context(/*strict=*/true);
+  context.chat = prompt;
+  const Parsed parsed = chat ? ParseChatCompletion(body, "", context, /*now_unix=*/0)
+                             : ParseCompletion(body, "", context);
+  if (const ApiError* error = std::get_if<ApiError>(&parsed))
+    return absl::StrCat(error->code, " ", error->message);
+  GenerateRequest request = std::get<GenerateRequest>(parsed);
+  ModelLimits model;
+  model.max_model_len = 100;
+  model.vocab_size = 258;
+  if (const std::optional<ApiError> error = FitToModel(model, {}, &request)) return error->message;
+  return absl::StrCat(request.params.max_tokens, " ", request.params.stop_strings.size(), " ",
+                      request.n, request.samples, request.stream, request.echo, request.ignore_eos,
+                      request.logprobs.value_or(-1), " ", request.params.sampling.temperature, " ",
+                      request.params.sampling.top_k, " ", request.params.sampling.top_p, " ",
+                      decoding::MethodName(request.params), request.format_field,
+                      request.params.beam_width, " ", request.ignored.Text());
+}
+
+// For every field of both endpoints that /openapi.json has: null, and every empty value of a type,
+// mean that the field is absent, also for a strict server.
+TEST(Api, EmptyValuesOfEveryFieldAreAbsent) {
+  const json document = json::parse(OpenApiJson(ApiLimits(), "1"));
+  for (const bool chat : {false, true}) {
+    const std::string own =
+        chat ? R"("messages": [{"role": "user", "content": "hi"}])" : R"("prompt": "hi")";
+    const std::string absent = Result(absl::StrCat("{\"seed\": 3, ", own, "}"), chat);
+    int fields = 0;
+    for (const auto& field :
+         document["components"]["schemas"][chat ? "ChatRequest" : "CompletionRequest"]["properties"]
+             .items()) {
+      if (field.key() == "prompt" || field.key() == "messages" || field.key() == "seed") continue;
+      ++fields;
+      for (const char* empty : {"null", "[]", "{}", "\"\""}) {
+        const bool any_schema = std::string(empty) == "{}" &&
+                                (field.key() == "guided_json" || field.key() == "json_schema");
+        const std::string result = Result(
+            absl::StrCat("{\"seed\": 3, ", own, ", \"", field.key(), "\": ", empty, "}"), chat);
+        EXPECT_EQ(result == absent, !any_schema) << field.key() << " " << empty << ": " << result;
+      }
+    }
+    EXPECT_GT(fields, 60);
+  }
+}
+
+TEST(Api, UnservedFieldsAreAbsentAtEachNeutralValue) {
+  for (const bool chat : {false, true}) {
+    const std::string own =
+        chat ? R"("messages": [{"role": "user", "content": "hi"}])" : R"("prompt": "hi")";
+    const std::string absent = Result(absl::StrCat("{\"seed\": 3, ", own, "}"), chat);
+    for (const UnservedField& field : UnservedFields()) {
+      if (!IsOf(field, chat)) continue;
+      json values = json::parse(field.neutral);
+      values.push_back(false);
+      for (const json& value : values) {
+        EXPECT_EQ(Result(absl::StrCat("{\"seed\": 3, ", own, ", \"", field.name,
+                                      "\": ", value.dump(), "}"),
+                         chat),
+                  absent)
+            << field.name << " " << value;
+      }
+      const std::string other =
+          Result(absl::StrCat("{\"seed\": 3, ", own, ", \"", field.name, "\": {\"x\": 7}}"), chat);
+      EXPECT_EQ(other == absent, field.effect == UnservedField::Effect::kNone) << field.name;
+    }
   }
 }
 
@@ -247,38 +270,64 @@ TEST(Api, LogprobsAndEcho) {
   EXPECT_EQ(scored.n, 3);
 }
 
-TEST(Api, UnknownUnsupportedAndNeutral) {
+TEST(Api, WhatWouldGiveAWrongAnswerIsRefused) {
   ExpectRefused({
-      {R"("return_tokens_as_token_ids": true)", "unsupported_combination",
-       "return_tokens_as_token_ids"},
-      {R"("foo": 1)", "unknown_field", "foo"},
-      {R"("speculative": {"foo": 1})", "unknown_field", "speculative.foo"},
-      {R"("stream": true, "stream_options": {"foo": 1})", "unknown_field", "stream_options.foo"},
       {R"("suffix": "x")", "unsupported_field", "suffix"},
       {R"("tools": [1])", "unsupported_field", "tools"},
       {R"("response_format": {"type": "xml"})", "invalid_value", "response_format.type"},
-      {R"("priority": 1)", "unsupported_field", "priority"},
       {R"("num_beam_groups": 2)", "unsupported_field", "num_beam_groups"},
+      {R"("typical_p": 0.9)", "unsupported_field", "typical_p"},
+      {R"("cache_salt": "s")", "unsupported_field", "cache_salt"},
+      {R"("prompt_logprobs": 0)", "unsupported_field", "prompt_logprobs"},
+  });
+}
+
+TEST(Api, HintsAndUnknownFieldsAreIgnoredAndNamed) {
+  api_text::ExpectIgnored({
+      {R"("foo": 1)", "unknown_field", "foo"},
+      {R"("speculative": {"foo": 1})", "unknown_field", "speculative.foo"},
+      {R"("stream": true, "stream_options": {"foo": 1})", "unknown_field", "stream_options.foo"},
+      {R"("priority": 1)", "unsupported_field", "priority"},
       {R"("store": true)", "unsupported_field", "store"},
       {R"("service_tier": "gold")", "unsupported_field", "service_tier"},
-      {R"("stream": true, "stream_options": {"continuous_usage_stats": true})", "unsupported_field",
-       "stream_options.continuous_usage_stats"},
+      {R"("prompt_cache_key": "k")", "unsupported_field", "prompt_cache_key"},
+      {R"("return_tokens_as_token_ids": true)", "unsupported_combination",
+       "return_tokens_as_token_ids"},
+      {R"("include_stop_str_in_output": true)", "unsupported_combination",
+       "include_stop_str_in_output"},
+      {R"("stream_options": {"include_usage": true})", "unsupported_combination", "stream_options"},
+      {R"("length_penalty": 2)", "unsupported_combination", "length_penalty"},
+      {R"("early_stopping": false)", "unsupported_combination", "early_stopping"},
   });
-  Good(
+  EXPECT_THAT(Good(R"("foo": 1, "speculative": {"bar": 1}, "store": true)").ignored.names(),
+              ::testing::UnorderedElementsAre("foo", "speculative.bar", "store"));
+}
+
+// Another server's record of its answer, and a client's own remarks.
+TEST(Api, NeutralValuesAreAbsent) {
+  const std::string body =
       R"("presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "echo": false, "tools": [],
           "response_format": {"type": "text"}, "priority": 0, "num_beam_groups": 1, "diversity_penalty": 0,
           "spaces_between_special_tokens": true, "store": false, "service_tier": "auto", "user": "u", "metadata": {"a": 1},
-          "safety_identifier": "s", "parallel_tool_calls": true)");
+          "safety_identifier": "s", "parallel_tool_calls": true, "typical_p": 1.0, "mirostat": 0, "cache_prompt": true,
+          "max_tokens": -1, "logprobs": false, "stop": "", "lora": [])";
+  for (const bool strict : {false, true}) {
+    const Parsed parsed = Parse(body, strict);
+    ASSERT_TRUE(std::holds_alternative<GenerateRequest>(parsed)) << Bad(parsed).message;
+    const GenerateRequest& request = std::get<GenerateRequest>(parsed);
+    EXPECT_TRUE(request.ignored.empty()) << request.ignored.Text();
+    EXPECT_FALSE(request.max_tokens_given);
+    EXPECT_FALSE(request.logprobs.has_value());
+  }
 }
 
-TEST(Api, UnknownFieldsCanBeIgnored) {
-  ApiContext context = Context();
-  context.limits.ignore_unknown_fields = true;
-  const Parsed parsed =
-      ParseCompletion(R"({"prompt": "a", "foo": 1, "speculative": {"bar": 1}})", "", context);
-  ASSERT_TRUE(std::holds_alternative<GenerateRequest>(parsed));
-  EXPECT_THAT(std::get<GenerateRequest>(parsed).ignored_fields,
-              ::testing::UnorderedElementsAre("foo", "speculative.bar"));
+TEST(Api, AnswersNameNoMoreThanAFewIgnoredFieldsAndNoUnsafeCharacters) {
+  std::string fields = R"("a\r\nb": 1, ")" + std::string(100, 'x') + R"(": 1)";
+  for (int i = 0; i < 100; ++i) absl::StrAppend(&fields, ", \"f", i, "\": 1");
+  const IgnoredFields ignored = Good(fields).ignored;
+  EXPECT_EQ(ignored.names().size(), 32u);
+  EXPECT_EQ(ignored.names()[0], "a??b");
+  EXPECT_LE(ignored.Text().size(), 32u * 65);
 }
 
 TEST(Api, Prompts) {

@@ -21,7 +21,9 @@ using ::testing::Not;
 constexpr char kTemplate[] =
     "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
     "{{ raise_exception('system comes first') }}{% endif %}"
-    "<{{ m.role }}{{ ' ' ~ m.name if m.name }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+    "<{{ m.role }}{{ ' ' ~ m.name if m.name }}>{{ m.reasoning_content }}{{ m.content }}{{ "
+    "eos_token }}{% endfor %}"
+    "{{ documents | tojson if documents }}{{ colour }}"
     "{% if add_generation_prompt %}<assistant>{% endif %}";
 
 const tokenizer::ChatPrompt& Chat() {
@@ -30,8 +32,8 @@ const tokenizer::ChatPrompt& Chat() {
   return chat;
 }
 
-Parsed ParseChat(const std::string& body, bool with_template = true) {
-  ApiContext context = api_text::Context();
+Parsed ParseChat(const std::string& body, bool with_template = true, bool strict = false) {
+  ApiContext context = api_text::Context(strict);
   context.chat = with_template ? &Chat() : nullptr;
   return ParseChatCompletion(body, "", context, /*now_unix=*/0);
 }
@@ -124,10 +126,8 @@ TEST(ChatFields, BadFieldsAreNamed) {
     const char* param;
   } cases[] = {
       {R"("temperature": 5)", "invalid_value", "temperature"},
-      {R"("prompt": "x")", "unknown_field", "prompt"},
-      {R"("foo": 1)", "unknown_field", "foo"},
       {R"("tools": [{"type": "function"}])", "unsupported_field", "tools"},
-      {R"("tool_choice": "auto")", "unsupported_field", "tool_choice"},
+      {R"("tool_choice": "required")", "unsupported_field", "tool_choice"},
       {R"("functions": [1])", "unsupported_field", "functions"},
       {R"("response_format": {"type": "xml"})", "invalid_value", "response_format.type"},
       {R"("logprobs": 2)", "invalid_type", "logprobs"},
@@ -138,10 +138,10 @@ TEST(ChatFields, BadFieldsAreNamed) {
       {R"("echo": true)", "unsupported_field", "echo"},
       {R"("max_tokens": 0)", "unsupported_combination", "max_tokens"},
       {R"("modalities": ["text", "audio"])", "unsupported_field", "modalities"},
-      {R"("audio": {"voice": "a"})", "unsupported_field", "audio"},
-      {R"("reasoning_effort": "low")", "unsupported_field", "reasoning_effort"},
       {R"("chat_template": "x")", "unsupported_field", "chat_template"},
-      {R"("chat_template_kwargs": {"a": 1})", "unsupported_field", "chat_template_kwargs"},
+      {R"("chat_template_kwargs": [1])", "invalid_type", "chat_template_kwargs"},
+      {R"("chat_template_kwargs": {"messages": []})", "invalid_value", "chat_template_kwargs"},
+      {R"("documents": ["a"])", "invalid_type", "documents"},
       {R"("presence_penalty": 3)", "invalid_value", "presence_penalty"},
       {R"("add_generation_prompt": 1)", "invalid_type", "add_generation_prompt"},
       {R"("continue_final_message": true)", "unsupported_combination", "continue_final_message"},
@@ -176,11 +176,10 @@ TEST(ChatFields, BadMessagesAreNamed) {
       {R"([{"content": "a"}])", "missing_field", "messages[0].role"},
       {R"([{"role": "tool", "content": "a"}])", "invalid_value", "messages[0].role"},
       {R"([{"role": 1, "content": "a"}])", "invalid_type", "messages[0].role"},
-      {R"([{"role": "user", "content": "a"}, {"role": "assistant"}])", "missing_field",
+      {R"([{"role": "user", "content": "a"}, {"role": "user"}])", "missing_field",
        "messages[1].content"},
+      {R"([{"role": "user", "content": [3]}])", "invalid_type", "messages[0].content[0]"},
       {R"([{"role": "user", "content": 3}])", "invalid_type", "messages[0].content"},
-      {R"([{"role": "user", "content": []}])", "invalid_value", "messages[0].content"},
-      {R"([{"role": "user", "content": ["a"]}])", "invalid_type", "messages[0].content[0]"},
       {R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}])",
        "unsupported_field", "messages[0].content[1].type"},
       {R"([{"role": "user", "content": [{"type": "text"}]}])", "missing_field",
@@ -189,7 +188,6 @@ TEST(ChatFields, BadMessagesAreNamed) {
        "messages[0].content[0].text"},
       {R"([{"role": "assistant", "content": "a", "tool_calls": [1]}])", "unsupported_field",
        "messages[0].tool_calls"},
-      {R"([{"role": "user", "content": "a", "colour": 1}])", "unknown_field", "messages[0].colour"},
       {R"([{"role": "user", "content": "a"}, {"role": "system", "content": "a"}])", "invalid_value",
        "messages"},
   };
@@ -203,6 +201,52 @@ TEST(ChatFields, BadMessagesAreNamed) {
   json many;
   for (int i = 0; i < 5000; ++i) many["messages"].push_back({{"role", "user"}, {"content", ""}});
   EXPECT_EQ(Bad(ParseChat(many.dump())).param, "messages");
+}
+
+// What clients leave in the messages that they send back.
+TEST(ChatFields, HintsInMessagesAreIgnoredAndNamedOnce) {
+  const std::string body = R"({"store": true, "messages": [
+      {"role": "user", "colour": 1, "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, "b"]},
+      {"role": "assistant", "content": "c", "refusal": null, "annotations": [{"type": "x"}], "audio": null,
+       "function_call": null, "tool_calls": null, "reasoning_content": "r"},
+      {"role": "assistant", "content": "d", "annotations": [1], "tool_calls": []},
+      {"role": "assistant", "content": null}, {"role": "user", "content": []}]})";
+  const Parsed parsed = ParseChat(body);
+  ASSERT_TRUE(std::holds_alternative<GenerateRequest>(parsed)) << Bad(parsed).message;
+  const GenerateRequest& request = std::get<GenerateRequest>(parsed);
+  EXPECT_THAT(
+      request.ignored.names(),
+      ::testing::ElementsAre("store", "messages[].content[].cache_control", "messages[].colour",
+                             "messages[].annotations", "messages[].reasoning_content"));
+  EXPECT_EQ(Shown(request),
+            "<user>a\nb</s><assistant>rc</s><assistant>d</s><assistant></s><user></s><assistant>");
+  EXPECT_EQ(Bad(ParseChat(body, true, /*strict=*/true)).param, "store");
+  EXPECT_EQ(Bad(ParseChat(R"({"messages": [{"role": "user", "content": "a", "colour": 1}]})", true,
+                          /*strict=*/true))
+                .param,
+            "messages[0].colour");
+}
+
+TEST(ChatFields, TheTemplateSeesItsVariablesAndDocumentsInTheirOrder) {
+  EXPECT_EQ(
+      PromptOf(R"([{"role": "user", "content": "hi"}])",
+               R"(, "chat_template_kwargs": {"colour": "red"}, "documents": [{"b": 1, "a": 2}])"),
+      R"(<user>hi</s>[{"b": 1, "a": 2}]red<assistant>)");
+}
+
+// The template of these tests does not know it.
+TEST(ChatFields, ReasoningEffortIsNamedWhereTheTemplateDoesNotReadIt) {
+  EXPECT_THAT(std::get<GenerateRequest>(ParseWith(R"("reasoning_effort": "low")")).ignored.names(),
+              ::testing::ElementsAre("reasoning_effort"));
+  const tokenizer::ChatPrompt knows(*tokenizer::ChatTemplate::Parse("{{ reasoning_effort }}"), "",
+                                    "", &api_text::Tokens());
+  ApiContext context = api_text::Context();
+  context.chat = &knows;
+  const Parsed parsed = ParseChatCompletion(
+      R"({"messages": [{"role": "user", "content": "a"}], "reasoning_effort": "low"})", "", context,
+      /*now_unix=*/0);
+  EXPECT_EQ(Shown(std::get<GenerateRequest>(parsed)), "low");
+  EXPECT_TRUE(std::get<GenerateRequest>(parsed).ignored.empty());
 }
 
 TEST(ChatFields, TheTemplatesOwnRefusalIsShown) {

@@ -40,7 +40,52 @@ TEST(FitToModel, RefusesWhatExceedsTheContext) {
   EXPECT_EQ(FitToModel(Limits(), ApiLimits(), &full)->param, "prompt");
 }
 
-// The context has room for the two prompt tokens, or for a prompt that fills it.
+std::string TooLong(const std::string& body) {
+  GenerateRequest request = std::get<GenerateRequest>(ParseText(body));
+  return FitToModel(Limits(), ApiLimits(), &request)->message;
+}
+
+// The words that clients look for.
+TEST(FitToModel, TheContextErrorHasTheWordsOfOtherServers) {
+  EXPECT_EQ(TooLong(R"({"prompt": "hi", "max_tokens": 98})"),
+            "This model's maximum context length is 100 tokens. However, you requested 101 tokens "
+            "(3 in the prompt, 98 in the completion). Please reduce the length of the prompt or "
+            "completion.");
+  EXPECT_EQ(TooLong(absl::StrCat("{\"prompt\": \"", std::string(99, 'a'), "\"}")),
+            "This model's maximum context length is 100 tokens. However, your prompt resulted in "
+            "100 tokens, which leaves no room for a completion. Please reduce the length of the "
+            "prompt.");
+}
+
+TEST(FitToModel, AChatGoesOnToTheEndOfTheContext) {
+  ModelLimits model = Limits();
+  model.max_model_len = 10000;
+  ApiLimits limits;
+  const auto most = [&](bool chat) {
+    GenerateRequest request = Good("");
+    request.chat = chat;
+    EXPECT_FALSE(FitToModel(model, limits, &request));
+    return request.params.max_tokens;
+  };
+  EXPECT_EQ(most(false), 256);
+  EXPECT_EQ(most(true), 4096);
+  limits.default_chat_max_tokens = 0;
+  EXPECT_EQ(most(true), 9997);
+  model.kv_blocks_total = 20;  // of 16 tokens
+  const int fits = most(true);
+  EXPECT_GT(fits, 100);
+  EXPECT_LT(fits, 320);
+  GenerateRequest given = Good(absl::StrCat("\"max_tokens\": ", fits));
+  EXPECT_FALSE(FitToModel(model, limits, &given));
+  GenerateRequest more = Good(absl::StrCat("\"max_tokens\": ", fits + 1));
+  EXPECT_EQ(FitToModel(model, limits, &more)->code, "kv_capacity_exceeded");
+  model.kv_blocks_total = 1;
+  GenerateRequest none = Good("");
+  const std::optional<ApiError> error = FitToModel(model, limits, &none);
+  EXPECT_EQ(error->code, "kv_capacity_exceeded");
+  EXPECT_EQ(error->param, "prompt");
+}
+
 // A tokenizer that must not be asked for tokens.
 class NoTokens : public ByteTokenizer {
  public:

@@ -40,13 +40,12 @@ struct Read {
 Read ReadAll(const std::string& fields, bool ignore_unknown = false) {
   const std::string body = absl::StrCat("{", fields, "}");
   const json object = json::parse(body);
-  ApiLimits limits;
-  limits.ignore_unknown_fields = ignore_unknown;
-  JsonFields reader(object, "");
+  const ApiLimits limits;
+  IgnoredFields ignored(/*refuse=*/!ignore_unknown);
+  JsonFields reader(object, "", &ignored);
   GenerateRequest request;
   ReadFormatFields(body, limits, &reader, &request);
-  Read read{request.params.format_spec, request.format_field, request.ignored_fields,
-            reader.Unknown()};
+  Read read{request.params.format_spec, request.format_field, ignored.names(), reader.Unknown()};
   if (reader.error()) read.error = *reader.error();
   return read;
 }
@@ -189,12 +188,11 @@ TEST(OrderedText, HasTheValueOfTheParser) {
 TEST(FormatFields, WrongOnesAreNamed) {
   ExpectRefused({
       {R"("structured_outputs": "a")", "invalid_type", "structured_outputs"},
-      {R"("structured_outputs": {})", "missing_field", "structured_outputs"},
       {R"("structured_outputs": {"json_object": false})", "missing_field", "structured_outputs"},
-      {R"("structured_outputs": {"regex": ""})", "invalid_value", "structured_outputs.regex"},
+      {R"("structured_outputs": {"regex": ""})", "missing_field", "structured_outputs"},
       {R"("structured_outputs": {"regex": 1})", "invalid_type", "structured_outputs.regex"},
-      {R"("structured_outputs": {"grammar": []})", "invalid_type", "structured_outputs.grammar"},
-      {R"("structured_outputs": {"choice": []})", "invalid_value", "structured_outputs.choice"},
+      {R"("structured_outputs": {"grammar": [1]})", "invalid_type", "structured_outputs.grammar"},
+      {R"("structured_outputs": {"choice": []})", "missing_field", "structured_outputs"},
       {R"("structured_outputs": {"choice": "a"})", "invalid_type", "structured_outputs.choice"},
       {R"("structured_outputs": {"choice": [1]})", "invalid_type", "structured_outputs.choice"},
       {R"("structured_outputs": {"choice": ["a", ""]})", "invalid_value",
@@ -209,33 +207,42 @@ TEST(FormatFields, WrongOnesAreNamed) {
        "unsupported_field", "structured_outputs.disable_any_whitespace"},
       {R"("structured_outputs": {"regex": "a", "whitespace_pattern": " "})", "unsupported_field",
        "structured_outputs.whitespace_pattern"},
-      {R"("structured_outputs": {"regex": "a", "colour": 1})", "unknown_field",
-       "structured_outputs.colour"},
       {R"("response_format": "json_object")", "invalid_type", "response_format"},
-      {R"("response_format": {})", "missing_field", "response_format.type"},
+      {R"("response_format": {"type": ""})", "missing_field", "response_format.type"},
       {R"("response_format": {"type": "xml"})", "invalid_value", "response_format.type"},
-      {R"("response_format": {"type": "text", "colour": 1})", "unknown_field",
-       "response_format.colour"},
       {R"("response_format": {"type": "json_schema"})", "missing_field",
        "response_format.json_schema"},
       {R"("response_format": {"type": "json_object", "json_schema": {"schema": {}}})",
        "unsupported_combination", "response_format.json_schema"},
-      {R"("response_format": {"type": "json_schema", "json_schema": []})", "invalid_type",
+      {R"("response_format": {"type": "json_schema", "json_schema": [1]})", "invalid_type",
        "response_format.json_schema"},
       {R"("response_format": {"type": "json_schema", "json_schema": {"name": "n"}})",
        "missing_field", "response_format.json_schema.schema"},
       {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}})",
        "invalid_type", "response_format.json_schema.strict"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "x": 1}})",
-       "unknown_field", "response_format.json_schema.x"},
       {R"("guided_regex": ["a"])", "invalid_type", "guided_regex"},
       {R"("guided_json": true)", "invalid_type", "guided_json"},
       {R"("guided_choice": [""])", "invalid_value", "guided_choice"},
       {R"("guided_whitespace_pattern": " ")", "unsupported_field", "guided_whitespace_pattern"},
+      {R"("ebnf": 1)", "invalid_type", "ebnf"},
+      {R"("json_schema": "x")", "invalid_value", "json_schema"},
+  });
+}
+
+TEST(FormatFields, UnknownOnesAreIgnoredAndNamed) {
+  api_text::ExpectIgnored({
+      {R"("structured_outputs": {"regex": "a", "colour": 1})", "unknown_field",
+       "structured_outputs.colour"},
+      {R"("structured_outputs": {"regex": "a", "disable_fallback": true})", "unsupported_field",
+       "structured_outputs.disable_fallback"},
+      {R"("response_format": {"type": "text", "colour": 1})", "unknown_field",
+       "response_format.colour"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "x": 1}})",
+       "unknown_field", "response_format.json_schema.x"},
       {R"("regex": "a", "guided_decoding_backend": "x")", "unsupported_field",
        "guided_decoding_backend"},
-      {R"("ebnf": 1)", "invalid_type", "ebnf"},
-      {R"("json_schema": "")", "invalid_value", "json_schema"},
+      {R"("guided_json": {"properties": {"a": {"markdown": 1}}})", "unknown_field",
+       "guided_json/properties/a/markdown"},
   });
 }
 
@@ -260,18 +267,41 @@ TEST(FormatFields, UnknownOnesInsideMayBeIgnored) {
               ::testing::ElementsAre("response_format.json_schema.y", "response_format.x"));
 }
 
+// A client may name its format twice.
+TEST(FormatFields, TwoFieldsMayAskForTheSame) {
+  for (
+      const char* fields :
+      {R"("guided_grammar": "root ::= \"a\"", "structured_outputs": {"grammar": "root ::= \"a\""})",
+       R"("guided_json": {"type": "object"}, "response_format": {"type": "json_object"})",
+       R"("guided_json": "{ \"type\" : \"null\" }", "json_schema": {"type": "null"})"}) {
+    EXPECT_EQ(ReadFields(fields).error.code, "accepted") << ReadFields(fields).error.message;
+  }
+  // The order of properties is that of the answer.
+  EXPECT_EQ(ReadFields(R"("guided_json": {"properties": {"a": {}, "b": {}}},
+                          "json_schema": {"properties": {"b": {}, "a": {}}})")
+                .error.code,
+            "conflicting_fields");
+}
+
+TEST(FormatFields, AnObjectMayHaveItsSchemaBesideTheType) {
+  const Read read = ReadFields(R"("response_format": {"type": "json_object", "schema": {"b": 1}})");
+  EXPECT_EQ(read.spec.text, R"({"b":1})");
+  EXPECT_EQ(read.field, "response_format.schema");
+}
+
 // Of any two of them, the one that is read second is refused; the message names both.
 TEST(FormatFields, TwoFormatsAreAConflict) {
   const std::vector<std::pair<std::string, std::string>> fields = {
       {R"("response_format": {"type": "json_object"})", "response_format.type"},
       {R"("structured_outputs": {"regex": "a"})", "structured_outputs.regex"},
-      {R"("guided_regex": "a")", "guided_regex"},
+      {R"("guided_regex": "c")", "guided_regex"},
       {R"("guided_choice": ["a"])", "guided_choice"},
       {R"("guided_grammar": "a")", "guided_grammar"},
       {R"("guided_json": {})", "guided_json"},
-      {R"("regex": "a")", "regex"},
-      {R"("ebnf": "a")", "ebnf"},
-      {R"("json_schema": "{}")", "json_schema"}};
+      {R"("regex": "b")", "regex"},
+      {R"("ebnf": "b")", "ebnf"},
+      {R"("grammar": "c")", "grammar"},
+      {R"("json_schema": "{\"type\": \"null\"}")", "json_schema"}};
   for (size_t i = 0; i < fields.size(); ++i) {
     for (size_t k = i + 1; k < fields.size(); ++k) {
       const ApiError error = ReadFields(absl::StrCat(fields[k].first, ", ", fields[i].first)).error;
@@ -285,8 +315,8 @@ TEST(FormatFields, TwoFormatsAreAConflict) {
        "structured_outputs.choice"},
       {R"("structured_outputs": {"json": {}, "json_object": true})", "conflicting_fields",
        "structured_outputs.json_object"},
-      {R"("response_format": {"type": "json_object"}, "structured_outputs": {})", "missing_field",
-       "structured_outputs"},
+      {R"("response_format": {"type": "json_object"}, "structured_outputs": {"regex": ""})",
+       "missing_field", "structured_outputs"},
   });
 }
 

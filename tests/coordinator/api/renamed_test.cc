@@ -56,8 +56,7 @@ TEST(RenamedTest, AnOldFieldIsRefusedWithTheNewName) {
 }
 
 TEST(RenamedTest, AnOldFieldIsRefusedWhereUnknownFieldsAreIgnored) {
-  ApiContext context = api_text::Context();
-  context.limits.ignore_unknown_fields = true;
+  const ApiContext context = api_text::Context();
   const auto parse = [&](const char* fields) {
     return ParseCompletion(absl::StrCat(R"({"prompt": "hi", )", fields, "}"), "", context);
   };
