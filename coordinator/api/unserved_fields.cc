@@ -8,7 +8,7 @@ namespace {
 using Effect = UnservedField::Effect;
 using Of = UnservedField::Endpoints;
 
-constexpr UnservedField kFields[] = {
+constexpr UnservedField kUnserved[] = {
     {"user", Effect::kNone},
     {"safety_identifier", Effect::kNone},
     {"metadata", Effect::kNone},
@@ -75,14 +75,14 @@ constexpr UnservedField kFields[] = {
 
 }  // namespace
 
-absl::Span<const UnservedField> UnservedFields() { return kFields; }
+absl::Span<const UnservedField> UnservedFields() { return kUnserved; }
 
 bool IsOf(const UnservedField& field, bool chat) {
   return field.endpoints == Of::kBoth || (field.endpoints == Of::kChat) == chat;
 }
 
 void ReadUnservedFields(bool chat, JsonFields* fields) {
-  for (const UnservedField& field : kFields) {
+  for (const UnservedField& field : kUnserved) {
     if (!IsOf(field, chat) || fields->Find({field.name}) == nullptr) continue;
     const nlohmann::json neutral = nlohmann::json::parse(field.neutral);
     switch (field.effect) {

@@ -1,4 +1,5 @@
-"""A proxy that writes each request that passes through it, and the status of its answer, as a JSON line. Standard library only."""
+"""A proxy that writes each request that passes through it, and what is essential of its answer, as a JSON line. Standard library
+only."""
 import http.client
 import http.server
 import json
@@ -9,10 +10,12 @@ HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
 
 class Recorder:
-    """with Recorder(url, path) as recorder: the client talks to recorder.url; recorder.client names it."""
+    """with Recorder(url, path) as recorder: the client talks to recorder.url; recorder.client names it, and the file
+    recorder.check what it does."""
 
     def __init__(self, url, path):
         self.target, self.path, self.client = urllib.parse.urlsplit(url), path, ""
+        self.check = None
         self.lock = threading.Lock()
 
     def __enter__(self):
@@ -58,13 +61,15 @@ class Recorder:
             connection.request(handler.command, handler.path, body,
                                {k: v for k, v in handler.headers.items() if k.lower() not in HOP})
             answer = connection.getresponse()
-            self.write(handler, body, answer)
+            first = answer.read() if answer.status >= 400 else b""
+            self.write(handler, body, answer, first)
             handler.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in HOP:
                     handler.send_header(name, value)
             handler.send_header("Connection", "close")
             handler.end_headers()
+            handler.wfile.write(first)
             while data := answer.read1(65536):
                 handler.wfile.write(data)
                 handler.wfile.flush()
@@ -72,12 +77,15 @@ class Recorder:
             handler.close_connection = True
             connection.close()
 
-    def write(self, handler, body, answer):
+    def write(self, handler, body, answer, error):
         try:
             parsed = json.loads(body) if body else None
         except ValueError:
             parsed = body.decode("utf8", "replace")
-        line = dict(client=self.client, method=handler.command, path=handler.path, status=answer.status,
-                    headers=dict(handler.headers.items()), body=parsed)
+        name = self.check.read_text() if self.check and self.check.exists() else ""
+        ignored = answer.getheader("X-Coppice-Ignored", "")
+        line = dict(client=self.client, name=name, method=handler.command, path=handler.path, headers=dict(handler.headers.items()),
+                    body=parsed, status=answer.status, code=json.loads(error)["error"]["code"] if error else "",
+                    ignored=ignored.split(",") if ignored else [])
         with self.lock, open(self.path, "a", encoding="utf8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -5,26 +5,25 @@
     python3 tests/clients/run.py openai litellm      # some
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import tomllib
 import urllib.request
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "cluster"))
-from cluster import Cluster  # noqa: E402
-from model_folders import ended_by_eos_alone  # noqa: E402
-from recorder import Recorder  # noqa: E402
+from recorder import Recorder
+from server import MODEL, cluster_for_clients
 
-MODEL = "stories260k"
-POSITIONS = 4096  # more than the model has learned: prompts of clients are longer than its stories
-OWN_LIMIT_S = 300  # for a client
+HERE = pathlib.Path(__file__).resolve().parent
+LEFT_OUT = {"sglang bench_serving": "needs PyTorch and the kernels of SGLang, even to send requests"}
+CLIENT_LIMIT_S = 300  # for a client
 
 
 def scripts(names):
@@ -42,11 +41,11 @@ def metadata(script):
     return tomllib.loads(re.sub(r"(?m)^# ?", "", block[1]))
 
 
-def environment_of(name, packages, cache):
-    """(Python of a virtual environment that has the packages, None) or (None, why it cannot be made)."""
+def environment_of(name, packages, alone, cache):
+    """(Python of a virtual environment, None) or (None, why it cannot be made). alone: packages without what they require."""
     folder = cache / name
     done, python = folder / "packages.txt", folder / "bin/python"
-    if done.exists() and done.read_text() == "\n".join(packages):
+    if done.exists() and done.read_text() == "\n".join([*packages, *alone]):
         return python, None
     shutil.rmtree(folder, ignore_errors=True)
     if uv := shutil.which("uv"):
@@ -54,11 +53,13 @@ def environment_of(name, packages, cache):
     else:
         commands = [[sys.executable, "-m", "venv", folder],
                     [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages]]
+    if alone:
+        commands.append([*commands[1][:-len(packages)], "--no-deps", *alone])
     for command in commands:
         run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if run.returncode != 0:
             return None, "cannot be installed: " + " ".join(run.stdout.split())[-300:]
-    done.write_text("\n".join(packages))
+    done.write_text("\n".join([*packages, *alone]))
     return python, None
 
 
@@ -67,29 +68,35 @@ def version_of(python, package):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def run_client(name, script, url, cache):
+def run_client(name, script, options, url, model):
     """A row of the table: dict(client, version, results, why)."""
-    told = metadata(script)["tool"]["clients"] if "tool" in metadata(script) else {}
-    packages = metadata(script)["dependencies"]
+    told = metadata(script)
     row = dict(client=name, version="", results=[], why="")
-    if why := told.get("left_out"):
-        return dict(row, why=why)
-    python, why = environment_of(name, packages, cache)
+    own = told.get("tool", {}).get("clients", {})
+    if "large" in own and not options.large:
+        return dict(row, why=f"left out without --large: {own['large']}")
+    packages, alone = told["dependencies"], own.get("alone", [])
+    python, why = environment_of(name, packages, alone, options.cache)
     if why:
         return dict(row, why=why)
-    row["version"] = version_of(python, re.split(r"[\[=<>~ ]", packages[0])[0])
-    with tempfile.TemporaryDirectory() as folder:
+    row["version"] = version_of(python, re.split(r"[\[=<>~ ]", [*alone, *packages][0])[0])
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        if options.record:
+            recorder = stack.enter_context(Recorder(url, options.record))
+            recorder.client, recorder.check, url = f"{name} {row['version']}", pathlib.Path(folder, "check"), recorder.url
         checks = pathlib.Path(folder, "checks.json")
-        environment = dict(os.environ, COPPICE_URL=url, COPPICE_MODEL=MODEL, COPPICE_FOLDER=folder, COPPICE_CHECKS=str(checks),
-                           PYTHONDONTWRITEBYTECODE="1", HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", HF_HOME=f"{folder}/hf",
-                           DO_NOT_TRACK="1", PATH=f"{python.parent}:{os.environ['PATH']}")
+        environment = dict(os.environ, COPPICE_URL=url, COPPICE_MODEL=model, COPPICE_FOLDER=folder, COPPICE_CHECKS=str(checks),
+                           PYTHONPYCACHEPREFIX=str(options.cache / "pycache"), HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1",
+                           HF_HOME=f"{folder}/hf", DO_NOT_TRACK="1", PATH=f"{python.parent}:{os.environ['PATH']}")
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        process = subprocess.Popen([python, script], env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
         try:
-            run = subprocess.run([python, script], env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT, text=True, timeout=OWN_LIMIT_S)
-            output = run.stdout
-        except subprocess.TimeoutExpired as expired:
-            output = (expired.stdout or b"").decode(errors="replace")
-            row["why"] = f"not done after {OWN_LIMIT_S} s"
+            output, _ = process.communicate(timeout=CLIENT_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            row["why"] = f"not done after {CLIENT_LIMIT_S} s"
         if checks.exists():
             row["results"] = json.loads(checks.read_text())
         elif not row["why"]:
@@ -113,20 +120,15 @@ def table(rows):
     return "\n".join(lines)
 
 
-def run_all(options, url):
-    rows = []
-    cache = pathlib.Path(options.cache)
-    cache.mkdir(parents=True, exist_ok=True)
-    for name, script in scripts(options.clients).items():
-        if options.record:
-            with Recorder(url, options.record) as recorder:
-                recorder.client = name
-                rows.append(run_client(name, script, recorder.url, cache))
-        else:
-            rows.append(run_client(name, script, url, cache))
+def run_all(options, url, model):
+    """Whether the server failed no client."""
+    options.cache.mkdir(parents=True, exist_ok=True)
+    rows = [run_client(name, script, options, url, model) for name, script in scripts(options.clients).items()]
+    if not options.clients:
+        rows += [dict(client=name, version="", results=[], why=why) for name, why in LEFT_OUT.items()]
     print(table(rows))
-    return any(row["why"].startswith(("not done", "ended without")) or any(r["outcome"] == "failed" for r in row["results"])
-               for row in rows)
+    return not any(row["why"].startswith(("not done", "ended without")) or any(r["outcome"] == "failed" for r in row["results"])
+                   for row in rows)
 
 
 def main():
@@ -134,19 +136,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("clients", nargs="*", help="names of clients; none: all")
     parser.add_argument("--url", help="a server that runs, such as http://127.0.0.1:8000; without it, one is started")
-    parser.add_argument("--cache", default=cache, help=f"the folder of the virtual environments ({cache})")
+    parser.add_argument("--cache", type=pathlib.Path, default=cache, help=f"the folder of the virtual environments ({cache})")
+    parser.add_argument("--large", action="store_true", help="also clients that need many gigabytes")
     parser.add_argument("--record", metavar="FILE", help="append each request to FILE, as JSON lines")
     options = parser.parse_args()
     if options.url:
         with urllib.request.urlopen(options.url + "/v1/models") as answer:
-            globals()["MODEL"] = json.load(answer)["data"][0]["id"]
-        sys.exit(run_all(options, options.url))
-    with tempfile.TemporaryDirectory() as folder:
-        target = ended_by_eos_alone(f"{folder}/{MODEL}")
-        config = json.loads((target / "config.json").read_text())
-        (target / "config.json").write_text(json.dumps(dict(config, max_position_embeddings=POSITIONS)))
-        with Cluster(target=target, coordinator_flags=("--chat_template=chatml",)) as cluster:
-            sys.exit(run_all(options, f"http://127.0.0.1:{cluster.port}"))
+            good = run_all(options, options.url, json.load(answer)["data"][0]["id"])
+    else:
+        with cluster_for_clients() as cluster:
+            good = run_all(options, f"http://127.0.0.1:{cluster.port}", MODEL)
+    sys.exit(not good)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import pydantic  # noqa: E402
 from checks import API, FOLDER, KEY, MESSAGES, MODEL, check, expect, main  # noqa: E402
 
 START_LIMIT_S = 120
+PROXY_KEY = "sk-of-the-proxy"
 
 
 class Animal(pydantic.BaseModel):
@@ -44,7 +45,8 @@ def proxy():
     config.write_text(json.dumps({"model_list": [{"model_name": "mine", "litellm_params": {
         "model": f"hosted_vllm/{MODEL}", "api_base": API, "api_key": KEY}}]}))
     with open(pathlib.Path(FOLDER, "litellm.log"), "wb") as log:
-        process = subprocess.Popen(["litellm", "--config", config, "--host", "127.0.0.1", "--port", str(port)], stdout=log, stderr=log)
+        process = subprocess.Popen(["litellm", "--config", config, "--host", "127.0.0.1", "--port", str(port)], stdout=log, stderr=log,
+                                   env=dict(os.environ, LITELLM_MASTER_KEY=PROXY_KEY))
     try:
         until = time.monotonic() + START_LIMIT_S
         while True:
@@ -127,7 +129,7 @@ def errors():
 @check
 def by_the_proxy():
     with proxy() as url:
-        client = openai.OpenAI(base_url=url, api_key="sk-none")
+        client = openai.OpenAI(base_url=url, api_key=PROXY_KEY)
         fields = dict(model="mine", messages=MESSAGES, max_tokens=8, user="me")
         answer = client.chat.completions.create(**fields)
         expect(answer.choices[0].message.content, answer)
@@ -135,7 +137,7 @@ def by_the_proxy():
         expect(answer.choices[0].message.content, answer)
         chunks = list(client.chat.completions.create(**fields, stream=True, stream_options={"include_usage": True}))
         expect("".join(c.choices[0].delta.content or "" for c in chunks if c.choices))
-        health = urllib.request.Request(f"{url}/health", headers={"Authorization": "Bearer sk-none"})
+        health = urllib.request.Request(f"{url}/health", headers={"Authorization": f"Bearer {PROXY_KEY}"})
         with urllib.request.urlopen(health) as reply:
             expect(json.load(reply)["healthy_count"] == 1, "the proxy calls the server unhealthy")
 

@@ -140,9 +140,4 @@ def responses():
     expect(CLIENT.responses.create(model=MODEL, input="Tell a story.", max_output_tokens=16).output_text)
 
 
-@check(not_served="/v1/embeddings")
-def embeddings():
-    expect(CLIENT.embeddings.create(model=MODEL, input="a").data)
-
-
 main()
