@@ -38,6 +38,7 @@ class CollectiveCounter final : public Communicator {
     return status;
   }
   absl::Status Barrier() override { return wrapped_->Barrier(); }
+  void Progress() override { wrapped_->Progress(); }
 
  private:
   const std::unique_ptr<Communicator> wrapped_;

@@ -26,6 +26,9 @@ class Communicator {
   // Copies rank 0's bytes to every rank; `data` is resized on the others. For start-up only.
   virtual absl::Status Broadcast(std::string* data) = 0;
   virtual absl::Status Barrier() = 0;
+  // A collective may return before this rank's data has left the process, and another rank may then
+  // wait for it. Call this again and again while waiting for something else, so that it leaves.
+  virtual void Progress() {}
 };
 
 std::unique_ptr<Communicator> MakeSingleCommunicator();

@@ -67,7 +67,8 @@ class CoordinatorImpl : public Coordinator {
   absl::Status Listen() {
     COPPICE_ASSIGN_OR_RETURN(keys_,
                              ApiKeys::Load(options_.api_keys_file, options_.admin_keys_file));
-    COPPICE_ASSIGN_OR_RETURN(http_, HttpServer::Start(&io_, options_.http, &clock_, &routes_));
+    COPPICE_ASSIGN_OR_RETURN(http_,
+                             HttpServer::Start(&io_, options_.http, &clock_, &routes_, &jobs_));
     if (!keys_.users_need_keys() && !http_->only_this_host()) {
       spdlog::warn(
           "{} can be reached from other hosts, and users need no key: give "
@@ -121,6 +122,7 @@ class CoordinatorImpl : public Coordinator {
     context.api.sampling_defaults = &options_.sampling_defaults;
     context.api.own_bytes = tokenizer::OwnBytes(*tokenizer_);
     context.max_model_len = options_.dispatcher.max_model_len;
+    context.max_body_bytes = options_.http.max_body_bytes;
     context.started_unix = std::chrono::duration_cast<std::chrono::seconds>(
                                std::chrono::system_clock::now().time_since_epoch())
                                .count();

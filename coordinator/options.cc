@@ -5,10 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/http/api_keys.h"
+#include "coordinator/http/cors.h"
 #include "coordinator/http/tls.h"
 
 namespace coppice::coordinator {
 namespace {
+
+constexpr double kLeastInterval_s = 0.01;  // between comments
 
 std::string FolderName(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
@@ -77,9 +80,16 @@ FlagGroup HttpGroup(CoordinatorOptions* options) {
         .text = "bytes of a request head, at most"},
        {.name = "keep_alive_interval",
         .value = &http->keep_alive_interval_s,
-        .range = {0.01, 3600},
-        .text = "seconds of silence after which a stream gets a comment line",
-        .more = "Keep it below the idle timeout of any proxy in between."},
+        .range = {0, 3600},
+        .text = "seconds of silence after which a stream gets a comment line; 0 = no comments",
+        .more = "Keep it below the idle timeout of any proxy in between. Switch comments off for "
+                "clients that cannot read them."},
+       {.name = "allowed_origins",
+        .value = &http->allowed_origins,
+        .own_default = "none",
+        .text = "origins whose web pages may use the API (CORS), such as "
+                "https://chat.example.com; * = all",
+        .more = "[api.md](api.md) 4."},
        {.name = "log_requests",
         .value = &options->dispatcher.log_requests,
         .text = "one log line for each request"},
@@ -234,6 +244,14 @@ void CheckTogether(const LaunchOptions& options, FlagFaults* faults) {
                              limits.default_timeout_s));
   }
   const HttpOptions& http = options.coordinator.http;
+  if (http.keep_alive_interval_s > 0 && http.keep_alive_interval_s < kLeastInterval_s) {
+    faults->Add("keep_alive_interval", absl::StrCat("must be 0, or at least ", kLeastInterval_s,
+                                                    ", got ", http.keep_alive_interval_s));
+  }
+  for (const std::string& origin : http.allowed_origins) {
+    const std::string fault = CorsPolicy::Fault(origin);
+    if (!fault.empty()) faults->Add("allowed_origins", fault);
+  }
   if (http.tls_cert_file.empty() != http.tls_key_file.empty()) {
     faults->Add(http.tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file",
                 "TLS needs both a certificate and its key");

@@ -13,6 +13,7 @@
 #include "base/program.h"
 #include "coordinator/api/format_fields.h"
 #include "coordinator/api/openapi.h"
+#include "coordinator/http/gzip.h"
 #include "coordinator/request/request_log.h"
 
 namespace coppice::coordinator {
@@ -40,6 +41,21 @@ HttpReply JsonReply(std::string body) {
   return reply;
 }
 
+bool IsStandardMethod(absl::string_view method) {
+  for (const char* known : {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"}) {
+    if (method == known) return true;
+  }
+  return false;  // CONNECT too: the server opens no tunnels
+}
+
+// The answer to OPTIONS; http_session adds what web pages of other origins may do.
+HttpReply Allowed(const Endpoint* endpoint) {
+  HttpReply reply;
+  reply.status = 204;
+  reply.headers.emplace_back("Allow", AllowedMethods(endpoint));
+  return reply;
+}
+
 int64_t UnixNow() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -49,22 +65,36 @@ int64_t UnixNow() {
 }  // namespace
 
 std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
+  if (!IsStandardMethod(request->method)) {
+    return ErrorReply({501, "unknown_method",
+                       absl::StrCat("the server does not know the method ",
+                                    absl::string_view(request->method).substr(0, 40))});
+  }
   const Endpoint* endpoint = FindEndpoint(request->path);
+  const bool options = request->method == "OPTIONS";
+  if (options && (endpoint != nullptr || request->path == "*")) return Allowed(endpoint);
   if (endpoint == nullptr) {
     return ErrorReply(
         {404, "unknown_route", absl::StrCat("there is no ", request->path.substr(0, 200))});
   }
-  if (request->method != endpoint->method) {
+  if (request->method != endpoint->method && !(request->method == "HEAD" && endpoint->gets())) {
     HttpReply reply = ErrorReply(
         {405, "method_not_allowed",
          absl::StrCat(request->path.substr(0, 200), " takes ", endpoint->method, " only")});
-    reply.headers.emplace_back("Allow", endpoint->method);
+    reply.headers.emplace_back("Allow", AllowedMethods(endpoint));
     return reply;
   }
   const bool closed = endpoint->id == EndpointId::kMetrics && context_.metrics_require_key;
   const Access access = closed ? Access::kUser : endpoint->access;
   if (auto error = context_.keys->Check(*request, access, &request->caller))
     return ErrorReply(*error);
+  request->weight = context_.keys->WeightOf(request->caller);
+  if (endpoint->takes_body() && !IsGzipCoding(request->content_encoding)) {
+    HttpReply reply = ErrorReply(
+        {415, "unsupported_media_type", "Content-Encoding: only gzip and identity are supported"});
+    reply.headers.emplace_back("Accept-Encoding", "gzip, identity");
+    return reply;
+  }
   if (endpoint->takes_body() && !IsJson(request->content_type)) {
     return ErrorReply(
         {415, "unsupported_media_type",
@@ -96,8 +126,11 @@ void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
     case EndpointId::kDetokenize:
       return ReadBody(endpoint.id, std::move(request), std::move(exchange));
     default:
-      return exchange->Reply(Answer(endpoint, request));
+      break;
   }
+  if (const std::optional<ApiError> error = DecodeBody(context_.max_body_bytes, &request))
+    return exchange->Reply(ErrorReply(*error));
+  exchange->Reply(Answer(endpoint, request));
 }
 
 HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
@@ -169,8 +202,10 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
   pending->now_unix = UnixNow();
   pending->exchange = std::move(exchange);
   const std::string& body = pending->request.body;
-  const bool format = pending->completes() && MayHaveFormat(body);
-  if (body.size() < kLargeBody && !format) {
+  pending->max_body_bytes = context_.max_body_bytes;
+  const bool gzip = *IsGzipCoding(pending->request.content_encoding);
+  const bool format = pending->completes() && (gzip || MayHaveFormat(body));
+  if (body.size() < kLargeBody && !gzip && !format) {
     Read(pending.get());
     return Finish(pending.get(), /*admitted=*/false);
   }
@@ -180,7 +215,8 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
     if (const std::shared_ptr<PendingBody> alive = weak.lock()) Gone(alive.get());
   });
   const uint64_t job = context_.jobs->Post(
-      pending->client, std::max(body.size(), format ? kFormatBytes : 0),
+      pending->client,
+      std::max({body.size(), gzip ? GunzippedSize(body) : 0, format ? kFormatBytes : 0}),
       [pending] {
         if (!pending->abandoned) Read(pending.get());
       },
@@ -208,9 +244,8 @@ void Routes::Refuse(const PendingBody& pending, const ApiError& error) {
 }
 
 // Clients without keys take turns by their addresses.
-Client Routes::ClientOf(const HttpRequest& request) const {
-  if (request.caller.empty()) return {request.address};
-  return {request.caller, context_.keys->WeightOf(request.caller)};
+Client Routes::ClientOf(const HttpRequest& request) {
+  return {request.caller.empty() ? request.address : request.caller, request.weight};
 }
 
 std::shared_ptr<Request> Routes::MakeRequest(GenerateRequest generate,

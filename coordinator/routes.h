@@ -22,6 +22,7 @@ namespace coppice::coordinator {
 struct RoutesContext {
   ApiContext api;
   int max_model_len = 0;  // 0: the model's own
+  size_t max_body_bytes = 0;
   int64_t started_unix = 0;
   const Clock* clock = nullptr;
   const NodeRegistry* registry = nullptr;
@@ -55,7 +56,7 @@ class Routes : public HttpApp {
   void NameIgnored(const IgnoredFields& ignored, HttpExchange* exchange);
   void Finish(PendingBody* pending, bool admitted);
   void Refuse(const PendingBody& pending, const ApiError& error);
-  Client ClientOf(const HttpRequest& request) const;
+  static Client ClientOf(const HttpRequest& request);
   std::shared_ptr<Request> MakeRequest(GenerateRequest generate, const PendingBody& pending) const;
   ModelCard Card() const;
   HttpReply Models() const;

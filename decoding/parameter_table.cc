@@ -101,9 +101,12 @@ std::vector<ParameterRow> LengthRows() {
        .fields = {"max_tokens", "max_completion_tokens", "max_new_tokens"},
        .member = Member<&DecodingParams::max_tokens>(),
        .range = {1, kMostInt},
-       .own_default = "256 (`--default_max_tokens`), or the rest of the context if that is less",
-       .text = "The largest number of tokens of a hypothesis, including the one that ends it. 0, "
-               "with `echo` and without `stream`, only scores the prompt."},
+       .own_default =
+           "256 (`--default_max_tokens`), of a chat 4096 (`--default_chat_max_tokens`), or "
+           "the rest of the context if that is less",
+       .text =
+           "The largest number of tokens of a hypothesis, including the one that ends it. -1 is "
+           "the default. 0, with `echo` and without `stream`, only scores the prompt."},
       {.name = "min_tokens",
        .member = Member<&DecodingParams::min_tokens>(),
        .range = {0, kMostInt},
@@ -125,8 +128,8 @@ std::vector<ParameterRow> LengthRows() {
                "`skip_special_tokens` says whether that text has special tokens."},
       {.name = "format_spec",
        .fields = {"structured_outputs", "response_format", "guided_regex", "guided_choice",
-                  "guided_grammar", "guided_json", "regex", "ebnf", "json_schema"},
-       .own_syntax = "each field has its own form; at most one of them may ask for a format",
+                  "guided_grammar", "guided_json", "regex", "ebnf", "grammar", "json_schema"},
+       .own_syntax = "each field has its own form; all that are given ask for the same format",
        .own_default = "none",
        .text = "The format that the text has when it ends by itself: a regular expression, a "
                "grammar, a choice of texts or a JSON schema (api.md 2.6). Every token that cannot "
@@ -191,6 +194,7 @@ std::vector<ParameterRow> SamplingRows() {
        .text = "Taken once from the logit of every token that the hypothesis has generated, in "
                "nats. Tokens of the prompt do not count."},
       {.name = "repetition_penalty",
+       .fields = {"repetition_penalty", "repeat_penalty"},
        .member = Member<&DecodingParams::sampling, &sampling::SamplingParams::repetition_penalty>(),
        .range = {sampling::kLeastRepetitionPenalty, kMostPenalty},
        .served = {{sampling::kLeastRepetitionPenalty, 2}},

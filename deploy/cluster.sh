@@ -3,8 +3,8 @@
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
 #               [--stuck-after SECONDS] [--backend cpu|cuda] [--gpus LIST] [--communicator auto|shm|mpi|nccl|oneshot|host] [--exact]
 #               [--preset NAME] [--bin DIR] [--tuning-cache DIR] [--chat-template FILE|FAMILY|none] [--cluster-key FILE|none]
-#               [--hostfile FILE] [--agent COMMAND] [--dry-run]
-# cluster.sh up --cluster FILE [--deadline SECONDS] [--state DIR] [--agent COMMAND] [--preset NAME] [--dry-run]
+#               [--hostfile FILE] [--agent COMMAND] [--api-key KEY] [--dry-run] [-- FLAG...]
+# cluster.sh up --cluster FILE [--deadline SECONDS] [--state DIR] [--agent COMMAND] [--preset NAME] [--api-key KEY] [--dry-run] [-- FLAG...]
 # cluster.sh down [--port P | --state DIR] [--forget]
 # cluster.sh status [--port P | --state DIR]
 # DIR is a Hugging Face folder, or a file FILE.gguf, which is converted first, once, and its folder kept (models.sh convert).
@@ -25,6 +25,9 @@
 # The processes prove to each other that they have the cluster key, and encrypt what they send (docs/operating.md, "Security between
 # nodes"). up makes a new key for each cluster; --cluster-key is for one that you keep, at the same place on every host, and none
 # for links without.
+# What comes after -- are flags of coppice-coordinator (docs/flags.md): -- --listen=0.0.0.0:8000 --api_keys_file=keys --max_queue=64.
+# --api-key is the key of the API's users, of 16 or more characters. up keeps it in a file that only you can read, api_keys beside the
+# logs. While up runs, others on this host can see its command line; a file of keys after -- avoids that.
 # If a replica or draft node hangs, its processes end and it stays down. status names it; its log says why.
 # The logs of an up that failed are in PORT.failed.
 # Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.

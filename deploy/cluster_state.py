@@ -53,12 +53,16 @@ class Coordinator:
         """What /cluster says. Raises Refused."""
         status, body = self.get("/cluster")
         if status != 200:
-            raise Refused(f"/cluster: {reason_of(body)}")
+            raise Refused(f"/cluster: {reason_of(body)}", status)
         return json.loads(body)
 
 
 class Refused(Exception):
     """The coordinator answered, but not what was asked for; the text says why."""
+
+    def __init__(self, reason, status):
+        super().__init__(reason)
+        self.status = status
 
 
 def reason_of(body):
@@ -83,19 +87,20 @@ def missing_nodes(cluster, replicas, drafts):
 
 
 def cluster_problem(coordinator, replicas, drafts):
-    """Why the cluster is not ready with so many replicas and draft nodes, or None if it is."""
+    """(why the cluster is not ready with so many replicas and draft nodes, or None if it is; whether waiting does not help)"""
     try:
         status, body = coordinator.get("/ready")
         if status != 200:
-            return reason_of(body)
-        return missing_nodes(coordinator.cluster(), replicas, drafts)
+            return reason_of(body), False
+        return missing_nodes(coordinator.cluster(), replicas, drafts), False
     except Refused as refused:
-        return str(refused)
+        return str(refused), refused.status in (401, 403)
     except OSError as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, (ConnectionError, TimeoutError)):
-            return "the coordinator does not answer yet"
-        return f"the coordinator cannot be asked: {reason}"
+            return "the coordinator does not answer yet", False
+        lasts = isinstance(reason, (FileNotFoundError, PermissionError, ssl.SSLCertVerificationError))
+        return f"the coordinator cannot be asked: {reason}", lasts
 
 
 def show(coordinator):
@@ -130,7 +135,7 @@ def main():
     parser.add_argument("--admin-keys")
     args = parser.parse_args()
     coordinator = Coordinator(args.url, args.cert, args.admin_keys)
-    problem = cluster_problem(coordinator, args.replicas, args.drafts) if args.command == "ready" else show(coordinator)
+    problem = cluster_problem(coordinator, args.replicas, args.drafts)[0] if args.command == "ready" else show(coordinator)
     if problem:
         print(problem, file=sys.stderr if args.command == "show" else sys.stdout)
         sys.exit(1)

@@ -12,6 +12,7 @@ packages=(
   protobuf-compiler libprotobuf-dev                   # messages
   libabsl-dev libboost-dev nlohmann-json3-dev         # status and strings, HTTP, JSON
   libssl-dev openssl                                  # TLS, keys; certificates of the tests
+  zlib1g-dev                                          # HTTP bodies in gzip
   libspdlog-dev libfmt-dev prometheus-cpp-dev         # logs, metrics
   libtomlplusplus-dev                                 # configuration files
   libpcre2-dev libutf8proc-dev                        # tokenizers

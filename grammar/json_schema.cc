@@ -338,4 +338,8 @@ absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text,
   return SchemaReader(document, annotations).Read();
 }
 
+absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text) {
+  return ReadJsonSchema(text, nullptr);
+}
+
 }  // namespace coppice::grammar

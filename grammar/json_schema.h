@@ -17,6 +17,7 @@ namespace coppice::grammar {
 // InvalidArgument names the place in the schema (as a JSON pointer) and what cannot be served
 // there. *annotations, if not nullptr, gets the places of keywords that are not known.
 absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text,
-                                       std::vector<std::string>* annotations = nullptr);
+                                       std::vector<std::string>* annotations);
+absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text);
 
 }  // namespace coppice::grammar

@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<PlanLeader>> PlanLeader::Start(comm::Communicator
       return absl::DeadlineExceededError(absl::StrCat("ranks ", absl::StrJoin(missing, ", "),
                                                       " did not join within ", deadline_s, " s"));
     }
+    communicator->Progress();  // the followers wait for the endpoint
     comm::Poll({leader->channel_->socket()}, 100);
   }
   std::sort(leader->ranks_.begin(), leader->ranks_.end(),

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -13,6 +14,11 @@
 #include "worker/plan_link.h"
 
 namespace coppice::worker {
+namespace {
+
+constexpr int kLongestWait_ms = 1000;
+
+}  // namespace
 
 absl::Status RunRankLoop(comm::Communicator* communicator, model::ModelRunner* runner,
                          const std::function<void()>& on_joined,
@@ -27,11 +33,16 @@ absl::Status RunRankLoop(comm::Communicator* communicator, model::ModelRunner* r
   hello.set_pid(self.pid());
   COPPICE_RETURN_IF_ERROR(channel->Send(hello));
   proto::PlanMessage message;
+  int wait_ms = 1;
   while (!StopRequested()) {
     if (!channel->Receive(&message)) {
-      comm::Poll({channel->socket()}, 1000);
+      // The leader may still be waiting for what this rank sent last. Mostly it leaves at once.
+      communicator->Progress();
+      comm::Poll({channel->socket()}, wait_ms);
+      wait_ms = std::min(2 * wait_ms, kLongestWait_ms);
       continue;
     }
+    wait_ms = 1;
     if (message.has_stop()) {
       spdlog::info("stopping: {}", message.stop().reason());
       return absl::OkStatus();

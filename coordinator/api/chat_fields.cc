@@ -61,12 +61,8 @@ void ChatFields::ReadTemplateFields(JsonFields* fields) {
   } else if (documents != nullptr) {
     input_.documents = Ordered("documents");
   }
-  const std::optional<std::string> effort = fields->String({"reasoning_effort"});
-  if (effort && chat_ != nullptr && chat_->Mentions("reasoning_effort")) {
+  if (const auto effort = fields->String({"reasoning_effort"}))
     input_.variables.emplace("reasoning_effort", *effort);
-  } else {
-    fields->Hint("reasoning_effort", json::array());
-  }
 }
 
 // The members of the field's value in the order that the client wrote.

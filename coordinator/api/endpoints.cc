@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -75,6 +76,11 @@ const Endpoint* FindEndpoint(absl::string_view path) {
     }
   }
   return nullptr;
+}
+
+std::string AllowedMethods(const Endpoint* endpoint) {
+  if (endpoint == nullptr) return "GET, HEAD, POST, DELETE, OPTIONS";
+  return absl::StrCat(endpoint->method, endpoint->gets() ? ", HEAD" : "", ", OPTIONS");
 }
 
 std::string PathArgument(const Endpoint& endpoint, absl::string_view path) {

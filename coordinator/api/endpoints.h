@@ -38,9 +38,12 @@ struct Endpoint {
   const char* summary;  // a sentence
 
   bool takes_body() const { return method[0] == 'P'; }  // POST
+  bool gets() const { return method[0] == 'G'; }        // GET, and thus HEAD
 };
 
 absl::Span<const Endpoint> Endpoints();
+// The value of Allow: what the endpoint serves. nullptr: what any endpoint does.
+std::string AllowedMethods(const Endpoint* endpoint);
 // The endpoint of a path, without its query. nullptr: there is none.
 const Endpoint* FindEndpoint(absl::string_view path);
 // What a path has in the place of {...}, without its escapes.

@@ -36,7 +36,7 @@ std::optional<ApiError> FieldsError(const ApiContext& context, JsonFields* field
 // The ids of `prompt`, which is one text, or of `messages`.
 std::vector<TokenId> TakeIds(const std::string& body, const ApiContext& context, int64_t now_unix,
                              JsonFields* fields) {
-  const bool chat = fields->FindGiven({"messages"}) != nullptr;
+  const bool chat = fields->Find({"messages"}) != nullptr;
   if (chat && fields->FindGiven({"prompt"}) != nullptr) {
     fields->Fail(kUnsupportedCombination, "prompt", "and messages cannot both be given");
     return {};

@@ -1,6 +1,9 @@
 #include "coordinator/api/unserved_fields.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -76,6 +79,23 @@ constexpr UnservedField kUnserved[] = {
 }  // namespace
 
 absl::Span<const UnservedField> UnservedFields() { return kUnserved; }
+
+std::string UnservedFieldTable() {
+  const std::pair<Effect, const char*> rows[] = {
+      {Effect::kNone, "accepted without effect"},
+      {Effect::kHint, "hints: ignored and named"},
+      {Effect::kAnswer, "refused unless neutral, because they change the answer"}};
+  std::string table = "| fields of other servers | |\n|---|---|\n";
+  for (const auto& [effect, what] : rows) {
+    std::string names;
+    for (const UnservedField& field : kFields) {
+      if (field.effect != effect) continue;
+      absl::StrAppend(&names, names.empty() ? "`" : ", `", field.name, "`");
+    }
+    absl::StrAppend(&table, "| ", what, " | ", names, " |\n");
+  }
+  return table;
+}
 
 bool IsOf(const UnservedField& field, bool chat) {
   return field.endpoints == Of::kBoth || (field.endpoints == Of::kChat) == chat;

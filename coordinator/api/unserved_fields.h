@@ -2,6 +2,8 @@
 // /openapi.json and the table of docs/api.md 2 follow. Pure.
 #pragma once
 
+#include <string>
+
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "coordinator/api/json_fields.h"
@@ -24,6 +26,9 @@ struct UnservedField {
 };
 
 absl::Span<const UnservedField> UnservedFields();
+
+// The table of docs/api.md 2, in Markdown.
+std::string UnservedFieldTable();
 
 // Whether the endpoint of chats, or of completions, knows the field.
 bool IsOf(const UnservedField& field, bool chat);

@@ -312,7 +312,8 @@ void Metrics::SetWaiting(int requests) {
 
 void Metrics::Http(const std::string& handler, const std::string& method, int status,
                    double seconds) {
-  const bool known = method == "GET" || method == "POST" || method == "DELETE";
+  const bool known = method == "GET" || method == "HEAD" || method == "POST" ||
+                     method == "DELETE" || method == "OPTIONS";
   const Labels labels = {{"handler", handler},
                          {"method", known ? method : "other"},
                          {"status", status == 0 ? "aborted" : absl::StrCat(status / 100, "xx")}};

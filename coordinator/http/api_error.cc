@@ -48,7 +48,8 @@ HttpReply ErrorReply(const ApiError& error) {
     reply.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
   }
   if (error.status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
-  if (error.status == 500 || error.status == 504 || error.code == "cancelled")
+  if (error.status == 500 || error.status == 501 || error.status == 504 || error.status == 505 ||
+      error.code == "cancelled")
     reply.headers.emplace_back("x-should-retry", "false");
   return reply;
 }

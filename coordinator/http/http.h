@@ -13,19 +13,25 @@
 
 namespace coppice::coordinator {
 
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
 struct HttpRequest {
   std::string method;  // "POST"
-  std::string target;  // path and query as sent
-  std::string path;    // target without the query
+  std::string target;  // as sent
+  std::string path;    // TargetPath of the target
   std::string body;
   std::shared_ptr<void> body_share;  // counts the body as held in memory until both are freed
   std::string content_type;          // "" = absent
+  std::string content_encoding;      // "" = absent
+  std::string accept_encoding;       // "" = absent
   std::string timeout_header;        // X-Request-Timeout, "" = absent
   std::string authorization;         // "" = absent; a secret
   std::string caller;                // name of its key; "" = it has none. CheckHead fills it
+  double weight = 1;                 // of its key. CheckHead fills it
   std::string address;               // address of the client, without port; "" = not known
   bool from_this_host = false;       // the client is on the host of the server
   bool has_origin = false;  // an Origin header: a browser may have sent it for any web page
+  std::string origin;       // that header
   std::string request_id;   // the client's X-Request-Id, else generated
 };
 
@@ -33,7 +39,7 @@ struct HttpReply {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // besides the usual ones
+  HttpHeaders headers;  // besides the usual ones
 };
 
 // The server's side of one request. Call Reply once, or SendEvent any number of times and then
@@ -44,8 +50,8 @@ class HttpExchange {
   // Adds a header to the answer, of either kind. Call it before the answer begins.
   virtual void AddHeader(const std::string& name, const std::string& value) = 0;
   virtual void Reply(HttpReply reply) = 0;
-  // Announces a stream: from now on, `: keep-alive` comments are sent when there is no output. The
-  // first comment sends status and headers.
+  // Announces a stream: after some silence status and headers are sent, and `: keep-alive` comments
+  // unless they are switched off.
   virtual void ExpectStream() = 0;
   virtual bool stream_open() const = 0;  // status and headers have been sent
   // Sends one event: `data: `, data, two line feeds. data has no line feed. Opens the stream if
@@ -62,7 +68,7 @@ class HttpApp {
  public:
   virtual ~HttpApp() = default;
   // Checks route, method, key and content type before the body is read; body is empty. A reply
-  // refuses the request. Fills request->caller.
+  // refuses the request, or answers it without its body. Fills caller and weight.
   virtual std::optional<HttpReply> CheckHead(HttpRequest* request) = 0;
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) = 0;
   // Called after each answer, also for those of the server itself (408, 413, ...). status 0: the

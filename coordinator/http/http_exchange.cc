@@ -1,79 +1,75 @@
 #include "coordinator/http/http_exchange.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "coordinator/http/gzip.h"
+#include "coordinator/http/http_head.h"
 
 namespace coppice::coordinator {
 namespace {
 
-const char* Reason(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 202:
-      return "Accepted";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 413:
-      return "Payload Too Large";
-    case 414:
-      return "URI Too Long";
-    case 415:
-      return "Unsupported Media Type";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    default:
-      return status >= 500 ? "Internal Server Error" : "Status";
-  }
-}
-
 // Bytes of output that are written together.
 constexpr size_t kPart = 64 << 10;
 
+// Smaller bodies are not worth compressing: they need few packets anyway.
+constexpr size_t kLeastCompressed = 4 << 10;
+// Smaller ones are compressed in less than a millisecond.
+constexpr size_t kLargeBody = 64 << 10;
+
 }  // namespace
 
-std::string FormatHead(const HttpReply& reply, const std::string& request_id,
-                       bool keep_connection) {
-  std::string head =
-      absl::StrCat("HTTP/1.1 ", reply.status, " ", Reason(reply.status), "\r\nServer: coppice\r\n",
-                   "X-Request-Id: ", request_id, "\r\nContent-Type: ", reply.content_type,
-                   "\r\nContent-Length: ", reply.body.size(), "\r\n");
-  for (const auto& [name, value] : reply.headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
-  absl::StrAppend(&head, "Connection: ", keep_connection ? "keep-alive" : "close", "\r\n\r\n");
-  return head;
-}
-
-SessionExchange::SessionExchange(Options options, std::function<void()> wake)
-    : options_(std::move(options)), keep_(options_.keep), wake_(std::move(wake)) {}
+SessionExchange::SessionExchange(Options options, HttpHeaders headers, std::function<void()> wake)
+    : options_(std::move(options)),
+      keep_(options_.keep),
+      wake_(std::move(wake)),
+      headers_(std::move(headers)) {}
 
 void SessionExchange::AddHeader(const std::string& name, const std::string& value) {
   headers_.emplace_back(name, value);
 }
 
 void SessionExchange::Reply(HttpReply reply) {
-  if (ended_ || gone_) return;
-  status_ = reply.status;
+  if (replied_ || ended_ || gone_) return;
+  replied_ = true;
   reply.headers.insert(reply.headers.end(), headers_.begin(), headers_.end());
-  output_.push_back(FormatHead(reply, options_.request_id, keep_));
-  if (reply.body.size() > kPart) {
+  if (reply.body.size() < kLeastCompressed) return Send(std::move(reply));
+  reply.headers.emplace_back("Vary", "Accept-Encoding");
+  if (!options_.gzip) return Send(std::move(reply));
+  if (options_.jobs != nullptr && reply.body.size() >= kLargeBody)
+    return CompressInBackground(std::move(reply));
+  Compress(&reply);
+  Send(std::move(reply));
+}
+
+void SessionExchange::Compress(HttpReply* reply) {
+  std::optional<std::string> file = Gzip(reply->body);
+  if (!file) return;  // no memory: it is sent as it is
+  reply->body = *std::move(file);
+  reply->headers.emplace_back("Content-Encoding", "gzip");
+}
+
+void SessionExchange::CompressInBackground(HttpReply reply) {
+  const size_t bytes = reply.body.size();
+  const auto shared = std::make_shared<HttpReply>(std::move(reply));
+  options_.jobs->Post(
+      options_.client, bytes, [shared] { Compress(shared.get()); },
+      [shared, weak = weak_from_this()] {
+        const std::shared_ptr<SessionExchange> self = weak.lock();
+        if (self != nullptr && !self->gone_) self->Send(std::move(*shared));
+      });
+}
+
+void SessionExchange::Send(HttpReply reply) {
+  status_ = reply.status;
+  output_.push_back(FormatHead(reply, options_.request_id, keep_, absl::Now()));
+  if (options_.head_only) {
+    // The client would take a body for the beginning of the next answer.
+  } else if (reply.body.size() > kPart) {
     output_.push_back(std::move(reply.body));  // not copied
   } else {
     output_.back() += reply.body;
@@ -86,14 +82,7 @@ void SessionExchange::OpenStream() {
   if (stream_open_) return;
   stream_open_ = true;
   if (!options_.chunked) keep_ = false;
-  std::string head = absl::StrCat(
-      "HTTP/1.1 200 OK\r\nServer: coppice\r\nX-Request-Id: ", options_.request_id, "\r\n");
-  for (const auto& [name, value] : headers_) absl::StrAppend(&head, name, ": ", value, "\r\n");
-  absl::StrAppend(
-      &head, "Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n",
-      "X-Accel-Buffering: no\r\n", options_.chunked ? "Transfer-Encoding: chunked\r\n" : "",
-      "Connection: ", keep_ ? "keep-alive" : "close", "\r\n\r\n");
-  Append(head);
+  Append(FormatStreamHead(headers_, options_.request_id, options_.chunked, keep_, absl::Now()));
 }
 
 void SessionExchange::Append(absl::string_view bytes) {
@@ -111,7 +100,7 @@ void SessionExchange::AppendChunk(const std::string& bytes) {
 }
 
 void SessionExchange::SendEvent(const std::string& data) {
-  if (ended_ || gone_ || unread_) return;
+  if (replied_ || ended_ || gone_ || unread_) return;
   if (queued_ > options_.max_unread_bytes) {
     unread_ = true;
     return wake_();
@@ -122,7 +111,7 @@ void SessionExchange::SendEvent(const std::string& data) {
 }
 
 void SessionExchange::EndStream(bool keep_connection) {
-  if (ended_ || gone_ || unread_) return;
+  if (replied_ || ended_ || gone_ || unread_) return;
   OpenStream();
   if (options_.chunked) Append("0\r\n\r\n");
   keep_ = keep_ && keep_connection;
@@ -142,10 +131,10 @@ std::string SessionExchange::TakeOutput() {
   return part;
 }
 
-void SessionExchange::Silence() {
-  if (!stream_expected_ || ended_ || gone_ || unread_) return;
+void SessionExchange::Silence(bool comment) {
+  if (!stream_expected_ || replied_ || ended_ || gone_ || unread_) return;
   OpenStream();
-  AppendChunk(": keep-alive\n\n");
+  if (comment) AppendChunk(": keep-alive\n\n");
 }
 
 void SessionExchange::ClientWent() {
@@ -153,7 +142,7 @@ void SessionExchange::ClientWent() {
   gone_ = true;
   wake_();
   const std::function<void()> callback = std::exchange(on_disconnect_, nullptr);
-  if (callback) callback();
+  if (callback && !replied_) callback();
 }
 
 }  // namespace coppice::coordinator

@@ -30,10 +30,12 @@ constexpr uint64_t kOtherFiles = 256;  // other open files besides kRefused: nod
 
 class HttpServerImpl : public HttpServer {
  public:
-  HttpServerImpl(asio::io_context* io, const HttpOptions& options, const Clock* clock, HttpApp* app)
+  HttpServerImpl(asio::io_context* io, const HttpOptions& options, const Clock* clock, HttpApp* app,
+                 ParsePool* jobs)
       : acceptor_(*io), retry_(*io), state_(std::make_shared<HttpServerState>(options)) {
     state_->clock = clock;
     state_->app = app;
+    state_->jobs = jobs;
   }
 
   absl::Status Listen(const tcp::endpoint& endpoint) {
@@ -165,9 +167,10 @@ int ConnectionsFor(int wanted, uint64_t max_open_files) {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(asio::io_context* io,
                                                               const HttpOptions& options,
-                                                              const Clock* clock, HttpApp* app) {
+                                                              const Clock* clock, HttpApp* app,
+                                                              ParsePool* jobs) {
   COPPICE_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io, options.listen));
-  auto server = std::make_unique<HttpServerImpl>(io, FitToProcess(options), clock, app);
+  auto server = std::make_unique<HttpServerImpl>(io, FitToProcess(options), clock, app, jobs);
   COPPICE_RETURN_IF_ERROR(server->ReloadTls());
   COPPICE_RETURN_IF_ERROR(server->Listen(endpoint));
   return server;

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "coordinator/http/http.h"
+#include "coordinator/http/parse_pool.h"
 
 namespace boost::asio {
 class io_context;
@@ -52,9 +54,17 @@ struct HttpOptions {
   double body_timeout_s = 30;
   double write_timeout_s = 60;
 
-  // Seconds of silence in a stream after which it gets a comment line. Keep it below the idle
-  // timeout of any proxy in between.
-  double keep_alive_interval_s = 15;
+  // Seconds of silence in a stream after which it gets a comment line; 0: it gets none. Keep it
+  // below the idle timeout of any proxy in between.
+  double keep_alive_interval_s = 30;
+
+  // Seconds after which the status and the headers of a stream are sent, though there is no event
+  // or comment yet. Clients and proxies may give up when they get nothing.
+  double stream_head_after_s = 30;
+
+  // Origins whose web pages may use the API, as CorsPolicy takes them: "https://chat.example.com",
+  // or "*" for all. None: pages of other origins can read no answer.
+  std::vector<std::string> allowed_origins;
 };
 
 // The connections that fit beside the other files of the process, if it may open
@@ -64,10 +74,11 @@ int ConnectionsFor(int wanted, uint64_t max_open_files);
 class HttpServer {
  public:
   // Binds and starts accepting on `io`. Errors name the address and the reason. All arguments
-  // outlive the server.
+  // outlive the server. jobs compress large answers; nullptr: the event loop does.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(boost::asio::io_context* io,
                                                            const HttpOptions& options,
-                                                           const Clock* clock, HttpApp* app);
+                                                           const Clock* clock, HttpApp* app,
+                                                           ParsePool* jobs = nullptr);
   virtual ~HttpServer() = default;
   virtual int port() const = 0;
   virtual std::string address() const = 0;  // "127.0.0.1:8000"

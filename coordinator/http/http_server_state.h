@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "coordinator/http/body_memory.h"
+#include "coordinator/http/cors.h"
 #include "coordinator/http/http.h"
 #include "coordinator/http/http_server.h"
 
@@ -16,6 +17,7 @@ namespace coppice::coordinator {
 struct HttpServerState {
   explicit HttpServerState(const HttpOptions& http_options)
       : options(http_options),
+        cors(http_options.allowed_origins),
         bodies(std::make_shared<BodyMemory>(http_options.max_inflight_body_bytes)) {}
 
   // Closes the connection that has waited longest for a request. False if none waits.
@@ -28,8 +30,10 @@ struct HttpServerState {
   }
 
   const HttpOptions options;
+  const CorsPolicy cors;
   const Clock* clock = nullptr;  // measures the durations that the app observes
   HttpApp* app = nullptr;
+  ParsePool* jobs = nullptr;  // compress large answers; nullptr: the event loop does
   std::shared_ptr<boost::asio::ssl::context> tls;  // nullptr = plain HTTP
   const std::shared_ptr<BodyMemory> bodies;
   int connections = 0;

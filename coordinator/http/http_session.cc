@@ -16,9 +16,12 @@
 #include <exception>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "coordinator/http/api_error.h"
+#include "coordinator/http/gzip.h"
 #include "coordinator/http/http_connection.h"
 #include "coordinator/http/http_exchange.h"
+#include "coordinator/http/http_head.h"
 #include "coordinator/http/request_parser.h"
 
 namespace coppice::coordinator {
@@ -91,6 +94,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
 
  private:
   using Connection = HttpConnection<Stream>;
+  static constexpr double kLongest_s = 3600;  // a wait without an end
 
   asio::awaitable<void> Serve(bool over_limit) {
     error_code ignored;
@@ -116,16 +120,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     request_.address = address_;
     request_.from_this_host = from_this_host_;
     connection_.Wait();
-    if (connection_.buffer().size() == 0) {
-      connection_.buffer().shrink_to_fit();
-      connection_.deadline().Arm(state_->options.idle_timeout_s);
-      const bool came = co_await connection_.Receive(Connection::kHead);
-      connection_.deadline().Disarm();
-      if (!came) co_return false;
-      connection_.Wait();
-    }
-    started_s_ = state_->clock->NowSeconds();
     RequestParser parser(&state_->options, &request_);
+    if (!co_await AwaitRequest(&parser)) co_return false;
+    started_s_ = state_->clock->NowSeconds();
     const bool taken = co_await TakeHead(&parser);
     connection_.StopWaiting();
     request_id_ = request_.request_id;
@@ -140,6 +137,21 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     const auto bytes = connection_.buffer().data();
     connection_.buffer().consume(
         parser->Put(absl::string_view(static_cast<const char*>(bytes.data()), bytes.size())));
+  }
+
+  // Returns whether a request has begun. Empty lines before it do not count.
+  asio::awaitable<bool> AwaitRequest(RequestParser* parser) {
+    Parse(parser);
+    while (parser->before_request_line() && connection_.buffer().size() == 0) {
+      connection_.buffer().shrink_to_fit();
+      connection_.deadline().Arm(state_->options.idle_timeout_s);
+      const bool came = co_await connection_.Receive(Connection::kHead);
+      connection_.deadline().Disarm();
+      if (!came) co_return false;
+      connection_.Wait();
+      Parse(parser);
+    }
+    co_return true;
   }
 
   // Returns whether the whole head has arrived. If not, the client has been told why.
@@ -237,9 +249,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   asio::awaitable<bool> Finish(const HttpReply& reply, bool keep) {
-    std::string bytes = FormatHead(reply, request_.request_id, keep);
+    HttpReply sent = reply;
+    for (auto& header : state_->cors.HeadersFor(request_)) sent.headers.push_back(header);
+    std::string bytes = FormatHead(sent, request_.request_id, keep, absl::Now());
     // No body for HEAD: the client would take it for the beginning of the next answer.
-    if (request_.method != "HEAD") bytes += reply.body;
+    if (request_.method != "HEAD") bytes += sent.body;
     const bool written = co_await connection_.Write(bytes);
     state_->app->Observe(request_, reply.status,
                          started_s_ > 0 ? state_->clock->NowSeconds() - started_s_ : 0);
@@ -249,10 +263,17 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
 
   // Gives the request to the app and writes its output. Watches for a disconnect.
   asio::awaitable<bool> Answer(bool keep, bool chunked) {
-    SessionExchange::Options options{request_.request_id, keep, chunked,
-                                     state_->options.max_unread_bytes};
-    exchange_ =
-        std::make_shared<SessionExchange>(std::move(options), [session = this->weak_from_this()] {
+    SessionExchange::Options options;
+    options.request_id = request_.request_id;
+    options.keep = keep;
+    options.chunked = chunked;
+    options.head_only = request_.method == "HEAD";
+    options.gzip = PrefersGzip(request_.accept_encoding);
+    options.max_unread_bytes = state_->options.max_unread_bytes;
+    options.client = {request_.caller.empty() ? address_ : request_.caller, request_.weight};
+    options.jobs = state_->jobs;
+    exchange_ = std::make_shared<SessionExchange>(
+        std::move(options), state_->cors.HeadersFor(request_), [session = this->weak_from_this()] {
           const auto self = session.lock();
           if (self != nullptr) self->Wake();
         });
@@ -301,11 +322,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   asio::awaitable<void> WaitForOutput() {
+    const double comment_s = state_->options.keep_alive_interval_s;
+    const double head_s = exchange_->stream_open() ? 0 : state_->options.stream_head_after_s;
+    const bool comment = comment_s > 0 && (head_s == 0 || comment_s <= head_s);
+    const double wait_s = comment ? comment_s : head_s > 0 ? head_s : kLongest_s;
     error_code ec;
-    wake_.expires_after(std::chrono::microseconds(
-        static_cast<int64_t>(state_->options.keep_alive_interval_s * 1e6)));
+    wake_.expires_after(std::chrono::microseconds(static_cast<int64_t>(wait_s * 1e6)));
     co_await wake_.async_wait(redirect_error(use_awaitable, ec));
-    if (!ec) exchange_->Silence();
+    if (!ec) exchange_->Silence(comment);
   }
 
   // Reads while the app works. End of file or an error means that the client has gone. Data belongs

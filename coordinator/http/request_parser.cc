@@ -6,9 +6,13 @@
 #include <limits>
 #include <random>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "coordinator/http/request_target.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -36,6 +40,18 @@ bool HasFold(absl::string_view lines) {
 
 std::string Text(boost::beast::string_view view) { return {view.data(), view.size()}; }
 
+// The bytes of the empty lines with which the text begins.
+size_t EmptyLines(absl::string_view text) {
+  size_t size = 0;
+  while (absl::StartsWith(text.substr(size), "\r\n")) size += 2;
+  return size;
+}
+
+// Several lines of a header that is a list are one list.
+void AddToList(absl::string_view value, std::string* list) {
+  absl::StrAppend(list, list->empty() ? "" : ", ", value);
+}
+
 }  // namespace
 
 std::string NewRequestId() {
@@ -55,11 +71,19 @@ size_t RequestParser::Put(absl::string_view bytes) {
   // the last chunk comes with the trailer.
   while (!is_done() && !error_ && used < bytes.size()) {
     const bool in_head = !is_header_done();
+    if (in_request_line_) {
+      const size_t empty = EmptyLines(bytes.substr(used));
+      used += empty;
+      head_bytes_ += empty;
+      CheckLines(/*of_head=*/true, /*taken=*/"", /*waiting=*/0);
+    }
     const absl::string_view rest = bytes.substr(used);
+    if (error_ || (in_request_line_ && (rest.empty() || rest == "\r"))) break;
     if (!in_head && chunked() && rest.size() < kLeastOfChunks) break;
     body_bytes_ = 0;
     error_code ec;
-    const size_t taken = put(boost::asio::buffer(rest.data(), rest.size()), ec);
+    size_t taken = put(boost::asio::buffer(rest.data(), rest.size()), ec);
+    if (ec == http::error::bad_version) taken = PutVersion(rest, ec);
     used += taken;
     if (in_head) head_bytes_ += taken;
     const bool more = ec == http::error::need_more;
@@ -70,8 +94,7 @@ size_t RequestParser::Put(absl::string_view bytes) {
     } else if (ec == http::error::body_limit) {
       FailBody();
     } else {
-      Fail(400, "invalid_header",
-           absl::StrCat("malformed HTTP ", in_head ? "request: " : "body: ", ec.message()));
+      FailMalformed(in_head, ec.message());
     }
   }
   return used;
@@ -86,6 +109,32 @@ std::optional<uint64_t> RequestParser::body_left() const {
 // The first error counts.
 void RequestParser::Fail(int status, const char* code, const std::string& message) {
   if (!error_) error_ = ApiError{status, code, message};
+}
+
+void RequestParser::FailMalformed(bool in_head, const std::string& why) {
+  Fail(400, "invalid_header",
+       absl::StrCat("malformed HTTP ", in_head ? "request: " : "body: ", why));
+}
+
+// Beast takes HTTP/1.0 and HTTP/1.1 only. A later 1.x is read as 1.1. Returns what put does.
+size_t RequestParser::PutVersion(absl::string_view bytes, error_code& ec) {
+  std::string line(bytes.substr(0, bytes.find("\r\n")));
+  const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
+  const absl::string_view version = words.back();
+  if (line.size() == bytes.size() || words.size() != 3 || version.size() != 8 ||
+      !absl::StartsWith(version, "HTTP/") || !absl::ascii_isdigit(version[5]) ||
+      version[6] != '.' || !absl::ascii_isdigit(version[7]))
+    return 0;
+  if (version[5] != '1') {
+    Fail(505, "unsupported_http_version",
+         absl::StrCat("the server speaks HTTP/1.1, not ", version));
+    return 0;
+  }
+  line.back() = '1';
+  line += "\r\n";
+  const size_t taken = put(boost::asio::buffer(line), ec);
+  if (ec == http::error::need_more) ec = {};  // the rest has not been given yet
+  return taken;
 }
 
 // taken: lines that have been parsed. waiting: bytes of the next ones, which have not ended.
@@ -114,7 +163,13 @@ void RequestParser::on_request_impl(http::verb, beast_view method, beast_view ta
   version_ = version;
   request_.method = Text(method);
   request_.target = Text(target);
-  request_.path = request_.target.substr(0, request_.target.find('?'));
+  std::optional<std::string> path = TargetPath(request_.method, request_.target);
+  if (path) {
+    request_.path = *std::move(path);
+  } else if (request_.target.size() <= limits_.max_uri_bytes) {
+    Fail(400, "invalid_header",
+         "malformed HTTP request: expected /PATH or http://HOST/PATH after the method");
+  }
 }
 
 // Only the size of trailers counts: they change nothing.
@@ -132,11 +187,26 @@ void RequestParser::ReadField(http::field name, const std::string& name_text, st
       return first(&request_.content_type);
     case http::field::authorization:
       return first(&request_.authorization);
+    case http::field::connection:
+      for (absl::string_view option : absl::StrSplit(value, ','))
+        closes_ |= absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(option), "close");
+      return;
+    case http::field::content_encoding:
+      return AddToList(value, &request_.content_encoding);
+    case http::field::accept_encoding:
+      return AddToList(value, &request_.accept_encoding);
     case http::field::origin:
       request_.has_origin = true;
+      return first(&request_.origin);
+    case http::field::host:
+      several_hosts_ = host_.has_value();
+      host_ = std::move(value);
       return;
     case http::field::expect:
-      expects_continue_ = absl::EqualsIgnoreCase(value, "100-continue");
+      for (absl::string_view what : absl::StrSplit(value, ',', absl::SkipWhitespace())) {
+        const bool known = absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(what), "100-continue");
+        (known ? expects_continue_ : other_expectation_) = true;
+      }
       return;
     case http::field::transfer_encoding:
       if (!absl::EqualsIgnoreCase(value, "chunked")) other_encoding_ = true;
@@ -152,17 +222,32 @@ void RequestParser::ReadField(http::field name, const std::string& name_text, st
 // A client that is answered 400 here because of its encoding is not asked for more, because it is
 // not certain where its body ends.
 void RequestParser::on_header_impl(error_code&) {
-  keep_alive_ = basic_parser::keep_alive();
+  keep_alive_ = basic_parser::keep_alive() && !closes_;  // Beast misses it in HTTP/1.0
+  if (version_ < 11) expects_continue_ = other_expectation_ = false;
   if (request_.target.size() > limits_.max_uri_bytes) FailUri();
+  CheckHost();
   if (other_encoding_) Fail(400, "invalid_header", "Transfer-Encoding: only chunked is supported");
   if (chunked() && version_ < 11)
     Fail(400, "invalid_header", "Transfer-Encoding in a request of HTTP/1.0");
+  if (other_expectation_)
+    Fail(417, "unknown_expectation", "Expect: only 100-continue is supported");
   if (content_length().value_or(0) > limits_.max_body_bytes) FailBody();
   body_limit(limits_.max_body_bytes);  // of chunks
   if (request_id_ && GoodRequestId(*request_id_)) {
     request_.request_id = *request_id_;
   } else if (request_id_) {
     Fail(400, "invalid_header", "X-Request-Id must be 1 to 128 of A-Z a-z 0-9 . _ : -");
+  }
+}
+
+// RFC 9112 3.2.
+void RequestParser::CheckHost() {
+  if (several_hosts_) {
+    Fail(400, "invalid_header", "a request has one Host header");
+  } else if (!host_ && version_ >= 11) {
+    Fail(400, "invalid_header", "a request of HTTP/1.1 needs the header Host");
+  } else if (host_ && !GoodHost(*host_)) {
+    Fail(400, "invalid_header", "Host must be a host with or without a port");
   }
 }
 

@@ -30,6 +30,9 @@ class RequestParser : private boost::beast::http::basic_parser<true> {
   // The error that the client gets. After it nothing more is parsed.
   const std::optional<ApiError>& error() const { return error_; }
 
+  // Nothing but empty lines has been taken.
+  bool before_request_line() const { return in_request_line_ && !error_; }
+
   // Valid when the head is complete.
   bool keep_alive() const { return keep_alive_; }
   bool is_http_11() const { return version_ >= 11; }
@@ -45,9 +48,12 @@ class RequestParser : private boost::beast::http::basic_parser<true> {
   using beast_view = boost::beast::string_view;
 
   void Fail(int status, const char* code, const std::string& message);
+  void FailMalformed(bool in_head, const std::string& why);
   void FailUri();
   void FailBody();
   void CheckLines(bool of_head, absl::string_view taken, size_t waiting);
+  size_t PutVersion(absl::string_view bytes, error_code& ec);
+  void CheckHost();
   void ReadField(boost::beast::http::field name, const std::string& name_text, std::string value);
   std::size_t TakeBody(beast_view bytes);
 
@@ -70,6 +76,9 @@ class RequestParser : private boost::beast::http::basic_parser<true> {
   HttpRequest& request_;
   std::optional<ApiError> error_;
   std::optional<std::string> request_id_;  // X-Request-Id as the client gives it
+  std::optional<std::string> host_;
+  bool several_hosts_ = false, closes_ = false;
+  bool other_expectation_ = false;  // Expect names another expectation than 100-continue
   bool in_request_line_ = true, keep_alive_ = false, expects_continue_ = false, drop_body_ = false;
   bool other_encoding_ = false;  // Transfer-Encoding names another encoding than chunked
   int version_ = 0;

@@ -5,6 +5,10 @@
 #include <exception>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/http/gzip.h"
+
 namespace coppice::coordinator {
 namespace {
 
@@ -19,10 +23,31 @@ void Take(std::variant<Good, ApiError> read, PendingBody* pending) {
 
 }  // namespace
 
+std::optional<ApiError> DecodeBody(size_t max_body_bytes, HttpRequest* request) {
+  if (!IsGzipCoding(request->content_encoding).value_or(false)) return std::nullopt;
+  absl::StatusOr<std::string> body = Gunzip(request->body, max_body_bytes);
+  if (absl::IsResourceExhausted(body.status())) {
+    return ApiError{
+        413, "body_too_large",
+        absl::StrCat("the body exceeds ", max_body_bytes, " bytes: ", body.status().message())};
+  }
+  if (!body.ok()) {
+    return ApiError{400, "invalid_body",
+                    absl::StrCat("the body is not a gzip file: ", body.status().message())};
+  }
+  request->body = *std::move(body);
+  request->content_encoding.clear();
+  return std::nullopt;
+}
+
 void Read(PendingBody* pending) {
   const HttpRequest& request = pending->request;
   const ApiContext& api = pending->api;
   try {
+    if (std::optional<ApiError> error = DecodeBody(pending->max_body_bytes, &pending->request)) {
+      pending->result = *std::move(error);
+      return;
+    }
     switch (pending->endpoint) {
       case EndpointId::kCompletions:
         return Take(ParseCompletion(request.body, request.timeout_header, api), pending);

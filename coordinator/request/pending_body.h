@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -24,8 +25,9 @@ struct PendingBody {
   EndpointId endpoint = EndpointId::kCompletions;
   HttpRequest request;
   Client client;
-  int shown_model_len = 0;  // max_model_len that /tokenize shows
-  double arrival_s = 0;     // on the dispatcher's clock
+  size_t max_body_bytes = 0;  // of the body without its content coding
+  int shown_model_len = 0;    // max_model_len that /tokenize shows
+  double arrival_s = 0;       // on the dispatcher's clock
   int64_t now_unix = 0;
 
   std::shared_ptr<HttpExchange> exchange;  // used by the event-loop thread
@@ -48,6 +50,10 @@ struct PendingBody {
     return endpoint == EndpointId::kCompletions || endpoint == EndpointId::kChat;
   }
 };
+
+// Removes the content coding of the body, which Routes::CheckHead has accepted, from the request. It
+// may take some milliseconds. Any thread.
+std::optional<ApiError> DecodeBody(size_t max_body_bytes, HttpRequest* request);
 
 // Fills result. Any thread.
 void Read(PendingBody* pending);

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""cluster.sh up, down and status. Read here first: it describes the cluster (description.py, cluster_file.py), places it
-(placement.py), turns it into command lines (processes.py) and has them started on their hosts (agent.py, host.py).
-running.py knows what has been started.
+"""cluster.sh up, down and status. Read here first: it reads its options (options.py), describes the cluster (description.py,
+cluster_file.py), places it (placement.py), turns it into command lines (processes.py) and has them started on their hosts
+(agent.py, host.py). running.py knows what has been started.
 cluster.sh has the help text."""
 import dataclasses
 import os
 import pathlib
-import re
 import secrets
 import signal
 import socket
@@ -17,6 +16,7 @@ import time
 from agent import DEFAULT_AGENT, HostError
 from cluster_file import read_cluster_file
 from description import SETTINGS, DescriptionError, check_setting, is_local, local_host, read_host_file
+from options import Usage, check_api_key, parse, take_listen
 from placement import place
 from processes import CONTROL_PORT, Launch, all_local, local_api, outside_url, processes_of
 from running import Failure, Running, locked
@@ -25,51 +25,7 @@ DEPLOY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(DEPLOY / "models"))
 import models as conversion  # noqa: E402
 
-PLACE_OPTIONS = {"port": int, "state": str}
-DOWN_OPTIONS = {"forget": bool}
-UP_OPTIONS = {"cluster": str, "hostfile": str, "gpus": str, "agent": str, "deadline": int, "preset": str, "dry-run": bool}
 POLL_S = {True: 0.2, False: 1.0}  # by whether all hosts are this one
-
-
-class Usage(Exception):
-    """Ends the script with its message and status 2."""
-
-
-def parse(arguments):
-    """(command, {option: value}). Options are --name VALUE or --name=VALUE."""
-    command = arguments[0] if arguments else ""
-    if command not in ("up", "down", "status"):
-        raise Usage(f"expected up, down or status, got '{command}'")
-    kinds = dict(PLACE_OPTIONS)
-    if command == "up":
-        kinds |= UP_OPTIONS | {name.replace("_", "-"): setting.kind for name, setting in SETTINGS.items()}
-    if command == "down":
-        kinds |= DOWN_OPTIONS
-    options, rest = {}, list(arguments[1:])
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            raise Usage(f"unexpected argument '{word}'")
-        name, equals, value = word[2:].partition("=")
-        if name not in kinds:
-            raise Usage(f"unknown option --{name} of {command}")
-        if kinds[name] is bool:
-            if equals:
-                raise Usage(f"--{name} takes no value")
-            options[name] = True
-            continue
-        if not equals:
-            if not rest:
-                raise Usage(f"--{name} needs a value")
-            value = rest.pop(0)
-        if kinds[name] is int:
-            if not re.fullmatch(r"[0-9]{1,18}", value):
-                raise Usage(f"--{name} must be a number, got '{value}'")
-            value = int(value)
-        options[name] = value
-    if not 1 <= options.get("port", 8000) <= 65535:
-        raise Usage(f"--port must be between 1 and 65535, got {options['port']}")
-    return command, options
 
 
 def visible_gpus(options, ranks):
@@ -98,8 +54,18 @@ def model_folder(option, path, options):
         raise Failure(str(error)) from error
 
 
-def describe(options):
-    """The Cluster that the options ask for."""
+def describe(options, extra):
+    """The Cluster that the options and the flags after -- ask for."""
+    extra, listen = take_listen(extra, options)
+    cluster = describe_plain(options, listen)
+    flags = (*cluster.flags["coordinator"], *extra)
+    if "api-key" in options:
+        check_api_key(options["api-key"], [*cluster.flags["all"], *flags])
+    return dataclasses.replace(cluster, flags={**cluster.flags, "coordinator": flags})
+
+
+def describe_plain(options, listen):
+    """listen: address:port of the API, if it is not what --port says."""
     named = [name for name in options if name.replace("-", "_") in SETTINGS]
     if "cluster" in options:
         clash = [*named, *(name for name in ("hostfile", "gpus", "port") if name in options)]
@@ -126,7 +92,7 @@ def describe(options):
         settings["chat_template"] = os.path.abspath(settings["chat_template"])
     hosts = read_host_file(options["hostfile"]) if "hostfile" in options else [
         local_host(visible_gpus(options, settings["replicas"] * settings["tp"]))]
-    coordinator = hosts[0], f"127.0.0.1:{options.get('port', 8000)}", None
+    coordinator = hosts[0], listen or f"127.0.0.1:{options.get('port', 8000)}", None
     flags = {role: () for role in ("all", "coordinator", "worker", "draft")}
     if options["target"].endswith(".gguf"):  # clients know the model by its file, not by the folder made of it
         flags["coordinator"] = (f"--served_model_name={pathlib.Path(options['target']).stem}",)
@@ -187,7 +153,14 @@ def key_of(cluster, launch):
     return {cluster.settings["cluster_key"]: f"coppice-cluster-key-1 {secrets.token_hex(32)}\n"}
 
 
-def start_requests(running, cluster, launch, processes, key, options):
+def with_api_key(cluster, folder, key):
+    """(the cluster whose users need the key, {path: content} of its file on the coordinator's host)"""
+    path = f"{folder}/api_keys"
+    flags = (*cluster.flags["coordinator"], f"--api_keys_file={path}")
+    return dataclasses.replace(cluster, flags={**cluster.flags, "coordinator": flags}), {path: f"{key} user\n"}
+
+
+def start_requests(running, cluster, launch, processes, key, api_key, options):
     requests = {}
     for host in running.hosts():
         listen = {"listen": cluster.settings["listen"]} if host == cluster.coordinator.name else {}
@@ -201,7 +174,7 @@ def start_requests(running, cluster, launch, processes, key, options):
         folders = [launch.run, *([launch.shm] if launch.shm else []), *(f"{launch.run}/{p.name}" for p in replicas)]
         requests[host] = running.request(
             host, **listen, programs=programs, models=models, mpi=bool(replicas),
-            files=key, build=f" {options['preset']}" if "preset" in options else "",
+            files={**key, **(api_key if host == cluster.coordinator.name else {})}, build=f" {options['preset']}" if "preset" in options else "",
             processes=[dict(name=p.name, environment=p.environment, arguments=p.arguments) for p in here]) | {"run_folders": folders}
     return requests
 
@@ -227,6 +200,8 @@ def wait_ready(running, cluster, deadline_s):
         reason = str(answer) if isinstance(answer, HostError) else answer["problem"]
         if reason is None:
             return
+        if not isinstance(answer, HostError) and answer["lasts"]:
+            raise Failure(f"the cluster cannot be asked whether it is ready: {reason}")
         if time.monotonic() - begun >= deadline_s:
             raise Failure(f"not ready after {deadline_s} s: {reason}; a large model needs a longer --deadline")
         if reason != last:
@@ -246,26 +221,29 @@ def print_lines(cluster, running, processes):
         print(f"# {note}")
 
 
-def up(options):
-    cluster = with_shell(describe(options))
+def up(options, flags):
+    cluster = with_shell(describe(options, flags))
     launch = make_launch(cluster, options)
     state = state_folder(options, cluster.settings["listen"].rsplit(":", 1)[1])
     local = [host.name for host in cluster.hosts if is_local(host)]
     key = key_of(cluster, launch)
-    processes = processes_of(cluster, launch)
-    used = {cluster.coordinator.name, *(host for process in processes for host in process.hosts)}
+    used = {cluster.coordinator.name, *(part.host.name for parts in (*cluster.replicas, cluster.drafts) for part in parts)}
     running = Running(state, dict(
-        id=launch.id, agent=launch.agent, coordinator=cluster.coordinator.name, api=local_api(cluster), local=local,
+        id=launch.id, agent=launch.agent, coordinator=cluster.coordinator.name, api=local_api(cluster, {}), local=local,
         hosts=[host.name for host in cluster.hosts if host.name in used],
         run_folders=[launch.run, *([launch.shm] if launch.shm else [])]))
     running.content["local"] = [host for host in running.hosts() if host in local]
+    api_key = {}
+    if "api-key" in options:
+        cluster, api_key = with_api_key(cluster, running.folder(cluster.coordinator.name), options["api-key"])
+    processes = processes_of(cluster, launch)
     if "dry-run" in options:
         print_lines(cluster, running, processes)
         return
     with locked(state):
         check_free(state)
-        start(running, cluster, launch, processes, key, options)
-    print(f"cluster: ready at {outside_url(cluster)}, logs in {state}")
+        start(running, cluster, launch, processes, key, api_key, options)
+    print(f"cluster: ready at {outside_url(cluster, running.content['api'])}, logs in {state}")
 
 
 def check_free(state):
@@ -286,7 +264,7 @@ def check_free(state):
         raise Failure("\n".join([*failed, before.way_out()]))
 
 
-def start(running, cluster, launch, processes, key, options):
+def start(running, cluster, launch, processes, key, api_key, options):
     """Starts all and waits until it is ready. Else ends all, and keeps the logs of what failed."""
     tp = "+".join(str(part.ranks) for part in cluster.replicas[0])
     print(f"cluster: starting 1 coordinator, {len(cluster.replicas)} replica(s) of {tp} rank(s), {len(cluster.drafts)} draft node(s)"
@@ -295,10 +273,12 @@ def start(running, cluster, launch, processes, key, options):
         print(f"cluster: {note}")
     running.write()
     try:
-        answers = running.agent.ask_all("start", start_requests(running, cluster, launch, processes, key, options))
+        answers = running.agent.ask_all("start", start_requests(running, cluster, launch, processes, key, api_key, options))
         failed = [str(answer) for answer in answers.values() if isinstance(answer, HostError)]
         if failed:
             raise Failure("\n".join(failed))
+        running.content["api"] = local_api(cluster, answers[cluster.coordinator.name]["api_files"])
+        running.write()
         wait_ready(running, cluster, options.get("deadline", 120))
     except BaseException as error:
         failed = running.stop(keep_logs=isinstance(error, Failure))
@@ -360,8 +340,11 @@ def main():
     for number in signals:
         signal.signal(number, end)
     try:
-        command, options = parse(sys.argv[1:])
-        {"up": up, "down": down, "status": status}[command](options)
+        command, options, flags = parse(sys.argv[1:])
+        if command == "up":
+            up(options, flags)
+        else:
+            {"down": down, "status": status}[command](options)
     except Usage as error:
         print(f"cluster: {error} (see --help)", file=sys.stderr)
         sys.exit(2)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 
 import_path = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(import_path.parent))
@@ -129,6 +130,16 @@ def check_listen(listen):
         raise Refused(f"cannot listen on {listen}: {error.strerror}") from error
 
 
+def api_files(arguments, environment):
+    """{setting: file} of what is needed to ask the coordinator, as it takes them from its flags, its environment and a
+    configuration file; "" for none. {} when it cannot say: its log will tell why."""
+    printed = subprocess.run([*arguments, "--print_config"], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if printed.returncode != 0:
+        return {}
+    settings = tomllib.loads(printed.stdout)["coordinator"]
+    return {name: settings[name] and os.path.abspath(settings[name]) for name in ("tls_cert_file", "admin_keys_file")}
+
+
 def start(request):
     reason = missing(request)
     if reason:
@@ -141,8 +152,11 @@ def start(request):
         os.makedirs(made, mode=0o700, exist_ok=True)
     for path, content in request["files"].items():
         write_private(path, content)
+    answer = {}
     for process in request["processes"]:
         environment = launch_settings(import_path.parent / "environment.sh", process["environment"])
+        if process["name"] == "coordinator":
+            answer["api_files"] = api_files(process["arguments"], environment)
         try:
             with open(folder / f"{process['name']}.log", "wb") as log:
                 child = subprocess.Popen(process["arguments"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -152,7 +166,7 @@ def start(request):
         stat = stat_of(child.pid)
         with open(folder / "processes", "a", encoding="utf8") as file:
             file.write(f"{process['name']} {child.pid} {stat[2] if stat else 0}\n")
-    return {}
+    return answer
 
 
 def status(request):
@@ -170,7 +184,7 @@ def status(request):
         answer["ranks"] = [{"name": name, "rank": rank, "pid": pid} for pid, host, name, rank, program in marked(request["id"])
                            if rank is not None and host == request["host"] and program.startswith("coppice-")]
     if request.get("api"):
-        answer["problem"] = cluster_problem(Coordinator(**request["api"]), request["replicas"], request["drafts"])
+        answer["problem"], answer["lasts"] = cluster_problem(Coordinator(**request["api"]), request["replicas"], request["drafts"])
     return answer
 
 

@@ -164,24 +164,15 @@ def processes_of(cluster, launch):
             *(draft_process(cluster, launch, i, threads) for i in range(len(cluster.drafts)))]
 
 
-def coordinator_flag(cluster, name):
-    """The value of a flag of the coordinator that the cluster file gives, the last if there are several; None: not given."""
-    given = [word.split("=", 1)[1] for word in [*cluster.flags["all"], *cluster.flags["coordinator"]] if word.startswith(f"--{name}=")]
-    return given[-1] if given and given[-1] else None
+def local_api(cluster, files):
+    """The API as the coordinator's own host reaches it: arguments of cluster_state.Coordinator. files: those that the
+    coordinator has, by their flags."""
+    cert, admin_keys = (files.get(name) or None for name in ("tls_cert_file", "admin_keys_file"))
+    return dict(url=url_of("https" if cert else "http", cluster.settings["listen"], "127.0.0.1"), cert=cert, admin_keys=admin_keys)
 
 
-def local_api(cluster):
-    """The API as the coordinator's own host reaches it: arguments of cluster_state.Coordinator."""
-    return dict(url=url_of(scheme(cluster), cluster.settings["listen"], "127.0.0.1"), cert=coordinator_flag(cluster, "tls_cert_file"),
-                admin_keys=coordinator_flag(cluster, "admin_keys_file"))
-
-
-def outside_url(cluster):
-    return url_of(scheme(cluster), cluster.settings["listen"], cluster.coordinator.address)
-
-
-def scheme(cluster):
-    return "https" if coordinator_flag(cluster, "tls_cert_file") else "http"
+def outside_url(cluster, api):
+    return url_of("https" if api["cert"] else "http", cluster.settings["listen"], cluster.coordinator.address)
 
 
 def all_local(cluster):

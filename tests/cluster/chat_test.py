@@ -130,7 +130,6 @@ class Chat(unittest.TestCase):
                 (dict(top_logprobs=2), "top_logprobs", "unsupported_combination"),
                 (dict(logprobs=True, top_logprobs=21), "top_logprobs", "invalid_value"),
                 (dict(echo=True), "echo", "unsupported_field"),
-                (dict(prompt="x"), "prompt", "unknown_field"),
                 (dict(temperature=3), "temperature", "invalid_value"),
                 (dict(max_tokens=10000), "max_tokens", "context_length_exceeded"),
                 (dict(continue_final_message=True), "continue_final_message", "unsupported_combination")):

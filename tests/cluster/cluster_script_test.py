@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """cluster.sh: up, status and down of a cluster on this host, and its answers to what an operator does wrong."""
 import fcntl
+import http.client
 import http.server
 import json
 import os
@@ -14,7 +15,7 @@ import threading
 import unittest
 
 from api_client import ApiClient
-from cluster import DRAFT, ROOT, TARGET, folders_left, free_port, run_launcher, send_signal, wait_sessions_gone
+from cluster import BIN, DRAFT, ROOT, TARGET, folders_left, free_port, run_launcher, send_signal, wait_sessions_gone
 from launchers_test import END_WITHIN_S, ENVIRONMENT, LONG, listening
 from stopwatch import Stopwatch, at_most
 
@@ -35,13 +36,28 @@ class ClusterScript(unittest.TestCase):
             self.run_script("down")
         self.folder.cleanup()
 
-    def run_script(self, *arguments):
+    def run_script(self, command, *arguments, environment=None):
         """(pid, exit status, stdout, stderr)"""
-        return run_launcher([ROOT / "deploy/cluster.sh", *arguments, "--state", self.state])
+        return run_launcher([ROOT / "deploy/cluster.sh", command, "--state", self.state, *arguments], environment=environment)
 
-    def up(self, *arguments):
+    def up(self, *arguments, environment=None):
         return self.run_script("up", "--target", TARGET, "--port", str(self.port), "--dtype", "f32", "--threads", "1",
-                               "--deadline", str(int(at_most(60))), *arguments)
+                               "--deadline", str(int(at_most(60))), *arguments, environment=environment)
+
+    def file(self, name, text):
+        path = pathlib.Path(self.folder.name, name)
+        path.write_text(text)
+        return path
+
+    def ask(self, path, key="", method="GET", body=None, headers=()):
+        """(status, headers)"""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=at_most(30))
+        given = {"Authorization": f"Bearer {key}"} if key else {}
+        connection.request(method, path, body, {**given, **dict(headers)})
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        return answer.status, answer.headers
 
     def sessions(self):
         with open(os.path.join(self.state, "processes"), encoding="utf8") as file:
@@ -158,6 +174,89 @@ coordinator = ["--tls_cert_file={cert}", "--tls_key_file={key}", "--admin_keys_f
         self.assertEqual(status, 1)
         self.assertRegex(errors, r"\Acluster: the coordinator does not answer: [^\n]*CERTIFICATE_VERIFY_FAILED[^\n]*\n\Z")
         self.assertEqual(self.run_script("down")[1], 0)
+
+    def test_up_with_flags_of_the_coordinator(self):
+        users, admins = self.file("users", "key-of-a-user-0123\n"), self.file("admins", "key-of-an-admin-0123\n")
+        flags = (f"--api_keys_file={os.path.relpath(users)}", "--admin_keys_file", os.path.relpath(admins), "--allowed_origins=*",
+                 "--max_model_len", "77", "--nolog_requests", "--metrics_require_key")
+        _, status, output, errors = self.up("--", *flags)
+        self.assertEqual((status, errors), (0, ""), output)
+        self.assertEqual(self.ask("/v1/models")[0], 401)
+        status, headers = self.ask("/v1/models", "key-of-a-user-0123", headers={"Origin": "https://a.example"}.items())
+        self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (200, "*"))
+        self.assertEqual([self.ask("/metrics")[0], self.ask("/cluster", "key-of-an-admin-0123")[0]], [401, 200])
+        _, status, output, errors = run_launcher(
+            ["env", "-C", "/", ROOT / "deploy/cluster.sh", "status", "--state", self.state])  # from another folder
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("\nreplica replica-0: ready", output)
+
+    def test_up_on_another_address(self):
+        _, status, output, errors = self.run_script("up", "--target", TARGET, "--threads", "1", "--", f"--listen=0.0.0.0:{self.port}")
+        self.assertEqual((status, errors), (0, ""), output)
+        self.assertIn(f"cluster: ready at http://127.0.0.1:{self.port}, ", output)
+        self.assertEqual(self.ask("/ready")[0], 200)
+
+    def test_up_with_files_of_the_environment(self):
+        cert, key = make_certificate(self.folder.name, "api")
+        users, admins = self.file("users", "key-of-a-user-0123\n"), self.file("admins", "key-of-an-admin-0123\n")
+        config = self.file("config.toml", f'[coordinator]\ntls_cert_file = "{cert}"\ntls_key_file = "{key}"\n')
+        there = dict(os.environ, COPPICE_API_KEYS_FILE=str(users), COPPICE_ADMIN_KEYS_FILE=str(admins), COPPICE_CONFIG=str(config))
+        _, status, output, errors = self.up(environment=there)
+        self.assertEqual((status, errors), (0, ""), output)
+        self.assertIn(f"cluster: ready at https://127.0.0.1:{self.port}, ", output)
+        _, status, output, errors = self.run_script("status")  # without that environment
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("\nreplica replica-0: ready", output)
+
+    def test_a_refusal_that_lasts_is_not_waited_for(self):
+        keys = self.file("admins", "key-of-an-admin-0123\n")
+        programs = pathlib.Path(self.folder.name, "bin")
+        programs.mkdir()
+        (programs / "coppice-worker").symlink_to(BIN / "coppice-worker")
+        real = BIN / "coppice-coordinator"
+        script = programs / "coppice-coordinator"  # has keys, but does not say so
+        script.write_text(f'#!/bin/sh\ncase "$*" in *--print_config) exec {real} "$@" ;; esac\nexec {real} "$@" --admin_keys_file={keys}\n')
+        script.chmod(0o755)
+        watch = Stopwatch()
+        _, status, _, errors = self.run_script("up", "--target", TARGET, "--port", str(self.port), "--threads", "1", "--bin", programs)
+        self.assertEqual(status, 1)
+        self.assertRegex(errors, r"\ncluster: the cluster cannot be asked whether it is ready: /cluster: send the header Authorization")
+        self.assertLess(watch.seconds(), 60)
+        self.assertFalse(listening(self.port))
+
+    def test_up_with_an_api_key(self):
+        key = "sk-0123456789-of-mine"
+        _, status, output, errors = self.up("--api-key", key)
+        self.assertEqual((status, errors), (0, ""), output)
+        self.assertEqual([self.ask("/v1/models")[0], self.ask("/v1/models", key)[0], self.ask("/health")[0]], [401, 200, 200])
+        kept = pathlib.Path(self.state, "api_keys")
+        self.assertEqual((kept.stat().st_mode & 0o777, kept.read_text()), (0o600, f"{key} user\n"))
+        for path in pathlib.Path(self.state).iterdir():
+            if path != kept:
+                self.assertNotIn(key, path.read_text(), path)
+        self.assertEqual(self.run_script("status")[1], 0)
+        self.assertEqual(self.run_script("down")[1], 0)
+        self.assertFalse(kept.exists())
+
+    def test_bad_flags_and_keys(self):
+        for arguments, reason in ((["--api-key", "short"], "--api-key: a key has at least 16 characters, got 5 "),
+                                  (["--api-key", "with spaces in it, too"], "--api-key: a key has printable ASCII"),
+                                  (["--api-key", "#0123456789abcdef"], "--api-key: a key has printable ASCII"),
+                                  (["--api-key", 16 * "k", "--", "--api_keys_file=x"], "--api-key: --api_keys_file is given too"),
+                                  (["--", "--listen=0.0.0.0:1"], "--listen after --: --port says it"),
+                                  (["--", "--model=x"], "--model after --: give --target"),
+                                  (["--", "max_queue=1"], "expected flags of coppice-coordinator after --, got 'max_queue=1'"),
+                                  (["--", "--max_queue=1", "x"], "expected flags of coppice-coordinator after --, got 'x'")):
+            _, status, _, errors = self.up(*arguments)
+            self.assertEqual(status, 2, arguments)
+            self.assertTrue(errors.startswith(f"cluster: {reason}"), errors)
+        _, status, _, errors = self.run_script("up", "--target", TARGET, "--", "--listen=8000")
+        self.assertEqual((status, errors), (2, "cluster: --listen after --: expected address:port, got '8000' (see --help)\n"))
+        _, status, _, errors = self.run_script("down", "--", "--max_queue=1")
+        self.assertEqual((status, errors), (2, "cluster: unknown option -- of down (see --help)\n"))
+        _, status, _, errors = self.up("--", "--max_queues=1")
+        self.assertEqual(status, 1)
+        self.assertIn("coppice-coordinator: unknown flag --max_queues, did you mean --max_queue?", errors)
 
     def test_up_without_draft(self):
         self.assertEqual(self.up()[1], 0)

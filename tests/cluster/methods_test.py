@@ -72,7 +72,7 @@ def speculation(answer):
 class Methods(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = Cluster(tp=2, drafts=1)
+        cls.cluster = Cluster(tp=2, drafts=1, coordinator_flags=("--unknown_fields=refuse",))
         cls.cluster.__enter__()
         cls.api = cls.cluster.api
         capabilities = json.loads(cls.api.get("/v1/models")[1])["data"][0]["capabilities"]

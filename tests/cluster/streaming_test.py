@@ -82,6 +82,22 @@ class Streaming(unittest.TestCase):
             self.assertEqual(events[-1]["usage"][key], plain[key], key)
         self.assertIn("total_ms", events[-1]["timings"])
 
+    def test_usage_of_every_event(self):
+        """The counts so far, which end at those of the whole answer."""
+        options = dict(include_usage=True, continuous_usage_stats=True)
+        for distribution in (dict(n=2), dict(use_beam_search=True, beam_width=4, n=2)):
+            body = dict(distribution, prompt=PROMPT, seed=1, max_tokens=20)
+            *events, last = self.api.stream(dict(body, stream_options=options))[:-1]
+            counts = [event["usage"]["completion_tokens"] for event in events]
+            self.assertEqual(counts, sorted(counts))
+            self.assertGreater(counts[0], 0)
+            plain = self.api.complete(body)["usage"]
+            self.assertEqual((counts[-1], last["usage"]["completion_tokens"]), (plain["completion_tokens"],) * 2)
+            for event in events:
+                usage = event["usage"]
+                self.assertEqual(usage["prompt_tokens"], plain["prompt_tokens"])
+                self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"])
+
     def test_headers(self):
         connection, response = self.api.open_stream(dict(prompt=PROMPT, max_tokens=4))
         try:

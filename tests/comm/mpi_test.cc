@@ -1,12 +1,17 @@
 // Runs under mpirun with 1 to 4 ranks (tests/comm/CMakeLists.txt). Every rank checks. A failure on
 // any rank ends the job with a non-zero status. Every check runs over shared memory and over MPI.
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -156,6 +161,32 @@ void CheckApart(MpiWorld& world) {
   CheckSums(**all);
 }
 
+// Rank 1 gathers more than its connection holds while rank 0 does not read, and then only waits for
+// rank 0. Without Progress rank 0 would wait forever for what has not left rank 1.
+void CheckProgress(MpiWorld& world) {
+  constexpr size_t kFloats = 15000;  // below the size from which a send waits for its receiver
+  constexpr int kGathers = 700;      // 42 MB
+  auto split = world.Split(0, Carrier::kMpi);
+  COPPICE_CHECK_MSG(split.ok(), split.status().ToString());
+  Communicator& all = **split;
+  const bool reads = all.rank() == 0;
+  std::string done =
+      absl::StrCat(std::filesystem::temp_directory_path().string(), "/coppice-progress-", getpid());
+  COPPICE_CHECK(all.Broadcast(&done).ok());
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  for (int i = 0; reads && i < 300; ++i) pause();
+  const std::vector<float> mine(kFloats, 1.0f);
+  std::vector<float> whole(reads ? kFloats * all.size() : 0);
+  for (int i = 0; i < kGathers; ++i) COPPICE_CHECK(all.Gather(mine, absl::MakeSpan(whole)).ok());
+  if (reads) {
+    COPPICE_CHECK(std::ofstream(done) << "done");
+  } else {
+    for (; !std::filesystem::exists(done); pause()) all.Progress();
+  }
+  COPPICE_CHECK(all.Barrier().ok());
+  if (reads) std::filesystem::remove(done);
+}
+
 // No mapping of shared memory outlives its communicator.
 void CheckNothingIsLeft() {
   std::ifstream maps("/proc/self/maps");
@@ -175,6 +206,11 @@ int main(int argc, char** argv) {
   if (argc > 3 && std::string(argv[3]) == "--apart") {
     CheckApart(**world);
     CheckNothingIsLeft();
+    if ((*world)->rank() == 0) std::puts("passed");
+    return 0;
+  }
+  if (argc > 3 && std::string(argv[3]) == "--progress") {
+    CheckProgress(**world);
     if ((*world)->rank() == 0) std::puts("passed");
     return 0;
   }

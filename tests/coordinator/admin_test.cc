@@ -78,6 +78,26 @@ TEST_F(AdminTest, TokenizeAndDetokenize) {
   EXPECT_EQ(answer["prompt"], "h\xc3\xa9");
 }
 
+TEST_F(AdminTest, IgnoredFieldsAreNamedAndCounted) {
+  chat_template_ = "{{ messages[0].content }}";
+  StartCluster();
+  const auto named = [&](const char* path, const char* body) {
+    const RawAnswer answer = Ask(Call("POST", path, body));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.head;
+  };
+  EXPECT_THAT(named("/tokenize", R"({"prompt": "a", "foo": 1, "model": ""})"),
+              HasSubstr("\r\nX-Coppice-Ignored: foo\r\n"));
+  EXPECT_THAT(named("/tokenize", R"({"messages": [{"role": "user", "content": "a", "x": 1}]})"),
+              HasSubstr("\r\nX-Coppice-Ignored: messages[].x\r\n"));
+  EXPECT_THAT(named("/detokenize", R"({"tokens": [65], "bar": 1})"),
+              HasSubstr("\r\nX-Coppice-Ignored: bar\r\n"));
+  EXPECT_THAT(named("/detokenize", R"({"tokens": [65], "bar": null})"),
+              ::testing::Not(HasSubstr("X-Coppice-Ignored")));
+  EXPECT_THAT(Ask(Get("/metrics")).body,
+              HasSubstr("request_fields_ignored_total{field=\"other\",model_name=\"demo\"} 3"));
+}
+
 TEST_F(AdminTest, BadTokenizeRequestsNameTheField) {
   StartCluster();
   const auto refused = [&](const char* path, const char* body) {
@@ -89,11 +109,10 @@ TEST_F(AdminTest, BadTokenizeRequestsNameTheField) {
   };
   EXPECT_EQ(refused("/tokenize", "{}"), "missing_field prompt");
   EXPECT_EQ(refused("/tokenize", R"({"prompt": ["a"]})"), "invalid_type prompt");
-  EXPECT_EQ(refused("/tokenize", R"({"prompt": "a", "messages": []})"),
+  EXPECT_EQ(refused("/tokenize", R"({"prompt": "a", "messages": [1]})"),
             "unsupported_combination prompt");
   EXPECT_EQ(refused("/tokenize", R"({"messages": [{"role": "user", "content": "a"}]})"),
             "no_chat_template messages");
-  EXPECT_EQ(refused("/tokenize", R"({"prompt": "a", "foo": 1})"), "unknown_field foo");
   EXPECT_EQ(refused("/tokenize", R"({"prompt": "a", "model": "b"})"), "model_not_found model");
   EXPECT_EQ(refused("/detokenize", "{}"), "missing_field tokens");
   EXPECT_EQ(refused("/detokenize", R"({"tokens": [258]})"), "invalid_value tokens");
@@ -154,6 +173,7 @@ TEST_F(AdminTest, RefusedRequestsAreLoggedWithoutTheirContent) {
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
   options_.dispatcher.log_requests = true;
+  options_.dispatcher.limits.refuse_unknown_fields = true;
   options_.max_requests_per_minute = 1;
   StartCluster();
   Ask(Post(R"({"prompt": "secret", "secret_field": 1})", "X-Request-Id: first\r\n"));

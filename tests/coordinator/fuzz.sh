@@ -8,7 +8,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../testing/fuzz.sh"
 
 fuzz_flags+=(-include utility)
-head_sources=(coordinator/http/request_parser.cc coordinator/http/api_error.cc coordinator/api/endpoints.cc)
+head_sources=(coordinator/http/request_parser.cc coordinator/http/request_target.cc coordinator/http/cors.cc coordinator/http/gzip.cc
+  coordinator/http/api_error.cc coordinator/api/endpoints.cc)
 stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc
   tokenizer/stop_automaton.cc tokenizer/stop_strings.cc tokenizer/utf8.cc tokenizer/vocabulary.cc base/check.cc)
 body_sources=(coordinator/http/api_error.cc plan/*.cc sampling/*.cc base/check.cc base/decoding_stats.cc
@@ -22,7 +23,7 @@ for source in $(git ls-files 'decoding/*.cc' 'grammar/*.cc' 'tokenizer/chat_temp
     *) body_sources+=("$source") ;;
   esac
 done
-packages=(absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_node_hash_map absl_hash absl_cord libhwy libcrypto protobuf)
+packages=(absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_node_hash_map absl_hash absl_cord libhwy libcrypto protobuf zlib)
 linked=$(pkg-config --libs "${packages[@]}")
 
 fuzz_build head_fuzz "$linked" tests/coordinator/http/head_fuzz.cc "${head_sources[@]}"

@@ -19,6 +19,9 @@ struct RawAnswer {
   int status = 0;
   std::string head;  // with the status line, without the empty line
   std::string body;  // without the chunk headers
+  bool Has(const std::string& line) const {
+    return head.find("\r\n" + line + "\r\n") != std::string::npos;
+  }
 };
 
 class RawClient {
@@ -77,19 +80,31 @@ class RawClient {
     }
     return true;
   }
-  // Reads the next whole answer. Its status is 0 if the connection ends first.
-  RawAnswer ReadAnswer() {
+  // Reads the next status line and headers, as of an answer to HEAD. The status is 0 if the
+  // connection ends first.
+  RawAnswer ReadHead() {
     RawAnswer answer;
     if (ReadUntil("\r\n\r\n").empty()) return answer;
     const size_t end = buffer_.find("\r\n\r\n");
-    answer.head = buffer_.substr(0, end);
+    answer.head = buffer_.substr(0, end + 2);
     buffer_.erase(0, end + 4);
     answer.status = std::stoi(answer.head.substr(9, 3));
-    if (answer.status == 100) return answer;
+    return answer;
+  }
+  // Reads the next whole answer. Its status is 0 if the connection ends first.
+  RawAnswer ReadAnswer() {
+    RawAnswer answer = ReadHead();
+    const size_t length = answer.head.find("Content-Length: ");
+    if (answer.status == 0 || answer.status == 100 || answer.status == 204) return answer;
     if (answer.head.find("Transfer-Encoding: chunked") != std::string::npos) {
       answer.body = ReadChunks();
+    } else if (length != std::string::npos) {
+      answer.body = Take(std::stoul(answer.head.substr(length + 16)));
     } else {
-      answer.body = Take(std::stoul(answer.head.substr(answer.head.find("Content-Length: ") + 16)));
+      while (ReadSome()) {
+      }
+      answer.body = std::move(buffer_);
+      buffer_.clear();
     }
     return answer;
   }

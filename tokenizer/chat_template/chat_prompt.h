@@ -67,8 +67,6 @@ class ChatPrompt {
   // Whether these can be Chat::variables: an object without the names of the other variables
   // (messages, tools, documents, add_generation_prompt). InvalidArgument says what is wrong.
   static absl::Status CheckVariables(const nlohmann::ordered_json& variables);
-  // Whether the template has this word, such as the name of a variable.
-  bool Mentions(absl::string_view word) const { return template_.Mentions(word); }
   // The tokens that end a turn, as tokenizer_config.json and the model say.
   std::vector<TokenId> end_ids() const { return tokenizer_->eos_ids(); }
 

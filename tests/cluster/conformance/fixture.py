@@ -14,6 +14,7 @@ from cluster import ROOT, TARGET, Cluster  # noqa: E402
 from stopwatch import SLOWDOWN, Stopwatch, at_most, wait_until  # noqa: E402
 
 USER, ADMIN = "user-key-4f8a0e17c2", "admin-key-91b37de5aa"
+ORIGIN = "https://pages.example"  # whose pages may use the API
 MARKER = "marker-7391"  # sent in prompts, stops and users; must never be logged
 PROMPT = f"One day, Tom of {MARKER} and his mom went to the store."
 SHORT = dict(prompt=PROMPT, max_tokens=12)
@@ -35,6 +36,7 @@ def configuration(folder, **limits):
 api_keys_file = "{folder}/users"
 admin_keys_file = "{folder}/admins"
 keep_alive_interval = 1
+allowed_origins = "{ORIGIN}"
 chat_template = "chatml"
 limits = {{ {", ".join(f"{name} = {value}" for name, value in limits.items())} }}
 

@@ -1,11 +1,13 @@
-"""Statements 3 to 35: HTTP, keys, models and tokens, validation."""
+"""Statements 3 to 35 and 81 to 84: HTTP, keys, models and tokens, validation."""
+import email.utils
+import gzip
 import json
 import pathlib
 import signal
 import socket
 import time
 
-from fixture import ADMIN, CONTEXT, MAX_BODY, PROMPT, SHORT, USER, Statements, Stopwatch, at_most, wait_until
+from fixture import ADMIN, CONTEXT, MAX_BODY, ORIGIN, PROMPT, SHORT, USER, Statements, Stopwatch, at_most, wait_until
 
 TEXTS = ["plain ascii", "Grüße aus Köln, ça va", "東京都の人口", "faces 😀👩‍👧 end"]
 
@@ -22,7 +24,7 @@ class Http(Statements):
     def test_03_unknown_paths_and_methods(self):
         self.assertEqual(self.code(self.cluster.get("/v1/nothing"), 404), "unknown_route")
         answer = self.cluster.get("/v1/completions")
-        self.assertEqual((self.code(answer, 405), answer.headers["Allow"]), ("method_not_allowed", "POST"))
+        self.assertEqual((self.code(answer, 405), answer.headers["Allow"]), ("method_not_allowed", "POST, OPTIONS"))
 
     def test_04_content_types(self):
         for kind in ("text/plain", "application/x-www-form-urlencoded"):
@@ -118,6 +120,89 @@ class Http(Statements):
         self.assertTrue(wait_until(lambda: self.cluster.get("/v1/models").status == 200))
 
 
+    def status(self, data):
+        """The status of the answer to these bytes."""
+        received = self.cluster.raw(data)
+        self.assertTrue(received.startswith(b"HTTP/1.1 "), received)
+        return int(received[9:12])
+
+    def test_81_methods_and_dates(self):
+        for path in ("/health", "/ready", "/version", "/v1/models", "/openapi.json", "/metrics", "/cluster"):
+            get, of_head = (self.cluster.call(method, path, key=ADMIN) for method in ("GET", "HEAD"))
+            self.assertEqual((of_head.status, of_head.headers["Content-Type"], of_head.data), (get.status, get.headers["Content-Type"], b""))
+            if path not in ("/metrics", "/cluster"):  # they change
+                self.assertEqual(of_head.headers["Content-Length"], str(len(get.data)))
+        for path, allowed in (("/v1/completions", "POST, OPTIONS"), ("/v1/models", "GET, HEAD, OPTIONS"), ("/cluster", "GET, HEAD, OPTIONS"),
+                              ("*", "GET, HEAD, POST, DELETE, OPTIONS")):
+            answer = self.cluster.call("OPTIONS", path, key=None)
+            self.assertEqual((answer.status, answer.headers["Allow"], answer.headers["Content-Length"]), (204, allowed, None))
+        self.assertEqual(self.status(head("BREW", "/health")), 501)
+        self.assertEqual(self.status(b"GET /health HTTP/2.0\r\nHost: x\r\n\r\n"), 505)
+        self.assertEqual(self.status(head("GET", "/health", "Expect: x")), 417)
+        for answer in (self.cluster.get("/health"), self.cluster.get("/nothing"), self.cluster.post(b"{"), self.cluster.post(SHORT)):
+            date = email.utils.parsedate_to_datetime(answer.headers["Date"]).timestamp()
+            self.assertLess(abs(time.time() - date), at_most(60))
+
+    def test_82_heads(self):
+        get = b"GET /health HTTP/1.1\r\n"
+        for bad in (get + b"\r\n", get + b"Host: x\r\nHost: x\r\n\r\n", get + b"Host: a b\r\n\r\n", get + b"Host : x\r\n\r\n",
+                    get + b"Host: x\nX-A: b\r\n\r\n", b"GET health HTTP/1.1\r\nHost: x\r\n\r\n"):
+            self.assertEqual(self.status(bad), 400, bad)
+        for good in (head("GET", "http://elsewhere:1/health"), head("GET", "/h%65alth?a=b"), b"\r\n\r\n" + head("GET", "/health"),
+                     head("GET", "/health", "Connection: Upgrade", "Upgrade: h2c"), b"GET /health HTTP/1.0\r\n\r\n"):
+            self.assertEqual(self.status(good), 200, good)
+        body = json.dumps(dict(SHORT, stream=True)).encode()
+        received = self.cluster.raw(b"POST /v1/completions HTTP/1.0\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s"
+                                    % (USER.encode(), len(body), body), until=b"never")
+        headers, _, events = received.partition(b"\r\n\r\n")
+        self.assertNotIn(b"Transfer-Encoding", headers)
+        self.assertTrue(events.startswith(b"data: ") and events.endswith(b"data: [DONE]\n\n"), events)
+
+    def test_83_gzip(self):
+        def both(*call):
+            """The same without a coding and in gzip, unpacked."""
+            plain, packed = (self.cluster.call(*call, headers={"Content-Type": "application/json", **more})
+                             for more in ({}, {"Accept-Encoding": "br;q=0.9, gzip;q=0.5"}))
+            self.assertEqual([a.headers["Content-Encoding"] for a in (plain, packed)], [None, "gzip"])
+            self.assertEqual([sorted(a.headers.get_all("Vary")) for a in (plain, packed)], 2 * [["Accept-Encoding", "Origin"]])
+            return plain.data, gzip.decompress(packed.data)
+        for path in ("/openapi.json", "/v1/models"):
+            plain, packed = both("GET", path)
+            self.assertEqual(plain, packed)
+        self.assertIn(b"# TYPE coppice_", both("GET", "/metrics")[1])
+        long = dict(SHORT, max_tokens=60, logprobs=20, seed=1, ignore_eos=True)
+        plain, packed = map(json.loads, both("POST", "/v1/completions", long))
+        self.same(plain, packed)
+        small = self.cluster.call("GET", "/health", headers={"Accept-Encoding": "gzip"})
+        self.assertEqual((small.headers["Content-Encoding"], small.data), (None, b'{"status":"ok"}'))
+        packed = {"Content-Encoding": "gzip"}
+        self.same(self.cluster.post(gzip.compress(json.dumps(dict(SHORT, seed=1)).encode()), headers=packed).json, self.ask(seed=1))
+        bomb = gzip.compress(json.dumps(dict(prompt="a" * MAX_BODY)).encode())
+        self.assertEqual(self.code(self.cluster.post(bomb, headers=packed), 413), "body_too_large")
+        self.assertEqual(self.code(self.cluster.post(SHORT, headers=packed), 400), "invalid_body")
+        refused = self.cluster.post(SHORT, headers={"Content-Encoding": "br"})
+        self.assertEqual((self.code(refused, 415), refused.headers["Accept-Encoding"]), ("unsupported_media_type", "gzip, identity"))
+        stream = self.cluster.post(dict(SHORT, stream=True), headers={"Accept-Encoding": "gzip"})
+        self.assertEqual((stream.headers["Content-Encoding"], stream.data[:6]), (None, b"data: "))
+
+    def test_84_web_pages(self):
+        ask = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        preflight = self.cluster.call("OPTIONS", "/v1/chat/completions", key=None, headers=ask)
+        self.assertEqual((preflight.status, preflight.headers["Access-Control-Allow-Origin"]), (204, ORIGIN))
+        self.assertIn("POST", preflight.headers["Access-Control-Allow-Methods"])
+        self.assertIn("Authorization", preflight.headers["Access-Control-Allow-Headers"])
+        self.assertEqual(preflight.headers["Access-Control-Max-Age"], "7200")
+        post = ("POST", "/v1/completions")
+        for status, call, key in ((200, (*post, SHORT), USER), (200, (*post, dict(SHORT, stream=True)), USER), (400, (*post, b"{"), USER),
+                                  (401, (*post, SHORT), None), (404, ("GET", "/nothing"), USER), (403, ("GET", "/cluster"), USER)):
+            answer = self.cluster.call(*call, key=key, headers={"Origin": ORIGIN, "Content-Type": "application/json"})
+            self.assertEqual((answer.status, answer.headers["Access-Control-Allow-Origin"]), (status, ORIGIN))
+            self.assertIn("X-Request-Id", answer.headers["Access-Control-Expose-Headers"])
+            self.assertIn("Origin", answer.headers["Vary"])
+            other = self.cluster.call(*call, key=key, headers={"Origin": "https://other.example", "Content-Type": "application/json"})
+            self.assertEqual((other.status, other.headers["Access-Control-Allow-Origin"]), (status, None))
+
+
 class ModelsAndTokens(Statements):
     def test_16_models(self):
         listed = self.cluster.get("/v1/models").json["data"]
@@ -173,7 +258,7 @@ class Validation(Statements):
                          [({"min_p": -0.1}, "min_p"), ({"top_k": -2}, "top_k")])
 
     def test_23_counts(self):
-        self.all_refused([({"n": v}, "n") for v in (0, 1.5, True)] + [({"max_tokens": v}, "max_tokens") for v in (-1, 0)] +
+        self.all_refused([({"n": v}, "n") for v in (0, 1.5, True)] + [({"max_tokens": v}, "max_tokens") for v in (-2, 0)] +
                          [({"min_tokens": 5, "max_tokens": 4}, "min_tokens")])
 
     def test_24_prompts_and_messages(self):
@@ -187,7 +272,7 @@ class Validation(Statements):
             self.assertEqual((answer.status, answer.error["param"]), (400, param), answer.error)
 
     def test_25_stops_and_bias(self):
-        self.all_refused([({"stop": ["a"] * 17}, "stop"), ({"stop": ""}, "stop"), ({"logit_bias": {"5": 101}}, "logit_bias"),
+        self.all_refused([({"stop": ["a"] * 17}, "stop"), ({"logit_bias": {"5": 101}}, "logit_bias"),
                           ({"logit_bias": {"x": 1}}, "logit_bias"), ({"logit_bias": {"512": 1}}, "logit_bias")])
 
     def test_26_further_ranges(self):
@@ -195,7 +280,9 @@ class Validation(Statements):
                           ({"beam_width": 0}, "beam_width"), ({"seed": 1 << 63}, "seed"), ({"timeout": 0}, "timeout")])
 
     def test_27_unknown_unsupported_and_penalties(self):
-        self.refused(dict(SHORT, foo=1), "foo", "unknown_field")
+        answer = self.cluster.post(dict(SHORT, foo=1, store=True, stream_options=dict(include_usage=True), length_penalty=2, stop="", tools=[]))
+        self.assertEqual(answer.status, 200, answer.data)
+        self.assertEqual(sorted(answer.headers["X-Coppice-Ignored"].split(",")), ["foo", "length_penalty", "store", "stream_options"])
         self.refused(dict(SHORT, suffix="x"), "suffix", "unsupported_field")
         self.refused(dict(SHORT, **{"warp_mode": "row"}), "warp_mode", "unknown_field")
         answer = self.cluster.post(dict(SHORT, speculative=dict(method="pf_gumbel")))
@@ -229,7 +316,7 @@ class Validation(Statements):
 
     def test_30_combinations_of_samples(self):
         self.combination(dict(decoding="beam_sampling", beam_width=4, temperature=0), ("temperature", "beam_sampling"))
-        for fields in (dict(beam_width=2), dict(length_penalty=2), dict(early_stopping=False)):
+        for fields in (dict(beam_width=2), dict(beam_duplicates="once")):
             self.combination(dict(fields, decoding="multinomial"), (*fields, "multinomial"))
         self.combination(dict(best_of=2, stream=True), ("best_of", "stream"))
 

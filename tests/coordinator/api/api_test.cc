@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -219,6 +221,13 @@ TEST(Api, EmptyValuesOfEveryFieldAreAbsent) {
     }
     EXPECT_GT(fields, 60);
   }
+}
+
+TEST(Api, ThePageHasTheCurrentTableOfUnservedFields) {
+  std::ifstream file("docs/api.md");  // tests run in the root of the source tree
+  const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_THAT(page, HasSubstr("\n\n" + UnservedFieldTable() + "\n"))
+      << "the table of docs/api.md 2 is stale: coppice-reference unserved";
 }
 
 TEST(Api, UnservedFieldsAreAbsentAtEachNeutralValue) {

@@ -23,7 +23,7 @@ constexpr char kTemplate[] =
     "{{ raise_exception('system comes first') }}{% endif %}"
     "<{{ m.role }}{{ ' ' ~ m.name if m.name }}>{{ m.reasoning_content }}{{ m.content }}{{ "
     "eos_token }}{% endfor %}"
-    "{{ documents | tojson if documents }}{{ colour }}"
+    "{{ documents | tojson if documents }}{{ colour }}{{ reasoning_effort }}"
     "{% if add_generation_prompt %}<assistant>{% endif %}";
 
 const tokenizer::ChatPrompt& Chat() {
@@ -214,10 +214,9 @@ TEST(ChatFields, HintsInMessagesAreIgnoredAndNamedOnce) {
   const Parsed parsed = ParseChat(body);
   ASSERT_TRUE(std::holds_alternative<GenerateRequest>(parsed)) << Bad(parsed).message;
   const GenerateRequest& request = std::get<GenerateRequest>(parsed);
-  EXPECT_THAT(
-      request.ignored.names(),
-      ::testing::ElementsAre("store", "messages[].content[].cache_control", "messages[].colour",
-                             "messages[].annotations", "messages[].reasoning_content"));
+  EXPECT_THAT(request.ignored.names(),
+              ::testing::ElementsAre("store", "messages[].content[].cache_control",
+                                     "messages[].colour", "messages[].annotations"));
   EXPECT_EQ(Shown(request),
             "<user>a\nb</s><assistant>rc</s><assistant>d</s><assistant></s><user></s><assistant>");
   EXPECT_EQ(Bad(ParseChat(body, true, /*strict=*/true)).param, "store");
@@ -232,21 +231,6 @@ TEST(ChatFields, TheTemplateSeesItsVariablesAndDocumentsInTheirOrder) {
       PromptOf(R"([{"role": "user", "content": "hi"}])",
                R"(, "chat_template_kwargs": {"colour": "red"}, "documents": [{"b": 1, "a": 2}])"),
       R"(<user>hi</s>[{"b": 1, "a": 2}]red<assistant>)");
-}
-
-// The template of these tests does not know it.
-TEST(ChatFields, ReasoningEffortIsNamedWhereTheTemplateDoesNotReadIt) {
-  EXPECT_THAT(std::get<GenerateRequest>(ParseWith(R"("reasoning_effort": "low")")).ignored.names(),
-              ::testing::ElementsAre("reasoning_effort"));
-  const tokenizer::ChatPrompt knows(*tokenizer::ChatTemplate::Parse("{{ reasoning_effort }}"), "",
-                                    "", &api_text::Tokens());
-  ApiContext context = api_text::Context();
-  context.chat = &knows;
-  const Parsed parsed = ParseChatCompletion(
-      R"({"messages": [{"role": "user", "content": "a"}], "reasoning_effort": "low"})", "", context,
-      /*now_unix=*/0);
-  EXPECT_EQ(Shown(std::get<GenerateRequest>(parsed)), "low");
-  EXPECT_TRUE(std::get<GenerateRequest>(parsed).ignored.empty());
 }
 
 TEST(ChatFields, TheTemplatesOwnRefusalIsShown) {

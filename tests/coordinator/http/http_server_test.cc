@@ -10,7 +10,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "coordinator/http/gzip.h"
 #include "tests/coordinator/cluster_fixture.h"
+#include "tests/coordinator/gate.h"
 #include "tests/coordinator/raw_client.h"
 
 namespace coppice::coordinator {
@@ -47,8 +49,8 @@ class HttpServerTest : public ::testing::Test {
     io_.stop();
     if (thread_.joinable()) thread_.join();
   }
-  void Start() {
-    auto started = HttpServer::Start(&io_, options_, &clock_, &app_);
+  void Start(ParsePool* jobs = nullptr) {
+    auto started = HttpServer::Start(&io_, options_, &clock_, &app_, jobs);
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
     thread_ = std::thread([this] { io_.run(); });  // what a handler throws ends the test
@@ -175,6 +177,100 @@ TEST_F(HttpServerTest, AStreamThatIsReadMayBeOfAnySize) {
     EXPECT_TRUE(client.ReadMore(bytes));
   }
   EXPECT_GT(client.ReadAnswer().body.size(), bytes);
+}
+
+// Without comments the client still learns that it is served.
+TEST_F(HttpServerTest, AQuietStreamBeginsWithItsHeadAlone) {
+  options_.keep_alive_interval_s = 0;
+  options_.stream_head_after_s = 0.1;
+  std::shared_ptr<HttpExchange> stream;
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    stream->ExpectStream();
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  asio::post(io_, [&] {
+    EXPECT_TRUE(stream->stream_open());
+    stream->SendEvent("first");
+    stream->EndStream(true);
+  });
+  EXPECT_EQ(client.ReadUntil("0\r\n\r\n"), "d\r\ndata: first\n\n\r\n0\r\n\r\n");
+}
+
+// Comments that are further apart do not delay the head.
+TEST_F(HttpServerTest, AQuietStreamBeginsBeforeARareComment) {
+  options_.keep_alive_interval_s = 0.3;
+  options_.stream_head_after_s = 0.01;
+  std::shared_ptr<HttpExchange> stream;
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    stream->ExpectStream();
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  EXPECT_EQ(client.ReadUntil("\n\n\r\n"), "e\r\n: keep-alive\n\n\r\n");
+}
+
+// A refusal that comes late has its own status as long as the stream has not begun.
+TEST_F(HttpServerTest, ALateRefusalHasItsStatus) {
+  options_.keep_alive_interval_s = 0;
+  std::shared_ptr<HttpExchange> stream;
+  std::atomic<bool> came{false};
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    stream->ExpectStream();
+    came = true;
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  EXPECT_TRUE(Eventually([&] { return came.load(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  asio::post(io_, [&] {
+    HttpReply reply;
+    reply.status = 429;
+    stream->Reply(std::move(reply));
+  });
+  EXPECT_EQ(client.ReadAnswer().status, 429);
+}
+
+// While every thread of the pool is busy, a large answer waits and others are sent.
+TEST_F(HttpServerTest, LargeAnswersAreCompressedBesideTheLoop) {
+  std::vector<std::string> answered;  // used by the event loop, until it has ended
+  app_.handle = [](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+    HttpReply reply;
+    reply.body.assign(request.path == "/large" ? 1 << 20 : 10 << 10, 'x');
+    exchange->Reply(std::move(reply));
+  };
+  app_.observe = [&](const HttpRequest& request) { answered.push_back(request.path); };
+  const auto gate = std::make_shared<Gate>();
+  ParsePool pool(&io_);
+  for (int i = 0; i < 8; ++i)
+    pool.Post(
+        {"other"}, 1, [gate] { gate->Pass(); }, [] {});
+  const int threads = std::clamp<int>(std::thread::hardware_concurrency() / 2, 2, 4);
+  ASSERT_TRUE(test::Eventually([&] { return gate->arrived() == threads; }));
+  Start(&pool);
+  RawClient large(port());
+  large.Send(Get("/large", "Accept-Encoding: gzip\r\n"));
+  for (int i = 0; i < 10; ++i) {
+    const RawAnswer small = Ask(Get("/small", "Accept-Encoding: gzip\r\n"));
+    EXPECT_TRUE(small.Has("Content-Encoding: gzip"));
+  }
+  gate->Open();
+  const RawAnswer answer = large.ReadAnswer();
+  EXPECT_EQ(*Gunzip(answer.body, 1 << 20), std::string(1 << 20, 'x'));
+  EXPECT_EQ(Ask(Get("/health")).body, "fine");
+  io_.stop();
+  thread_.join();
+  ASSERT_GT(answered.size(), 10u);
+  EXPECT_EQ(std::count(answered.begin(), answered.begin() + 10, "/small"), 10);
 }
 
 TEST(ConnectionsTest, LeaveRoomForOtherFiles) {

@@ -1,0 +1,24 @@
+// Status line and headers of answers, as bytes (RFC 9110, RFC 9112). Used by http_exchange and
+// http_session. Any thread.
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "coordinator/http/http.h"
+
+namespace coppice::coordinator {
+
+// What the header Date says of this time.
+std::string HttpDate(absl::Time time);
+
+// What precedes the body of a whole answer, at this time.
+std::string FormatHead(const HttpReply& reply, const std::string& request_id, bool keep_connection,
+                       absl::Time now);
+
+// What precedes the events of a stream. chunked: they come in chunks; otherwise until the
+// connection ends.
+std::string FormatStreamHead(const HttpHeaders& headers, const std::string& request_id,
+                             bool chunked, bool keep_connection, absl::Time now);
+
+}  // namespace coppice::coordinator
