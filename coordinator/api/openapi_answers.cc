@@ -125,7 +125,7 @@ constexpr ErrorRow kErrors[] = {
     {400, "BadRequest",
      "invalid_json, missing_field, invalid_type, invalid_value, unknown_field, unsupported_field, "
      "unsupported_combination, conflicting_fields, context_length_exceeded, kv_capacity_exceeded, "
-     "no_chat_template, invalid_header."},
+     "no_chat_template, invalid_header, invalid_body."},
     {401, "Unauthorized", "missing_api_key, invalid_api_key.", "WWW-Authenticate"},
     {403, "Forbidden", "admin_only."},
     {404, "NotFound", "model_not_found, unknown_node, unknown_request, unknown_route."},
@@ -134,6 +134,7 @@ constexpr ErrorRow kErrors[] = {
     {413, "BodyTooLarge", "body_too_large."},
     {414, "UriTooLong", "uri_too_long."},
     {415, "UnsupportedMediaType", "unsupported_media_type."},
+    {417, "UnknownExpectation", "unknown_expectation."},
     {429, "Overloaded", "queue_full, queue_timeout, rate_limited.", "Retry-After"},
     {431, "HeadersTooLarge", "headers_too_large."},
     {500, "InternalError", "internal_error."},
@@ -141,6 +142,7 @@ constexpr ErrorRow kErrors[] = {
      "no_replica, draining, replica_lost, too_many_connections, too_many_bodies, cancelled. All "
      "but cancelled have Retry-After."},
     {504, "DeadlineExceeded", "deadline_exceeded."},
+    {505, "HttpVersion", "unsupported_http_version."},
 };
 
 Json RefTo(const char* kind, const std::string& name) {
@@ -217,7 +219,7 @@ Json Success(const Endpoint& endpoint) {
 
 // The errors of an endpoint. 405 is that of its path: another method was used.
 std::vector<int> ErrorStatuses(const Endpoint& endpoint) {
-  std::vector<int> statuses = {400, 405, 408, 414, 431, 503};  // of every connection
+  std::vector<int> statuses = {400, 405, 408, 414, 417, 431, 503, 505};  // of every connection
   const auto add = [&](std::initializer_list<int> more) { statuses.insert(statuses.end(), more); };
   if (endpoint.access != Access::kOpen || endpoint.id == EndpointId::kMetrics) add({401});
   if (endpoint.access == Access::kAdmin) add({403});

@@ -88,7 +88,7 @@ std::string UnservedFieldTable() {
   std::string table = "| fields of other servers | |\n|---|---|\n";
   for (const auto& [effect, what] : rows) {
     std::string names;
-    for (const UnservedField& field : kFields) {
+    for (const UnservedField& field : kUnserved) {
       if (field.effect != effect) continue;
       absl::StrAppend(&names, names.empty() ? "`" : ", `", field.name, "`");
     }

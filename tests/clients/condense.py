@@ -19,9 +19,9 @@ def cut(value):
 
 
 def kind(value):
-    """What makes two requests different: the fields, not their texts and numbers."""
+    """What makes two requests different: the fields and roles, not their texts and numbers."""
     if isinstance(value, dict):
-        return tuple((name, kind(inner)) for name, inner in sorted(value.items()))
+        return tuple((name, inner if name == "role" else kind(inner)) for name, inner in sorted(value.items()))
     if isinstance(value, list):
         return tuple(dict.fromkeys(kind(inner) for inner in value))
     return type(value).__name__
@@ -32,9 +32,10 @@ def main():
     for path in sys.argv[1:]:
         for line in open(path, encoding="utf8"):
             record = json.loads(line)
-            if record["status"] == 404 or (record["client"].split()[0], record["method"], record["path"], kind(record["body"])) in seen:
+            of = (record["client"].split()[0], record["method"], record["path"], kind(record["body"]))
+            if record["code"] == "unknown_route" or of in seen:
                 continue
-            seen.add((record["client"].split()[0], record["method"], record["path"], kind(record["body"])))
+            seen.add(of)
             record["headers"] = {name.lower(): value for name, value in record["headers"].items() if name.lower() in HEADERS}
             record["body"] = cut(record["body"])
             print(json.dumps({name: value for name, value in record.items() if value not in (None, [], "")}, ensure_ascii=False))

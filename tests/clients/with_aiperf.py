@@ -16,8 +16,9 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.endswith("_OFFLINE")
 
 def benchmark(name, *options):
     out = pathlib.Path(FOLDER, name)
-    run = subprocess.run(["aiperf", "profile", "--model", MODEL, "--url", URL, "--tokenizer", tokenizer_folder(), "--request-count", str(REQUESTS),
-                          "--concurrency", "2", "--isl", "24", "--osl", "12", "--artifact-dir", out, "--ui", "none", *options],
+    run = subprocess.run(["aiperf", "profile", "--model", MODEL, "--url", URL, "--tokenizer", tokenizer_folder(), "--ui", "none",
+                          "--request-count", str(REQUESTS), "--concurrency", "2", "--isl", "24", "--osl", "12", "--artifact-dir", out,
+                          *options],
                          env=ENVIRONMENT, capture_output=True, text=True)
     expect(run.returncode == 0, (run.stderr + run.stdout)[-900:])
     report = json.loads(next(out.glob("**/profile_export_aiperf.json")).read_text())
@@ -36,7 +37,8 @@ def chats_with_the_usage_of_each_event():
 
 @check
 def completions_of_a_fixed_length():
-    benchmark("completions", "--endpoint-type", "completions", "--streaming", "--extra-inputs", "ignore_eos:true", "--extra-inputs", "min_tokens:12")
+    benchmark("completions", "--endpoint-type", "completions", "--streaming", "--extra-inputs", "ignore_eos:true",
+              "--extra-inputs", "min_tokens:12")
 
 
 @check

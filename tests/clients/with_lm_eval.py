@@ -38,8 +38,8 @@ def samples(model, task, *options, **arguments):
     out = folder / f"out-{model}-{task}-{len(arguments)}"
     path = "/chat/completions" if "chat" in model else "/completions"
     arguments = dict(dict(model=MODEL, base_url=API + path, num_concurrent=1, max_retries=1, tokenizer=tokenizer_folder()), **arguments)
-    run = subprocess.run(["lm_eval", "run", "--model", model, "--tasks", task, "--include_path", folder, "--output_path", out, "--log_samples",
-                          "--model_args", ",".join(f"{k}={v}" for k, v in arguments.items()), *options],
+    run = subprocess.run(["lm_eval", "run", "--model", model, "--tasks", task, "--include_path", folder, "--output_path", out,
+                          "--log_samples", "--model_args", ",".join(f"{k}={v}" for k, v in arguments.items()), *options],
                          env=dict(os.environ, OPENAI_API_KEY=KEY), capture_output=True, text=True)
     expect(run.returncode == 0, run.stderr[-900:])
     found = [json.loads(line) for path in out.glob("**/samples_*.jsonl") for line in path.read_text().splitlines()]

@@ -25,8 +25,9 @@ def run(*options):
     config = pathlib.Path(FOLDER, "schemathesis.toml")
     config.write_text(CONFIG)
     result = subprocess.run(
-        ["st", "--config-file", config, "run", f"{URL}/openapi.json", "--checks", CHECKS, "--phases", "coverage,fuzzing", "--max-examples", str(EXAMPLES),
-         "--seed", "1", "--generation-database", "none", "--request-timeout", "60", "--continue-on-failure", "--warnings", "off",
+        ["st", "--config-file", config, "run", f"{URL}/openapi.json", "--checks", CHECKS, "--phases", "coverage,fuzzing",
+         "--max-examples", str(EXAMPLES), "--seed", "1", "--generation-database", "none", "--request-timeout", "60",
+         "--continue-on-failure", "--warnings", "off",
          "--no-color", *options],
         capture_output=True, text=True)
     failures = result.stdout.partition("FAILURES")[2] or result.stdout[-2500:]
@@ -55,7 +56,8 @@ def administration():
     try:
         run("--include-tag", "administration")
     finally:
-        undrain = urllib.request.Request(f"{URL}/admin/undrain", json.dumps({"target": "cluster"}).encode(), {"Content-Type": "application/json"})
+        undrain = urllib.request.Request(f"{URL}/admin/undrain", json.dumps({"target": "cluster"}).encode())
+        undrain.add_header("Content-Type", "application/json")
         urllib.request.urlopen(undrain).close()
 
 

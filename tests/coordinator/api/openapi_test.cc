@@ -67,12 +67,15 @@ TEST(OpenApi, HasTheStatusesOfEachEndpoint) {
     return found;
   };
   using Set = std::set<std::string>;
-  EXPECT_EQ(statuses("/health", "get"), (Set{"200", "400", "405", "408", "414", "431", "503"}));
+  const Set all = {"400", "405", "408", "414", "417", "431", "503", "505"};
+  const auto with = [&](Set more) {
+    more.insert(all.begin(), all.end());
+    return more;
+  };
+  EXPECT_EQ(statuses("/health", "get"), with({"200"}));
   EXPECT_EQ(statuses("/v1/chat/completions", "post"),
-            (Set{"200", "400", "401", "404", "405", "408", "413", "414", "415", "429", "431", "500",
-                 "503", "504"}));
-  EXPECT_EQ(statuses("/admin/drain", "post"), (Set{"202", "400", "401", "403", "404", "405", "408",
-                                                   "413", "414", "415", "431", "503"}));
+            with({"200", "401", "404", "413", "415", "429", "500", "504"}));
+  EXPECT_EQ(statuses("/admin/drain", "post"), with({"202", "401", "403", "404", "413", "415"}));
   EXPECT_EQ(statuses("/v1/models/{id}", "get").count("404"), 1);
   EXPECT_EQ(statuses("/metrics", "get").count("401"), 1);
 }
