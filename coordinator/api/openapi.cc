@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/api/endpoints.h"
+#include "coordinator/api/openapi_answers.h"
 #include "coordinator/api/openapi_schemas.h"
 
 namespace coppice::coordinator {
@@ -19,40 +20,6 @@ Json Content(const char* type, Json schema) {
   Json content;
   content[type]["schema"] = std::move(schema);
   return content;
-}
-
-Json Response(const char* description, Json content) {
-  Json response;
-  response["description"] = description;
-  response["headers"]["X-Request-Id"] = {{"description", "That of the request, else a new one."},
-                                         {"schema", {{"type", "string"}}}};
-  response["content"] = std::move(content);
-  return response;
-}
-
-Json Success(const Endpoint& endpoint) {
-  switch (endpoint.id) {
-    case EndpointId::kCompletions:
-    case EndpointId::kChat: {
-      const bool chat = endpoint.id == EndpointId::kChat;
-      Json content = Content("application/json", Ref(chat ? "ChatAnswer" : "CompletionAnswer"));
-      content["text/event-stream"]["schema"] = {{"type", "string"}};
-      return Response("The answer; with stream: true as events.", std::move(content));
-    }
-    case EndpointId::kMetrics:
-      return Response("Prometheus text 0.0.4.", Content("text/plain", {{"type", "string"}}));
-    case EndpointId::kTokenize:
-      return Response("The ids.", Content("application/json", Ref("TokenizeAnswer")));
-    case EndpointId::kDetokenize:
-      return Response("The text.", Content("application/json", Ref("DetokenizeAnswer")));
-    case EndpointId::kModels:
-      return Response("A list.", Content("application/json", Ref("ModelList")));
-    case EndpointId::kModel:
-      return Response("The model.", Content("application/json", Ref("Model")));
-    default:
-      return Response("As docs/api.md describes.",
-                      Content("application/json", {{"type", "object"}}));
-  }
 }
 
 const char* RequestSchema(EndpointId id) {
@@ -72,6 +39,23 @@ const char* RequestSchema(EndpointId id) {
   }
 }
 
+// The group of the endpoint in a generated client or page.
+const char* Tag(const Endpoint& endpoint) {
+  switch (endpoint.id) {
+    case EndpointId::kCompletions:
+    case EndpointId::kChat:
+      return "completions";
+    case EndpointId::kTokenize:
+    case EndpointId::kDetokenize:
+      return "tokens";
+    case EndpointId::kModels:
+    case EndpointId::kModel:
+      return "models";
+    default:
+      return endpoint.access == Access::kAdmin ? "administration" : "server";
+  }
+}
+
 const char* AccessWord(const Endpoint& endpoint) {
   switch (endpoint.access) {
     case Access::kUser:
@@ -86,8 +70,8 @@ const char* AccessWord(const Endpoint& endpoint) {
 
 Json Operation(const Endpoint& endpoint) {
   Json operation;
-  operation["operationId"] =
-      absl::StrCat(endpoint.handler, endpoint.id == EndpointId::kModel ? "_one" : "");
+  operation["operationId"] = endpoint.id == EndpointId::kModel ? "model" : endpoint.handler;
+  operation["tags"] = {Tag(endpoint)};
   operation["summary"] = endpoint.summary;
   // {}: without key files, no key is needed.
   operation["security"] = Json::array({Json::object()});
@@ -104,10 +88,7 @@ Json Operation(const Endpoint& endpoint) {
     operation["requestBody"]["content"] =
         Content("application/json", Ref(RequestSchema(endpoint.id)));
   }
-  const bool accepted = endpoint.id == EndpointId::kDrain || endpoint.id == EndpointId::kUndrain;
-  operation["responses"][accepted ? "202" : "200"] = Success(endpoint);
-  operation["responses"]["default"] =
-      Response("An error.", Content("application/json", Ref("Error")));
+  operation["responses"] = ResponsesOf(endpoint);
   return operation;
 }
 
@@ -125,11 +106,14 @@ std::string OpenApiJson(const ApiLimits& limits, const std::string& version) {
   json["info"]["title"] = "Coppice";
   json["info"]["version"] = version;
   json["info"]["description"] =
-      "Speculative beam decoding behind the API of OpenAI. A field at null counts as absent; an "
-      "unknown field, and one that would have no effect, is refused.";
+      "Speculative beam decoding behind the API of OpenAI. A field at null counts as absent. "
+      "Unknown "
+      "fields and hints are ignored and named in the header X-Coppice-Ignored.";
   for (const Endpoint& endpoint : Endpoints())
     json["paths"][endpoint.path][Lower(endpoint.method)] = Operation(endpoint);
-  json["components"]["schemas"] = Schemas(limits);
+  json["components"]["schemas"] = RequestSchemas(limits);
+  json["components"]["schemas"].update(AnswerSchemas());
+  json["components"]["responses"] = ErrorResponses();
   json["components"]["securitySchemes"]["key"] = {{"type", "http"}, {"scheme", "bearer"}};
   return json.dump();
 }

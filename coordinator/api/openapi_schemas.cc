@@ -1,9 +1,11 @@
 #include "coordinator/api/openapi_schemas.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "coordinator/api/parameter_fields.h"
+#include "coordinator/api/unserved_fields.h"
 #include "decoding/method.h"
 #include "decoding/parameter.h"
 
@@ -15,12 +17,12 @@ using Json = nlohmann::ordered_json;
 // Fields of both endpoints that the table of parameters does not describe as scalars.
 constexpr char kCommon[] = R"({
   "model": {"type": "string", "description": "A served name; absent: the first."},
-  "decoding": {"enum": ["multinomial", "beam_sampling", "beam_sampling_without_replacement", "beam_search"]},
+  "decoding": {"type": "string", "enum": ["multinomial", "beam_sampling", "beam_sampling_without_replacement", "beam_search"]},
   "use_beam_search": {"type": "boolean"},
   "do_sample": {"type": "boolean"},
-  "sampling_scope": {"enum": ["row", "row_raw", "joint", "rowcut"]},
+  "sampling_scope": {"type": "string", "enum": ["row", "row_raw", "joint", "rowcut"]},
   "beam_duplicates": {"type": "string"},
-  "early_stopping": {"anyOf": [{"type": "boolean"}, {"const": "never"}]},
+  "early_stopping": {"anyOf": [{"type": "boolean"}, {"type": "string", "const": "never"}]},
   "seed": {"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807},
   "stop": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 16}]},
   "include_stop_str_in_output": {"type": "boolean"},
@@ -28,52 +30,36 @@ constexpr char kCommon[] = R"({
   "ignore_eos": {"type": "boolean"},
   "logit_bias": {"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}, "maxProperties": 1024},
   "stream": {"type": "boolean"},
-  "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
+  "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}, "continuous_usage_stats": {"type": "boolean"}}},
   "return_token_ids": {"type": "boolean"},
   "return_tokens_as_token_ids": {"type": "boolean"},
   "skip_special_tokens": {"type": "boolean", "default": true},
   "add_special_tokens": {"type": "boolean"},
-  "user": {"description": "Without effect, never logged."},
-  "safety_identifier": {"description": "Without effect."},
-  "metadata": {"description": "Without effect."},
-  "parallel_tool_calls": {"description": "Without effect."},
-  "service_tier": {"enum": ["auto", "default"], "description": "Without effect."},
-  "store": {"const": false},
   "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
   "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
   "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
-  "repetition_penalty": {"type": "number", "exclusiveMinimum": 0, "maximum": 2},
-  "truncate_prompt_tokens": {"type": "null"},
-  "prompt_logprobs": {"type": "null"},
-  "cache_salt": {"type": "null"},
-  "priority": {"const": 0},
-  "num_beam_groups": {"const": 1},
-  "diversity_penalty": {"const": 0},
-  "spaces_between_special_tokens": {"const": true},
-  "tools": {"type": "array", "maxItems": 0}
+  "repetition_penalty": {"type": "number", "exclusiveMinimum": 0, "maximum": 2}
 })";
 // Fields that bind the output to a format. At most one may ask for one.
 constexpr char kFormats[] = R"({
   "response_format": {"type": "object", "required": ["type"], "properties": {
-    "type": {"enum": ["text", "json_object", "json_schema"]},
-    "json_schema": {"type": "object", "additionalProperties": false, "required": ["schema"], "properties": {
+    "type": {"type": "string", "enum": ["text", "json_object", "json_schema"]},
+    "json_schema": {"type": "object", "required": ["schema"], "properties": {
       "schema": {"type": ["object", "string"]}, "name": {"type": "string"}, "description": {"type": "string"},
       "strict": {"type": "boolean", "description": "Without effect: the schema always holds."}}}}},
-  "structured_outputs": {"type": "object", "additionalProperties": false, "properties": {
+  "structured_outputs": {"type": "object", "properties": {
     "regex": {"type": "string", "minLength": 1},
     "choice": {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
     "grammar": {"type": "string", "minLength": 1, "description": "In the notation of GBNF."},
     "json": {"type": ["object", "string"], "description": "A JSON schema, or the text of one."},
     "json_object": {"type": "boolean"},
-    "disable_fallback": {"const": false}, "disable_any_whitespace": {"const": false},
-    "disable_additional_properties": {"const": false},
-    "whitespace_pattern": {"type": "null"}, "structural_tag": {"type": "null"}}},
+    "disable_any_whitespace": {"description": "Not served."}, "disable_additional_properties": {"description": "Not served."},
+    "whitespace_pattern": {"description": "Not served."}, "structural_tag": {"description": "Not served."}}},
   "guided_regex": {"type": "string", "minLength": 1, "description": "Means structured_outputs.regex."},
   "guided_choice": {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1,
     "description": "Means structured_outputs.choice."},
   "guided_grammar": {"type": "string", "minLength": 1, "description": "Means structured_outputs.grammar."},
   "guided_json": {"type": ["object", "string"], "description": "Means structured_outputs.json."},
-  "guided_whitespace_pattern": {"type": "null"}, "guided_decoding_backend": {"type": "null"},
   "regex": {"type": "string", "minLength": 1, "description": "Means structured_outputs.regex."},
   "ebnf": {"type": "string", "minLength": 1, "description": "Means structured_outputs.grammar."},
   "json_schema": {"type": ["object", "string"], "description": "Means structured_outputs.json."}
@@ -85,62 +71,35 @@ constexpr char kCompletion[] = R"({
     {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}, "minItems": 1, "maxItems": 64}],
     "description": "One text, several texts, the token ids of one prompt, or those of several."},
   "logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
-  "echo": {"type": "boolean"},
-  "suffix": {"type": "null"}
+  "echo": {"type": "boolean"}
 })";
 constexpr char kChat[] = R"({
-  "messages": {"type": "array", "minItems": 1, "maxItems": 4096, "items": {"type": "object",
-    "required": ["role", "content"], "properties": {
-      "role": {"enum": ["system", "developer", "user", "assistant"]},
-      "name": {"type": ["string", "null"]},
-      "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object",
-        "required": ["type", "text"], "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}}]}}}},
+  "messages": {"type": "array", "minItems": 1, "maxItems": 4096, "items": {"$ref": "#/components/schemas/Message"}},
   "add_generation_prompt": {"type": "boolean", "default": true},
   "continue_final_message": {"type": "boolean", "default": false},
   "logprobs": {"type": "boolean"},
-  "functions": {"type": "array", "maxItems": 0},
-  "function_call": {"const": "none"},
-  "tool_choice": {"const": "none"},
-  "modalities": {"const": ["text"]},
-  "audio": {"type": "null"}, "prediction": {"type": "null"}, "web_search_options": {"type": "null"},
-  "reasoning_effort": {"type": "null"}, "verbosity": {"type": "null"}, "chat_template": {"type": "null"},
-  "chat_template_kwargs": {"type": "null"}, "documents": {"type": "null"}
+  "reasoning_effort": {"type": "string", "description": "For the chat template, if it reads one."},
+  "chat_template_kwargs": {"type": "object", "description": "Variables of the chat template."},
+  "documents": {"type": "array", "items": {"type": "object"}, "description": "For the chat template."}
 })";
 constexpr char kOthers[] = R"({
-  "TokenizeRequest": {"type": "object", "additionalProperties": false, "properties": {
-    "model": {"type": ["string", "null"]}, "prompt": {"type": "string"},
-    "messages": {"$ref": "#/components/schemas/ChatRequest/properties/messages"},
-    "add_special_tokens": {"type": "boolean"}, "add_generation_prompt": {"type": "boolean", "default": true},
-    "continue_final_message": {"type": "boolean", "default": false}, "return_token_strs": {"type": "boolean", "default": false}}},
-  "TokenizeAnswer": {"type": "object", "required": ["count", "max_model_len", "tokens"], "properties": {
-    "count": {"type": "integer"}, "max_model_len": {"type": ["integer", "null"]},
-    "tokens": {"type": "array", "items": {"type": "integer"}}, "token_strs": {"type": "array", "items": {"type": "string"}}}},
-  "DetokenizeRequest": {"type": "object", "additionalProperties": false, "required": ["tokens"], "properties": {
-    "model": {"type": ["string", "null"]}, "tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+  "Message": {"type": "object", "required": ["role"], "properties": {
+    "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]}, "name": {"type": "string"},
+    "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/components/schemas/TextPart"}}]},
+    "reasoning_content": {"type": "string"}, "reasoning": {"type": "string"}}},
+  "TextPart": {"type": "object", "required": ["type", "text"], "properties": {
+    "type": {"type": "string", "enum": ["text", "input_text", "output_text"]}, "text": {"type": "string"}}},
+  "TokenizeRequest": {"type": "object", "properties": {
+    "model": {"type": "string"}, "prompt": {"type": "string"}, "add_special_tokens": {"type": "boolean"},
+    "return_token_strs": {"type": "boolean", "default": false}}},
+  "DetokenizeRequest": {"type": "object", "required": ["tokens"], "properties": {
+    "model": {"type": "string"}, "tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}},
     "skip_special_tokens": {"type": "boolean", "default": true}}},
-  "DetokenizeAnswer": {"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}},
-  "DrainRequest": {"type": "object", "additionalProperties": false, "required": ["target"], "properties": {
+  "DrainRequest": {"type": "object", "required": ["target"], "properties": {
     "target": {"type": "string", "pattern": "^(cluster|replica:.+|draft:.+)$"}, "timeout": {"type": "number", "minimum": 0}}},
-  "UndrainRequest": {"type": "object", "additionalProperties": false, "required": ["target"], "properties": {
-    "target": {"type": "string", "pattern": "^(cluster|replica:.+|draft:.+)$"}}},
-  "Model": {"type": "object", "required": ["id", "object", "created", "owned_by", "max_model_len", "capabilities"], "properties": {
-    "id": {"type": "string"}, "object": {"const": "model"}, "created": {"type": "integer"}, "owned_by": {"type": "string"},
-    "max_model_len": {"type": ["integer", "null"]}, "capabilities": {"type": "object"}}},
-  "ModelList": {"type": "object", "required": ["object", "data"], "properties": {
-    "object": {"const": "list"}, "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}},
-  "Usage": {"type": "object", "required": ["prompt_tokens", "completion_tokens", "total_tokens", "speculation"], "properties": {
-    "prompt_tokens": {"type": "integer"}, "completion_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"},
-    "prompt_tokens_details": {"type": "object"}, "energy_joules": {"type": "number"}, "speculation": {"type": "object"}}},
-  "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "object",
-    "required": ["message", "type", "param", "code"], "properties": {"message": {"type": "string"}, "type": {"type": "string"},
-    "param": {"type": ["string", "null"]}, "code": {"type": "string"}}}}}
+  "UndrainRequest": {"type": "object", "required": ["target"], "properties": {
+    "target": {"type": "string", "pattern": "^(cluster|replica:.+|draft:.+)$"}}}
 })";
-constexpr char kChoice[] =
-    R"({"type": "object", "required": ["index", "finish_reason", "stop_reason", "seed", "logprobs"], "properties": {
-  "index": {"type": "integer"}, "finish_reason": {"enum": ["stop", "length"]}, "stop_reason": {"type": ["string", "integer", "null"]},
-  "seed": {"type": "integer"}, "score": {"type": ["number", "null"]}, "joint_logprob": {"type": ["number", "null"]},
-  "logprobs": {"type": ["object", "null"]}, "token_ids": {"type": "array", "items": {"type": "integer"}},
-  "prompt_token_ids": {"type": "array", "items": {"type": "integer"}}}})";
 
 // A scalar of the table of parameters, as ParametersJson describes it.
 Json ScalarSchema(const Json& parameter) {
@@ -156,25 +115,30 @@ Json ScalarSchema(const Json& parameter) {
   if (parameter["default"].is_string()) {  // a word such as "auto" beside the numbers
     Json either;
     either["anyOf"] = Json::array({std::move(schema)});
-    if (parameter["default"] == "auto") either["anyOf"].push_back({{"const", "auto"}});
+    if (parameter["default"] == "auto")
+      either["anyOf"].push_back({{"type", "string"}, {"const", "auto"}});
     return either;
   }
   schema["default"] = parameter["default"];
   return schema;
 }
 
-// null counts as absent.
+// null counts as absent. A schema without a type has null already.
 Json OrNull(Json schema) {
-  if (schema.value("type", Json()) == "null" || !schema.contains("description")) {
-    if (schema.value("type", Json()) == "null") return schema;
-    return {{"anyOf", Json::array({std::move(schema), {{"type", "null"}}})}};
-  }
-  Json described;
-  described["description"] = schema["description"];
+  Json either;
+  if (schema.contains("description")) either["description"] = schema["description"];
   schema.erase("description");
-  if (schema.empty()) return described;
-  described["anyOf"] = Json::array({std::move(schema), {{"type", "null"}}});
-  return described;
+  if (!schema.empty()) either["anyOf"] = Json::array({std::move(schema), {{"type", "null"}}});
+  return either;
+}
+
+// For every field that is not required.
+void AllowNull(Json* schema) {
+  const Json required = schema->value("required", Json::array());
+  for (auto& [name, field] : (*schema)["properties"].items()) {
+    if (std::find(required.begin(), required.end(), name) == required.end())
+      field = OrNull(std::move(field));
+  }
 }
 
 // The fields of an object that the table of parameters has, with their aliases.
@@ -200,8 +164,8 @@ void AddFields(const char* text, Json* properties) {
 Json SpeculativeSchema(const ApiLimits& limits) {
   Json object;
   object["type"] = "object";
-  object["additionalProperties"] = false;
   Json& properties = object["properties"];
+  properties["method"]["type"] = "string";
   properties["method"]["enum"] = {"auto"};
   for (const decoding::MethodRow& row : decoding::Methods())
     properties["method"]["enum"].push_back(std::string(row.name));
@@ -209,16 +173,28 @@ Json SpeculativeSchema(const ApiLimits& limits) {
   AddFields(
       R"({"allow_lossy": {"type": "boolean", "default": false}, "draft_tree": {"type": "string"}})",
       &properties);
-  return {{"anyOf", Json::array({{{"type", "boolean"}}, {{"const", "auto"}}, std::move(object)})}};
+  return {{"anyOf", Json::array({{{"type", "boolean"}},
+                                 {{"type", "string"}, {"const", "auto"}},
+                                 std::move(object)})}};
 }
 
-Json RequestSchema(const ApiLimits& limits, const char* own, const char* required) {
+// The fields that are known and not served. Any value, because clients send neutral ones of all types.
+void AddUnserved(bool chat, Json* properties) {
+  for (const UnservedField& field : UnservedFields()) {
+    if (!IsOf(field, chat) || properties->contains(field.name)) continue;
+    const char* what = field.effect == UnservedField::Effect::kNone   ? "Without effect."
+                       : field.effect == UnservedField::Effect::kHint ? "A hint, ignored."
+                                                                      : "Not served.";
+    (*properties)[field.name]["description"] = what;
+  }
+}
+
+Json RequestSchema(const ApiLimits& limits, bool chat) {
   Json schema;
   schema["type"] = "object";
-  schema["additionalProperties"] = false;
-  schema["required"] = Json::array({required});
+  schema["required"] = Json::array({chat ? "messages" : "prompt"});
   Json& properties = schema["properties"];
-  AddFields(own, &properties);
+  AddFields(chat ? kChat : kCompletion, &properties);
   AddParameters(limits, "", &properties);
   AddFields(kCommon, &properties);
   AddFields(kFormats, &properties);
@@ -229,39 +205,18 @@ Json RequestSchema(const ApiLimits& limits, const char* own, const char* require
                                   {"maximum", limits.max_timeout_s},
                                   {"default", limits.default_timeout_s}});
   properties["speculative"] = OrNull(SpeculativeSchema(limits));
-  return schema;
-}
-
-Json AnswerSchema(const char* object, const char* text, Json text_schema) {
-  Json choice = Json::parse(kChoice);
-  choice["properties"][text] = std::move(text_schema);
-  choice["required"].push_back(text);
-  Json schema;
-  schema["type"] = "object";
-  schema["required"] = {"id", "object", "created", "model", "choices", "usage"};
-  Json& properties = schema["properties"];
-  properties["id"]["type"] = "string";
-  properties["object"]["const"] = object;
-  properties["created"]["type"] = "integer";
-  properties["model"]["type"] = "string";
-  properties["system_fingerprint"]["type"] = "string";
-  properties["choices"] = {{"type", "array"}, {"items", std::move(choice)}};
-  properties["usage"]["$ref"] = "#/components/schemas/Usage";
-  properties["timings"]["type"] = "object";
+  AddUnserved(chat, &properties);
   return schema;
 }
 
 }  // namespace
 
-nlohmann::ordered_json Schemas(const ApiLimits& limits) {
+nlohmann::ordered_json RequestSchemas(const ApiLimits& limits) {
   Json schemas = Json::parse(kOthers);
-  schemas["CompletionRequest"] = RequestSchema(limits, kCompletion, "prompt");
-  schemas["ChatRequest"] = RequestSchema(limits, kChat, "messages");
-  schemas["CompletionAnswer"] = AnswerSchema("text_completion", "text", {{"type", "string"}});
-  schemas["ChatAnswer"] = AnswerSchema(
-      "chat.completion", "message",
-      {{"type", "object"},
-       {"properties", {{"role", {{"const", "assistant"}}}, {"content", {{"type", "string"}}}}}});
+  for (Json& schema : schemas) AllowNull(&schema);
+  AddFields(kChat, &schemas["TokenizeRequest"]["properties"]);
+  schemas["CompletionRequest"] = RequestSchema(limits, /*chat=*/false);
+  schemas["ChatRequest"] = RequestSchema(limits, /*chat=*/true);
   return schemas;
 }
 

@@ -1,4 +1,4 @@
-// The schemas of /openapi.json. Fields that the table of parameters describes come from it; the
+// The schemas of the requests of /openapi.json. Fields that the table of parameters describes come from it; the
 // others are listed here. Pure. Called by openapi.
 #pragma once
 
@@ -9,6 +9,6 @@
 namespace coppice::coordinator {
 
 // The schemas by name.
-nlohmann::ordered_json Schemas(const ApiLimits& limits);
+nlohmann::ordered_json RequestSchemas(const ApiLimits& limits);
 
 }  // namespace coppice::coordinator

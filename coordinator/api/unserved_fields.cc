@@ -11,7 +11,7 @@ namespace {
 using Effect = UnservedField::Effect;
 using Of = UnservedField::Endpoints;
 
-constexpr UnservedField kFields[] = {
+constexpr UnservedField kUnserved[] = {
     {"user", Effect::kNone},
     {"safety_identifier", Effect::kNone},
     {"metadata", Effect::kNone},
@@ -78,7 +78,7 @@ constexpr UnservedField kFields[] = {
 
 }  // namespace
 
-absl::Span<const UnservedField> UnservedFields() { return kFields; }
+absl::Span<const UnservedField> UnservedFields() { return kUnserved; }
 
 std::string UnservedFieldTable() {
   const std::pair<Effect, const char*> rows[] = {
@@ -88,7 +88,7 @@ std::string UnservedFieldTable() {
   std::string table = "| fields of other servers | |\n|---|---|\n";
   for (const auto& [effect, what] : rows) {
     std::string names;
-    for (const UnservedField& field : kFields) {
+    for (const UnservedField& field : kUnserved) {
       if (field.effect != effect) continue;
       absl::StrAppend(&names, names.empty() ? "`" : ", `", field.name, "`");
     }
@@ -102,7 +102,7 @@ bool IsOf(const UnservedField& field, bool chat) {
 }
 
 void ReadUnservedFields(bool chat, JsonFields* fields) {
-  for (const UnservedField& field : kFields) {
+  for (const UnservedField& field : kUnserved) {
     if (!IsOf(field, chat) || fields->Find({field.name}) == nullptr) continue;
     const nlohmann::json neutral = nlohmann::json::parse(field.neutral);
     switch (field.effect) {

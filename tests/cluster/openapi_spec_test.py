@@ -14,7 +14,7 @@ from cluster import Cluster
 REQUESTS = [dict(prompt="Once", max_tokens=4), dict(prompt=[5, 6], n=2, max_tokens=4, top_k=5, stop=["x"], seed=1, user=None),
             dict(prompt=["a", "b"], use_beam_search=True, num_beams=3, max_tokens=4, logit_bias={"7": 1.5}, return_token_ids=True),
             dict(prompt="a", max_tokens=4, speculative=dict(method="gumbel_coupling", draft_width=4, draft_depth="auto"))]
-BAD = [dict(max_tokens=4), dict(prompt="a", temperature=3), dict(prompt="a", n=0), dict(prompt="a", foo=1), dict(prompt=7),
+BAD = [dict(max_tokens=4), dict(prompt="a", temperature=3), dict(prompt="a", n=0), dict(prompt=7),
        dict(prompt="a", speculative=dict(method="none such"))]
 
 

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "coordinator/api/endpoints.h"
 #include "decoding/parameter.h"
 #include "tests/coordinator/api/api_parse.h"
@@ -47,6 +49,7 @@ TEST(OpenApi, HasEveryEndpointOnceAndAllItRefersTo) {
     EXPECT_TRUE(ids.insert(operation["operationId"]).second) << endpoint.path;
     EXPECT_EQ(operation.contains("requestBody"), endpoint.takes_body()) << endpoint.path;
     EXPECT_EQ(operation["security"].size(), endpoint.access == Access::kOpen ? 1 : 2);
+    EXPECT_EQ(operation["tags"].size(), 1) << endpoint.path;
   }
   EXPECT_EQ(document["paths"].size(), Endpoints().size());
   std::set<std::string> refs;
@@ -54,6 +57,41 @@ TEST(OpenApi, HasEveryEndpointOnceAndAllItRefersTo) {
   EXPECT_GE(refs.size(), 10);
   for (const std::string& ref : refs)
     EXPECT_TRUE(document.contains(json::json_pointer(ref.substr(1)))) << ref;
+}
+
+TEST(OpenApi, HasTheStatusesOfEachEndpoint) {
+  const json paths = Document()["paths"];
+  const auto statuses = [&](const char* path, const char* method) {
+    std::set<std::string> found;
+    for (const auto& item : paths[path][method]["responses"].items()) found.insert(item.key());
+    return found;
+  };
+  using Set = std::set<std::string>;
+  const Set all = {"400", "405", "408", "414", "417", "431", "503", "505"};
+  const auto with = [&](Set more) {
+    more.insert(all.begin(), all.end());
+    return more;
+  };
+  EXPECT_EQ(statuses("/health", "get"), with({"200"}));
+  EXPECT_EQ(statuses("/v1/chat/completions", "post"),
+            with({"200", "401", "404", "413", "415", "429", "500", "504"}));
+  EXPECT_EQ(statuses("/admin/drain", "post"), with({"202", "401", "403", "404", "413", "415"}));
+  EXPECT_EQ(statuses("/v1/models/{id}", "get").count("404"), 1);
+  EXPECT_EQ(statuses("/metrics", "get").count("401"), 1);
+}
+
+TEST(OpenApi, FieldsThatAreNotRequiredMayBeNull) {
+  const json schemas = Document()["components"]["schemas"];
+  for (const auto& [name, schema] : schemas.items()) {
+    if (!absl::EndsWith(name, "Request")) continue;
+    for (const auto& [field, of] : schema["properties"].items()) {
+      const bool required = std::find(schema["required"].begin(), schema["required"].end(),
+                                      field) != schema["required"].end();
+      const bool any = !of.contains("type") && !of.contains("anyOf");
+      const bool null = of.contains("anyOf") && of["anyOf"].back() == json{{"type", "null"}};
+      EXPECT_TRUE(required || any || null) << name << "." << field;
+    }
+  }
 }
 
 TEST(OpenApi, TheParserKnowsEveryFieldOfTheSchemas) {
