@@ -62,6 +62,7 @@ constexpr char kFormats[] = R"({
   "guided_json": {"type": ["object", "string"], "description": "Means structured_outputs.json."},
   "regex": {"type": "string", "minLength": 1, "description": "Means structured_outputs.regex."},
   "ebnf": {"type": "string", "minLength": 1, "description": "Means structured_outputs.grammar."},
+  "grammar": {"type": "string", "minLength": 1, "description": "Means structured_outputs.grammar."},
   "json_schema": {"type": ["object", "string"], "description": "Means structured_outputs.json."}
 })";
 constexpr char kCompletion[] = R"({
