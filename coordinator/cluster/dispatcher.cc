@@ -142,7 +142,7 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
     if (update.index() > expected) return UpdateLost(found->second);
   }
   const double now = clock_->NowSeconds();
-  // Without a stream, the end is the next update after the first tokens.
+  // Without a stream, updates are rare and bring many tokens.
   if (request->generate().stream && (update.stable_tokens_size() > 0 || update.finished())) {
     if (found->second.last_update_s >= 0) metrics_->InterToken(now - found->second.last_update_s);
     found->second.last_update_s = now;
