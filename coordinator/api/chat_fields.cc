@@ -79,11 +79,11 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
          "with --chat_template=FILE or the name of a family, or use /v1/completions",
          "messages"});
   }
-  if (options_.continue_final_message && messages_.back().role != "assistant") {
+  if (options_.continue_final_message && input_.messages.back()["role"] != "assistant") {
     return fields->Fail(kUnsupportedCombination, "continue_final_message",
                         "needs messages whose last role is assistant");
   }
-  const absl::StatusOr<tokenizer::ChatText> text = chat_->Write(messages_, options_);
+  const absl::StatusOr<tokenizer::ChatText> text = chat_->Write(input_, options_);
   if (!text.ok()) {
     const bool refuses = text.status().code() == absl::StatusCode::kFailedPrecondition;
     const bool shows = text.status().code() != absl::StatusCode::kOutOfRange;
@@ -109,16 +109,16 @@ void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFi
                         absl::StrCat("must be an object, got ", object.type_name()));
   }
   JsonFields inner(object, path);
-  tokenizer::ChatMessage message;
+  nlohmann::ordered_json message;
   const std::optional<std::string> role = inner.String({"role"});
   if (!role) {
     inner.Fail("missing_field", "role", "is required");
   } else if (std::find(std::begin(kRoles), std::end(kRoles), *role) == std::end(kRoles)) {
     inner.Fail("invalid_value", "role", "must be one of system, developer, user, assistant");
   }
-  message.role = role.value_or("");
-  message.name = inner.String({"name"}).value_or("");
+  message["role"] = role.value_or("");
   ReadContent(inner.Find({"content"}), path, &inner, &message);
+  if (const auto name = inner.String({"name"}); name && !name->empty()) message["name"] = *name;
   inner.Neutral("tool_calls", json::array());
   inner.Neutral("tool_call_id", nullptr);
   inner.Neutral("function_call", nullptr);
@@ -127,21 +127,21 @@ void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFi
   for (const std::string& name : inner.Unknown())
     inner.set_error({400, "unknown_field", absl::StrCat(name, " is not a known field"), name});
   if (inner.error()) return fields->set_error(*inner.error());
-  messages_.push_back(std::move(message));
+  input_.messages.push_back(std::move(message));
 }
 
 void ChatFields::ReadContent(const json* content, const std::string& path, JsonFields* fields,
-                             tokenizer::ChatMessage* message) {
+                             nlohmann::ordered_json* message) {
   if (content == nullptr) return fields->Fail("missing_field", "content", "is required");
   if (content->is_string()) {
-    message->parts.push_back(content->get<std::string>());
+    (*message)["content"] = *content;
     return;
   }
   if (!content->is_array()) {
     return fields->Fail("invalid_type", "content", "must be a text or a list of parts");
   }
   if (content->empty()) return fields->Fail("invalid_value", "content", "is empty");
-  message->one_text = false;
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
   for (size_t i = 0; i < content->size(); ++i) {
     const std::string name = absl::StrCat("content[", i, "]");
     if (!(*content)[i].is_object()) return fields->Fail("invalid_type", name, "must be an object");
@@ -157,8 +157,9 @@ void ChatFields::ReadContent(const json* content, const std::string& path, JsonF
     for (const std::string& field : part.Unknown())
       part.set_error({400, "unknown_field", absl::StrCat(field, " is not a known field"), field});
     if (part.error()) return fields->set_error(*part.error());
-    message->parts.push_back(*text);
+    parts.push_back({{"type", "text"}, {"text", *text}});
   }
+  (*message)["content"] = std::move(parts);
 }
 
 }  // namespace coppice::coordinator

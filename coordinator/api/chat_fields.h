@@ -26,14 +26,14 @@ class ChatFields : public PromptFields {
   void ReadUnserved(JsonFields* fields);
   void ReadMessage(const nlohmann::json& json, const std::string& path, JsonFields* fields);
   void ReadContent(const nlohmann::json* content, const std::string& path, JsonFields* fields,
-                   tokenizer::ChatMessage* message);
+                   nlohmann::ordered_json* message);
 
   const tokenizer::ChatPrompt* const chat_;
   const ContextLimit limit_;
   const nlohmann::json* json_ = nullptr;
   tokenizer::ChatOptions options_;
   std::optional<int> logprobs_;
-  std::vector<tokenizer::ChatMessage> messages_;
+  tokenizer::Chat input_;
 };
 
 }  // namespace coppice::coordinator

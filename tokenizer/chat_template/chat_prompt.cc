@@ -34,6 +34,20 @@ std::string Unmarked(absl::string_view text, std::vector<size_t>* literal) {
   return plain;
 }
 
+bool HasText(const OrderedJson& part) {
+  return part.is_object() && part.contains("text") && part["text"].is_string();
+}
+
+OrderedJson TextPart(const OrderedJson& text) { return {{"type", "text"}, {"text", text}}; }
+
+std::string JoinedTexts(const OrderedJson& parts, absl::string_view between) {
+  std::vector<std::string> texts;
+  for (const OrderedJson& part : parts) {
+    if (HasText(part)) texts.push_back(part["text"]);
+  }
+  return absl::StrJoin(texts, between);
+}
+
 // Ends the text where the final message ends. A space was put after the mark: if the template has
 // removed it, it trims its messages, and the end of this one is trimmed too.
 absl::Status CutAfterFinalMessage(std::string* text) {
@@ -66,11 +80,13 @@ ChatPrompt::ContentForm ChatPrompt::FindContentForm() const {
     variables["bos_token"] = bos_token_;
     variables["eos_token"] = eos_token_;
     variables["add_generation_prompt"] = true;
+    variables["tools"] = nullptr;
+    variables["documents"] = nullptr;
     return template_.Render(variables, 0).value_or("");
   };
   const std::string text = "which form";
   const std::string from_text = render(text);
-  const std::string from_parts = render(OrderedJson::array({{{"type", "text"}, {"text", text}}}));
+  const std::string from_parts = render(OrderedJson::array({TextPart(text)}));
   if (from_text == from_parts && !from_text.empty()) return ContentForm::kBoth;
   const bool shows_text = from_text.find(text) != std::string::npos;
   const bool shows_parts = from_parts.find(text) != std::string::npos;
@@ -87,59 +103,117 @@ std::string ChatPrompt::Marked(absl::string_view text) const {
   return absl::StrCat(marked, text.substr(done));
 }
 
-OrderedJson ChatPrompt::Content(const ChatMessage& message, bool is_final) const {
-  const std::string end = is_final ? std::string{kEnd, ' '} : "";
-  const bool as_parts =
-      form_ == ContentForm::kParts || (form_ == ContentForm::kBoth && !message.one_text);
-  if (!as_parts) return Marked(absl::StrJoin(message.parts, "\n")) + end;
+OrderedJson ChatPrompt::MarkedJson(const OrderedJson& json) const {
+  if (json.is_string()) return Marked(json.get_ref<const std::string&>());
+  if (json.is_array()) {
+    OrderedJson marked = OrderedJson::array();
+    for (const OrderedJson& entry : json) marked.push_back(MarkedJson(entry));
+    return marked;
+  }
+  if (!json.is_object()) return json;
+  OrderedJson marked = OrderedJson::object();
+  for (const auto& entry : json.items()) marked[Marked(entry.key())] = MarkedJson(entry.value());
+  return marked;
+}
+
+OrderedJson ChatPrompt::Content(const OrderedJson& content, bool is_final) const {
+  const bool one_text = content.is_string();
+  if (!one_text && !content.is_array()) return MarkedJson(content);
+  const bool as_parts = form_ == ContentForm::kParts || (form_ == ContentForm::kBoth && !one_text);
+  if (as_parts)
+    return Parts(one_text ? OrderedJson::array({TextPart(content)}) : content, is_final);
+  std::string text = one_text ? content.get<std::string>() : JoinedTexts(content, "\n");
+  return Marked(text) + (is_final ? std::string{kEnd, ' '} : "");
+}
+
+OrderedJson ChatPrompt::Parts(const OrderedJson& content, bool is_final) const {
   // A template may write the parts without anything between them. Then a special token can begin in
   // one part and end in another, so they are searched as one text.
-  const std::string whole = absl::StrJoin(message.parts, "");
-  const std::vector<size_t> special = tokenizer_->FindSpecial(whole);
+  const std::vector<size_t> special = tokenizer_->FindSpecial(JoinedTexts(content, ""));
   OrderedJson parts = OrderedJson::array();
   size_t begin = 0;
   auto next = special.begin();
-  for (const std::string& part : message.parts) {
+  for (const OrderedJson& part : content) {
+    if (!HasText(part)) {
+      parts.push_back(MarkedJson(part));
+      continue;
+    }
+    const std::string text = part["text"];
     std::string marked;
     size_t done = 0;
-    for (; next != special.end() && *next < begin + part.size(); ++next) {
-      marked.append(part, done, *next - begin - done).push_back(kLiteral);
+    for (; next != special.end() && *next < begin + text.size(); ++next) {
+      marked.append(text, done, *next - begin - done).push_back(kLiteral);
       done = *next - begin;
     }
-    marked.append(part, done);
-    begin += part.size();
-    parts.push_back({{"type", "text"}, {"text", std::move(marked)}});
+    marked.append(text, done);
+    begin += text.size();
+    OrderedJson other = part;
+    other["text"] = "";
+    parts.push_back(MarkedJson(other));
+    parts.back()["text"] = std::move(marked);
   }
-  if (is_final && !parts.empty()) {
-    auto& text = parts.back()["text"].get_ref<std::string&>();
-    text += end;
+  for (auto part = parts.rbegin(); is_final && part != parts.rend(); ++part) {
+    if (!HasText(*part)) continue;
+    (*part)["text"].get_ref<std::string&>() += {kEnd, ' '};
+    break;
   }
   return parts;
 }
 
-OrderedJson ChatPrompt::Variables(const std::vector<ChatMessage>& messages,
-                                  const ChatOptions& options) const {
+// The fields that a message gets in Transformers: no field is null, and the reasoning has all of
+// its usual names.
+OrderedJson ChatPrompt::Message(const OrderedJson& message, bool is_final) const {
+  OrderedJson made = OrderedJson::object();
+  OrderedJson reasoning;
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    if (reasoning.is_null()) reasoning = message.value(name, OrderedJson());
+  }
+  if (!reasoning.is_null()) made["thinking"] = MarkedJson(reasoning);
+  for (const auto& field : message.items()) {
+    if (field.value().is_null()) continue;
+    made[Marked(field.key())] =
+        field.key() == "content" ? Content(field.value(), is_final) : MarkedJson(field.value());
+  }
+  if (!reasoning.is_null()) made["reasoning_content"] = MarkedJson(reasoning);
+  if (!knows_developer_ && made.value("role", OrderedJson()) == "developer")
+    made["role"] = "system";
+  return made;
+}
+
+absl::Status ChatPrompt::CheckVariables(const OrderedJson& variables) {
+  if (!variables.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected an object, got ", variables.type_name()));
+  }
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"}) {
+    if (!variables.contains(name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is a variable that the request has a field for"));
+  }
+  return absl::OkStatus();
+}
+
+OrderedJson ChatPrompt::Variables(const Chat& chat, const ChatOptions& options) const {
   OrderedJson list = OrderedJson::array();
-  for (const ChatMessage& message : messages) {
-    const bool is_final = options.continue_final_message && &message == &messages.back();
-    OrderedJson entry;
-    entry["role"] = message.role == "developer" && !knows_developer_ ? "system" : message.role;
-    entry["content"] = Content(message, is_final);
-    if (!message.name.empty()) entry["name"] = Marked(message.name);
-    list.push_back(std::move(entry));
+  for (const OrderedJson& message : chat.messages) {
+    const bool is_final = options.continue_final_message && &message == &chat.messages.back();
+    list.push_back(Message(message, is_final));
   }
   OrderedJson variables;
-  variables["messages"] = std::move(list);
-  variables["add_generation_prompt"] = options.add_generation_prompt;
   if (!bos_token_.empty()) variables["bos_token"] = bos_token_;
   if (!eos_token_.empty()) variables["eos_token"] = eos_token_;
+  for (const auto& variable : chat.variables.items())
+    variables[variable.key()] = MarkedJson(variable.value());
+  variables["messages"] = std::move(list);
+  variables["tools"] = MarkedJson(chat.tools);
+  variables["documents"] = MarkedJson(chat.documents);
+  variables["add_generation_prompt"] = options.add_generation_prompt;
   return variables;
 }
 
-absl::StatusOr<std::string> ChatPrompt::Render(const std::vector<ChatMessage>& messages,
-                                               const ChatOptions& options) const {
-  absl::StatusOr<std::string> text =
-      template_.Render(Variables(messages, options), options.now_unix);
+absl::StatusOr<std::string> ChatPrompt::Render(const Chat& chat, const ChatOptions& options) const {
+  COPPICE_RETURN_IF_ERROR(CheckVariables(chat.variables));
+  absl::StatusOr<std::string> text = template_.Render(Variables(chat, options), options.now_unix);
   if (!text.ok()) {  // its message may show a marked text
     std::vector<size_t> ignored;
     return absl::Status(text.status().code(),
@@ -149,9 +223,8 @@ absl::StatusOr<std::string> ChatPrompt::Render(const std::vector<ChatMessage>& m
   return text;
 }
 
-absl::StatusOr<ChatText> ChatPrompt::Write(const std::vector<ChatMessage>& messages,
-                                           const ChatOptions& options) const {
-  COPPICE_ASSIGN_OR_RETURN(const std::string marked, Render(messages, options));
+absl::StatusOr<ChatText> ChatPrompt::Write(const Chat& chat, const ChatOptions& options) const {
+  COPPICE_ASSIGN_OR_RETURN(const std::string marked, Render(chat, options));
   ChatText text;
   text.text = Unmarked(marked, &text.literal);
   return text;
@@ -161,9 +234,9 @@ std::vector<TokenId> ChatPrompt::Tokens(const ChatText& text, const ChatOptions&
   return tokenizer_->EncodeChat(text.text, text.literal, options.add_special_tokens);
 }
 
-absl::StatusOr<std::vector<TokenId>> ChatPrompt::Encode(const std::vector<ChatMessage>& messages,
+absl::StatusOr<std::vector<TokenId>> ChatPrompt::Encode(const Chat& chat,
                                                         const ChatOptions& options) const {
-  COPPICE_ASSIGN_OR_RETURN(const ChatText text, Write(messages, options));
+  COPPICE_ASSIGN_OR_RETURN(const ChatText text, Write(chat, options));
   return Tokens(text, options);
 }
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,11 +17,19 @@
 
 namespace coppice::tokenizer {
 
-struct ChatMessage {
-  std::string role;                // system, developer, user or assistant
-  std::vector<std::string> parts;  // texts
-  bool one_text = true;            // the content was one text and no list of parts
-  std::string name;                // "" = not given
+// What the template sees of a request. Special tokens in its texts, at any depth, stay text.
+struct Chat {
+  using Json = nlohmann::ordered_json;
+
+  // Objects with a role and a content: a text, or a list of {"type": "text", "text": ...}. Further
+  // fields (name, tool_calls, tool_call_id, reasoning_content, ...) reach the template as they are.
+  // As in Transformers, fields that are null are left out.
+  Json messages = Json::array();
+  Json tools;      // a list of objects; null: None in the template
+  Json documents;  // a list of objects; null: None in the template
+  // chat_template_kwargs: an object of further variables of the template. Those that CheckVariables
+  // refuses are an error of Write.
+  Json variables = Json::object();
 };
 
 struct ChatOptions {
@@ -52,12 +60,13 @@ class ChatPrompt {
 
   // Errors as those of ChatTemplate::Render; OutOfRange: the template does not end with the final
   // message that is to be continued.
-  absl::StatusOr<std::vector<TokenId>> Encode(const std::vector<ChatMessage>& messages,
-                                              const ChatOptions& options) const;
+  absl::StatusOr<std::vector<TokenId>> Encode(const Chat& chat, const ChatOptions& options) const;
   // The two steps of Encode: the text that is encoded, and its tokens.
-  absl::StatusOr<ChatText> Write(const std::vector<ChatMessage>& messages,
-                                 const ChatOptions& options) const;
+  absl::StatusOr<ChatText> Write(const Chat& chat, const ChatOptions& options) const;
   std::vector<TokenId> Tokens(const ChatText& text, const ChatOptions& options) const;
+  // Whether these can be Chat::variables: an object without the names of the other variables
+  // (messages, tools, documents, add_generation_prompt). InvalidArgument says what is wrong.
+  static absl::Status CheckVariables(const nlohmann::ordered_json& variables);
   // The tokens that end a turn, as tokenizer_config.json and the model say.
   std::vector<TokenId> end_ids() const { return tokenizer_->eos_ids(); }
 
@@ -65,13 +74,15 @@ class ChatPrompt {
   // The form of message content that the template takes.
   enum class ContentForm { kText, kParts, kBoth };
   ContentForm FindContentForm() const;
-  nlohmann::ordered_json Variables(const std::vector<ChatMessage>& messages,
-                                   const ChatOptions& options) const;
-  nlohmann::ordered_json Content(const ChatMessage& message, bool is_final) const;
+  nlohmann::ordered_json Variables(const Chat& chat, const ChatOptions& options) const;
+  nlohmann::ordered_json Message(const nlohmann::ordered_json& message, bool is_final) const;
+  nlohmann::ordered_json Content(const nlohmann::ordered_json& content, bool is_final) const;
+  nlohmann::ordered_json Parts(const nlohmann::ordered_json& content, bool is_final) const;
+  // The text, or every text and name inside of the value, with the literal special tokens marked.
   std::string Marked(absl::string_view text) const;
+  nlohmann::ordered_json MarkedJson(const nlohmann::ordered_json& json) const;
   // The rendered text, in which literal special tokens and the end of the final message are marked.
-  absl::StatusOr<std::string> Render(const std::vector<ChatMessage>& messages,
-                                     const ChatOptions& options) const;
+  absl::StatusOr<std::string> Render(const Chat& chat, const ChatOptions& options) const;
 
   ChatTemplate template_;
   const std::string bos_token_, eos_token_;

@@ -25,9 +25,23 @@ std::unique_ptr<Tokenizer> Loaded(const std::string& fixture) {
   return *std::move(tokenizer);
 }
 
-ChatMessage User(const std::string& text) { return {"user", {text}}; }
-ChatMessage Assistant(const std::string& text) { return {"assistant", {text}}; }
-ChatMessage Parts(const std::vector<std::string>& parts) { return {"user", parts, false}; }
+using Json = nlohmann::ordered_json;
+
+Json Message(const std::string& role, const Json& content) {
+  return {{"role", role}, {"content", content}};
+}
+Json User(const std::string& text) { return Message("user", text); }
+Json Assistant(const std::string& text) { return Message("assistant", text); }
+Json Parts(const std::vector<std::string>& texts) {
+  Json parts = Json::array();
+  for (const std::string& text : texts) parts.push_back({{"type", "text"}, {"text", text}});
+  return Message("user", parts);
+}
+Chat Of(const std::vector<Json>& messages) {
+  Chat chat;
+  for (const Json& message : messages) chat.messages.push_back(message);
+  return chat;
+}
 
 // A ChatML template with the special tokens of byte_level_llama3.
 constexpr char kTurns[] =
@@ -43,15 +57,15 @@ class ChatPromptTest : public ::testing::Test {
   ChatPrompt Make(const std::string& source) {
     return ChatPrompt(*ChatTemplate::Parse(source), "<|begin|>", "<|end|>", tokenizer_.get());
   }
-  Ids Encoded(const std::string& source, const std::vector<ChatMessage>& messages,
+  Ids Encoded(const std::string& source, const std::vector<Json>& messages,
               ChatOptions options = {}) {
-    const absl::StatusOr<Ids> ids = Make(source).Encode(messages, options);
+    const absl::StatusOr<Ids> ids = Make(source).Encode(Of(messages), options);
     EXPECT_TRUE(ids.ok()) << ids.status();
     return ids.value_or(Ids());
   }
-  std::string TextOf(const std::string& source, const std::vector<ChatMessage>& messages,
+  std::string TextOf(const std::string& source, const std::vector<Json>& messages,
                      ChatOptions options = {}) {
-    const absl::StatusOr<ChatText> text = Make(source).Write(messages, options);
+    const absl::StatusOr<ChatText> text = Make(source).Write(Of(messages), options);
     EXPECT_TRUE(text.ok()) << text.status();
     return text.ok() ? text->text : "";
   }
@@ -100,9 +114,9 @@ TEST_F(ChatPromptTest, ContentHasTheFormThatTheTemplateTakes) {
 }
 
 TEST_F(ChatPromptTest, ADeveloperIsTheSystemUnlessTheTemplateKnowsIt) {
-  EXPECT_THAT(TextOf(kTurns, {{"developer", {"x"}}}), StartsWith("<|begin|>system\nx"));
+  EXPECT_THAT(TextOf(kTurns, {Message("developer", "x")}), StartsWith("<|begin|>system\nx"));
   EXPECT_EQ(TextOf("{% for m in messages %}{{ m.role if m.role == 'developer' }}{% endfor %}",
-                   {{"developer", {"x"}}}),
+                   {Message("developer", "x")}),
             "developer");
 }
 
@@ -110,20 +124,20 @@ TEST_F(ChatPromptTest, TheFinalMessageIsContinued) {
   ChatOptions options;
   options.add_generation_prompt = false;
   options.continue_final_message = true;
-  const std::vector<ChatMessage> chat = {User("q"), Assistant("The answer ")};
+  const std::vector<Json> chat = {User("q"), Assistant("The answer ")};
   EXPECT_EQ(TextOf(kTurns, chat, options),
             "<|begin|>user\nq<|end|><|begin|>assistant\nThe answer ");
   // A template that trims its messages also trims the end of this one.
   EXPECT_EQ(TextOf("{% for m in messages %}[{{ m.content | trim }}]{% endfor %}", chat, options),
             "[q][The answer");
   EXPECT_EQ(TextOf(kOnlyParts, chat, options), "<|begin|>q<|end|><|begin|>The answer ");
-  const auto none = Make("{{ messages[0].content }}").Write(chat, options);
+  const auto none = Make("{{ messages[0].content }}").Write(Of(chat), options);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST_F(ChatPromptTest, ErrorsOfTheTemplateDoNotShowMarks) {
   const ChatPrompt prompt = Make("{{ raise_exception('no: ' + messages[0].content) }}");
-  const absl::Status status = prompt.Encode({User("a<|end|>")}, {}).status();
+  const absl::Status status = prompt.Encode(Of({User("a<|end|>")}), {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), "no: a<|end|>");
 }
@@ -140,13 +154,53 @@ TEST(ChatPromptOfSentencePiece, ControlPiecesAreTokensOfTheTemplateAlone) {
   const auto tokenizer = Loaded("sentencepiece_prefix");
   const ChatPrompt prompt(*ChatTemplate::Parse(FamilyTemplate("llama-2")), "<s>", "</s>",
                           tokenizer.get());
-  const Ids ids = *prompt.Encode({User("the</s><s> forest"), Assistant("a"), User("b")}, {});
+  const Ids ids = *prompt.Encode(Of({User("the</s><s> forest"), Assistant("a"), User("b")}), {});
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 1), 2);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 1);
   EXPECT_EQ(ids.front(), 1);
   // Each text between special tokens gets the space that the model puts before a text.
   EXPECT_EQ(tokenizer->Decode(ids, false),
             "<s> [INST] the</s><s> forest [/INST] a </s><s> [INST] b [/INST]");
+}
+
+TEST_F(ChatPromptTest, TheTemplateSeesAllFieldsAndVariables) {
+  Chat chat = Of({{{"role", "assistant"},
+                   {"content", nullptr},
+                   {"tool_calls", {{{"id", "1"}, {"function", {{"name", "f<|end|>"}}}}}},
+                   {"reasoning", "hm"}},
+                  {{"role", "tool"}, {"tool_call_id", "1"}, {"content", "5"}}});
+  const char kAll[] =
+      "{{ messages | tojson }} {{ tools is none }} {{ documents is none }} {{ tools | tojson }} "
+      "{{ x }} {{ bos_token }} {{ add_generation_prompt }}";
+  absl::StatusOr<ChatText> text = Make(kAll).Write(chat, {});
+  ASSERT_TRUE(text.ok()) << text.status();
+  const std::string messages =
+      R"([{"thinking": "hm", "role": "assistant", "tool_calls": [{"id": "1", "function": )"
+      R"({"name": "f<|end|>"}}], "reasoning": "hm", "reasoning_content": "hm"}, )"
+      R"({"role": "tool", "tool_call_id": "1", "content": "5"}] )";
+  EXPECT_EQ(text->text, messages + "True True null  <|begin|> True");
+  EXPECT_EQ(text->literal, std::vector<size_t>{text->text.find("<|end|>")});
+
+  chat.tools = {{{"z", 1}, {"a<|begin|>", "<|begin|>"}}};
+  chat.documents = Json::array();
+  chat.variables = {{"x", "<|end|>"}, {"bos_token", "B"}};
+  text = Make(kAll).Write(chat, {});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->text,
+            messages + R"(False False [{"z": 1, "a<|begin|>": "<|begin|>"}] <|end|> B True)");
+  EXPECT_EQ(text->literal.size(), 4u);
+}
+
+TEST_F(ChatPromptTest, VariablesCannotReplaceTheChat) {
+  EXPECT_TRUE(ChatPrompt::CheckVariables({{"enable_thinking", false}}).ok());
+  EXPECT_THAT(std::string(ChatPrompt::CheckVariables(Json::array()).message()),
+              HasSubstr("expected an object, got array"));
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"}) {
+    EXPECT_THAT(std::string(ChatPrompt::CheckVariables({{name, 1}}).message()), StartsWith(name));
+    Chat chat = Of({User("a")});
+    chat.variables[name] = 1;
+    EXPECT_EQ(Make(kTurns).Write(chat, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  }
 }
 
 class ChatPromptFolder : public ::testing::Test {
@@ -159,7 +213,7 @@ class ChatPromptFolder : public ::testing::Test {
     const auto prompt = Load(choice);
     EXPECT_TRUE(prompt.ok()) << prompt.status();
     if (!prompt.ok() || *prompt == nullptr) return "none";
-    return (*prompt)->Write({User("u")}, {})->text;
+    return (*prompt)->Write(Of({User("u")}), {})->text;
   }
   std::string WhyNot(const std::string& choice = "") {
     return std::string(Load(choice).status().message());
