@@ -9,7 +9,9 @@ language.json: small templates, one for each construct. conversations.json: rand
 the templates in fixtures/templates. A case has `text`, or `raises` (the template's own message), or `fails`.
 """
 import argparse
+import copy
 import datetime
+import functools
 import json
 import pathlib
 import random
@@ -305,6 +307,7 @@ LANGUAGE = [
     "x {{ '{{' }} {{ '}}' }} {{ '%}' }} {% set q = '%}' %}{{ q }}",
     "{{ {'a': {'b': 1}}['a']['b'] }}{{ {'a':1}}}",
     '{{ "a\\"b" }} {{ \'a\\\'b\' }} {{ "it\'s" }} {{ [\'it\\\'s\', "q\\"", \'b\\\\\', \'n\\n\'] }} {{ [\'\\x00\\x1f\\x7f\xa0\u200b\xe9\U0001f600\'] }}',
+    '{% macro m() %}[{{ x }}{{ loop is defined }}]{% endmacro %}{% for x in l %}{{ m() }}{% endfor %}',
 ]
 
 WORDS = ["forest", " ", "\n", "  ", "tree\n", "\u00e9t\u00e9", "\u68ee\u6797", "\U0001f333", "'", '"', "\\", "{{ x }}", "{% if %}", "<|im_end|>",
@@ -360,6 +363,7 @@ class TemplateNamespace(jinja2.utils.Namespace):
             raise jinja2.exceptions.SecurityError(f"not a name of a namespace: {name!r}")
 
 
+@functools.lru_cache(maxsize=1)
 def environment():
     """As Transformers makes it, but for the messages of errors."""
     def raise_exception(message):
@@ -390,7 +394,7 @@ def outcome(source, variables):
 def outcome_of(template, variables):
     """What a compiled template gives."""
     try:
-        return {"text": template.render(**variables)}
+        return {"text": template.render(**copy.deepcopy(variables))}  # indent changes a list that it gets
     except TemplateRaised as error:
         return {"raises": str(error)}
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError):
