@@ -1,6 +1,6 @@
-// The filters, tests, methods and functions that a chat template may use, by name. The parser
-// refuses every other name; the renderer calls these. Filters and tests are in filters.cc and
-// value_tests.cc, methods in methods.cc. Thread-compatible.
+// The filters, tests, methods and functions that a chat template may use, by name. The renderer calls
+// these. Filters are in filters.cc and *_filters.cc, tests in value_tests.cc,
+// methods in methods.cc and text_methods.cc. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,9 @@ class Arguments {
   Arguments(Value::Items values, Named named)
       : values_(std::move(values)), named_(std::move(named)) {}
 
+  void Add(std::string name, Value value) {
+    named_.emplace_back(std::move(name), std::move(value));
+  }
   const Value::Items& values() const { return values_; }
   const Named& named() const { return named_; }
   // The argument at the place, or with the name; nullptr if it is not given.
@@ -42,22 +45,37 @@ class Arguments {
 
 using Result = absl::StatusOr<Value>;
 
+// The functions of every template.
+inline constexpr const char* kFunctions[] = {"dict", "namespace", "raise_exception", "range",
+                                             "strftime_now"};
+
 bool IsFilter(absl::string_view name);
 bool IsTest(absl::string_view name);
 bool IsMethod(absl::string_view name);  // a method of strings, lists, dictionaries or loops
+// Those of Jinja2 and Python that are not there.
+bool IsUnservedFilter(absl::string_view name);
+bool IsUnservedMethod(absl::string_view name);
 
 Result ApplyFilter(absl::string_view name, const Value& input, const Arguments& arguments,
                    Budget* budget);
 absl::StatusOr<bool> ApplyTest(absl::string_view name, const Value& input,
                                const Arguments& arguments, Budget* budget);
+// A method that changes its value, which the sandbox does not allow.
+bool IsMutator(const Value& self, absl::string_view name);
 // Whether values of this kind have the method.
 bool HasMethod(const Value& self, absl::string_view name);
 Result CallMethod(const Value& self, absl::string_view name, const Arguments& arguments,
                   Budget* budget);
 
-// The entry or item that the path (a.b.0, or a number) means in the value; undefined if there is
-// none. For filters that take an attribute.
-Result AttributePath(const Value& value, const Value& path, Budget* budget);
+// The entry or item that the path (a.b.0, or a number) means in the value; undefined, or the
+// fallback, if there is none. For filters that take an attribute.
+Result AttributePath(const Value& value, const Value& path, Budget* budget,
+                     const Value* fallback = nullptr);
+
+// The methods of texts.
+bool IsTextMethod(absl::string_view name);
+Result CallTextMethod(const std::string& text, absl::string_view name, const Arguments& arguments,
+                      Budget* budget);
 
 // json.dumps(value, ensure_ascii=False) with the options of Transformers' tojson.
 Result ToJson(const Value& value, const Arguments& arguments, Budget* budget);

@@ -27,7 +27,7 @@ Value Renderer::EvaluateNode(const Expression& e) {
       return EvaluateDict(e);
     case ExpressionKind::kAttribute: {
       const Value base = part(0);
-      return ok() ? Checked(AttributeOf(base, e.name), e.line) : Value();
+      return ok() ? Checked(AttributeOf(base, e.name, &budget_), e.line) : Value();
     }
     case ExpressionKind::kItem: {
       const Value base = part(0), index = part(1);
@@ -46,9 +46,15 @@ Value Renderer::EvaluateNode(const Expression& e) {
       return EvaluateTest(e);
     case ExpressionKind::kNot:
       return Value(!part(0).Truth());
-    case ExpressionKind::kNegate: {
+    case ExpressionKind::kNegate:
+    case ExpressionKind::kPositive: {
       const Value value = part(0);
       if (!ok()) return Value();
+      if (value.is_undefined()) return Fail(e.line, BadValue(value.why_undefined()));
+      if (!value.is_number())
+        return Fail(e.line, BadValue(absl::StrCat("a sign before ", value.TypeName())));
+      if (e.kind == ExpressionKind::kPositive)
+        return value.is_bool() ? Value(value.integer()) : value;
       if (value.is_float()) return Value(-value.number());
       return Checked(Binary(Operation::kSubtract, Value(int64_t{0}), value, &budget_), e.line);
     }
@@ -70,12 +76,10 @@ Value Renderer::EvaluateNode(const Expression& e) {
 }
 
 Value Renderer::EvaluateName(const Expression& e) {
-  for (size_t i = frames_.size(); i-- > base_;) {
-    const auto found = frames_[i].find(e.name);
-    if (found != frames_[i].end()) return found->second;
+  for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->outer.get()) {
+    const auto found = scope->variables.find(e.name);
+    if (found != scope->variables.end()) return found->second;
   }
-  const auto found = frames_[0].find(e.name);
-  if (found != frames_[0].end()) return found->second;
   return Value::Undefined(absl::StrCat("'", e.name, "' is undefined"));
 }
 
@@ -92,14 +96,11 @@ Value Renderer::EvaluateDict(const Expression& e) {
     const Value key = Evaluate(*e.parts[i]);
     Value value = Evaluate(*e.parts[i + 1]);
     if (!ok()) return Value();
-    if (!key.is_string()) return Fail(e.line, BadValue("the keys of a dictionary must be texts"));
-    const auto found = std::find_if(entries.begin(), entries.end(),
-                                    [&](const auto& entry) { return entry.first == key.string(); });
-    if (found == entries.end()) {
-      entries.emplace_back(key.string(), std::move(value));
-    } else {
-      found->second = std::move(value);
-    }
+    if (!key.CanBeKey())
+      return Fail(e.line, BadValue(absl::StrCat(key.TypeName(), " cannot be a key")));
+    if (const absl::Status status = budget_.Take(entries.size() / kEntriesPerStep); !status.ok())
+      return Fail(e.line, status);
+    Value::SetEntry(&entries, key, std::move(value));
   }
   return Checked(Value::MakeDict(std::move(entries)), e.line);
 }
@@ -123,17 +124,47 @@ Arguments Renderer::EvaluateArguments(const Expression& call) {
   for (size_t i = 1; i < call.parts.size(); ++i) values.push_back(Evaluate(*call.parts[i]));
   for (const auto& argument : call.named)
     named.emplace_back(argument.first, Evaluate(*argument.second));
+  SpreadArguments(call, &values, &named);
   return Arguments(std::move(values), std::move(named));
 }
 
-Value Renderer::EvaluateCall(const Expression& e) {
+void Renderer::SpreadArguments(const Expression& call, Value::Items* values,
+                               Arguments::Named* named) {
+  if (call.spread != nullptr) {
+    const Value list = Evaluate(*call.spread);
+    absl::StatusOr<Value::Items> items = ItemsOf(list, &budget_);
+    if (!items.ok()) Fail(call.line, items.status());
+    if (ok()) values->insert(values->end(), items->begin(), items->end());
+  }
+  if (call.spread_named == nullptr) return;
+  const Value dict = Evaluate(*call.spread_named);
+  if (ok() && !dict.is_dict()) Fail(call.line, BadValue("** needs a dictionary"));
+  if (!ok()) return;
+  for (const auto& entry : dict.entries()) {
+    if (!entry.first.is_string()) {
+      Fail(call.line, BadValue("** needs a dictionary whose keys are texts"));
+      return;
+    }
+    const std::string& name = entry.first.string();
+    const bool twice = std::any_of(named->begin(), named->end(),
+                                   [&](const auto& given) { return given.first == name; });
+    if (twice) Fail(call.line, BadValue(absl::StrCat("two values for the argument '", name, "'")));
+    named->emplace_back(name, entry.second);
+  }
+}
+
+// caller: what a {% call %} passes to the macro; else nullptr.
+Value Renderer::EvaluateCall(const Expression& e, const Value* caller) {
   const Value callee = Evaluate(*e.parts[0]);
-  const Arguments arguments = EvaluateArguments(e);
+  Arguments arguments = EvaluateArguments(e);
   if (!ok()) return Value();
-  if (const Statement* macro = callee.macro()) return CallMacro(*macro, arguments, e.line);
+  if (caller != nullptr) arguments.Add("caller", *caller);
+  if (const Value::Closure* macro = callee.macro()) return CallMacro(*macro, arguments, e.line);
   if (const char* function = callee.function()) return CallFunction(function, arguments, e.line);
   if (const Value::Method* method = callee.method())
     return Checked(CallMethod(method->self, method->name, arguments, &budget_), e.line);
+  if (callee.loop() != nullptr && callee.loop()->recursive != nullptr)
+    return CallLoop(callee, arguments, e.line);
   return Fail(e.line, BadValue(callee.is_undefined()
                                    ? callee.why_undefined()
                                    : absl::StrCat(callee.TypeName(), " cannot be called")));
@@ -194,28 +225,42 @@ Value Renderer::EvaluateConditional(const Expression& e) {
 
 Value Renderer::CallFunction(absl::string_view name, const Arguments& arguments, int line) {
   if (name == "namespace") return MakeNamespace(arguments, line);
-  if (name == "dict") {
-    const Value made = MakeNamespace(arguments, line);
-    return ok() ? Checked(Value::MakeDict(made.entries()), line) : Value();
-  }
+  if (name == "dict") return MakeDict(arguments, line);
   if (name == "range") return MakeRange(arguments, line);
   if (name == "strftime_now") return StrftimeNow(arguments, line);
-  return RaiseException(arguments);
+  return RaiseException(arguments, line);
+}
+
+Value Renderer::MakeDict(const Arguments& arguments, int line) {
+  Value::Entries entries;
+  if (arguments.values().size() > 1) return Fail(line, BadValue("dict takes one dictionary"));
+  if (!arguments.values().empty() && arguments.values()[0].is_dict()) {
+    entries = arguments.values()[0].entries();
+  } else if (!arguments.values().empty()) {
+    const absl::StatusOr<Value::Items> pairs = ItemsOf(arguments.values()[0], &budget_);
+    if (!pairs.ok()) return Fail(line, pairs.status());
+    for (const Value& pair : *pairs) {
+      const absl::StatusOr<Value::Items> parts = ItemsOf(pair, &budget_);
+      if (!parts.ok()) return Fail(line, parts.status());
+      if (parts->size() != 2) return Fail(line, BadValue("dict takes pairs"));
+      if (!(*parts)[0].CanBeKey()) return Fail(line, BadValue("a list cannot be a key"));
+      if (const absl::Status status = budget_.Take(1 + entries.size()); !status.ok())
+        return Fail(line, status);
+      Value::SetEntry(&entries, (*parts)[0], (*parts)[1]);
+    }
+  }
+  for (const auto& argument : arguments.named())
+    Value::SetEntry(&entries, Value::String(argument.first), argument.second);
+  return Checked(Value::MakeDict(std::move(entries)), line);
 }
 
 Value Renderer::MakeNamespace(const Arguments& arguments, int line) {
-  auto entries = std::make_shared<Value::Entries>();
-  if (!arguments.values().empty()) {
-    const Value& given = arguments.values()[0];
-    if (arguments.values().size() > 1 || !given.is_dict())
-      return Fail(line, BadValue("namespace and dict take arguments by name or one dictionary"));
-    *entries = given.entries();
-  }
-  for (const auto& argument : arguments.named()) {
-    entries->erase(std::remove_if(entries->begin(), entries->end(),
-                                  [&](const auto& entry) { return entry.first == argument.first; }),
-                   entries->end());
-    entries->push_back(argument);
+  const Value made = MakeDict(arguments, line);
+  if (!ok()) return Value();
+  auto entries = std::make_shared<Value::Entries>(made.entries());
+  for (const auto& entry : *entries) {
+    if (entry.first.is_string() && entry.first.string().substr(0, 1) == "_")
+      return Fail(line, BadValue("a namespace has no names that begin with _"));
   }
   namespaces_.push_back(entries);
   return Value::Namespace(std::move(entries));
@@ -238,7 +283,11 @@ Value Renderer::MakeRange(const Arguments& arguments, int line) {
     items.push_back(Value(at));
     if (__builtin_add_overflow(at, step, &at)) break;
   }
-  return Checked(CheckedList(std::move(items), /*tuple=*/false, &budget_), line);
+  if (const absl::Status status = budget_.Take(items.size()); !status.ok())
+    return Fail(line, status);
+  std::string repr = absl::StrCat("range(", start, ", ", stop);
+  absl::StrAppend(&repr, step == 1 ? "" : absl::StrCat(", ", step), ")");
+  return Value::MakeIterable(IterableKind::kRange, std::move(items), std::move(repr));
 }
 
 Value Renderer::StrftimeNow(const Arguments& arguments, int line) {
@@ -253,10 +302,13 @@ Value Renderer::StrftimeNow(const Arguments& arguments, int line) {
   return Checked(CheckedText(std::string(buffer, size), &budget_), line);
 }
 
-Value Renderer::RaiseException(const Arguments& arguments) {
-  std::string message;
-  if (!arguments.values().empty()) AppendStr(arguments.values()[0], &message);
-  if (ok()) status_ = absl::FailedPreconditionError(message);
+Value Renderer::RaiseException(const Arguments& arguments, int line) {
+  const Value* message = arguments.Get(0, "message");
+  if (message == nullptr || arguments.values().size() + arguments.named().size() != 1)
+    return Fail(line, BadValue("raise_exception takes a message"));
+  const absl::StatusOr<std::string> text = TextOf(*message, &budget_);
+  if (!text.ok()) return Fail(line, text.status());
+  if (ok()) status_ = absl::FailedPreconditionError(*text);
   return Value();
 }
 

@@ -41,12 +41,14 @@ ExpressionPtr ExpressionParser::Parse() {
     cursor_.Fail(cursor_.line(), absl::StrCat("an expression is nested deeper than ",
                                               kMaxExpressionDepth, " levels"));
   }
+  const size_t known = unknown_.size();
   ExpressionPtr value = cursor_.ok() ? ParseOr() : Make(ExpressionKind::kConstant, cursor_.line());
   while (cursor_.IsName("if")) {
     ExpressionPtr conditional = Make(ExpressionKind::kConditional, cursor_.Next().line);
     Add(conditional.get(), std::move(value));
     Add(conditional.get(), ParseOr());
     Add(conditional.get(), cursor_.SkipName("else") ? Parse() : nullptr);
+    ForgiveUnknown(known);
     value = std::move(conditional);
   }
   --nesting_;
@@ -77,7 +79,9 @@ ExpressionPtr ExpressionParser::ParseLogical(Part part, absl::string_view word,
   if (!cursor_.IsName(word)) return first;
   ExpressionPtr all = Make(kind, first->line);
   Add(all.get(), std::move(first));
+  const size_t known = unknown_.size();
   while (cursor_.SkipName(word)) Add(all.get(), (this->*part)());
+  ForgiveUnknownCalls(known);
   return all;
 }
 
@@ -179,18 +183,30 @@ ExpressionPtr ExpressionParser::ParsePower() {
 }
 
 ExpressionPtr ExpressionParser::ParseFilters(ExpressionPtr input) {
-  while (cursor_.SkipOperator("|")) {
-    const int line = cursor_.line();
-    ExpressionPtr filter =
-        Make(ExpressionKind::kFilter, line, cursor_.ExpectName("the name of a filter"));
-    if (cursor_.ok() && !IsFilter(filter->name))
-      cursor_.Fail(line, absl::StrCat("the filter ", filter->name, " is not supported"));
-    Add(filter.get(), std::move(input));
-    if (cursor_.IsOperator("(")) ParseArguments(filter.get());
-    CheckNestedName(*filter);
-    input = std::move(filter);
-  }
+  while (cursor_.SkipOperator("|")) input = ParseFilter(std::move(input));
   return input;
+}
+
+ExpressionPtr ExpressionParser::ParseFirstFilter(ExpressionPtr input) {
+  return ParseFilters(ParseFilter(std::move(input)));
+}
+
+ExpressionPtr ExpressionParser::ParseFilter(ExpressionPtr input) {
+  const int line = cursor_.line();
+  ExpressionPtr filter =
+      Make(ExpressionKind::kFilter, line, cursor_.ExpectName("the name of a filter"));
+  if (cursor_.ok() && !IsFilter(filter->name)) {
+    const std::string why = absl::StrCat("the filter ", filter->name, " is not supported");
+    if (IsUnservedFilter(filter->name)) {
+      cursor_.Fail(line, why);
+    } else {
+      unknown_.push_back({line, "", false, why});
+    }
+  }
+  Add(filter.get(), std::move(input));
+  if (cursor_.IsOperator("(")) ParseArguments(filter.get());
+  CheckNestedName(*filter);
+  return filter;
 }
 
 // The name of a test or filter that map, select and their kin take as text.
@@ -201,18 +217,29 @@ void ExpressionParser::CheckNestedName(const Expression& filter) {
   if (!(selects || filter.name == "map") || filter.parts.size() <= at) return;
   const Value& name = filter.parts[at]->value;
   if (!name.is_string()) return;
+  if (!selects && name.string() == "map")
+    cursor_.Fail(filter.line, "the filter map of map is not supported");
   if (selects ? !IsTest(name.string()) : !IsFilter(name.string())) {
-    cursor_.Fail(filter.line, absl::StrCat("the ", selects ? "test " : "filter ",
-                                           name.string().substr(0, 40), " is not supported"));
+    unknown_.push_back({filter.line, "", true,
+                        absl::StrCat("the ", selects ? "test " : "filter ",
+                                     name.string().substr(0, 40), " is not supported")});
   }
+}
+
+void ExpressionParser::ForgiveUnknownCalls(size_t since) {
+  unknown_.erase(std::remove_if(unknown_.begin() + std::min(since, unknown_.size()), unknown_.end(),
+                                [](const Unknown& entry) { return entry.at_call; }),
+                 unknown_.end());
 }
 
 ExpressionPtr ExpressionParser::ParseTest(ExpressionPtr input) {
   const int line = cursor_.Next().line;
   const bool negated = cursor_.SkipName("not");
   ExpressionPtr test = Make(ExpressionKind::kTest, line, cursor_.ExpectName("the name of a test"));
-  if (cursor_.ok() && (!IsTest(test->name)))
-    cursor_.Fail(line, absl::StrCat("the test ", test->name, " is not supported"));
+  if (cursor_.ok() && !IsTest(test->name)) {
+    unknown_.push_back(
+        {line, "", false, absl::StrCat("the test ", test->name, " is not supported")});
+  }
   Add(test.get(), std::move(input));
   const Token& next = cursor_.Peek();
   const bool word = next.kind == TokenKind::kName && next.text != "else" && next.text != "or" &&

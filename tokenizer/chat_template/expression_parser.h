@@ -3,6 +3,7 @@
 // Errors go to the cursor.
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,9 +25,31 @@ class ExpressionParser {
   ExpressionPtr ParseTuple(bool with_conditional);
   // The filters after a value, each with its "|".
   ExpressionPtr ParseFilters(ExpressionPtr input);
+  // The same, where the first filter has no "|".
+  ExpressionPtr ParseFirstFilter(ExpressionPtr input);
 
-  // The functions that are called by name, with their lines.
-  const std::vector<std::pair<std::string, int>>& called() const { return called_; }
+  // The target of an assignment.
+  ExpressionPtr ParseTarget(bool with_attribute);
+
+  // A filter, test, method or function that does not exist. Jinja2 finds out when it is reached, and
+  // so do templates that use it under a condition. Elsewhere it is refused at the start.
+  struct Unknown {
+    int line = 0;
+    std::string function;  // the name of a function or method, which the template may define
+    bool at_call = false;  // a method or function: it is no error before the call
+    std::string why;
+  };
+  const std::vector<Unknown>& unknown() const { return unknown_; }
+  // What was added since there were so many is used under a condition.
+  void ForgiveUnknown(size_t since) { unknown_.resize(since); }
+  void ForgiveUnknownCalls(size_t since);
+
+  // The names of arguments; some of them may be attributes of a namespace.
+  const std::set<std::string>& argument_names() const { return argument_names_; }
+
+  // The names that were read since the last call of this; for macros.
+  bool Reads(absl::string_view name) const { return read_.count(std::string(name)) > 0; }
+  std::set<std::string>& read() { return read_; }
 
  private:
   ExpressionPtr ParseOr();
@@ -46,7 +69,10 @@ class ExpressionParser {
   ExpressionPtr ParseSubscript(ExpressionPtr base);
   ExpressionPtr ParseCall(ExpressionPtr callee);
   ExpressionPtr ParseTest(ExpressionPtr input);
+  ExpressionPtr ParseFilter(ExpressionPtr input);
   void ParseArguments(Expression* call);
+  ExpressionPtr ParseTargetItem(bool with_attribute);
+  void CheckCallee(const Expression& callee);
   void CheckNestedName(const Expression& filter);
 
   using Part = ExpressionPtr (ExpressionParser::*)();
@@ -60,7 +86,8 @@ class ExpressionParser {
 
   TokenCursor& cursor_;
   int nesting_ = 0;
-  std::vector<std::pair<std::string, int>> called_;
+  std::vector<Unknown> unknown_;
+  std::set<std::string> read_, argument_names_;
 };
 
 }  // namespace coppice::tokenizer::jinja

@@ -1,6 +1,7 @@
 #include "tokenizer/chat_template/lexer.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -202,19 +203,46 @@ class Lexer {
     return absl::OkStatus();
   }
 
+  // An integer in base 2, 8 or 16: 0x1F.
+  absl::Status ReadPrefixedInteger(int base) {
+    size_t length = 2;
+    while (
+        length < rest().size() &&
+        (absl::ascii_isalnum(static_cast<unsigned char>(rest()[length])) || rest()[length] == '_'))
+      ++length;
+    const std::string digits = absl::StrReplaceAll(rest().substr(2, length - 2), {{"_", ""}});
+    Token token{TokenKind::kInteger, line_, std::string(rest().substr(0, length))};
+    const char* end = digits.data() + digits.size();
+    const auto read = std::from_chars(digits.data(), end, token.integer, base);
+    if (digits.empty() || read.ec != std::errc() || read.ptr != end)
+      return TemplateError(line_, absl::StrCat("the number ", token.text, " is not supported"));
+    tokens_.push_back(std::move(token));
+    Advance(length);
+    return absl::OkStatus();
+  }
+
   absl::Status ReadNumber() {
+    const char prefix = rest().size() > 2 && rest()[0] == '0'
+                            ? absl::ascii_tolower(static_cast<unsigned char>(rest()[1]))
+                            : '\0';
+    if (prefix == 'x' || prefix == 'o' || prefix == 'b')
+      return ReadPrefixedInteger(prefix == 'x' ? 16 : prefix == 'o' ? 8 : 2);
     size_t length = 0;
     const auto digits = [&] {
       while (length < rest().size() && (IsDigit(rest()[length]) || rest()[length] == '_')) ++length;
     };
     digits();
     bool is_float = false;
-    if (length + 1 < rest().size() && rest()[length] == '.' && IsDigit(rest()[length + 1])) {
+    // a.0.1: an item of an item
+    const bool after_dot =
+        tokens_.back().kind == TokenKind::kOperator && tokens_.back().text == ".";
+    if (!after_dot && length + 1 < rest().size() && rest()[length] == '.' &&
+        IsDigit(rest()[length + 1])) {
       is_float = true;
       ++length;
       digits();
     }
-    if (length < rest().size() && (rest()[length] == 'e' || rest()[length] == 'E')) {
+    if (!after_dot && length < rest().size() && (rest()[length] == 'e' || rest()[length] == 'E')) {
       const size_t sign =
           length + 1 < rest().size() && (rest()[length + 1] == '+' || rest()[length + 1] == '-');
       if (length + 1 + sign < rest().size() && IsDigit(rest()[length + 1 + sign])) {
@@ -225,7 +253,8 @@ class Lexer {
     }
     const std::string text = absl::StrReplaceAll(rest().substr(0, length), {{"_", ""}});
     Token token{is_float ? TokenKind::kFloat : TokenKind::kInteger, line_, text};
-    const bool leading_zero = !is_float && text.size() > 1 && text[0] == '0';
+    const bool leading_zero = !is_float && text.size() > 1 && text[0] == '0' &&
+                              text.find_first_not_of('0') != std::string::npos;
     const bool read =
         is_float ? absl::SimpleAtod(text, &token.number) : absl::SimpleAtoi(text, &token.integer);
     if (!read || leading_zero || (length < rest().size() && StartsName(rest()[length])))
@@ -269,8 +298,14 @@ class Lexer {
         }
         AppendUtf8(code, text);
         i += digits;
-      } else if (c == 'N' || IsDigit(c)) {
-        return TemplateError(line_, "octal and named escapes in strings are not supported");
+      } else if (c >= '0' && c <= '7') {
+        uint32_t code = c - '0';
+        for (int more = 0; more < 2 && i + 1 < raw.size() && raw[i + 1] >= '0' && raw[i + 1] <= '7';
+             ++more)
+          code = 8 * code + (raw[++i] - '0');
+        AppendUtf8(code, text);
+      } else if (c == 'N') {
+        return TemplateError(line_, "named escapes in strings are not supported");
       } else if (c != '\n') {
         *text += '\\';
         *text += c;

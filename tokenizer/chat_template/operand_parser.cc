@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "tokenizer/chat_template/builtins.h"
 #include "tokenizer/chat_template/expression_parser.h"
+#include "tokenizer/chat_template/parser.h"
 
 namespace coppice::tokenizer::jinja {
 
@@ -12,14 +13,15 @@ ExpressionPtr ExpressionParser::ParseUnary(bool with_filters) {
   ExpressionPtr value;
   if (cursor_.IsOperator("-") || cursor_.IsOperator("+")) {
     const bool negates = cursor_.Next().text == "-";
-    if (cursor_.IsOperator("-") || cursor_.IsOperator("+"))
-      cursor_.Fail(line, "several signs before a value are not supported");
-    value = ParseUnary(/*with_filters=*/false);
-    if (negates) {
-      ExpressionPtr negated = Make(ExpressionKind::kNegate, line);
-      Add(negated.get(), std::move(value));
-      value = std::move(negated);
-    }
+    if (++nesting_ > kMaxExpressionDepth)
+      cursor_.Fail(line, absl::StrCat("an expression is nested deeper than ", kMaxExpressionDepth,
+                                      " levels"));
+    value =
+        cursor_.ok() ? ParseUnary(/*with_filters=*/false) : Make(ExpressionKind::kConstant, line);
+    --nesting_;
+    ExpressionPtr made = Make(negates ? ExpressionKind::kNegate : ExpressionKind::kPositive, line);
+    Add(made.get(), std::move(value));
+    value = std::move(made);
   } else {
     value = ParsePrimary();
   }
@@ -79,6 +81,7 @@ ExpressionPtr ExpressionParser::ParseName() {
   } else if (token.text == "none" || token.text == "None") {
     constant->value = Value(nullptr);
   } else {
+    read_.insert(token.text);
     return Make(ExpressionKind::kName, token.line, token.text);
   }
   return constant;
@@ -160,15 +163,21 @@ void ExpressionParser::ParseArguments(Expression* call) {
   cursor_.ExpectOperator("(");
   while (cursor_.ok() && !cursor_.IsOperator(")")) {
     if (cursor_.IsOperator("*") || cursor_.IsOperator("**")) {
-      cursor_.Fail(cursor_.line(), "arguments with * are not supported");
+      ExpressionPtr& spread = cursor_.IsOperator("*") ? call->spread : call->spread_named;
+      if (spread != nullptr) cursor_.Unexpected("an argument");
+      cursor_.Next();
+      spread = Parse();
+      call->depth = std::max(call->depth, 1 + spread->depth);
     } else if (cursor_.Peek().kind == TokenKind::kName && cursor_.IsOperator("=", 1)) {
       const std::string name = cursor_.Next().text;
       cursor_.Next();
       ExpressionPtr value = Parse();
       call->depth = std::max(call->depth, 1 + value->depth);
+      argument_names_.insert(name);
       call->named.emplace_back(name, std::move(value));
     } else {
-      if (!call->named.empty()) cursor_.Unexpected("an argument by name");
+      if (!call->named.empty() || call->spread != nullptr || call->spread_named != nullptr)
+        cursor_.Unexpected("an argument by name");
       Add(call, Parse());
     }
     if (!cursor_.SkipOperator(",")) break;
@@ -176,18 +185,61 @@ void ExpressionParser::ParseArguments(Expression* call) {
   cursor_.ExpectOperator(")");
 }
 
+// Notes a function or method that does not exist.
+void ExpressionParser::CheckCallee(const Expression& callee) {
+  if (callee.kind == ExpressionKind::kName) {
+    unknown_.push_back({callee.line, callee.name, true,
+                        absl::StrCat("the function ", callee.name, "() is not supported")});
+  } else if (callee.kind == ExpressionKind::kAttribute && !IsMethod(callee.name)) {
+    const std::string why = absl::StrCat("the method ", callee.name, "() is not supported");
+    if (IsUnservedMethod(callee.name)) {
+      cursor_.Fail(callee.line, why);
+    } else {
+      unknown_.push_back({callee.line, callee.name, true, why});
+    }
+  }
+}
+
 ExpressionPtr ExpressionParser::ParseCall(ExpressionPtr callee) {
   ExpressionPtr call = Make(ExpressionKind::kCall, cursor_.line());
-  if (callee->kind == ExpressionKind::kName) {
-    called_.emplace_back(callee->name, callee->line);
-  } else if (callee->kind != ExpressionKind::kAttribute) {
-    cursor_.Fail(callee->line, "only names and methods can be called");
-  } else if (!IsMethod(callee->name)) {
-    cursor_.Fail(callee->line, absl::StrCat("the method ", callee->name, "() is not supported"));
-  }
+  CheckCallee(*callee);
   Add(call.get(), std::move(callee));
   ParseArguments(call.get());
   return call;
+}
+
+ExpressionPtr ExpressionParser::ParseTargetItem(bool with_attribute) {
+  const int line = cursor_.line();
+  if (++nesting_ > kMaxExpressionDepth) cursor_.Fail(line, "a target is nested too deeply");
+  ExpressionPtr target;
+  if (cursor_.SkipOperator("(")) {
+    target = ParseTarget(with_attribute);
+    cursor_.ExpectOperator(")");
+  } else {
+    target = Make(ExpressionKind::kName, line, cursor_.ExpectName("a name"));
+    if (with_attribute && cursor_.SkipOperator(".")) {
+      ExpressionPtr attribute =
+          Make(ExpressionKind::kAttribute, line, cursor_.ExpectName("a name after '.'"));
+      Add(attribute.get(), std::move(target));
+      target = std::move(attribute);
+    }
+  }
+  --nesting_;
+  return target;
+}
+
+ExpressionPtr ExpressionParser::ParseTarget(bool with_attribute) {
+  const int line = cursor_.line();
+  ExpressionPtr first = ParseTargetItem(with_attribute);
+  if (!cursor_.IsOperator(",")) return first;
+  ExpressionPtr tuple = Make(ExpressionKind::kTuple, line);
+  Add(tuple.get(), std::move(first));
+  while (cursor_.SkipOperator(",")) {
+    if (cursor_.Peek().kind != TokenKind::kName && !cursor_.IsOperator("(")) break;
+    if (cursor_.IsName("in")) break;  // after a comma at the end
+    Add(tuple.get(), ParseTargetItem(with_attribute));
+  }
+  return tuple;
 }
 
 }  // namespace coppice::tokenizer::jinja

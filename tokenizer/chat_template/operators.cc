@@ -4,15 +4,16 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "tokenizer/chat_template/builtins.h"
+#include "tokenizer/chat_template/python_format.h"
 #include "tokenizer/chat_template/python_text.h"
 
 namespace coppice::tokenizer::jinja {
 namespace {
 
 constexpr int64_t kBytesPerStep = 64;
-constexpr int64_t kStepsOfCharacter = 8;  // each character becomes a separate value
 
 // The operand is no number, or the result is not an integer of 64 bits.
 absl::Status BadOperands(const char* what, const Value& a, const Value& b) {
@@ -94,7 +95,7 @@ Result Repeat(const Value& value, int64_t count, Budget* budget) {
     COPPICE_RETURN_IF_ERROR(budget->TakeText(total));
     std::string text;
     for (int64_t i = 0; size > 0 && i < count; ++i) text += value.string();
-    return Value::String(std::move(text));
+    return value.is_markup() ? Value::Markup(std::move(text)) : Value::String(std::move(text));
   }
   COPPICE_RETURN_IF_ERROR(budget->Take(total));
   Value::Items items;
@@ -103,9 +104,27 @@ Result Repeat(const Value& value, int64_t count, Budget* budget) {
   return Value::MakeList(std::move(items), value.is_tuple());
 }
 
+}  // namespace
+
+Result Escaped(const Value& value, Budget* budget) {
+  if (value.is_markup()) return value;
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, TextOf(value, budget));
+  COPPICE_RETURN_IF_ERROR(budget->TakeText(5 * static_cast<int64_t>(text.size())));
+  return Value::Markup(absl::StrReplaceAll(
+      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}));
+}
+
+namespace {
+
 Result Add(const Value& a, const Value& b, Budget* budget) {
+  if (a.is_markup() != b.is_markup() && a.is_string() && b.is_string()) {
+    COPPICE_ASSIGN_OR_RETURN(const Value left, Escaped(a, budget));
+    COPPICE_ASSIGN_OR_RETURN(const Value right, Escaped(b, budget));
+    return Add(left, right, budget);
+  }
   if (a.is_string() && b.is_string()) {
     COPPICE_RETURN_IF_ERROR(budget->TakeText(a.string().size() + b.string().size()));
+    if (a.is_markup()) return Value::Markup(a.string() + b.string());
     return Value::String(a.string() + b.string());
   }
   if (a.is_list() && b.is_list() && a.is_tuple() == b.is_tuple()) {
@@ -134,10 +153,30 @@ absl::Status Budget::TakeText(int64_t bytes) {
   return Take(1 + bytes / kBytesPerStep);
 }
 
+namespace {
+
+// Takes what it costs to print a value, at least a part of it for each value inside.
+absl::Status TakePrinted(const Value& value, Budget* budget) {
+  COPPICE_RETURN_IF_ERROR(budget->Take(1));
+  if (value.is_string()) return budget->TakeText(value.string().size());
+  if (value.is_list() || value.is_iterable()) {
+    for (const Value& item : value.items()) COPPICE_RETURN_IF_ERROR(TakePrinted(item, budget));
+  } else if (value.is_dict()) {
+    for (const auto& entry : value.entries()) {
+      COPPICE_RETURN_IF_ERROR(TakePrinted(entry.first, budget));
+      COPPICE_RETURN_IF_ERROR(TakePrinted(entry.second, budget));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> TextOf(const Value& value, Budget* budget) {
   std::string text;
-  if (value.is_list() || value.is_dict()) {  // bounds the cost before it is paid
-    COPPICE_ASSIGN_OR_RETURN(const Value json, ToJson(value, Arguments({}, {}), budget));
+  if (value.is_list() || value.is_dict() ||
+      value.is_iterable()) {  // bounds the cost before it is paid
+    COPPICE_RETURN_IF_ERROR(TakePrinted(value, budget));
   }
   if (!AppendStr(value, &text)) return BadValue(absl::StrCat("cannot print ", value.TypeName()));
   COPPICE_RETURN_IF_ERROR(budget->TakeText(text.size()));
@@ -170,35 +209,18 @@ Result Binary(Operation operation, const Value& a, const Value& b, Budget* budge
       if (a.is_integer() && (b.is_string() || b.is_list())) return Repeat(b, a.integer(), budget);
       return BadOperands("multiply", a, b);
     case Operation::kModulo:
-      if (a.is_string()) return BadValue("formatting with % is not supported");
+      if (a.is_markup()) return BadValue("formatting of a text that is marked as safe");
+      if (a.is_string()) return PercentFormat(a.string(), b, budget);
       return BadOperands("divide", a, b);
     default:
       return BadOperands(operation == Operation::kSubtract ? "subtract" : "divide", a, b);
   }
 }
 
-absl::StatusOr<bool> Compare(Operation operation, const Value& a, const Value& b, Budget* budget) {
-  if (a.is_string() && b.is_string()) {
-    COPPICE_RETURN_IF_ERROR(budget->TakeText(std::min(a.string().size(), b.string().size())));
-  } else if (a.is_list() && b.is_list()) {
-    COPPICE_RETURN_IF_ERROR(budget->Take(std::min(a.items().size(), b.items().size())));
-  }
-  if (operation == Operation::kEqual) return a == b;
-  if (operation == Operation::kUnequal) return a != b;
-  if (operation == Operation::kIn) return Contains(b, a, budget);
-  if (operation == Operation::kNotIn) {
-    COPPICE_ASSIGN_OR_RETURN(const bool contains, Contains(b, a, budget));
-    return !contains;
-  }
-  if (a.is_undefined()) return BadValue(a.why_undefined());
-  if (b.is_undefined()) return BadValue(b.why_undefined());
-  const bool texts = a.is_string() && b.is_string();
-  if (!texts && !(a.is_number() && b.is_number())) return BadOperands("order", a, b);
-  const int order = texts ? a.string().compare(b.string())
-                    : a.is_integer() && b.is_integer()
-                        ? (a.integer() > b.integer()) - (a.integer() < b.integer())
-                        : (a.number() > b.number()) - (a.number() < b.number());
-  if (!texts && (std::isnan(a.number()) || std::isnan(b.number()))) return false;
+namespace {
+
+// Whether an order (negative: less) is what the operation asks for.
+bool Orders(Operation operation, int64_t order) {
   switch (operation) {
     case Operation::kLess:
       return order < 0;
@@ -211,6 +233,86 @@ absl::StatusOr<bool> Compare(Operation operation, const Value& a, const Value& b
   }
 }
 
+// The first items that differ decide.
+absl::StatusOr<bool> CompareLists(Operation operation, const Value::Items& a, const Value::Items& b,
+                                  Budget* budget) {
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    COPPICE_RETURN_IF_ERROR(budget->Take(1));
+    COPPICE_ASSIGN_OR_RETURN(const bool same, Compare(Operation::kEqual, a[i], b[i], budget));
+    if (!same) return Compare(operation, a[i], b[i], budget);
+  }
+  return Orders(operation, static_cast<int64_t>(a.size()) - static_cast<int64_t>(b.size()));
+}
+
+}  // namespace
+
+absl::StatusOr<bool> Equals(const Value& a, const Value& b, Budget* budget) {
+  COPPICE_RETURN_IF_ERROR(budget->Take(1));
+  if ((a.is_list() && b.is_list() && a.is_tuple() == b.is_tuple()) ||
+      (a.is_range() && b.is_range())) {
+    const Value::Items &left = a.items(), &right = b.items();
+    if (left.size() != right.size()) return false;
+    for (size_t i = 0; i < left.size(); ++i) {
+      COPPICE_ASSIGN_OR_RETURN(const bool same, Equals(left[i], right[i], budget));
+      if (!same) return false;
+    }
+    return true;
+  }
+  if (a.is_dict() && b.is_dict()) {
+    const auto size = static_cast<int64_t>(a.entries().size());
+    if (size != static_cast<int64_t>(b.entries().size())) return false;
+    for (const auto& entry : a.entries()) {
+      COPPICE_RETURN_IF_ERROR(budget->Take(size / kEntriesPerStep));
+      const Value* other = b.Find(entry.first);
+      if (other == nullptr) return false;
+      COPPICE_ASSIGN_OR_RETURN(const bool same, Equals(entry.second, *other, budget));
+      if (!same) return false;
+    }
+    return true;
+  }
+  if (a.is_string() && b.is_string())
+    COPPICE_RETURN_IF_ERROR(budget->TakeText(std::min(a.string().size(), b.string().size())));
+  return a == b;
+}
+
+absl::StatusOr<size_t> FindItem(const Value::Items& items, const Value& item, Budget* budget) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    COPPICE_ASSIGN_OR_RETURN(const bool same, Equals(items[i], item, budget));
+    if (same) return i;
+  }
+  return items.size();
+}
+
+absl::StatusOr<bool> Compare(Operation operation, const Value& a, const Value& b, Budget* budget) {
+  if (a.is_string() && b.is_string()) {
+    COPPICE_RETURN_IF_ERROR(budget->TakeText(std::min(a.string().size(), b.string().size())));
+  } else if (a.is_list() && b.is_list()) {
+    COPPICE_RETURN_IF_ERROR(budget->Take(std::min(a.items().size(), b.items().size())));
+  }
+  if (operation == Operation::kEqual) return Equals(a, b, budget);
+  if (operation == Operation::kUnequal) {
+    COPPICE_ASSIGN_OR_RETURN(const bool same, Equals(a, b, budget));
+    return !same;
+  }
+  if (operation == Operation::kIn) return Contains(b, a, budget);
+  if (operation == Operation::kNotIn) {
+    COPPICE_ASSIGN_OR_RETURN(const bool contains, Contains(b, a, budget));
+    return !contains;
+  }
+  if (a.is_undefined()) return BadValue(a.why_undefined());
+  if (b.is_undefined()) return BadValue(b.why_undefined());
+  if (a.is_list() && b.is_list() && a.is_tuple() == b.is_tuple())
+    return CompareLists(operation, a.items(), b.items(), budget);
+  const bool texts = a.is_string() && b.is_string();
+  if (!texts && !(a.is_number() && b.is_number())) return BadOperands("order", a, b);
+  if (!texts && (std::isnan(a.number()) || std::isnan(b.number()))) return false;
+  const int order = texts ? a.string().compare(b.string())
+                    : a.is_integer() && b.is_integer()
+                        ? (a.integer() > b.integer()) - (a.integer() < b.integer())
+                        : (a.number() > b.number()) - (a.number() < b.number());
+  return Orders(operation, order);
+}
+
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget* budget) {
   if (container.is_undefined()) return false;
   if (container.is_string()) {
@@ -218,123 +320,16 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget*
     COPPICE_RETURN_IF_ERROR(budget->TakeText(container.string().size()));
     return container.string().find(item.string()) != std::string::npos;
   }
-  if (container.is_dict()) return item.is_string() && container.Find(item.string()) != nullptr;
-  if (!container.is_list()) return BadOperands("search", container, item);
-  COPPICE_RETURN_IF_ERROR(budget->Take(container.items().size()));
-  return std::find(container.items().begin(), container.items().end(), item) !=
-         container.items().end();
-}
-
-Result AttributeOf(const Value& value, const std::string& name) {
-  if (value.is_undefined()) return BadValue(value.why_undefined());
-  if (name.substr(0, 2) == "__") return BadValue(absl::StrCat("access to ", name, " is not safe"));
-  if (HasMethod(value, name)) return Value::MakeMethod(value, name);
-  if (const Value* found = value.Find(name)) return *found;
-  const Value::Loop* loop = value.loop();
-  if (loop == nullptr)
-    return Value::Undefined(absl::StrCat(value.TypeName(), " has no '", name, "'"));
-  const auto size = static_cast<int64_t>(loop->items.size());
-  const auto index = static_cast<int64_t>(loop->index);
-  if (name == "index") return Value(index + 1);
-  if (name == "index0") return Value(index);
-  if (name == "revindex") return Value(size - index);
-  if (name == "revindex0") return Value(size - index - 1);
-  if (name == "first") return Value(index == 0);
-  if (name == "last") return Value(index + 1 == size);
-  if (name == "length") return Value(size);
-  if (name == "depth") return Value(int64_t{loop->depth0 + 1});
-  if (name == "depth0") return Value(int64_t{loop->depth0});
-  if (name == "previtem")
-    return index > 0 ? loop->items[index - 1] : Value::Undefined("there is no previous item");
-  if (name == "nextitem")
-    return index + 1 < size ? loop->items[index + 1] : Value::Undefined("there is no next item");
-  return Value::Undefined(absl::StrCat("loop has no '", name, "'"));
-}
-
-Result ItemOf(const Value& value, const Value& index, Budget* budget) {
-  if (value.is_undefined()) return BadValue(value.why_undefined());
-  const auto missing = [&] {
-    return Value::Undefined(absl::StrCat(value.TypeName(), " has no such item"));
-  };
-  if (index.is_string()) {
-    if (const Value* found = value.is_dict() ? value.Find(index.string()) : nullptr) return *found;
-    return AttributeOf(value, index.string());
+  if (container.is_dict()) {
+    if (!item.CanBeKey()) return BadOperands("search", container, item);
+    COPPICE_RETURN_IF_ERROR(budget->Take(container.entries().size() / kEntriesPerStep));
+    return container.Find(item) != nullptr;
   }
-  if (!index.is_integer()) return missing();
-  int64_t at = index.integer();
-  if (value.is_list()) {
-    const auto size = static_cast<int64_t>(value.items().size());
-    if (at < 0) at += size;
-    return at >= 0 && at < size ? value.items()[at] : missing();
-  }
-  if (!value.is_string()) return missing();
-  COPPICE_RETURN_IF_ERROR(budget->TakeText(value.string().size()));
-  const auto size = static_cast<int64_t>(CountCharacters(value.string()));
-  if (at < 0) at += size;
-  if (at < 0 || at >= size) return missing();
-  return Value::String(std::string(CharacterRange(value.string(), at, at + 1)));
-}
-
-Result SliceOf(const Value& value, const Value* start, const Value* stop, const Value* step,
-               Budget* budget) {
-  if (value.is_undefined()) return BadValue(value.why_undefined());
-  if (!value.is_string() && !value.is_list())
-    return Value::Undefined(absl::StrCat(value.TypeName(), " has no slices"));
-  for (const Value* bound : {start, stop, step}) {
-    if (bound != nullptr && !bound->is_integer() && !bound->is_none())
-      return BadValue(absl::StrCat("a slice has the bound ", bound->TypeName()));
-  }
-  const auto given = [](const Value* bound) { return bound != nullptr && !bound->is_none(); };
-  const int64_t by = given(step) ? step->integer() : 1;
-  if (by == 0) return BadValue("a slice has the step 0");
-  if (value.is_string()) COPPICE_RETURN_IF_ERROR(budget->TakeText(value.string().size()));
-  const int64_t size = value.is_string() ? CountCharacters(value.string()) : value.items().size();
-  const int64_t low = by > 0 ? 0 : -1, high = by > 0 ? size : size - 1;
-  const auto bound = [&](const Value* given_bound, int64_t fallback) {
-    if (!given(given_bound)) return fallback;
-    const int64_t at = given_bound->integer();
-    return std::clamp(at < 0 ? std::max(at, -size - 1) + size : at, low, high);
-  };
-  const int64_t first = bound(start, by > 0 ? low : high), end = bound(stop, by > 0 ? high : low);
-  if (value.is_string() && by == 1) {
-    return CheckedText(std::string(CharacterRange(value.string(), first, std::max(first, end))),
-                       budget);
-  }
-  std::vector<absl::string_view> characters;
-  if (value.is_string()) {
-    COPPICE_RETURN_IF_ERROR(budget->Take(value.string().size()));
-    characters = Characters(value.string());
-  }
-  std::string text;
-  Value::Items items;
-  for (int64_t at = first; by > 0 ? at < end : at > end;) {
-    if (value.is_string()) {
-      text.append(characters[at].data(), characters[at].size());
-    } else {
-      items.push_back(value.items()[at]);
-    }
-    if (__builtin_add_overflow(at, by, &at)) break;
-  }
-  if (value.is_string()) return CheckedText(std::move(text), budget);
-  return CheckedList(std::move(items), value.is_tuple(), budget);
-}
-
-absl::StatusOr<Value::Items> ItemsOf(const Value& value, Budget* budget) {
-  Value::Items items;
-  if (value.is_undefined()) return items;
-  if (value.is_list()) {
-    items = value.items();
-  } else if (value.is_dict()) {
-    for (const auto& entry : value.entries()) items.push_back(Value::String(entry.first));
-  } else if (value.is_string()) {
-    COPPICE_RETURN_IF_ERROR(budget->Take(kStepsOfCharacter * value.string().size()));
-    for (const absl::string_view character : Characters(value.string()))
-      items.push_back(Value::String(std::string(character)));
-  } else {
-    return BadValue(absl::StrCat("cannot iterate over ", value.TypeName()));
-  }
-  COPPICE_RETURN_IF_ERROR(budget->Take(items.size()));
-  return items;
+  if (!container.is_list() && !container.is_iterable())
+    return BadOperands("search", container, item);
+  COPPICE_ASSIGN_OR_RETURN(const Value::Items items, ItemsOf(container, budget));
+  COPPICE_ASSIGN_OR_RETURN(const size_t found, FindItem(items, item, budget));
+  return found < items.size();
 }
 
 }  // namespace coppice::tokenizer::jinja

@@ -29,23 +29,32 @@ class Budget {
   const int64_t bytes_;
 };
 
+// Entries of a dictionary that are searched in a step.
+inline constexpr int64_t kEntriesPerStep = 16;
+
 // Lists and dictionaries may be nested this deep.
 inline constexpr int kMaxValueDepth = 64;
 
 absl::StatusOr<Value> Binary(Operation operation, const Value& a, const Value& b, Budget* budget);
 absl::StatusOr<bool> Compare(Operation operation, const Value& a, const Value& b, Budget* budget);
+absl::StatusOr<bool> Equals(const Value& a, const Value& b, Budget* budget);
+// The index of the first item that equals this one; the number of items if there is none.
+absl::StatusOr<size_t> FindItem(const Value::Items& items, const Value& item, Budget* budget);
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget* budget);
 
 // a[index]: undefined if there is no such item.
 absl::StatusOr<Value> ItemOf(const Value& value, const Value& index, Budget* budget);
 // a.name: an entry, or a method.
-absl::StatusOr<Value> AttributeOf(const Value& value, const std::string& name);
+absl::StatusOr<Value> AttributeOf(const Value& value, const std::string& name, Budget* budget);
 // nullptr for bounds that are absent.
 absl::StatusOr<Value> SliceOf(const Value& value, const Value* start, const Value* stop,
                               const Value* step, Budget* budget);
 // The values that a for iterates over: items, characters, keys. An error for values that cannot be
 // iterated.
 absl::StatusOr<Value::Items> ItemsOf(const Value& value, Budget* budget);
+
+// The value as text that is safe in HTML: escaped, unless it is marked as safe.
+absl::StatusOr<Value> Escaped(const Value& value, Budget* budget);
 
 // str(value) with its cost.
 absl::StatusOr<std::string> TextOf(const Value& value, Budget* budget);

@@ -13,23 +13,20 @@
 namespace coppice::tokenizer::jinja {
 namespace {
 
-constexpr absl::string_view kFunctions[] = {"dict", "namespace", "raise_exception", "range",
-                                            "strftime_now"};
-
 class Parser {
  public:
-  explicit Parser(std::vector<Token> tokens) : cursor_(std::move(tokens)), expressions_(&cursor_) {}
+  explicit Parser(std::vector<Token> tokens) : cursor_(std::move(tokens)), expressions_(&cursor_) {
+    for (const char* name : kFunctions) names_.insert(name);
+  }
 
   absl::StatusOr<Block> Run() {
     Block block = ParseBlock({});
     if (cursor_.ok() && cursor_.Peek().kind != TokenKind::kEnd)
       cursor_.Unexpected("the end of the template");
-    for (const auto& call : expressions_.called()) {
-      const bool known = names_.count(call.first) > 0 ||
-                         std::find(std::begin(kFunctions), std::end(kFunctions), call.first) !=
-                             std::end(kFunctions);
-      if (!known)
-        cursor_.Fail(call.second, absl::StrCat("the function ", call.first, "() is not supported"));
+    for (const ExpressionParser::Unknown& unknown : expressions_.unknown()) {
+      const bool defined = names_.count(unknown.function) > 0 ||
+                           expressions_.argument_names().count(unknown.function) > 0;
+      if (!defined) cursor_.Fail(unknown.line, unknown.why);
     }
     if (!cursor_.ok()) return cursor_.status();
     return block;
@@ -84,12 +81,14 @@ class Parser {
     if (cursor_.IsName("for")) return ParseFor();
     if (cursor_.IsName("set")) return ParseSet();
     if (cursor_.IsName("macro")) return ParseMacro();
+    if (cursor_.IsName("call")) return ParseCallBlock();
+    if (cursor_.IsName("filter")) return ParseFilterBlock();
+    if (cursor_.IsName("with")) return ParseWith();
     if (cursor_.IsName("generation")) {
       auto block = Make(StatementKind::kBlock);
       cursor_.Next();
       EndTag();
-      block->body = ParseBlock({"endgeneration"});
-      EndBlock("endgeneration");
+      ParseBody("endgeneration", &block->body);
       return block;
     }
     if (cursor_.IsName("break") || cursor_.IsName("continue")) {
@@ -116,7 +115,16 @@ class Parser {
     EndTag();
   }
 
+  // The body of a block that a loop outside of it cannot be left from, and its end.
+  void ParseBody(absl::string_view end, Block* body) {
+    const int outer_loops = std::exchange(loops_, 0);
+    *body = ParseBlock({end});
+    loops_ = outer_loops;
+    EndBlock(end);
+  }
+
   std::unique_ptr<Statement> ParseIf() {
+    const size_t known = expressions_.unknown().size();
     auto statement = Make(StatementKind::kIf);
     cursor_.Next();
     while (cursor_.ok()) {
@@ -137,30 +145,29 @@ class Parser {
       statement->branches.back().body = ParseBlock({"endif"});
     }
     EndBlock("endif");
+    expressions_.ForgiveUnknown(known);
     return statement;
   }
 
-  std::vector<std::string> ParseNames() {
-    const bool brackets = cursor_.SkipOperator("(");
-    std::vector<std::string> names;
-    do {
-      if (!names.empty() && cursor_.IsName("in")) break;  // trailing comma
-      names.push_back(cursor_.ExpectName("a name"));
-    } while (cursor_.SkipOperator(","));
-    if (brackets) cursor_.ExpectOperator(")");
-    names_.insert(names.begin(), names.end());
-    return names;
+  void AddNames(const Expression& target) {
+    if (target.kind != ExpressionKind::kTuple) names_.insert(target.name);
+    for (const auto& part : target.parts) AddNames(*part);
+  }
+  ExpressionPtr ParseTarget(bool with_attribute) {
+    ExpressionPtr target = expressions_.ParseTarget(with_attribute);
+    AddNames(*target);
+    return target;
   }
 
   std::unique_ptr<Statement> ParseFor() {
     auto statement = Make(StatementKind::kFor);
     cursor_.Next();
-    statement->names = ParseNames();
+    statement->target = ParseTarget(/*with_attribute=*/false);
     if (!cursor_.SkipName("in")) cursor_.Unexpected("in");
     statement->expression = expressions_.ParseTuple(/*with_conditional=*/false);
     if (cursor_.SkipName("if")) statement->condition = expressions_.Parse();
-    if (cursor_.IsName("recursive"))
-      cursor_.Fail(cursor_.line(), "a recursive loop is not supported");
+    statement->recursive = cursor_.SkipName("recursive");
+    if (statement->recursive) names_.insert("loop");
     EndTag();
     ++loops_;
     statement->body = ParseBlock({"else", "endfor"});
@@ -178,58 +185,114 @@ class Parser {
   std::unique_ptr<Statement> ParseSet() {
     auto statement = Make(StatementKind::kSet);
     cursor_.Next();
-    statement->names = ParseNames();
-    if (statement->names.size() == 1 && cursor_.SkipOperator("."))
-      statement->attribute = cursor_.ExpectName("a name after '.'");
+    statement->target = ParseTarget(/*with_attribute=*/true);
     if (cursor_.SkipOperator("=")) {
       statement->expression = expressions_.ParseTuple(/*with_conditional=*/true);
       EndTag();
       return statement;
     }
     statement->kind = StatementKind::kSetBlock;
-    if (statement->names.size() != 1) cursor_.Fail(statement->line, "a set block has one name");
-    auto text = std::make_unique<Expression>();  // the renderer puts the text of the body here
-    text->kind = ExpressionKind::kName;
-    text->line = statement->line;
-    statement->expression = expressions_.ParseFilters(std::move(text));
+    if (statement->target->kind == ExpressionKind::kTuple)
+      cursor_.Fail(statement->line, "a set block has one name");
+    statement->expression = expressions_.ParseFilters(BodyText());
     EndTag();
     statement->body = ParseBlock({"endset"});
     EndBlock("endset");
     return statement;
   }
 
-  std::unique_ptr<Statement> ParseMacro() {
-    auto statement = Make(StatementKind::kMacro);
-    if (loops_ > 0 || in_macro_)
-      cursor_.Fail(cursor_.line(), "a macro inside of a loop or a macro is not supported");
+  // The renderer puts the text of a body into the variable with the empty name.
+  ExpressionPtr BodyText() {
+    auto text = std::make_unique<Expression>();
+    text->kind = ExpressionKind::kName;
+    text->line = cursor_.line();
+    return text;
+  }
+
+  std::unique_ptr<Statement> ParseFilterBlock() {
+    auto statement = Make(StatementKind::kFilterBlock);
     cursor_.Next();
-    statement->text = cursor_.ExpectName("the name of the macro");
-    names_.insert(statement->text);
+    statement->expression = expressions_.ParseFirstFilter(BodyText());
+    EndTag();
+    statement->body = ParseBlock({"endfilter"});
+    EndBlock("endfilter");
+    return statement;
+  }
+
+  std::unique_ptr<Statement> ParseWith() {
+    auto statement = Make(StatementKind::kWith);
+    cursor_.Next();
+    while (cursor_.ok() && cursor_.Peek().kind != TokenKind::kBlockEnd) {
+      if (!statement->assignments.empty()) cursor_.ExpectOperator(",");
+      Assignment assignment;
+      assignment.target = ParseTarget(/*with_attribute=*/false);
+      cursor_.ExpectOperator("=");
+      assignment.value = expressions_.Parse();
+      statement->assignments.push_back(std::move(assignment));
+    }
+    EndTag();
+    statement->body = ParseBlock({"endwith"});
+    EndBlock("endwith");
+    return statement;
+  }
+
+  // The parameters of a macro, in their brackets.
+  void ParseParameters(Statement* macro) {
     cursor_.ExpectOperator("(");
     while (cursor_.ok() && !cursor_.IsOperator(")")) {
-      statement->names.push_back(cursor_.ExpectName("a parameter"));
+      macro->names.push_back(cursor_.ExpectName("a parameter"));
+      names_.insert(macro->names.back());
       if (cursor_.SkipOperator("=")) {
-        statement->defaults.push_back(expressions_.Parse());
-      } else if (!statement->defaults.empty()) {
+        macro->defaults.push_back(expressions_.Parse());
+      } else if (!macro->defaults.empty()) {
         cursor_.Fail(cursor_.line(), "a parameter without default follows one with a default");
       }
       if (!cursor_.SkipOperator(",")) break;
     }
     cursor_.ExpectOperator(")");
+  }
+
+  // The body of a macro, and which of the variables that every macro has it reads.
+  void ParseMacroBody(absl::string_view end, Statement* macro) {
+    const size_t known = expressions_.unknown().size();
+    std::set<std::string> outer = std::exchange(expressions_.read(), {});
+    ParseBody(end, &macro->body);
+    macro->uses_caller = expressions_.Reads("caller");
+    macro->uses_varargs = expressions_.Reads("varargs");
+    macro->uses_kwargs = expressions_.Reads("kwargs");
+    expressions_.read().merge(outer);
+    expressions_.ForgiveUnknownCalls(known);
+  }
+
+  std::unique_ptr<Statement> ParseMacro() {
+    auto statement = Make(StatementKind::kMacro);
+    cursor_.Next();
+    statement->text = cursor_.ExpectName("the name of the macro");
+    names_.insert(statement->text);
+    ParseParameters(statement.get());
     EndTag();
-    in_macro_ = true;
-    statement->body = ParseBlock({"endmacro"});
-    in_macro_ = false;
-    EndBlock("endmacro");
+    ParseMacroBody("endmacro", statement.get());
+    return statement;
+  }
+
+  std::unique_ptr<Statement> ParseCallBlock() {
+    auto statement = Make(StatementKind::kCallBlock);
+    statement->text = "caller";
+    cursor_.Next();
+    if (cursor_.IsOperator("(")) ParseParameters(statement.get());
+    statement->expression = expressions_.Parse();
+    if (cursor_.ok() && statement->expression->kind != ExpressionKind::kCall)
+      cursor_.Fail(statement->line, "{% call %} needs a call");
+    EndTag();
+    ParseMacroBody("endcall", statement.get());
     return statement;
   }
 
   TokenCursor cursor_;
   ExpressionParser expressions_;
-  // Names to which the template assigns a value, so that they can be called.
-  std::set<std::string> names_;
+  // Names of functions, and those to which the template assigns a value, so that they can be called.
+  std::set<std::string> names_ = {"caller"};
   int depth_ = 0, loops_ = 0;
-  bool in_macro_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Text of a chat template -> syntax tree. An unsupported tag, filter, test, method or function is
-// refused with its line and name. Called at start-up. Pure.
+// Text of a chat template -> syntax tree. A tag, filter, test, method or function that is not
+// supported is refused with its line and name, unless it does not exist in Jinja2 either and is used
+// under a condition. Called at start-up. Pure.
 #pragma once
 
 #include "absl/status/statusor.h"

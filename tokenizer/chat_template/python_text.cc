@@ -1,5 +1,7 @@
 #include "tokenizer/chat_template/python_text.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -56,9 +58,30 @@ std::vector<std::string> SplitAtSpace(absl::string_view text, int64_t most, bool
   return parts;
 }
 
-bool IsLetter(char c) {
-  return absl::ascii_isalpha(static_cast<unsigned char>(c)) ||
-         static_cast<unsigned char>(c) >= 0x80;
+// The text with each character mapped; full: also those that become several.
+template <typename Map>
+std::string MapCharacters(absl::string_view text, Map map, bool upper) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Char c = NextUtf8Char(text);
+    if (!c.valid) {
+      out.append(text.data(), c.length);
+    } else if (upper && c.code_point == 0xDF) {
+      out += "SS";
+    } else if (!upper && c.code_point == 0x130) {
+      out += "i\u0307";
+    } else {
+      AppendUtf8(static_cast<uint32_t>(map(static_cast<utf8proc_int32_t>(c.code_point))), &out);
+    }
+    text.remove_prefix(c.length);
+  }
+  return out;
+}
+
+std::string Title(absl::string_view character) {
+  if (character == "\xC3\x9F") return "Ss";
+  return MapCharacters(character, utf8proc_totitle, /*upper=*/false);
 }
 
 // Whether repr shows the character as it is.
@@ -176,22 +199,72 @@ std::string ReplaceText(absl::string_view text, absl::string_view old, absl::str
   return out;
 }
 
-std::string Upper(absl::string_view text) { return absl::AsciiStrToUpper(text); }
-std::string Lower(absl::string_view text) { return absl::AsciiStrToLower(text); }
+CharacterKind KindOf(absl::string_view character) {
+  CharacterKind kind;
+  const Utf8Char c = NextUtf8Char(character);
+  if (!c.valid) return kind;
+  const utf8proc_category_t category =
+      utf8proc_category(static_cast<utf8proc_int32_t>(c.code_point));
+  kind.upper = category == UTF8PROC_CATEGORY_LU;
+  kind.lower = category == UTF8PROC_CATEGORY_LL || c.code_point == 0xAA || c.code_point == 0xBA;
+  kind.title = category == UTF8PROC_CATEGORY_LT;
+  kind.letter = kind.upper || category == UTF8PROC_CATEGORY_LL || kind.title ||
+                category == UTF8PROC_CATEGORY_LM || category == UTF8PROC_CATEGORY_LO;
+  kind.decimal = category == UTF8PROC_CATEGORY_ND;
+  kind.numeric =
+      kind.decimal || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
+  const uint32_t code = c.code_point;  // superscripts and subscripts are digits too
+  kind.digit = kind.decimal || code == 0xB2 || code == 0xB3 || code == 0xB9 || code == 0x2070 ||
+               (code >= 0x2074 && code <= 0x2079) || (code >= 0x2080 && code <= 0x2089);
+  return kind;
+}
+
+bool HasCase(absl::string_view text, bool upper) {
+  bool any = false;
+  for (const absl::string_view character : Characters(text)) {
+    const CharacterKind kind = KindOf(character);
+    if (kind.title || (upper ? kind.lower : kind.upper)) return false;
+    any = any || (upper ? kind.upper : kind.lower);
+  }
+  return any;
+}
+
+bool IsAlphanumeric(absl::string_view character) {
+  const CharacterKind kind = KindOf(character);
+  return kind.letter || kind.numeric;
+}
+
+bool IsPrintable(absl::string_view character) { return Prints(NextUtf8Char(character).code_point); }
+
+std::string Upper(absl::string_view text) {
+  return MapCharacters(text, utf8proc_toupper, /*upper=*/true);
+}
+std::string Lower(absl::string_view text) {
+  return MapCharacters(text, utf8proc_tolower, /*upper=*/false);
+}
 
 std::string Capitalize(absl::string_view text) {
-  std::string out = Lower(text);
-  if (!out.empty()) out[0] = absl::ascii_toupper(static_cast<unsigned char>(out[0]));
+  if (text.empty()) return "";
+  const absl::string_view first = text.substr(0, NextUtf8Char(text).length);
+  return Title(first) + Lower(text.substr(first.size()));
+}
+
+std::string SwapCase(absl::string_view text) {
+  std::string out;
+  for (const absl::string_view character : Characters(text)) {
+    const CharacterKind kind = KindOf(character);
+    out += kind.upper ? Lower(character) : kind.lower ? Upper(character) : std::string(character);
+  }
   return out;
 }
 
 std::string TitleMethod(absl::string_view text) {
-  std::string out(text);
+  std::string out;
   bool inside = false;
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    c = inside ? absl::ascii_tolower(byte) : absl::ascii_toupper(byte);
-    inside = IsLetter(c);
+  for (const absl::string_view character : Characters(text)) {
+    out += inside ? Lower(character) : Title(character);
+    const CharacterKind kind = KindOf(character);
+    inside = kind.upper || kind.lower || kind.title;
   }
   return out;
 }
@@ -246,37 +319,26 @@ std::string StringRepr(absl::string_view text) {
   return out + quote;
 }
 
-std::string JsonQuoted(absl::string_view text) {
+std::string JsonQuoted(absl::string_view text, bool ensure_ascii) {
+  static constexpr absl::string_view kEscaped = "\"\\\n\r\t\b\f";
+  static constexpr absl::string_view kLetters = "\"\\nrtbf";
   std::string out = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += absl::StrFormat("\\u%04x", c);
-        } else {
-          out += c;
-        }
+  while (!text.empty()) {
+    const Utf8Char c = NextUtf8Char(text);
+    const absl::string_view character = text.substr(0, c.length);
+    text.remove_prefix(c.length);
+    const size_t escape = kEscaped.find(character[0]);
+    const uint32_t code = c.code_point;
+    if (escape != absl::string_view::npos) {
+      out += '\\';
+      out += kLetters[escape];
+    } else if (c.valid && (code < 0x20 || (ensure_ascii && code >= 0x7F && code <= 0xFFFF))) {
+      absl::StrAppendFormat(&out, "\\u%04x", code);
+    } else if (c.valid && ensure_ascii && code > 0xFFFF) {
+      absl::StrAppendFormat(&out, "\\u%04x\\u%04x", 0xD800 + ((code - 0x10000) >> 10),
+                            0xDC00 + ((code - 0x10000) & 0x3FF));
+    } else {
+      out.append(character.data(), character.size());
     }
   }
   return out + "\"";

@@ -1,6 +1,6 @@
 // Text operations of Python's str, which chat templates use: white space, characters as code
-// points, printed forms. Text is UTF-8; an invalid byte counts as one character. Upper and lower
-// case are those of ASCII, other letters stay as they are. Pure functions.
+// points, printed forms. Text is UTF-8; an invalid byte counts as one character. Letters, digits and
+// case are those of libutf8proc. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -33,15 +33,27 @@ std::vector<std::string> SplitLines(absl::string_view text, bool keep_ends);
 std::string ReplaceText(absl::string_view text, absl::string_view old, absl::string_view with,
                         int64_t most);
 
+// What a character is, as str.isalpha and its kin say.
+struct CharacterKind {
+  bool letter = false, upper = false, lower = false, title = false;
+  bool decimal = false, digit = false, numeric = false;
+};
+CharacterKind KindOf(absl::string_view character);
+// str.isupper or str.islower: it has letters with a case, and all are of this one.
+bool HasCase(absl::string_view text, bool upper);
+bool IsAlphanumeric(absl::string_view character);
+bool IsPrintable(absl::string_view character);  // repr shows it as it is
+
 std::string Upper(absl::string_view text);
 std::string Lower(absl::string_view text);
 std::string Capitalize(absl::string_view text);
+std::string SwapCase(absl::string_view text);
 std::string TitleMethod(absl::string_view text);  // str.title
 std::string TitleFilter(
     absl::string_view text);  // the filter: words end at white space and - ( { [ <
 
 std::string FloatRepr(double value);
 std::string StringRepr(absl::string_view text);
-std::string JsonQuoted(absl::string_view text);  // json.dumps(text, ensure_ascii=False)
+std::string JsonQuoted(absl::string_view text, bool ensure_ascii);  // json.dumps(text, ...)
 
 }  // namespace coppice::tokenizer::jinja

@@ -20,11 +20,12 @@ enum class ExpressionKind {
   kAttribute,    // parts[0].name
   kItem,         // parts[0][parts[1]]
   kSlice,        // parts[0][parts[1]:parts[2]:parts[3]], nullptr where absent
-  kCall,         // parts[0](parts[1], ..., named)
-  kFilter,       // parts[0] | name(parts[1], ..., named)
-  kTest,         // parts[0] is name(parts[1], ...)
+  kCall,         // parts[0](parts[1], ..., named, *spread, **spread_named)
+  kFilter,       // parts[0] | name(arguments as of a call)
+  kTest,         // parts[0] is name(arguments as of a call)
   kNot,          // not parts[0]
   kNegate,       // -parts[0]
+  kPositive,     // +parts[0]
   kBinary,       // parts[0] operation parts[1]
   kConcat,       // parts[0] ~ parts[1] ~ ...
   kCompare,      // parts[0] operations[0] parts[1] operations[1] ...
@@ -59,6 +60,7 @@ struct Expression {
   Value value;
   std::vector<std::unique_ptr<Expression>> parts;
   std::vector<std::pair<std::string, std::unique_ptr<Expression>>> named;  // arguments by name
+  std::unique_ptr<Expression> spread, spread_named;                        // *list, **dictionary
   std::vector<Operation> operations;
 };
 using ExpressionPtr = std::unique_ptr<Expression>;
@@ -67,16 +69,19 @@ struct Statement;
 using Block = std::vector<std::unique_ptr<Statement>>;
 
 enum class StatementKind {
-  kText,      // text
-  kOutput,    // {{ expression }}
-  kIf,        // branches
-  kFor,       // for names in expression if condition: body, else: other
-  kSet,       // set names = expression; with a second name in `attribute`: names[0].attribute
-  kSetBlock,  // set names[0] to the text of body, piped through the filters of expression
-  kMacro,     // macro text(names): body; defaults of the last parameters
+  kText,         // text
+  kOutput,       // {{ expression }}
+  kIf,           // branches
+  kFor,          // for target in expression if condition: body, else: other
+  kSet,          // set target = expression
+  kSetBlock,     // set target to the text of body, piped through the filters of expression
+  kFilterBlock,  // the text of body, piped through the filters of expression
+  kWith,         // assignments, then body, in a scope of their own
+  kMacro,        // macro text(names): body; defaults of the last parameters
+  kCallBlock,    // {{ expression }}, a call, with the macro caller(names): body
   kBreak,
   kContinue,
-  kBlock,  // body alone (generation)
+  kBlock,  // body alone, in a scope of its own (generation)
 };
 
 struct Branch {
@@ -84,14 +89,21 @@ struct Branch {
   Block body;
 };
 
+// A target of an assignment is a name, a tuple of targets, or an attribute of a namespace.
+struct Assignment {
+  ExpressionPtr target, value;
+};
+
 struct Statement {
   StatementKind kind = StatementKind::kText;
   int line = 0;
   std::string text;
+  ExpressionPtr target, expression, condition;
+  bool recursive = false;
   std::vector<std::string> names;
-  std::string attribute;
-  ExpressionPtr expression, condition;
   std::vector<ExpressionPtr> defaults;
+  bool uses_caller = false, uses_varargs = false, uses_kwargs = false;  // of a macro: its body
+  std::vector<Assignment> assignments;
   std::vector<Branch> branches;
   Block body, other;
 };

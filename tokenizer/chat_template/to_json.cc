@@ -16,11 +16,12 @@ constexpr int64_t kMostIndent = 64;
 class JsonWriter {
  public:
   JsonWriter(std::optional<std::string> indent, std::string comma, std::string colon,
-             bool sort_keys, Budget* budget)
+             bool sort_keys, bool ensure_ascii, Budget* budget)
       : indent_(std::move(indent)),
         comma_(std::move(comma)),
         colon_(std::move(colon)),
         sort_keys_(sort_keys),
+        ensure_ascii_(ensure_ascii),
         budget_(budget) {}
 
   absl::Status Write(const Value& value, int level) {
@@ -50,7 +51,7 @@ class JsonWriter {
  private:
   absl::Status WriteText(const std::string& text) {
     COPPICE_RETURN_IF_ERROR(budget_->TakeText(text.size()));
-    out_ += JsonQuoted(text);
+    out_ += JsonQuoted(text, ensure_ascii_);
     return absl::OkStatus();
   }
 
@@ -72,16 +73,34 @@ class JsonWriter {
     return absl::OkStatus();
   }
 
+  // A key becomes a text.
+  absl::Status WriteKey(const Value& key) {
+    if (key.is_string()) return WriteText(key.string());
+    if (!key.is_number() && !key.is_none())
+      return BadValue(absl::StrCat("tojson: ", key.TypeName(), " cannot be a key"));
+    out_ += '"';
+    COPPICE_RETURN_IF_ERROR(Write(key, 0));
+    out_ += '"';
+    return absl::OkStatus();
+  }
+
   absl::Status WriteDict(const Value::Entries& entries, int level) {
     Value::Entries sorted = entries;
-    if (sort_keys_)
-      std::sort(sorted.begin(), sorted.end(),
-                [](const auto& a, const auto& b) { return a.first < b.first; });
+    const bool texts = std::all_of(sorted.begin(), sorted.end(),
+                                   [](const auto& entry) { return entry.first.is_string(); });
+    const bool numbers = std::all_of(sorted.begin(), sorted.end(),
+                                     [](const auto& entry) { return entry.first.is_number(); });
+    if (sort_keys_ && !texts && !numbers) return BadValue("tojson: the keys cannot be sorted");
+    if (sort_keys_) {
+      std::sort(sorted.begin(), sorted.end(), [texts](const auto& a, const auto& b) {
+        return texts ? a.first.string() < b.first.string() : a.first.number() < b.first.number();
+      });
+    }
     out_ += '{';
     for (size_t i = 0; i < sorted.size(); ++i) {
       if (i > 0) out_ += comma_;
       NewLine(level + 1);
-      COPPICE_RETURN_IF_ERROR(WriteText(sorted[i].first));
+      COPPICE_RETURN_IF_ERROR(WriteKey(sorted[i].first));
       out_ += colon_;
       COPPICE_RETURN_IF_ERROR(Write(sorted[i].second, level + 1));
     }
@@ -92,7 +111,7 @@ class JsonWriter {
 
   const std::optional<std::string> indent_;
   const std::string comma_, colon_;
-  const bool sort_keys_;
+  const bool sort_keys_, ensure_ascii_;
   Budget* const budget_;
   std::string out_;
 };
@@ -102,14 +121,16 @@ class JsonWriter {
 Result ToJson(const Value& value, const Arguments& arguments, Budget* budget) {
   COPPICE_RETURN_IF_ERROR(
       arguments.Allow(4, {"ensure_ascii", "indent", "separators", "sort_keys"}));
-  if (arguments.Truth(0, "ensure_ascii", false))
-    return BadValue("tojson: ensure_ascii=true is not supported");
   std::optional<std::string> indent;
   const Value* given = arguments.Get(1, "indent");
   if (given != nullptr && !given->is_none()) {
-    if (!given->is_integer() || given->integer() < 0 || given->integer() > kMostIndent)
-      return BadValue("tojson: indent must be an integer from 0 to 64");
-    indent = std::string(given->integer(), ' ');
+    if (given->is_string() && given->string().size() <= kMostIndent) {
+      indent = given->string();
+    } else if (given->is_integer() && given->integer() <= kMostIndent) {
+      indent = std::string(std::max<int64_t>(0, given->integer()), ' ');
+    } else {
+      return BadValue("tojson: indent must be an integer up to 64 or a text of up to 64 bytes");
+    }
   }
   std::string comma = indent ? "," : ", ", colon = ": ";
   if (const Value* separators = arguments.Get(2, "separators");
@@ -121,7 +142,8 @@ Result ToJson(const Value& value, const Arguments& arguments, Budget* budget) {
     colon = separators->items()[1].string();
   }
   JsonWriter writer(std::move(indent), std::move(comma), std::move(colon),
-                    arguments.Truth(3, "sort_keys", false), budget);
+                    arguments.Truth(3, "sort_keys", false),
+                    arguments.Truth(0, "ensure_ascii", false), budget);
   COPPICE_RETURN_IF_ERROR(writer.Write(value, 0));
   return CheckedText(writer.Take(), budget);
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tokenizer/chat_template/python_text.h"
+#include "tokenizer/chat_template/syntax.h"
 
 namespace coppice::tokenizer::jinja {
 namespace {
@@ -37,6 +38,12 @@ Value Value::String(std::string text) {
   return value;
 }
 
+Value Value::Markup(std::string text) {
+  Value value = String(std::move(text));
+  value.markup_ = true;
+  return value;
+}
+
 Value Value::MakeList(Items items, bool tuple) {
   auto list = std::make_shared<List>();
   list->depth = 1 + DeepestOf(items);
@@ -47,9 +54,31 @@ Value Value::MakeList(Items items, bool tuple) {
   return value;
 }
 
+Value Value::MakeGroup(Value grouper, Value group) {
+  auto list = std::make_shared<List>();
+  list->items = {std::move(grouper), std::move(group)};
+  list->depth = 1 + DeepestOf(list->items);
+  list->tuple = list->group = true;
+  Value value;
+  value.data_ = std::shared_ptr<const List>(std::move(list));
+  return value;
+}
+
+Value Value::MakeIterable(IterableKind kind, Items items, std::string repr) {
+  auto iterable = std::make_shared<Iterable>();
+  iterable->kind = kind;
+  iterable->depth = 1 + DeepestOf(items);
+  iterable->items = std::move(items);
+  iterable->repr = std::move(repr);
+  Value value;
+  value.data_ = std::move(iterable);
+  return value;
+}
+
 Value Value::MakeDict(Entries entries) {
   auto dict = std::make_shared<Dict>();
-  for (const auto& entry : entries) dict->depth = std::max(dict->depth, 1 + entry.second.depth());
+  for (const auto& entry : entries)
+    dict->depth = std::max({dict->depth, 1 + entry.first.depth(), 1 + entry.second.depth()});
   dict->entries = std::move(entries);
   Value value;
   value.data_ = std::shared_ptr<const Dict>(std::move(dict));
@@ -62,9 +91,9 @@ Value Value::Namespace(std::shared_ptr<Entries> entries) {
   return value;
 }
 
-Value Value::Macro(const Statement* macro) {
+Value Value::Macro(const Statement* macro, std::shared_ptr<void> scope) {
   Value value;
-  value.data_ = macro;
+  value.data_ = std::make_shared<const Closure>(Closure{macro, std::move(scope)});
   return value;
 }
 
@@ -108,7 +137,7 @@ Value Value::FromJson(const nlohmann::ordered_json& json) {
     case nlohmann::ordered_json::value_t::object: {
       Entries entries;
       for (const auto& item : json.items())
-        entries.emplace_back(item.key(), FromJson(item.value()));
+        entries.emplace_back(String(item.key()), FromJson(item.value()));
       return MakeDict(std::move(entries));
     }
     default:
@@ -116,9 +145,18 @@ Value Value::FromJson(const nlohmann::ordered_json& json) {
   }
 }
 
-bool Value::is_callable() const { return macro() || function() || method(); }
+bool Value::is_callable() const {
+  return is_undefined() || macro() || function() || method() || (loop() && loop()->recursive);
+}
+
+bool Value::is_iterator() const {
+  return is_iterable() && iterable()->kind == IterableKind::kIterator;
+}
+
+bool Value::is_range() const { return is_iterable() && iterable()->kind == IterableKind::kRange; }
 
 const Value::Items& Value::items() const {
+  if (const Iterable* found = iterable()) return found->items;
   return std::get<std::shared_ptr<const List>>(data_)->items;
 }
 
@@ -126,14 +164,23 @@ bool Value::is_tuple() const {
   return is_list() && std::get<std::shared_ptr<const List>>(data_)->tuple;
 }
 
+bool Value::is_group() const {
+  return is_list() && std::get<std::shared_ptr<const List>>(data_)->group;
+}
+
 const Value::Entries& Value::entries() const {
   if (is_namespace()) return *std::get<std::shared_ptr<Entries>>(data_);
   return std::get<std::shared_ptr<const Dict>>(data_)->entries;
 }
 
-const Statement* Value::macro() const {
-  const auto* found = std::get_if<const Statement*>(&data_);
-  return found == nullptr ? nullptr : *found;
+Value::Iterable* Value::iterable() const {
+  const auto* found = std::get_if<std::shared_ptr<Iterable>>(&data_);
+  return found == nullptr ? nullptr : found->get();
+}
+
+const Value::Closure* Value::macro() const {
+  const auto* found = std::get_if<std::shared_ptr<const Closure>>(&data_);
+  return found == nullptr ? nullptr : found->get();
 }
 
 const char* Value::function() const {
@@ -141,7 +188,7 @@ const char* Value::function() const {
   return found == nullptr ? nullptr : found->name;
 }
 
-const Value::Loop* Value::loop() const {
+Value::Loop* Value::loop() const {
   const auto* found = std::get_if<std::shared_ptr<Loop>>(&data_);
   return found == nullptr ? nullptr : found->get();
 }
@@ -160,6 +207,7 @@ std::string Value::why_undefined() const {
 int Value::depth() const {
   if (is_list()) return std::get<std::shared_ptr<const List>>(data_)->depth;
   if (is_dict()) return std::get<std::shared_ptr<const Dict>>(data_)->depth;
+  if (is_iterable()) return iterable()->depth;
   if (loop() != nullptr) return loop()->depth;
   if (method() != nullptr) return 1 + method()->self.depth();
   return is_namespace() ? 1 : 0;
@@ -168,9 +216,28 @@ int Value::depth() const {
 const Value* Value::Find(absl::string_view key) const {
   if (!is_dict() && !is_namespace()) return nullptr;
   for (const auto& entry : entries()) {
+    if (entry.first.is_string() && entry.first.string() == key) return &entry.second;
+  }
+  return nullptr;
+}
+
+const Value* Value::Find(const Value& key) const {
+  if (key.is_string()) return Find(absl::string_view(key.string()));
+  if (!is_dict()) return nullptr;
+  for (const auto& entry : entries()) {
     if (entry.first == key) return &entry.second;
   }
   return nullptr;
+}
+
+void Value::SetEntry(Entries* entries, Value key, Value value) {
+  const auto found = std::find_if(entries->begin(), entries->end(),
+                                  [&](const auto& entry) { return entry.first == key; });
+  if (found == entries->end()) {
+    entries->emplace_back(std::move(key), std::move(value));
+  } else {
+    found->second = std::move(value);
+  }
 }
 
 bool Value::Truth() const {
@@ -180,7 +247,15 @@ bool Value::Truth() const {
   if (is_string()) return !string().empty();
   if (is_list()) return !items().empty();
   if (is_dict()) return !entries().empty();
+  if (is_iterable() && !is_iterator()) return !items().empty();
   return true;
+}
+
+bool Value::IsSameAs(const Value& other) const {
+  if (data_.index() != other.data_.index()) return false;
+  if (is_list()) return &items() == &other.items();
+  if (is_dict()) return &entries() == &other.entries();
+  return *this == other;
 }
 
 std::string Value::TypeName() const {
@@ -192,6 +267,7 @@ std::string Value::TypeName() const {
   if (is_string()) return "a string";
   if (is_list()) return is_tuple() ? "a tuple" : "a list";
   if (is_dict()) return "a dictionary";
+  if (is_iterable()) return is_iterator() ? "an iterator" : is_range() ? "a range" : "a view";
   if (is_namespace()) return "a namespace";
   return loop() != nullptr ? "a loop" : "a function";
 }
@@ -204,14 +280,8 @@ bool operator==(const Value& a, const Value& b) {
   if (a.data_.index() != b.data_.index()) return false;
   if (a.is_undefined() || a.is_none()) return true;
   if (a.is_string()) return a.string() == b.string();
-  if (a.is_list()) return a.is_tuple() == b.is_tuple() && a.items() == b.items();
-  if (a.is_dict()) {
-    return a.entries().size() == b.entries().size() &&
-           std::all_of(a.entries().begin(), a.entries().end(), [&](const auto& entry) {
-             const Value* other = b.Find(entry.first);
-             return other != nullptr && entry.second == *other;
-           });
-  }
+  if (a.is_list() || a.is_dict()) return a.IsSameAs(b);
+  if (a.is_iterable()) return a.iterable() == b.iterable();
   if (a.is_namespace()) return &a.mutable_entries() == &b.mutable_entries();
   if (a.loop() != nullptr) return a.loop() == b.loop();
   if (a.macro() != nullptr) return a.macro() == b.macro();
@@ -236,6 +306,8 @@ bool AppendRepr(const Value& value, std::string* out) {
     absl::StrAppend(out, value.integer());
   } else if (value.is_float()) {
     out->append(FloatRepr(value.number()));
+  } else if (value.is_markup()) {
+    out->append("Markup(").append(StringRepr(value.string())).append(")");
   } else if (value.is_string()) {
     out->append(StringRepr(value.string()));
   } else if (value.is_list()) {
@@ -248,10 +320,21 @@ bool AppendRepr(const Value& value, std::string* out) {
     for (const auto& entry : value.entries()) {
       if (!first) out->append(", ");
       first = false;
-      out->append(StringRepr(entry.first)).append(": ");
+      if (!AppendRepr(entry.first, out)) return false;
+      out->append(": ");
       if (!AppendRepr(entry.second, out)) return false;
     }
     out->append("}");
+  } else if (value.is_range()) {
+    out->append(value.iterable()->repr);
+  } else if (value.is_iterable() && !value.is_iterator()) {
+    out->append(value.iterable()->repr).append("([");
+    if (!AppendJoinedReprs(value.items(), out)) return false;
+    out->append("])");
+  } else if (const Value::Closure* closure = value.macro()) {
+    absl::StrAppend(out, "<Macro ", StringRepr(closure->macro->text), ">");
+  } else if (const Value::Loop* loop = value.loop()) {
+    absl::StrAppend(out, "<LoopContext ", loop->index + 1, "/", loop->items.size(), ">");
   } else {
     return false;
   }

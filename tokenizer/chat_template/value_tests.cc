@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tokenizer/chat_template/builtins.h"
@@ -11,11 +10,12 @@ namespace coppice::tokenizer::jinja {
 namespace {
 
 constexpr absl::string_view kTests[] = {
-    "boolean", "callable", "defined",  "divisibleby", "eq",   "equalto",   "even",
-    "false",   "float",    "ge",       "gt",          "in",   "integer",   "iterable",
-    "le",      "lower",    "lt",       "mapping",     "ne",   "none",      "number",
-    "odd",     "sameas",   "sequence", "string",      "true", "undefined", "upper",
-    "==",      "!=",       "<",        "<=",          ">",    ">="};
+    "boolean", "callable", "defined",  "divisibleby", "eq",       "equalto",     "escaped",
+    "even",    "false",    "filter",   "float",       "ge",       "greaterthan", "gt",
+    "in",      "integer",  "iterable", "le",          "lessthan", "lower",       "lt",
+    "mapping", "ne",       "none",     "number",      "odd",      "sameas",      "sequence",
+    "string",  "test",     "true",     "undefined",   "upper",    "==",          "!=",
+    "<",       "<=",       ">",        ">="};
 
 struct Comparison {
   absl::string_view name;
@@ -26,6 +26,7 @@ constexpr Comparison kComparisons[] = {
     {"ne", Operation::kUnequal},      {"lt", Operation::kLess},
     {"le", Operation::kLessEqual},    {"gt", Operation::kGreater},
     {"ge", Operation::kGreaterEqual}, {"in", Operation::kIn},
+    {"lessthan", Operation::kLess},   {"greaterthan", Operation::kGreater},
     {"==", Operation::kEqual},        {"!=", Operation::kUnequal},
     {"<", Operation::kLess},          {"<=", Operation::kLessEqual},
     {">", Operation::kGreater},       {">=", Operation::kGreaterEqual}};
@@ -55,14 +56,14 @@ bool TestKind(absl::string_view name, const Value& input) {
   if (name == "string") return input.is_string();
   if (name == "mapping") return input.is_dict();
   if (name == "callable") return input.is_callable();
-  const bool sequence = input.is_string() || input.is_list() || input.is_dict();
-  if (name == "sequence") return sequence || input.is_undefined();
-  if (name == "iterable") return sequence || input.is_undefined() || input.loop() != nullptr;
-  std::string text;
+  if (name == "escaped") return input.is_markup();
+  const bool sequence = input.is_string() || input.is_list() || input.is_dict() ||
+                        input.is_range() || input.is_undefined();
+  if (name == "sequence") return sequence;
+  if (name == "iterable") return sequence || input.is_iterable() || input.loop() != nullptr;
+  std::string text;  // upper, lower
   if (!AppendStr(input, &text)) return false;
-  const bool letters =
-      std::any_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isalpha(c); });
-  return letters && text == (name == "upper" ? Upper(text) : Lower(text));
+  return HasCase(text, name == "upper");
 }
 
 }  // namespace
@@ -73,7 +74,7 @@ bool IsTest(absl::string_view name) {
 
 absl::StatusOr<bool> ApplyTest(absl::string_view name, const Value& input,
                                const Arguments& arguments, Budget* budget) {
-  const Value* argument = arguments.Get(0, "");
+  const Value* argument = arguments.values().empty() ? nullptr : &arguments.values()[0];
   for (const Comparison& comparison : kComparisons) {
     if (comparison.name != name) continue;
     COPPICE_RETURN_IF_ERROR(arguments.Allow(1));
@@ -83,8 +84,16 @@ absl::StatusOr<bool> ApplyTest(absl::string_view name, const Value& input,
   if (name == "sameas") {
     COPPICE_RETURN_IF_ERROR(arguments.Allow(1));
     if (argument == nullptr) return BadValue("sameas needs a value");
-    return input.TypeName() == argument->TypeName() && input == *argument;
+    if (input.is_string()) COPPICE_RETURN_IF_ERROR(budget->TakeText(input.string().size()));
+    return input.IsSameAs(*argument);
   }
+  if (name == "filter" || name == "test") {
+    COPPICE_RETURN_IF_ERROR(arguments.Allow(0));
+    if (!input.is_string()) return false;
+    return name == "filter" ? IsFilter(input.string()) || IsUnservedFilter(input.string())
+                            : IsTest(input.string());
+  }
+  if (!IsTest(name)) return BadValue(absl::StrCat("there is no test ", name.substr(0, 40)));
   if (name == "even" || name == "odd" || name == "divisibleby")
     return TestInteger(name, input, argument);
   COPPICE_RETURN_IF_ERROR(arguments.Allow(0));

@@ -25,6 +25,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     variables["messages"].push_back({{"role", role}, {"content", text}});
   variables["messages"].push_back(
       {{"role", "assistant"}, {"content", {{{"type", "text"}, {"text", text}}}}});
+  const nlohmann::ordered_json arguments = {{"a", text}, {"b", {1, 2.5, nullptr}}};
+  variables["messages"].push_back(
+      {{"role", "assistant"},
+       {"tool_calls", {{{"id", "1"}, {"function", {{"name", "f"}, {"arguments", arguments}}}}}}});
+  variables["messages"].push_back({{"role", "tool"}, {"tool_call_id", "1"}, {"content", text}});
+  variables["tools"] = {{{"type", "function"},
+                         {"function", {{"name", "f"}, {"parameters", {{"a", {{"type", text}}}}}}}}};
+  variables["documents"] = nullptr;
   variables["bos_token"] = "<s>";
   variables["eos_token"] = "</s>";
   variables["add_generation_prompt"] = true;

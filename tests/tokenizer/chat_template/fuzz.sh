@@ -15,6 +15,6 @@ for source in tokenizer/chat_template/*.cc; do
   esac
 done
 packages=(absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_hash)
-fuzz_build chat_template_fuzz "$(pkg-config --libs "${packages[@]}")" "${sources[@]}"
+fuzz_build chat_template_fuzz "$(pkg-config --libs "${packages[@]}" libutf8proc)" "${sources[@]}"
 fuzz_run chat_template_fuzz 6000 tests/tokenizer/chat_template/seeds tests/tokenizer/chat_template/fixtures/templates \
   tokenizer/chat_template/families

@@ -9,7 +9,9 @@ language.json: small templates, one for each construct. conversations.json: rand
 the templates in fixtures/templates. A case has `text`, or `raises` (the template's own message), or `fails`.
 """
 import argparse
+import copy
 import datetime
+import functools
 import json
 import pathlib
 import random
@@ -145,6 +147,167 @@ LANGUAGE = [
     '{% set x %}\n a\n{% endset %}{{ x }}|',
     '{%- raw -%}\n {{ }} \n{%- endraw %}\n\nz',
     'line\r\nbreak\rs{{ "a\\r\\nb" }}',
+    "{{ none|selectattr('a')|list }} {{ none|map('upper')|list }} {{ ''|reject|list }} {{ 0|rejectattr('x')|list }} {{ missing|select|list }}",
+    '{{ none|list }}',
+    '{{ none|join }}',
+    '{{ none|length }}',
+    '{{ none|first }}',
+    '{{ none|dictsort }}',
+    '{{ none|sort }}',
+    '{{ none|unique|list }}',
+    "{{ 5|map('upper')|list }}",
+    "{{ none|trim }} {{ none|upper }} {{ none|replace('o', '0') }} {{ none|default('x') }} {{ none|default('x', true) }} {{ none|title }} {{ missing|trim }}| {{ missing|upper }}| {{ missing|join }}| {{ missing|length }} {{ missing|list }} {{ missing|first }}| {{ missing|last }}| {{ missing|sort }} {{ missing|sum }} {{ missing|items|list }} {{ missing|string }}| {{ missing|reverse|list }} {{ missing|max }}|",
+    '{{ missing|dictsort }}',
+    '{{ missing|abs }}',
+    '{{ missing|round }}',
+    '{{ missing|indent }}',
+    '{{ missing|int }} {{ missing|float }} {{ missing|int(3) }}',
+    '{{ missing is callable }} {{ missing == missing2 }} {{ missing == none }} {{ missing is mapping }} {{ missing is string }}',
+    "{{ messages|selectattr('role', 'equalto', 'nobody') is true }} {{ 'yes' if messages|selectattr('role', 'equalto', 'nobody') else 'no' }} {{ 'yes' if l|map('string') else 'no' }} {{ 'yes' if d.keys() else 'no' }} {{ 'yes' if {}.items() else 'no' }} {{ 'yes' if range(0) else 'no' }}",
+    "{{ (l|map('string'))[0] }}",
+    "{{ l|map('string')|length }}",
+    '{{ (l|select)[1:] }}',
+    '{{ l|select|tojson }}',
+    "{{ l|map('string')|last }}",
+    '{% set g = l|select %}{{ g|first }} {{ g|list }} {{ g|list }} {{ g|first }}|',
+    "{% set g = l|map('string') %}{% for x in g %}{{ x }}{{ loop.length }}{% endfor %}{% for x in g %}{{ x }}{% else %}none{% endfor %}",
+    "{{ l|map('string') is sequence }} {{ l|map('string') is iterable }} {{ range(3) is sequence }} {{ d.keys() is sequence }} {{ d.keys() is iterable }} {{ l|reverse is sequence }} {{ 'abc'|reverse is string }} {{ 3 in range(5) }} {{ 'a' in d.keys() }} {{ 1 in d.values() }} {{ 2 in (l|map('int')) }}",
+    '{{ range(3) }} {{ range(1, 9, 2) }} {{ range(5)[1] }} {{ range(5)[-1] }} {{ range(5)|length }} {{ range(5)[1:3]|list }} {{ range(3)|last }} {{ range(3) == range(3) }} {{ d.keys() }} {{ d.values() }} {{ d.items() }} {{ d.keys()|length }} {{ d.items()|first }}',
+    '{{ d.keys()|tojson }}',
+    '{{ range(3)|tojson }}',
+    '{{ range(3) + [1] }}',
+    '{{ d.items()[0] }}|',
+    "{{ '%s and %s' % ('a', 1) }} {{ '%d%%' % 5 }} {{ '%5.2f|%-5s|%05d|%+d|%x|%X|%o|%e|%g' % (3.14159, 'ab', 42, 7, 255, 255, 8, 12345.678, 0.0001) }} {{ '%(a)s %(n)05.1f' % {'a': 'x', 'n': 2.345} }} {{ '%r %s %s' % ('a', none, [1, 'b']) }} {{ '%s' % l }} {{ '%s' % 'x' }} {{ '%c' % 'x' }} {{ '%.2s' % 'abc' }} {{ '%5s|' % u }} {{ '%i' % 3.9 }} {{ 'plain' % {} }} {{ '% d' % 3 }} {{ '%#x' % 255 }}",
+    "{{ '%s' % (1, 2) }}",
+    "{{ '%s %s' % 1 }}",
+    "{{ '%d' % 'a' }}",
+    "{{ '%(a)s' % {'b': 1} }}",
+    "{{ '%z' % 1 }}",
+    "{{ 'x' % 1 }}",
+    "{{ '%' % 1 }}",
+    "{{ '%s-%s'|format(1, 'b') }} {{ '%(x)s'|format(x=3) }} {{ 'n'|format }}",
+    "{{ '%s'|format(1, x=2) }}",
+    "{{ '{} {}'.format(1, 'b') }} {{ '{0}{1}{0}'.format('a', 2) }} {{ '{x}-{y}'.format(x=1, y=none) }} {{ '{:>5}|{:<5}|{:^5}|{:*^7}|{:05d}|{:+d}|{:,}|{:.2f}|{:x}|{:#x}|{:b}|{:e}|{:%}|{:10.3f}|{:.3}'.format('a', 'b', 'c', 'd', 42, 7, 1234567, 3.14159, 255, 255, 5, 12345.678, 0.256, 2.5, 'abcdef') }} {{ '{{}}'.format() }} {{ '{0[a]} {0.a} {1[0]}'.format(d, l) }} {{ '{!r:>6}'.format('x') }} {{ '{:,.2f}'.format(1234567.891) }} {{ '{}'.format(true) }} {{ '{:d}'.format(true) }}",
+    "{{ '{} {}'.format(1) }}",
+    "{{ '{'.format(1) }}",
+    "{{ '}'.format(1) }}",
+    "{{ '{:d}'.format('a') }}",
+    "{{ '{x}'.format(1) }}",
+    "{{ '{:5}'.format([1]) }}",
+    "{{ '{:.2f}'.format('a') }}",
+    "{{ d|tojson(ensure_ascii=true) }} {{ {'\xe9\U0001f600': '\xff\\n\\x7f'}|tojson(ensure_ascii=true) }} {{ d|tojson(indent='\\t') }} {{ d|tojson(indent='') }} {{ d|tojson(indent=0) }} {{ d|tojson(indent=none) }} {{ d|tojson(true, 1) }} {{ d|tojson(separators=(',', ': '), indent=2) }} {{ [[], {}, [1], {'a': []}]|tojson(indent=2) }} {{ {1: 2, none: 3, true: 4, 2.5: 5}|tojson }} {{ 1e20|tojson }} {{ 1e-7|tojson }} {{ (1, 2)|tojson }} {{ true|tojson }} {{ 'a'|tojson }} {{ '\\u2028</script>'|tojson }}",
+    '{{ d|tojson(foo=1) }}',
+    "{{ {1: 2, 'a': 3}|tojson(sort_keys=true) }}",
+    "{{ {'b': 1, 'A': 2, 'c': 0}|dictsort }} {{ {'b': 1, 'A': 2, 'c': 0}|dictsort(true) }} {{ {'b': 1, 'A': 2}|dictsort(by='value') }} {{ {'b': 1, 'A': 2}|dictsort(reverse=true) }} {{ {'b': 1, 'A': 2}|dictsort(false, 'value', true) }} {% for k, v in d|dictsort if k != 'b' %}{{ k }}={{ v }};{% endfor %}",
+    "{{ {'a': 1, 2: 3}|dictsort }}",
+    "{{ {'a': 1, 'b': 'x'}|dictsort(by='value') }}",
+    "{{ d|dictsort(by='z') }}",
+    "{{ ls|sort }} {{ ls|sort(case_sensitive=true) }} {{ l|sort(reverse=true) }} {{ l|sort(true) }} {{ messages|sort(attribute='role')|map(attribute='role')|join(',') }} {{ [[2, 'b'], [1, 'c'], [2, 'a']]|sort }} {{ [none, none]|sort }} {{ nested|sort(attribute='0', reverse=true) }} {{ [{'a': 1, 'b': 'y'}, {'a': 1, 'b': 'X'}, {'a': 0, 'b': 'z'}]|sort(attribute='a,b') }} {{ 'hello'|sort }} {{ d|sort }} {{ [2.5, 1, true]|sort }} {{ []|sort }}",
+    "{{ [1, 'a']|sort }}",
+    '{{ [none, 1]|sort }}',
+    "{{ [{}, {'a': 1}]|sort }}",
+    "{{ ['a', 'A', 'b', 'a', 1, 1.0, true]|unique|list }} {{ ['a', 'A']|unique(true)|list }} {{ messages|unique(attribute='role')|map(attribute='role')|list }} {{ 'abca'|unique|join }}",
+    '{{ [[1], [1]]|unique|list }}',
+    "{{ messages|groupby('role') is sequence }} {% for g in messages|groupby('role') %}{{ g.grouper }}:{{ g.list|length }}:{{ g[0] }} {% endfor %}{% for k, items in [{'a': 'x', 'b': 1}, {'a': 'X', 'b': 2}, {'b': 3}]|groupby('a', default='q') %}{{ k }}={{ items }};{% endfor %} {{ nested|groupby(0) }} {{ [{'a': 'x'}, {'a': 'X'}]|groupby('a', case_sensitive=true) }}",
+    "{{ [{'a': 1}, {}]|groupby('a') }}",
+    "{{ range(7)|batch(3)|list }} {{ range(7)|batch(3, 'x')|list }} {{ range(7)|slice(3)|list }} {{ range(7)|slice(3, 0)|list }} {{ []|batch(2)|list }} {{ []|slice(2)|list }}",
+    "{{ l|sum }} {{ messages|map(attribute='content')|map('length')|sum }} {{ [{'a': 1}, {'a': 2.5}]|sum(attribute='a') }} {{ [[1], [2]]|sum(start=[]) }} {{ []|sum }} {{ [{'a': 3}, {'a': 9}]|max(attribute='a') }} {{ ['a', 'B']|max(true) }} {{ ['a', 'B']|min }} {{ 'hello'|max }} {{ l|min }}",
+    "{{ ['a']|sum }}",
+    "{{ [1, 'a']|max }}",
+    "{{ 2.5|round }} {{ 3.5|round }} {{ 2.675|round(2) }} {{ 2.1|round(0, 'ceil') }} {{ 2.9|round(method='floor') }} {{ 5|round }} {{ 42.55|round|int }} {{ -2.5|round }} {{ 7|round(1, 'floor') }}",
+    "{{ 'a'|round }}",
+    "{{ 1|round(0, 'up') }}",
+    "{{ 'a b-c d_e \xe9t\xe9'|wordcount }} {{ ''|wordcount }} {{ 'foo'|center(9) }}| {{ 'foo bar baz qux'|truncate(9) }} {{ 'foo bar baz qux'|truncate(9, true) }} {{ 'foo bar baz qux'|truncate(11) }} {{ 'foo bar baz qux'|truncate(9, false, '..', 0) }} {{ 'short'|truncate(3) }}",
+    "{{ '0x1F'|int(base=16) }} {{ '101'|int(0, 2) }} {{ 'zz'|int(7, 16) }} {{ '1e3'|int }} {{ '1e3'|float }} {{ 'inf'|float }} {{ 'nan'|int(4) }} {{ '-5'|int }} {{ 1e3|int }} {{ '12abc'|int }}",
+    "{{ {'a': 1}|attr('a') }}| {{ {'a': 1}|attr('items') is callable }} {{ namespace(a=1)|attr('a') }} {{ d|items|list }} {{ d|map('upper')|list }} {{ [['a', 1]]|map('first')|list }} {{ [[3, 1], [2]]|map('sort')|list }} {{ [{'x': {'y': 1}}, {'x': {}}]|map(attribute='x.y', default=0)|list }} {{ nested|map(attribute=1)|list }} {{ ['1', 'b']|map('int', default=9)|list }} {{ ['a']|map('replace', 'a', 'z')|list }} {{ [1.25]|map('round', 1)|list }}",
+    "{{ [{}]|map(attribute='a.b')|list }}",
+    "{{ [1]|map('nofilter')|list }}",
+    "{{ [1]|map(foo='x')|list }}",
+    '{{ [1]|map|list }}',
+    "{{ 'x' if messages|selectattr('name', 'defined')|list else 'y' }} {{ messages|selectattr('content', 'string')|list|length }} {{ l|select('in', [1, 2])|list }} {{ l|reject('gt', 1)|list }} {{ l|select('lessthan', 3)|list }} {{ l|select('divisibleby', 3)|list }} {{ ['abc', 'xa']|select('in', 'abcd')|list }} {{ l|select('ge', 2)|sum }} {{ messages|rejectattr('content')|list|length }}",
+    "{{ 'upper' is filter }} {{ 'nofilter' is filter }} {{ 'odd' is test }} {{ 'notest' is test }} {{ 'x' is escaped }} {{ 1 is lessthan 2 }} {{ 3 is greaterthan(2) }} {{ 'a' is in 'abc' }} {{ 2 is not in [1] }} {{ d.items is callable }} {{ 1 is callable }} {{ '\xc9' is upper }} {{ '\xe9\xdf' is lower }} {{ '1' is lower }} {{ [1] is sameas [1] }} {{ none is sameas none }} {{ true is sameas true }}",
+    "{% filter upper %}a{{ n }}b{% endfilter %} {% filter trim|replace('a', 'b') %} aa {% set q = 1 %}{% endfilter %}{{ q }}|",
+    "{% macro box(title, open='[') %}{{ open }}{{ title }}: {{ caller() }}]{% endmacro %}{% call box('x') %}in {{ n }}{% endcall %} {% call box(open='(', title='y') %}{% endcall %}",
+    '{% macro each(items) %}{% for i in items %}{{ caller(i, loop.index) }};{% endfor %}{% endmacro %}{% call(item, at=0) each(l) %}{{ at }}={{ item }}{% endcall %}',
+    "{% macro m() %}{{ 'has' if caller is defined else 'no' }}{% endmacro %}{{ m() }} {% call m() %}{% endcall %}",
+    '{% macro m() %}x{% endmacro %}{% call m() %}{% endcall %}',
+    '{% macro m() %}{{ caller() }}{% endmacro %}{{ m() }}',
+    "{% macro m(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 3, x=4) }} {{ m() }} {{ m(*[1, 2], **{'y': 3}) }} {{ m(*'ab') }}",
+    '{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}',
+    '{% macro m(a) %}{{ a }}{% endmacro %}{{ m(b=2) }}',
+    '{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, a=2) }}',
+    '{% for x in l %}{% macro m() %}{{ x }}{% endmacro %}{{ m() }}{% endfor %} {% macro outer(a) %}{% macro inner(b) %}{{ a }}{{ b }}{% endmacro %}{{ inner(2) }}{% endmacro %}{{ outer(1) }} {{ outer }}',
+    '{% for a in [1] %}{% for b in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{{ loop.depth }}{% endfor %}',
+    "{% for x in [{'v': 1, 'c': [{'v': 2, 'c': [{'v': 3}]}, {'v': 4}]}, {'v': 5}] recursive %}{{ x.v }}.{{ loop.depth }}.{{ loop.index }}{% if x.c %}({{ loop(x.c) }}){% endif %}{% else %}!{% endfor %}",
+    "{% for x in [1, 1, 2, 2, 1] %}{{ loop.changed(x) }}{{ loop.cycle('a', 'b') }}{{ loop }} {% endfor %}",
+    '{% for x in l %}{{ loop(x) }}{% endfor %}',
+    '{% for x in l %}{{ loop.foo }}{{ loop.previtem is defined }}{{ loop.nextitem is defined }}{% endfor %}',
+    "{% for a, (b, c) in [[1, [2, 3]], [4, 'xy']] %}{{ a }}{{ b }}{{ c }};{% endfor %} {% for (a, b) in nested %}{{ a }}{{ b }}{% endfor %} {% set (a, (b, c)) = (1, (2, 3)) %}{{ a + b + c }}",
+    '{% for a, b in [[1, 2, 3]] %}{% endfor %}',
+    '{% for x in l if x > 1 %}{{ x }}{{ loop.last }}{% else %}none{% endfor %} {% for x in l if x > 9 %}{{ x }}{% else %}none{% endfor %} {% for x in (1, 2) if loop is defined %}{{ x }}{% else %}no loop{% endfor %}',
+    '{% set ns = namespace(a=1) %}{% set ns.b %}text{% endset %}{% set ns.a, x = 5, 6 %}{{ ns.b }}{{ ns.a }}{{ x }}',
+    "{% set ns = namespace({'a': 1}, b=2) %}{{ ns.a }}{{ ns.b }}{{ ns['a'] }} {{ ns.zz is defined }}",
+    '{% set d.x = 1 %}',
+    '{% set ns = namespace(_a=1) %}',
+    '{% set ns = namespace() %}{% set ns._a = 1 %}',
+    "{{ dict([('a', 1), ['b', 2]], c=3) }} {{ dict(**d) }} {{ dict() }}",
+    '{% set x | upper %}a{% endset %}{{ x }} {% set y %}{% set z = 1 %}q{% endset %}{{ y }}{{ z }}|',
+    "{% generation %}a{% set inside = 1 %}{% endgeneration %}{{ inside }}|{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}",
+    '{% with %}{% set w = 1 %}{{ w }}{% endwith %}{{ w }} {% with a = 1, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }}| {% with (a, b) = (1, 2) %}{{ a + b }}{% endwith %}',
+    '{{ l.append(1) }}',
+    '{{ d.update({}) }}',
+    "{{ d.pop('a') }}",
+    "{% if false %}{{ l.append(1) }}{{ foo() }}{{ 'a'|nofilter }}{{ 'a' is notest }}{{ 'a'.nomethod() }}{% endif %}ok",
+    "{{ foo() if false else 'ok' }} {{ false and foo() }} {{ ('a'|nofilter) if no else 'ok' }}",
+    '{{ l.append }}| {{ d.update }}| {{ s.__class__ }}| {{ d._x }}|',
+    '{{ s.__class__.x }}',
+    "{{ 'a'.nomethod() }}",
+    "{{ l.copy() }} {{ d.copy().a }} {{ (1, 2).index(2) }} {{ (1, 1).count(1) }} {{ [1, [2]].index([2]) }} {{ d.get(1) }} {{ {1: 'a', 'b': 2, none: 3} }} {{ {1: 'a'}[1] }} {{ {1: 'a'}.get(true) }} {{ 1 in {1: 2} }} {{ {1: 'a', true: 'b'} }} {% for k in {0: 1, 512: 2} %}{{ k + 1 }} {% endfor %}{{ {0: 'x', 5: 'y'}|dictsort }} {{ {2: 1}.items()|list }}",
+    '{{ {[]: 1} }}',
+    '{{ d.get([]) }}',
+    '{{ [] in d }}',
+    "{{ 'abc'.center(8, '*') }} {{ 'abc'.center(4) }}| {{ 'abcd'.center(7) }}| {{ 'a'.ljust(3, '.') }} {{ 'a'.rjust(3) }} {{ '-7'.zfill(4) }} {{ '7'.zfill(3) }} {{ 'a-b-c'.partition('-') }} {{ 'a-b-c'.rpartition('-') }} {{ 'abc'.partition('x') }} {{ 'abc'.rpartition('x') }} {{ 'a\\tb'.expandtabs(4) }} {{ 'aB'.swapcase() }} {{ 'abcabc'.rindex('c') }} {{ 'abcabc'.find('a', 1) }} {{ 'abcabc'.count('a', 1, 4) }} {{ 'abcabc'.index('c', -2) }} {{ 'abc'.startswith('b', 1) }} {{ 'abc'.endswith('b', 0, 2) }} {{ 'abc'.find('', 9) }} {{ 'abc'.rfind('c', 0, -1) }}",
+    "{{ 'a'.center(3, 'xx') }}",
+    "{{ 'a'.partition('') }}",
+    "{{ 'abc'.index('z') }}",
+    "{{ 'abc'.center() }}",
+    "{{ u.upper() }} {{ '\xc9T\xc9 \u0130'.lower()|length }} {{ 'stra\xdfe'.upper() }} {{ '\xe9a \xe9b'.title() }} {{ '\xe9A'.capitalize() }} {{ '\xc9a'.swapcase() }} {{ '\u01c6'.title() }} {{ 'o\u2019brien'.title() }} {{ '\u65e5\u672c'.isalpha() }} {{ '\u0663'.isdigit() }} {{ '\xb2'.isdigit() }} {{ '\xb2'.isdecimal() }} {{ '\xbd'.isnumeric() }} {{ 'Ab'.istitle() }} {{ 'AB'.isupper() }} {{ 'a1'.islower() }} {{ '1'.isupper() }} {{ 'a_1'.isidentifier() }} {{ '1a'.isidentifier() }} {{ 'abc'.isascii() }} {{ u.isascii() }} {{ ''.isascii() }} {{ 'a\\n'.isprintable() }} {{ '\u041f\u0440\u0438'|lower }}",
+    "{{ 1 if 2 }} {{ 1 < 2 < 3 == 3 }} {{ 1 < 3 > 2 }} {{ (1, 2) < (1, 3) }} {{ [1, 'a'] < [2, 3] }} {{ [1] < [1, 0] }} {{ 'a' ~ [1] ~ (2,) ~ {'x': none} }} {{ - -1 }} {{ +3 }} {{ +true }} {{ -2 ** 2 }} {{ 2 ** 3 ** 2 }} {{ 7 // -2 }} {{ 1_000 }} {{ 0x1F }} {{ 0b101 }} {{ 0o17 }} {{ 1e3 }} {{ 1.5e-3 }} {{ 100000000000000000.0 }} {{ 1e16 }} {{ 0.1 + 0.2 }} {{ 1e22 }} {{ 123456789.123 }} {{ 3.0 }} {{ 5 / 2 }} {{ 6 / 2 }}",
+    "{{ -'a' }}",
+    '{{ +none }}',
+    '{{ [] < {} }}',
+    '{{ {} < {} }}',
+    '{{ (1,) < [1] }}',
+    "{{ '\\x41\\101\\u00e9\\t\\\\\\q' }}",
+    "{{ nested.0.1 }} {{ {'a': [[1, 2], [3]]}.a.0.1 }}",
+    "{{ ()|length }} {{ (1,) }} {{ [1, [2, (3,)], {'a': none}] }} {{ 1, 2 }} {{ [] is sequence }} {{ {'a': 1,} }} {{ [1, 2,] }} {{ ('a' 'b') }}",
+    "{{ 'a'|safe + '<' }} {{ '<' + 'a'|safe }} {{ '<' ~ 'a'|safe }} {{ ('<'|safe).strip() + '&' }} {{ '<b>'|e }} {{ '<b>'|escape|escape }} {{ '<b>'|forceescape }} {{ '<'|safe is escaped }} {{ ('a'|safe) * 2 + '>' }} {{ ['<']|map('escape')|join('<') }} {{ ('<'|safe|upper) + '<' }} {{ d|tojson|safe }} {{ '<'|e|replace('&', '&') }} {{ ['a'|safe] }} {{ '%s'|format('<') }} {{ 'x' in 'xy'|safe }} {{ none|e }}",
+    "{{ 'a'|first|upper }} {{ l|first + 1 }} {{ 'abc'[1:]|upper }} {{ 'abc'|list|reverse|join }} {{ ('a', 'b')|join('-') }} {{ [1, none, true, 2.0]|join(',') }} {{ l|join(none) }} {{ l|join(0) }} {{ messages|join(', ', attribute='role') }} {{ {'a': 1, 'b': 2}|join('/') }} {{ 'a.b'|replace('.', '') }} {{ 5|replace(5, 6) }} {{ 'aaa'|replace('a', 'b', count=1) }}",
+    "{{ strftime_now('%Y-%m-%d %H:%M:%S %A %B %j %%') }} {{ strftime_now('%-d %b %y') }}",
+    '{{ raise_exception() }}',
+    '{{ raise_exception(1) }}',
+    "{{ raise_exception(message='no') }}",
+    '{{ raise_exception(missing) }}',
+    '{{ caller }}| {{ loop }}|',
+    "{{ ('x',)|first }} {{ d['items'] }} {{ d.items() is iterable }} {{ messages[-1]['content'] == '' }} {{ messages[0]['role'][0] }} {{ messages[1:][0].role }} {{ messages[::-1][0].role }} {{ messages[99] is defined }} {{ l[1.0] }}| {{ l['a'] }}| {{ 'abc'['x'] }}| {{ 5[0] }}|",
+    '{{ d[0:1] }}',
+    "{{ none.x }}| {{ none['x'] }}| {{ 5 .x }}|",
+    '{{ none.x.y }}',
+    "{% if l %}a{% endif %}{% if not {} %}b{% endif %}{% if 0.0 %}c{% endif %}{% if '0' %}d{% endif %}{% if none or [] or 'x' %}e{% endif %}{% if missing %}f{% endif %}",
+    'a{% raw %} {{ x }} {% endraw +%}\n b\n{%- raw %}c{% endraw -%}\n d',
+    '{% if true -%}\n  a\n{%- else -%} b {%- endif %}\n\n c {#- x -#} d\n',
+    '   {%- if true %} a{% endif %}\n\t{% if true %}b{% endif %}\n',
+    "{{- ' x ' -}}   y   {{- 'z' }}  \n  {%+ if true %}q{% endif %}\n",
+    '\n{% set a = 1 %}\n\n{{ a }}\n\n',
+    '{% set a %}\n x\n{% endset %}\n|{{ a }}|',
+    '{#+ c +#}x\n{# d #}\ny',
+    'a\r\nb\rc',
+    '{% for x in l -%}\n {{ x }}\n{% endfor -%}\n end',
+    '{%- for x in l %}\n  {{- x }}\n{% endfor %}',
+    "x {{ '{{' }} {{ '}}' }} {{ '%}' }} {% set q = '%}' %}{{ q }}",
+    "{{ {'a': {'b': 1}}['a']['b'] }}{{ {'a':1}}}",
+    '{{ "a\\"b" }} {{ \'a\\\'b\' }} {{ "it\'s" }} {{ [\'it\\\'s\', "q\\"", \'b\\\\\', \'n\\n\'] }} {{ [\'\\x00\\x1f\\x7f\xa0\u200b\xe9\U0001f600\'] }}',
+    '{% macro m() %}[{{ x }}{{ loop is defined }}]{% endmacro %}{% for x in l %}{{ m() }}{% endfor %}',
 ]
 
 WORDS = ["forest", " ", "\n", "  ", "tree\n", "\u00e9t\u00e9", "\u68ee\u6797", "\U0001f333", "'", '"', "\\", "{{ x }}", "{% if %}", "<|im_end|>",
@@ -170,7 +333,39 @@ class GenerationTag(jinja2.ext.Extension):
         return caller()
 
 
+class TemplateDict:
+    """The global `dict`, which has no methods that reach into Python."""
+
+    def __call__(self, *args, **kwargs):
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args, **kwargs):
+        return dict.fromkeys(*args, **kwargs)
+
+
+class TemplateNamespace(jinja2.utils.Namespace):
+    """A namespace that takes no names which begin with an underscore."""
+
+    def __init__(*args, **kwargs):
+        self, args = args[0], args[1:]
+        attributes = dict(*args, **kwargs)
+        for name in attributes:
+            TemplateNamespace.check(name)
+        jinja2.utils.Namespace.__init__(self, attributes)
+
+    def __setitem__(self, name, value):
+        TemplateNamespace.check(name)
+        jinja2.utils.Namespace.__setitem__(self, name, value)
+
+    @staticmethod
+    def check(name):
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"not a name of a namespace: {name!r}")
+
+
+@functools.lru_cache(maxsize=1)
 def environment():
+    """As Transformers makes it, but for the messages of errors."""
     def raise_exception(message):
         raise TemplateRaised(message)
 
@@ -183,17 +378,26 @@ def environment():
     made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
                                          extensions=[GenerationTag, jinja2.ext.loopcontrols])
     made.filters["tojson"] = to_json
-    made.globals["raise_exception"] = raise_exception
-    made.globals["strftime_now"] = strftime_now
+    made.globals.update(raise_exception=raise_exception, strftime_now=strftime_now, dict=TemplateDict(),
+                        namespace=TemplateNamespace)
     return made
 
 
-def outcome(template, variables):
+def outcome(source, variables):
     try:
-        return {"text": environment().from_string(template).render(**variables)}
+        template = environment().from_string(source)
+    except jinja2.TemplateError:
+        return {"fails": True}
+    return outcome_of(template, variables)
+
+
+def outcome_of(template, variables):
+    """What a compiled template gives."""
+    try:
+        return {"text": template.render(**copy.deepcopy(variables))}  # indent changes a list that it gets
     except TemplateRaised as error:
         return {"raises": str(error)}
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError):
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError):
         return {"fails": True}
 
 
@@ -229,7 +433,7 @@ def conversations():
         cases = []
         for _ in range(16):
             variables = {"messages": conversation(rng, "parts" in path.name), "bos_token": "<s>", "eos_token": "</s>",
-                         "add_generation_prompt": rng.random() < 0.6}
+                         "add_generation_prompt": rng.random() < 0.6, "tools": None, "documents": None}
             if "tools" in path.name and rng.random() < 0.4 or "chatml-" in path.name and rng.random() < 0.3:
                 variables["tools"] = [TOOL] * rng.randint(1, 2)
             if rng.random() < 0.3:
