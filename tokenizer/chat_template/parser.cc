@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "tokenizer/chat_template/builtins.h"
 #include "tokenizer/chat_template/expression_parser.h"
 
 namespace coppice::tokenizer::jinja {

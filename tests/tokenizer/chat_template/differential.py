@@ -127,7 +127,7 @@ def main():
     parser.add_argument("paths", nargs="*", type=pathlib.Path, default=[FAMILIES, FIXTURES / "templates"])
     parser.add_argument("--table", action="store_true", help="a line for each template")
     parser.add_argument("--most", type=int, default=1, help="differences that are shown of a template")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     paths = [file for path in args.paths for file in (sorted(path.rglob("*.jinja")) if path.is_dir() else [path])]
     sources = [path.read_text() for path in paths]
     started = equal_templates = compiled = 0
