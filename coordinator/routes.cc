@@ -137,8 +137,10 @@ void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
     default:
       break;
   }
-  if (const std::optional<ApiError> error = DecodeBody(context_.max_body_bytes, &request))
-    return exchange->Reply(ErrorReply(*error));
+  if (endpoint.takes_body()) {
+    if (const std::optional<ApiError> error = DecodeBody(context_.max_body_bytes, &request))
+      return exchange->Reply(ErrorReply(*error));
+  }
   exchange->Reply(Answer(endpoint, request));
 }
 

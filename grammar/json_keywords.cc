@@ -29,32 +29,37 @@ constexpr Keyword kKeywordsOfTypes[] = {{"properties", "object"},
                                         {"maximum", "integer"},
                                         {"exclusiveMinimum", "integer"},
                                         {"exclusiveMaximum", "integer"}};
-// They limit the values, and are not served unless they have this value, which limits nothing.
+// They limit the values, and are not served unless they have one of these values, which limit
+// nothing.
 struct Unserved {
   absl::string_view name;
-  const char* neutral;  // JSON; nullptr: there is none
+  const char* neutral = "[]";      // a list in JSON
+  absl::string_view partner = "";  // the keyword without which this one has no effect
 };
 constexpr Unserved kUnserved[] = {
-    {"not", nullptr},
-    {"if", nullptr},
-    {"then", nullptr},
-    {"else", nullptr},
-    {"multipleOf", nullptr},
-    {"uniqueItems", "false"},
-    {"contains", nullptr},
-    {"minContains", nullptr},
-    {"maxContains", nullptr},
-    {"additionalItems", "true"},
-    {"unevaluatedItems", "true"},
-    {"unevaluatedProperties", "true"},
-    {"patternProperties", "{}"},
-    {"propertyNames", "true"},
-    {"dependencies", "{}"},
-    {"dependentRequired", "{}"},
-    {"dependentSchemas", "{}"},
-    {"$dynamicRef", nullptr},
-    {"$recursiveRef", nullptr},
-    {"nullable", "false"},
+    {"not"},
+    {"if", "[true, {}]"},
+    {"then", "[true, {}]", "if"},
+    {"else", "[true, {}]", "if"},
+    {"multipleOf"},
+    {"divisibleBy"},
+    {"disallow", "[[]]"},
+    {"extends", "[{}]"},
+    {"uniqueItems", "[false]"},
+    {"contains"},
+    {"minContains", "[]", "contains"},
+    {"maxContains", "[]", "contains"},
+    {"additionalItems", "[true, {}]"},
+    {"unevaluatedItems", "[true, {}]"},
+    {"unevaluatedProperties", "[true, {}]"},
+    {"patternProperties", "[{}]"},
+    {"propertyNames", R"([true, {}, {"type": "string"}])"},
+    {"dependencies", "[{}]"},
+    {"dependentRequired", "[{}]"},
+    {"dependentSchemas", "[{}]"},
+    {"$dynamicRef"},
+    {"$recursiveRef"},
+    {"nullable", "[false]"},
 };
 
 }  // namespace
@@ -73,19 +78,27 @@ bool OnlyDescribes(absl::string_view keyword) {
   return absl::StartsWith(keyword, "x-");
 }
 
-bool IsUnserved(absl::string_view keyword, const OrderedJson& value) {
-  for (const Unserved& unserved : kUnserved) {
-    if (keyword != unserved.name) continue;
-    return unserved.neutral == nullptr || value != OrderedJson::parse(unserved.neutral);
-  }
-  return false;
-}
-
 absl::string_view TypeOfKeyword(absl::string_view keyword) {
   for (const Keyword& known : kKeywordsOfTypes) {
     if (keyword == known.name) return known.type;
   }
   return "";
+}
+
+bool MayBeUnserved(absl::string_view keyword) {
+  return std::any_of(std::begin(kUnserved), std::end(kUnserved),
+                     [&](const Unserved& unserved) { return unserved.name == keyword; });
+}
+
+bool IsUnserved(absl::string_view keyword, const OrderedJson& schema) {
+  for (const Unserved& unserved : kUnserved) {
+    if (keyword != unserved.name) continue;
+    if (!unserved.partner.empty() && !schema.contains(unserved.partner)) return false;
+    if (keyword == "if" && !schema.contains("then") && !schema.contains("else")) return false;
+    const OrderedJson neutral = OrderedJson::parse(unserved.neutral);
+    return std::find(neutral.begin(), neutral.end(), schema[std::string(keyword)]) == neutral.end();
+  }
+  return false;
 }
 
 }  // namespace coppice::grammar

@@ -17,7 +17,10 @@ absl::string_view TypeOfKeyword(absl::string_view keyword);
 // Whether the keyword only describes a value, or holds schemas for references.
 bool OnlyDescribes(absl::string_view keyword);
 
-// Whether the keyword, with this value, limits the values in a way that is not served.
-bool IsUnserved(absl::string_view keyword, const OrderedJson& value);
+// Whether the keyword is one of those that IsUnserved asks about.
+bool MayBeUnserved(absl::string_view keyword);
+
+// Whether the keyword of this schema limits the values in a way that is not served.
+bool IsUnserved(absl::string_view keyword, const OrderedJson& schema);
 
 }  // namespace coppice::grammar

@@ -36,7 +36,8 @@ absl::Status JsonReferences::CheckNoCircle() const {
   };
   int at = 0;
   while (left[at] == 0) ++at;
-  for (size_t i = 0; i < links_.size(); ++i) at = way(at).to;  // now it is on the circle
+  std::vector<bool> seen(links_.size());
+  for (; !seen[at]; at = way(at).to) seen[at] = true;  // ends on the circle
   // The document is a tree, so one of the links is a reference.
   while (!way(at).reference) at = way(at).to;
   return SchemaError(way(at).pointer,

@@ -90,7 +90,7 @@ class SchemaReader {
       if (whole.empty() && schema.contains(keyword)) whole = std::string(keyword);
     }
     for (const auto& item : schema.items())
-      COPPICE_RETURN_IF_ERROR(CheckKeyword(place, item.key(), item.value(), whole));
+      COPPICE_RETURN_IF_ERROR(CheckKeyword(place, item.key(), whole));
     if (whole == "$ref") return Reference(At(place, whole));
     if (whole == "enum" || whole == "const") return Values(place, whole);
     if (!whole.empty()) return AnyOf(At(place, whole), whole);
@@ -99,17 +99,18 @@ class SchemaReader {
 
   // whole: the keyword that describes the value completely, or "".
   absl::Status CheckKeyword(const DocumentPlace& place, const std::string& keyword,
-                            const OrderedJson& value, absl::string_view whole) {
+                            absl::string_view whole) {
     if (OnlyDescribes(keyword) || keyword == whole) return absl::OkStatus();
     const bool values = whole == "enum" || whole == "const";
     const bool type = keyword == "type";
     const bool known = type || IsWhole(keyword) || !TypeOfKeyword(keyword).empty();
-    if (!known && IsUnserved(keyword, value)) {
+    if (!known && IsUnserved(keyword, *place.value)) {
       return SchemaError(PointerTo(place.pointer, keyword),
                          absl::StrCat("the keyword ", CompactJson(keyword), " is not served"));
     }
     if (!known) {
-      if (annotations_ != nullptr) annotations_->push_back(PointerTo(place.pointer, keyword));
+      if (annotations_ != nullptr && !MayBeUnserved(keyword))
+        annotations_->push_back(PointerTo(place.pointer, keyword));
     } else if (!whole.empty() && !(type && values)) {
       return SchemaError(PointerTo(place.pointer, keyword),
                          absl::StrCat("\"", keyword, "\" is not served beside \"", whole, "\""));

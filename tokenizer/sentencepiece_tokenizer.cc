@@ -56,6 +56,7 @@ class SentencePieceTokenizer : public Tokenizer {
  private:
   // Whether a character always gets tokens that stand for it.
   bool HasCharacter(absl::string_view c) const {
+    if (c == kSpace && model_.normalizer().remove_extra_whitespaces()) return false;
     return c != " " && (model_.trainer().byte_fallback() || mergeable_.count(c) > 0);
   }
   Piece::Kind Kind(TokenId id) const { return model_.piece(id).kind(); }

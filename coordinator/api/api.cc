@@ -103,7 +103,7 @@ class RequestParser {
 
   // -1 means that it is not given. nullopt: absent, or not an integer.
   std::optional<int64_t> MaxTokens() {
-    const json* value = fields_.Find(MaxTokensNames());
+    const json* value = fields_.FindValue(MaxTokensNames());
     const std::optional<int64_t> number = value == nullptr ? std::nullopt : AsInteger(*value);
     return number.value_or(0) < -1 ? std::nullopt : number;
   }
@@ -169,7 +169,7 @@ class RequestParser {
   }
 
   void ReadStopStrings() {
-    const json* stop = fields_.Find({"stop"});
+    const json* stop = fields_.FindValue({"stop"});
     if (stop == nullptr) return;
     const json list = stop->is_string() ? json::array({*stop}) : *stop;
     if (!list.is_array() || !AllOf(list, &json::is_string)) {
@@ -229,8 +229,12 @@ class RequestParser {
     if (!request_.stream) return NoEffect("stream_options", "stream: true");
     JsonFields inner(*options, "stream_options", &ignored_);
     request_.include_usage = inner.Bool({"include_usage"}).value_or(false);
-    request_.continuous_usage =
-        inner.Bool({"continuous_usage_stats"}).value_or(false) && request_.include_usage;
+    request_.continuous_usage = inner.Bool({"continuous_usage_stats"}).value_or(false);
+    if (request_.continuous_usage && !request_.include_usage) {
+      inner.IgnoreField("continuous_usage_stats", kUnsupportedCombination,
+                        "has no effect without include_usage");
+      request_.continuous_usage = false;
+    }
     inner.Ignore({"include_obfuscation"});
     inner.IgnoreUnknown();
     if (inner.error()) fields_.set_error(*inner.error());
@@ -291,12 +295,12 @@ std::variant<GenerateRequest, ApiError> ParseChatCompletion(const std::string& b
 namespace {
 
 // The most log-probabilities that the answer can have, those of alternatives included.
-int64_t ScoresOf(const GenerateRequest& request) {
+int64_t ScoresOf(const GenerateRequest& request, int64_t max_tokens) {
   if (!request.logprobs) return 0;
   int64_t tokens = 0;
   for (const auto& prompt : request.prompts) {
     const int64_t echoed = request.score_prompt() ? static_cast<int64_t>(prompt.size()) : 0;
-    tokens += std::max(request.n, request.samples) * (request.max_tokens() + echoed);
+    tokens += std::max(request.n, request.samples) * (max_tokens + echoed);
   }
   return tokens * (*request.logprobs + 1);
 }
@@ -305,13 +309,12 @@ int64_t ScoresOf(const GenerateRequest& request) {
 int DefaultMaxTokens(const GenerateRequest& request, const ApiLimits& limits, int64_t room) {
   int64_t most = request.chat ? limits.default_chat_max_tokens : limits.default_max_tokens;
   if (most == 0) most = room;
-  if (request.logprobs) {  // they must fit into an answer
-    const int64_t choices =
-        std::max(request.n, request.samples) * static_cast<int64_t>(request.prompts.size());
-    const int64_t scores = choices * (*request.logprobs + 1);
-    most = std::min(most, std::max<int64_t>(1, kMostScores / scores));
+  if (request.logprobs) {  // they must fit into an answer, with those of the prompts
+    const int64_t of_prompts = ScoresOf(request, 0);
+    const int64_t of_token = ScoresOf(request, 1) - of_prompts;
+    most = std::min(most, std::max<int64_t>(1, (kMostScores - of_prompts) / of_token));
   }
-  return static_cast<int>(std::clamp<int64_t>(room, 0, most));
+  return static_cast<int>(std::max<int64_t>(0, std::min(room, most)));
 }
 
 // Returns the KV blocks that the request may need. If it gives no max_tokens, it gets one with which
@@ -353,18 +356,12 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
   if (!request->max_tokens_given) params.max_tokens = DefaultMaxTokens(*request, limits, room);
   if (room < (request->score_only ? 0 : std::max(1, params.max_tokens)))
     return ContextLengthError(*request, model.max_model_len, longest);
-  if (const int64_t scores = ScoresOf(*request); scores > kMostScores) {
+  if (const int64_t scores = ScoresOf(*request, request->max_tokens()); scores > kMostScores) {
     return ApiError{400, "invalid_value",
                     absl::StrCat("logprobs gives up to ", scores,
                                  " log-probabilities, counting those of alternatives; at most ",
                                  kMostScores, " are served"),
                     "logprobs"};
-  }
-  if (params.min_tokens > request->max_tokens()) {
-    return ApiError{400, "invalid_value",
-                    absl::StrCat("min_tokens must be between 0 and max_tokens, which is ",
-                                 request->max_tokens(), ", got ", params.min_tokens),
-                    "min_tokens"};
   }
   if (const absl::Status cost = decoding::CheckDecisionCost(params, model.vocab_size); !cost.ok()) {
     return ApiError{400, kUnsupportedCombination, std::string(cost.message()), "beam_width"};
@@ -377,6 +374,12 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
                                    model.kv_blocks_total),
                       request->max_tokens_given ? "max_tokens" : PromptField(*request)};
     }
+  }
+  if (params.min_tokens > request->max_tokens()) {
+    return ApiError{400, "invalid_value",
+                    absl::StrCat("min_tokens must be between 0 and max_tokens, which is ",
+                                 request->max_tokens(), ", got ", params.min_tokens),
+                    "min_tokens"};
   }
   params.stop_ids = request->own_stop_ids;
   request->vocab_size = model.vocab_size;

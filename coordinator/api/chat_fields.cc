@@ -17,7 +17,27 @@ using nlohmann::json;
 
 constexpr size_t kMaxMessages = 4096;
 constexpr size_t kMaxShownText = 300;
+constexpr size_t kMostMembers = 256;
+constexpr char kEffort[] = "reasoning_effort";
+constexpr char kUnread[] = "is not read by the chat template of the model";
 constexpr const char* kRoles[] = {"system", "developer", "user", "assistant"};
+
+// The members of the largest object.
+size_t LargestObject(const json& value) {
+  size_t most = value.is_object() ? value.size() : 0;
+  for (const json& inner : value) {
+    if (inner.is_structured()) most = std::max(most, LargestObject(inner));
+  }
+  return most;
+}
+
+// Reading an object in order takes the square of its members.
+bool FitsInOrder(const json& value, const char* name, JsonFields* fields) {
+  if (LargestObject(value) <= kMostMembers) return true;
+  fields->Fail("invalid_value", name,
+               absl::StrCat("has an object of more than ", kMostMembers, " members"));
+  return false;
+}
 
 }  // namespace
 
@@ -49,20 +69,40 @@ void ChatFields::Read(JsonFields* fields) {
 
 // What the template sees beside the messages.
 void ChatFields::ReadTemplateFields(JsonFields* fields) {
-  if (fields->Object("chat_template_kwargs") != nullptr) {
-    input_.variables = Ordered("chat_template_kwargs");
-    const absl::Status status = tokenizer::ChatPrompt::CheckVariables(input_.variables);
-    if (!status.ok())
-      fields->Fail("invalid_value", "chat_template_kwargs", absl::StrCat(": ", status.message()));
-  }
-  const json* documents = fields->Find({"documents"});
+  if (fields->Object("chat_template_kwargs") != nullptr) ReadVariables(fields);
+  const json* documents = fields->FindValue({"documents"});
   if (documents != nullptr && !(documents->is_array() && AllOf(*documents, &json::is_object))) {
     fields->Fail("invalid_type", "documents", "must be a list of objects");
-  } else if (documents != nullptr) {
+  } else if (documents != nullptr && !Reads("documents")) {
+    fields->Fail("unsupported_field", "documents", kUnread);
+  } else if (documents != nullptr && FitsInOrder(*documents, "documents", fields)) {
     input_.documents = Ordered("documents");
   }
-  if (const auto effort = fields->String({"reasoning_effort"}))
-    input_.variables.emplace("reasoning_effort", *effort);
+  const std::optional<std::string> effort = fields->String({kEffort});
+  if (effort && !Reads(kEffort)) {
+    fields->IgnoreField(kEffort, "unsupported_field", kUnread);
+  } else if (effort) {
+    const auto [variable, added] = input_.variables.emplace(kEffort, *effort);
+    if (!added && *variable != *effort)
+      fields->Fail("conflicting_fields", kEffort, "and chat_template_kwargs differ");
+  }
+}
+
+void ChatFields::ReadVariables(JsonFields* fields) {
+  constexpr char kName[] = "chat_template_kwargs";
+  if (!FitsInOrder(*fields->Find({kName}), kName, fields)) return;
+  input_.variables = Ordered(kName);
+  const absl::Status status = tokenizer::ChatPrompt::CheckVariables(input_.variables);
+  if (!status.ok()) fields->Fail("invalid_value", kName, absl::StrCat("has: ", status.message()));
+  for (const auto& variable : input_.variables.items()) {
+    if (!Reads(variable.key()))
+      fields->IgnoreField(absl::StrCat(kName, ".", variable.key()), "unsupported_field", kUnread);
+  }
+}
+
+// Without a template the request is refused later.
+bool ChatFields::Reads(absl::string_view variable) const {
+  return chat_ == nullptr || chat_->Reads(variable);
 }
 
 // The members of the field's value in the order that the client wrote.
@@ -148,8 +188,9 @@ nlohmann::ordered_json ChatFields::ReadContent(const std::string& path, absl::st
   const json* content = fields->FindGiven({"content"});
   if (content == nullptr && role != "assistant")
     fields->Fail("missing_field", "content", "is required");
-  if (content == nullptr || IsEmptyValue(*content)) return "";
+  if (content == nullptr) return "";
   if (content->is_string()) return *content;
+  if (content->is_array() && content->empty()) return "";
   if (!content->is_array()) {
     fields->Fail("invalid_type", "content", "must be a text or a list of parts");
     return "";

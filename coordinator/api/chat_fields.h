@@ -27,6 +27,8 @@ class ChatFields : public PromptFields {
 
  private:
   void ReadTemplateFields(JsonFields* fields);
+  void ReadVariables(JsonFields* fields);
+  bool Reads(absl::string_view variable) const;
   nlohmann::ordered_json Ordered(const char* name) const;
   void ReadMessage(const nlohmann::json& json, const std::string& path, JsonFields* fields);
   nlohmann::ordered_json ReadContent(const std::string& path, absl::string_view role,

@@ -217,8 +217,11 @@ const nlohmann::json* JsonFields::Object(const char* name) {
 }
 
 bool JsonFields::IsNeutral(const char* name, const nlohmann::json& neutral) {
-  const nlohmann::json* value = FindValue({name});
-  return value == nullptr || std::find(neutral.begin(), neutral.end(), *value) != neutral.end();
+  const nlohmann::json* value = Find({name});
+  const auto is = [&](const nlohmann::json& other) {
+    return std::find(neutral.begin(), neutral.end(), other) != neutral.end();
+  };
+  return value == nullptr || is(*value) || (*value == false && !is(true));
 }
 
 void JsonFields::Hint(const char* name, const nlohmann::json& neutral) {

@@ -46,12 +46,14 @@ class JsonFields {
   std::optional<bool> Bool(Names names);
   std::optional<std::string> String(Names names);
   std::vector<int64_t> Integers(Names names, int64_t low, int64_t high, size_t max_count);
+  // Find for a field that is no flag: `false` means that it is absent, too.
+  const nlohmann::json* FindValue(Names names);
   // The object under the name; nullptr when absent or empty.
   const nlohmann::json* Object(const char* name);
   // Fields that are known and have no effect.
   void Ignore(Names names) { Find(names); }
   // A field that is known but not served. neutral: a list of the values that mean the same as its
-  // absence; false and empty values always do. Another value is ignored and named (Hint), or is
+  // absence; empty values always do, and false unless true does. Another value is ignored and named (Hint), or is
   // the error unsupported_field because ignoring it would give a wrong answer (Neutral).
   void Hint(const char* name, const nlohmann::json& neutral);
   void Neutral(const char* name, const nlohmann::json& neutral);
@@ -75,8 +77,6 @@ class JsonFields {
 
  private:
   const nlohmann::json* FindUnless(Names names, bool (*absent)(const nlohmann::json&));
-  // Find without `false`.
-  const nlohmann::json* FindValue(Names names);
   bool IsNeutral(const char* name, const nlohmann::json& neutral);
 
   const nlohmann::json& object_;

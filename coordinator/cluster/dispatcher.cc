@@ -31,7 +31,9 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, const Clock* clock, Nod
       send_(std::move(send)),
       next_sequence_id_(FirstSequenceId()) {}
 
-ModelLimits Dispatcher::LimitsOf(const Node& node) const {
+ModelLimits Dispatcher::LimitsOf(const std::vector<const Node*>& replicas,
+                                 const Request& request) const {
+  const Node& node = *replicas.front();
   const proto::ModelInfo& model = node.registration.model();
   ModelLimits limits;
   limits.max_model_len = model.max_positions();
@@ -41,6 +43,11 @@ ModelLimits Dispatcher::LimitsOf(const Node& node) const {
   limits.eos_ids = {model.eos_ids().begin(), model.eos_ids().end()};
   limits.kv_blocks_total = node.registration.kv_blocks_total();
   limits.kv_block_size = std::max(1, node.registration.kv_block_size());
+  for (const Node* other : replicas) {
+    if (request.generate().max_tokens_given) break;
+    limits.kv_blocks_total =
+        std::min<int64_t>(limits.kv_blocks_total, other->registration.kv_blocks_total());
+  }
   return limits;
 }
 

@@ -120,7 +120,9 @@ class Dispatcher {
   void Fail(const PendingBodyPtr& pending, const ApiError& error);
   ApiError QueueFull(const Client& client, const std::string& what) const;
   int RetryAfter(const Client& client) const;
-  ModelLimits LimitsOf(const Node& node) const;
+  // replicas: those that are ready, at least one. A request that gives no max_tokens gets one with
+  // which it fits into the KV of each of them.
+  ModelLimits LimitsOf(const std::vector<const Node*>& replicas, const Request& request) const;
   std::string Fingerprint(const Node& node) const;
 
   const DispatcherOptions options_;

@@ -49,7 +49,7 @@ void Dispatcher::Submit(const RequestPtr& request, bool admitted) {
   const std::vector<const Node*> ready = registry_->ReadyReplicas();
   if (!ready.empty()) {
     std::optional<ApiError> error =
-        FitToModel(LimitsOf(*ready[0]), options_.limits, request->mutable_generate());
+        FitToModel(LimitsOf(ready, *request), options_.limits, request->mutable_generate());
     if (error) return refuse(*std::move(error));
     request->MakeSequences();
   }
@@ -214,9 +214,9 @@ void Dispatcher::Dequeue(const RequestPtr& request) {
 // model does not allow the request; then it has failed.
 bool Dispatcher::Prepare(const RequestPtr& request) {
   if (request->made()) return true;
-  const Node& node = *registry_->ReadyReplicas().front();
+  const ModelLimits limits = LimitsOf(registry_->ReadyReplicas(), *request);
   if (std::optional<ApiError> error =
-          FitToModel(LimitsOf(node), options_.limits, request->mutable_generate())) {
+          FitToModel(limits, options_.limits, request->mutable_generate())) {
     metrics_->RequestRefused(error->code);
     request->Fail(*std::move(error));
     return false;

@@ -253,7 +253,7 @@ void Request::SendDelta(Sequence* sequence) {
   sequence->shown = true;
   const Sent sent = TakeSent(*sequence);
   Show(*sequence, /*hypothesis=*/0, sent, &choice);
-  const EventUsage usage = CountStreamed(sequence->text->tokens().size() - sent.tokens);
+  const EventUsage usage = CountStreamed(sequence->text->settled_tokens() - sent.tokens);
   outbox_.Event(
       /*bytes=*/0,
       [this, choice = std::move(choice), usage] {

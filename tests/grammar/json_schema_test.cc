@@ -195,7 +195,8 @@ TEST(JsonSchemaTest, KeywordsThatAreNotKnownAreAnnotations) {
   std::vector<std::string> annotations;
   ASSERT_TRUE(
       ReadJsonSchema(
-          R"({"type":"object","uniqueItems":false,"patternProperties":{},"propertyNames":true,
+          R"({"type":"object","uniqueItems":false,"patternProperties":{},"propertyNames":{"type":"string"},
+                      "then":{"const":1},"minContains":1,"additionalItems":{},
                       "nullable":false,"unit":"cm","properties":{"a/b":{"$ref":"#/$defs/n","hint":1}},
                       "$defs":{"n":{"type":"null","propertyOrdering":["a"]}}})",
           &annotations)
@@ -229,7 +230,9 @@ TEST(JsonSchemaTest, WhatIsNotServedIsNamed) {
        R"(#/properties/a~1b/multipleOf: the keyword "multipleOf" is not served)"},
       {R"({"items":{"not":{}}})", R"(#/items/not: the keyword "not" is not served)"},
       {R"({"patternProperties":{"a":{}}})", "#/patternProperties: the keyword"},
-      {R"({"if":{}})", "#/if: the keyword"},
+      {R"({"if":{"const":1},"then":false})", "#/if: the keyword"},
+      {R"({"divisibleBy":5})", "#/divisibleBy: the keyword"},
+      {R"({"propertyNames":{"maxLength":3}})", "#/propertyNames: the keyword"},
       {R"({"uniqueItems":true})", "#/uniqueItems: the keyword"},
       {R"({"nullable":true,"type":"string"})", "#/nullable: the keyword"},
       {R"({"type":"strin"})", R"(#/type: "strin" is no type)"},

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -39,6 +40,14 @@ bool HasText(const OrderedJson& part) {
 }
 
 OrderedJson TextPart(const OrderedJson& text) { return {{"type", "text"}, {"text", text}}; }
+
+// Templates compare names with their own texts, so a name has no marks. It has no brackets, with
+// which special tokens begin and end.
+bool IsName(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == ' ';
+  });
+}
 
 std::string JoinedTexts(const OrderedJson& parts, absl::string_view between) {
   std::vector<std::string> texts;
@@ -121,7 +130,8 @@ OrderedJson ChatPrompt::MarkedJson(const OrderedJson& json) const {
   }
   if (!json.is_object()) return json;
   OrderedJson marked = OrderedJson::object();
-  for (const auto& entry : json.items()) marked[Marked(entry.key())] = MarkedJson(entry.value());
+  for (const auto& entry : json.items())
+    marked[IsName(entry.key()) ? entry.key() : Marked(entry.key())] = MarkedJson(entry.value());
   return marked;
 }
 
@@ -137,6 +147,10 @@ OrderedJson ChatPrompt::Content(const OrderedJson& content, bool is_final) const
 
 OrderedJson ChatPrompt::Parts(const OrderedJson& content, bool is_final) const {
   OrderedJson parts = MarkedJson(content);
+  for (size_t i = 0; i < content.size(); ++i) {
+    if (content[i].is_object() && content[i].contains("type"))
+      parts[i]["type"] = content[i]["type"];
+  }
   for (auto part = parts.rbegin(); is_final && part != parts.rend(); ++part) {
     if (!HasText(*part)) continue;
     (*part)["text"].get_ref<std::string&>() += {kEnd, ' '};
@@ -156,8 +170,10 @@ OrderedJson ChatPrompt::Message(const OrderedJson& message, bool is_final) const
   if (!reasoning.is_null()) made["thinking"] = MarkedJson(reasoning);
   for (const auto& field : message.items()) {
     if (field.value().is_null()) continue;
-    made[Marked(field.key())] =
-        field.key() == "content" ? Content(field.value(), is_final) : MarkedJson(field.value());
+    const bool is_content = field.key() == "content";
+    made[field.key()] = field.key() == "role" ? field.value()
+                        : is_content          ? Content(field.value(), is_final)
+                                              : MarkedJson(field.value());
   }
   if (!reasoning.is_null()) made["reasoning_content"] = MarkedJson(reasoning);
   if (!knows_developer_ && made.value("role", OrderedJson()) == "developer")
@@ -187,8 +203,11 @@ OrderedJson ChatPrompt::Variables(const Chat& chat, const ChatOptions& options) 
   OrderedJson variables;
   if (!bos_token_.empty()) variables["bos_token"] = bos_token_;
   if (!eos_token_.empty()) variables["eos_token"] = eos_token_;
-  for (const auto& variable : chat.variables.items())
-    variables[variable.key()] = MarkedJson(variable.value());
+  for (const auto& variable : chat.variables.items()) {
+    const OrderedJson& value = variable.value();
+    const bool is_name = value.is_string() && IsName(value.get_ref<const std::string&>());
+    variables[variable.key()] = is_name ? value : MarkedJson(value);
+  }
   variables["messages"] = std::move(list);
   variables["tools"] = MarkedJson(chat.tools);
   variables["documents"] = MarkedJson(chat.documents);

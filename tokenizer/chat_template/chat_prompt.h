@@ -18,7 +18,8 @@
 
 namespace coppice::tokenizer {
 
-// What the template sees of a request. Special tokens in its texts, at any depth, stay text.
+// What the template sees of a request. Special tokens in its texts, at any depth, stay text. Roles and
+// the fields of messages are known names.
 struct Chat {
   using Json = nlohmann::ordered_json;
 
@@ -68,6 +69,8 @@ class ChatPrompt {
   // Whether these can be Chat::variables: an object without the names of the other variables
   // (messages, tools, documents, add_generation_prompt). InvalidArgument says what is wrong.
   static absl::Status CheckVariables(const nlohmann::ordered_json& variables);
+  // Whether a variable of this name may change what the template writes.
+  bool Reads(absl::string_view variable) const { return template_.Reads(variable); }
   // The tokens that end a turn, as tokenizer_config.json and the model say.
   std::vector<TokenId> end_ids() const { return tokenizer_->eos_ids(); }
 

@@ -1,6 +1,7 @@
 #include "tokenizer/chat_template/chat_template.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,6 +16,7 @@ namespace coppice::tokenizer {
 struct ChatTemplate::Tree {
   jinja::Block block;
   std::vector<std::string> strings;  // string constants in expressions
+  std::set<std::string> names;       // in expressions and statements
 };
 
 ChatTemplate::ChatTemplate() : tree_(std::make_unique<Tree>()) {}
@@ -29,6 +31,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source) {
   COPPICE_ASSIGN_OR_RETURN(const std::vector<jinja::Token> tokens, jinja::Tokenize(source));
   for (const jinja::Token& token : tokens) {
     if (token.kind == jinja::TokenKind::kString) parsed.tree_->strings.push_back(token.text);
+    if (token.kind == jinja::TokenKind::kName) parsed.tree_->names.insert(token.text);
   }
   return parsed;
 }
@@ -40,6 +43,10 @@ absl::StatusOr<std::string> ChatTemplate::Render(const nlohmann::ordered_json& v
   jinja::Renderer renderer(values.entries(), jinja::Budget(limits.max_steps, limits.max_bytes),
                            now_unix);
   return renderer.Render(tree_->block);
+}
+
+bool ChatTemplate::Reads(absl::string_view variable) const {
+  return tree_->names.count(std::string(variable)) > 0;
 }
 
 bool ChatTemplate::Mentions(absl::string_view word) const {

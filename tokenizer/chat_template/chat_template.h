@@ -34,6 +34,8 @@ class ChatTemplate {
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& variables, int64_t now_unix,
                                      const ChatRenderLimits& limits = {}) const;
 
+  // Whether the template has this name, so that the variable may change what it writes.
+  bool Reads(absl::string_view variable) const;
   // Whether the word occurs in a constant text of the template.
   bool Mentions(absl::string_view word) const;
 

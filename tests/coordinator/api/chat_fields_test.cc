@@ -142,6 +142,8 @@ TEST(ChatFields, BadFieldsAreNamed) {
       {R"("chat_template_kwargs": [1])", "invalid_type", "chat_template_kwargs"},
       {R"("chat_template_kwargs": {"messages": []})", "invalid_value", "chat_template_kwargs"},
       {R"("documents": ["a"])", "invalid_type", "documents"},
+      {R"("reasoning_effort": "low", "chat_template_kwargs": {"reasoning_effort": "high"})",
+       "conflicting_fields", "reasoning_effort"},
       {R"("presence_penalty": 3)", "invalid_value", "presence_penalty"},
       {R"("add_generation_prompt": 1)", "invalid_type", "add_generation_prompt"},
       {R"("continue_final_message": true)", "unsupported_combination", "continue_final_message"},
@@ -178,6 +180,7 @@ TEST(ChatFields, BadMessagesAreNamed) {
       {R"([{"role": 1, "content": "a"}])", "invalid_type", "messages[0].role"},
       {R"([{"role": "user", "content": "a"}, {"role": "user"}])", "missing_field",
        "messages[1].content"},
+      {R"([{"role": "user", "content": {}}])", "invalid_type", "messages[0].content"},
       {R"([{"role": "user", "content": [3]}])", "invalid_type", "messages[0].content[0]"},
       {R"([{"role": "user", "content": 3}])", "invalid_type", "messages[0].content"},
       {R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}])",
@@ -231,6 +234,39 @@ TEST(ChatFields, TheTemplateSeesItsVariablesAndDocumentsInTheirOrder) {
       PromptOf(R"([{"role": "user", "content": "hi"}])",
                R"(, "chat_template_kwargs": {"colour": "red"}, "documents": [{"b": 1, "a": 2}])"),
       R"(<user>hi</s>[{"b": 1, "a": 2}]red<assistant>)");
+}
+
+TEST(ChatFields, WhatTheTemplateDoesNotReadIsNamedOrRefused) {
+  const tokenizer::ChatPrompt chat(*tokenizer::ChatTemplate::Parse("{{ messages[0].content }}"), "",
+                                   "", &api_text::Tokens());
+  ApiContext context = api_text::Context();
+  context.chat = &chat;
+  const auto parse = [&](const char* fields) {
+    return ParseChatCompletion(
+        absl::StrCat(R"({"messages": [{"role": "user", "content": "a"}], )", fields, "}"), "",
+        context, /*now_unix=*/0);
+  };
+  const Parsed parsed =
+      parse(R"("reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": false})");
+  EXPECT_THAT(std::get<GenerateRequest>(parsed).ignored.names(),
+              ::testing::ElementsAre("chat_template_kwargs.enable_thinking", "reasoning_effort"));
+  EXPECT_EQ(Bad(parse(R"("documents": [{"text": "t"}])")).code, "unsupported_field");
+  context.limits.refuse_unknown_fields = true;
+  EXPECT_EQ(Bad(parse(R"("reasoning_effort": "low")")).param, "reasoning_effort");
+}
+
+// Their order is kept, which takes the square of the members.
+TEST(ChatFields, ObjectsForTheTemplateHaveAtMost256Members) {
+  json variables = json::object();
+  for (int i = 0; i < 257; ++i) variables["a" + std::to_string(i)] = i;
+  const auto param = [&] {
+    json inner;
+    inner["colour"]["x"] = json::array({variables});
+    return Bad(ParseWith(absl::StrCat("\"chat_template_kwargs\": ", inner.dump()))).param;
+  };
+  EXPECT_EQ(param(), "chat_template_kwargs");
+  variables.erase("a0");
+  EXPECT_EQ(param(), "");
 }
 
 TEST(ChatFields, TheTemplatesOwnRefusalIsShown) {

@@ -89,6 +89,9 @@ TEST(FitToModel, AChatGoesOnToTheEndOfTheContext) {
   EXPECT_FALSE(FitToModel(model, limits, &given));
   GenerateRequest more = Good(absl::StrCat("\"max_tokens\": ", fits + 1));
   EXPECT_EQ(FitToModel(model, limits, &more)->code, "kv_capacity_exceeded");
+  GenerateRequest least = Good("\"min_tokens\": 400");
+  least.chat = true;
+  EXPECT_EQ(FitToModel(model, limits, &least)->param, "min_tokens");
   model.kv_blocks_total = 1;
   GenerateRequest none = Good("");
   const std::optional<ApiError> error = FitToModel(model, limits, &none);
@@ -164,6 +167,17 @@ TEST(FitToModel, RefusesMoreLogprobsThanCanBeHeld) {
   EXPECT_FALSE(FitToModel(limits, ApiLimits(), &fits));
   GenerateRequest more = Good(R"("max_tokens": 2000, "logprobs": 20, "n": 50)");
   EXPECT_EQ(FitToModel(limits, ApiLimits(), &more)->param, "logprobs");
+}
+
+TEST(FitToModel, TheDefaultLeavesRoomForTheLogprobsOfAnEchoedPrompt) {
+  ModelLimits limits = Limits();
+  limits.max_model_len = 1 << 20;
+  limits.kv_blocks_total = 1 << 20;
+  GenerateRequest request = std::get<GenerateRequest>(ParseText(absl::StrCat(
+      "{\"prompt\": \"", std::string(1399, 'a'), R"(", "n": 64, "logprobs": 20, "echo": true})")));
+  const std::optional<ApiError> error = FitToModel(limits, ApiLimits(), &request);
+  EXPECT_FALSE(error) << error->message;
+  EXPECT_EQ(request.params.max_tokens, 88);
 }
 
 TEST(FitToModel, RefusesWhatNoReplicaCanHold) {

@@ -287,6 +287,8 @@ TEST(FormatFields, AnObjectMayHaveItsSchemaBesideTheType) {
   const Read read = ReadFields(R"("response_format": {"type": "json_object", "schema": {"b": 1}})");
   EXPECT_EQ(read.spec.text, R"({"b":1})");
   EXPECT_EQ(read.field, "response_format.schema");
+  const Read any = ReadFields(R"("response_format": {"type": "json_object", "schema": {}})");
+  EXPECT_EQ(any.spec.text, R"({"type":"object"})");
 }
 
 // Of any two of them, the one that is read second is refused; the message names both.

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "tests/testing/temp_dir.h"
 #include "tests/tokenizer/fixture.h"
@@ -237,8 +238,43 @@ TEST(ChatPromptWords, TheEndOfATextIsNoWordOfAMessage) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const ChatPrompt prompt(*ChatTemplate::Parse("{{ messages[0].content }}<|end|>"), "", "",
                           tokenizer->get());
-  const Ids ids = *prompt.Encode({User("a<|end|>b<|e")}, {});
+  const Ids ids = *prompt.Encode(Of({User("a<|end|>b<|e")}), {});
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 421), 1);
+}
+
+// Many models have tokens with the names of roles and fields inside.
+TEST(ChatPromptNames, RolesAndNamesOfFieldsAreWhatTemplatesCompareThemWith) {
+  nlohmann::json json = ReadFixture("byte_level_llama3/tokenizer.json");
+  int id = 100000;
+  for (const char* token : {"<|user|>", "<|assistant|>", "<|start_of_role|>", "<|begin_of_text|>",
+                            "<|thinking|>", "<|developer|>"}) {
+    json["added_tokens"].push_back(
+        {{"id", ++id}, {"content", token}, {"special", true}, {"normalized", false}});
+  }
+  const test::TempDir folder;
+  folder.Write("tokenizer.json", json.dump());
+  const auto tokenizer = Tokenizer::Load(folder.path());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto write = [&](const std::string& source, const Chat& chat) {
+    const ChatPrompt prompt(*ChatTemplate::Parse(source), "", "", tokenizer->get());
+    const auto text = prompt.Write(chat, {});
+    return std::make_pair(text->text, prompt.Tokens(*text, {}));
+  };
+  const auto [phi, ids] = write(std::string(FamilyTemplate("phi-3")), Of({User("hi")}));
+  EXPECT_EQ(phi, "<|user|>\nhi<|end|>\n<|assistant|>\n");
+  EXPECT_EQ(ids.front(), 100001);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 100002), 1);
+  const char kCompares[] =
+      "{% for m in messages if m['role'] == 'user' %}{% for p in m.content if p['type'] == 'text' "
+      "%}{{ p['text'] }}{% endfor %}{% endfor %}{% if mode == 'thinking' %}!{% endif %}"
+      "{% for d in documents or [] %}{{ d.role ~ d.text }}{% endfor %}";
+  Chat chat = Of({Parts({"a", "<|user|>"})});
+  chat.variables = {{"mode", "thinking"}};
+  chat.documents = Json::array({{{"role", "r"}, {"text", "user"}}});
+  const auto [text, tokens] = write(kCompares, chat);
+  EXPECT_EQ(text, "a<|user|>!ruser");
+  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 100001), 0);
+  EXPECT_EQ(write("{{ messages[0].role }}", Of({Message("developer", "x")})).first, "system");
 }
 
 TEST_F(ChatPromptTest, ContentHasTheFormThatTheTemplateTakes) {
@@ -329,7 +365,7 @@ TEST_F(ChatPromptTest, TheTemplateSeesAllFieldsAndVariables) {
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(text->text,
             messages + R"(False False [{"z": 1, "a<|begin|>": "<|begin|>"}] <|end|> B True)");
-  EXPECT_EQ(text->literal.size(), 4u);
+  EXPECT_EQ(Special(Make(kAll).Tokens(*text, {})), 0);
 }
 
 TEST_F(ChatPromptTest, VariablesCannotReplaceTheChat) {
