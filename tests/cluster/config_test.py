@@ -122,8 +122,9 @@ class Config(unittest.TestCase):
         self.file.write_text(GOOD)
         flag = f"--config={self.file}"
         with Cluster(coordinator_flags=(flag,), worker_flags=(flag,), draft_flags=(flag,)) as cluster:
-            answer = cluster.api.complete(dict(prompt="What", max_tokens=3, unheard_of=1))
-            self.assertEqual(answer["model"], "from-file")
+            self.assertEqual(cluster.api.complete(dict(prompt="What", max_tokens=3))["model"], "from-file")
+            status, answer = cluster.api.post(dict(prompt="What", max_tokens=3, unheard_of=1))
+            self.assertEqual((status, answer["error"]["code"]), (400, "unknown_field"))
             self.assertEqual(cluster.api.cluster()["requests"]["max_queue"], 17)
 
 

@@ -138,7 +138,8 @@ class Formats(unittest.TestCase):
     def test_what_cannot_be_read_is_refused(self):
         for fields, code in [(dict(structured_outputs={"regex": "(a"}), "invalid_value"),
                              (dict(structured_outputs={"json": {"type": "objekt"}}), "invalid_value"),
-                             (dict(structured_outputs={"choice": []}), "invalid_value"),
+                             (dict(structured_outputs={"choice": []}), "missing_field"),
+                             (dict(structured_outputs={"choice": [""]}), "invalid_value"),
                              (dict(guided_regex="a", guided_grammar='root ::= "a"'), "conflicting_fields"),
                              (dict(guided_regex="a", min_tokens=2), "unsupported_combination"),
                              (dict(guided_regex="a", ignore_eos=True), "unsupported_combination")]:

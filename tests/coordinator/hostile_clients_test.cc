@@ -90,6 +90,7 @@ TEST_F(HostileClientsTest, TenThousandMutatedBodiesAreServedOrRefusedByField) {
     const json error = json::parse(answer.body)["error"];
     if (error["code"] == "invalid_json") continue;
     ASSERT_TRUE(error["param"].is_string()) << body << "\n" << answer.body;
+    if (error["code"] == "context_length_exceeded") continue;  // in the words of other servers
     const std::string param = error["param"], message = error["message"];
     const std::string field = param.substr(param.rfind('.') + 1);
     EXPECT_NE(message.find(field.substr(0, field.find('['))), std::string::npos) << body << "\n"

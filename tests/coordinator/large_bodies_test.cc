@@ -197,7 +197,7 @@ TEST_F(LargeBodiesTest, ManyAtOnceGetTheirOwnAnswers) {
   Start();
   const std::vector<std::pair<std::string, std::string>> calls = {
       {Post(Large(R"({"prompt": "a", "user": "b"})")), "\"text\":\"yes\""},
-      {Post(Large(R"({"prompt": "a", "foo": 1})")), "foo is not a known field"},
+      {Post(Large(R"({"prompt": "a", "stop": 1})")), "stop must be a string"},
       {Post(Large(R"({"prompt": "a")")), "invalid_json"},
       {Call("POST", "/v1/chat/completions",
             Large(R"({"messages": [{"role": "user", "content": "u"}]})")),

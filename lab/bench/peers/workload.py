@@ -61,24 +61,33 @@ def read_text(path):
 
 
 class Prompts:
-    """Windows of a text. No two begin with the same token, so an engine has computed the beginning of none before. All are equally long, so
-    an engine that pads the prompts of a batch has nothing to pad."""
+    """Windows of a text. They begin differently, as early as the text permits, so an engine has computed next to nothing of one before. All
+    are equally long, so an engine that pads the prompts of a batch has nothing to pad."""
 
     def __init__(self, ids, first, length, count):
         """ids: of the text. first: the special ids that every prompt begins with. count: how many windows there must be."""
         own = length - len(first)
-        begins, seen = [], set()
-        if own >= 1 and len(ids) >= own:
-            stride = max(1, (len(ids) - own + 1) // max(1, count))
-            # Spread over the text: first the places a stride apart, then those between.
-            for shift in range(stride):
-                for begin in range(shift, len(ids) - own + 1, stride):
-                    if len(begins) < count and ids[begin] not in seen:
-                        seen.add(ids[begin])
-                        begins.append(begin)
-        if len(begins) < count:
+        begins = []
+        for same in range(1, own + 1):  # no two have their first `same` tokens in common
+            begins = self.windows(ids, own, count, same)
+            if len(begins) == count:
+                break
+        else:
             raise WorkloadError(f"--text: {len(ids)} tokens have no {count} prompts of {length} that begin differently; name a longer text")
         self.left = [first + ids[begin:begin + own] for begin in begins]
+
+    @staticmethod
+    def windows(ids, own, count, same):
+        """Up to `count` places, spread over the text: first those a stride apart, then those between."""
+        places, begins, seen = len(ids) - own + 1, [], set()
+        stride = max(1, places // max(1, count))
+        for shift in range(stride):
+            for begin in range(shift, places, stride):
+                start = tuple(ids[begin:begin + same])
+                if len(begins) < count and start not in seen:
+                    seen.add(start)
+                    begins.append(begin)
+        return begins
 
     def take(self, count):
         taken, self.left = self.left[:count], self.left[count:]

@@ -91,8 +91,10 @@ TEST_F(HttpTest, ChunkedBodyIsRead) {
   RawClient client(port());
   client.Send(
       "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
-      "chunked\r\n\r\n2\r\n{\"\r\n5\r\nfoo\":\r\n2\r\n1}\r\n0\r\n\r\n");
-  EXPECT_EQ(Code(client.ReadAnswer(), 400), "unknown_field");
+      "chunked\r\n\r\n2\r\n{\"\r\n6\r\nstop\":\r\n2\r\n1}\r\n0\r\n\r\n");
+  const RawAnswer answer = client.ReadAnswer();
+  EXPECT_EQ(Code(answer, 400), "invalid_type");
+  EXPECT_EQ(json::parse(answer.body)["error"]["param"], "stop");
 }
 
 TEST_F(HttpTest, ExpectContinueIsHonoured) {

@@ -64,6 +64,8 @@ class Workload(InFolder):
     def test_a_text_that_repeats_itself_has_prompts_that_begin_differently(self):
         prompts = workload.Prompts([i % 25 for i in range(200)], [1], 8, 20).take(20)
         self.assertEqual(len({ids[1] for ids in prompts}), 20)
+        many = workload.Prompts([i * i % 101 for i in range(300)], [1], 8, 90).take(90)  # 51 different tokens
+        self.assertEqual(len({tuple(ids[1:3]) for ids in many}), 90)
 
     def test_a_short_text_is_refused(self):
         for length, count in ((16, 100), (103, 1), (2, 1)):
