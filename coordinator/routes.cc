@@ -44,7 +44,8 @@ HttpReply JsonReply(std::string body) {
 }
 
 bool IsStandardMethod(absl::string_view method) {
-  for (const char* known : {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"}) {
+  for (const char* known :
+       {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "QUERY"}) {
     if (method == known) return true;
   }
   return false;  // CONNECT too: the server opens no tunnels

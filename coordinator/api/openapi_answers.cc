@@ -231,7 +231,7 @@ std::vector<int> ErrorStatuses(const Endpoint& endpoint) {
       break;
     case EndpointId::kTokenize:
     case EndpointId::kDetokenize:
-      add({429});  // a large body waits for its turn
+      add({429, 500});  // a large body waits for its turn
       break;
     case EndpointId::kModel:
     case EndpointId::kCancel:

@@ -9,12 +9,13 @@ set -euo pipefail
 
 fuzz_flags+=(-include utility)
 head_sources=(coordinator/http/request_parser.cc coordinator/http/request_target.cc coordinator/http/cors.cc coordinator/http/gzip.cc
-  coordinator/http/api_error.cc coordinator/api/endpoints.cc)
+  coordinator/http/api_error.cc coordinator/api/endpoints.cc base/nearest_name.cc base/trace_context.cc)
 stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc
   tokenizer/stop_automaton.cc tokenizer/stop_strings.cc tokenizer/utf8.cc tokenizer/vocabulary.cc base/check.cc)
-body_sources=(coordinator/http/api_error.cc plan/*.cc sampling/*.cc base/check.cc base/decoding_stats.cc
+body_sources=(coordinator/http/api_error.cc plan/*.cc sampling/*.cc base/check.cc base/nearest_name.cc base/decoding_stats.cc
   base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/utf8.cc tokenizer/vocabulary.cc)
-for name in api chat_fields decoding_rules format_fields json_fields ordered_text parameter_fields prompt_fields renamed speculative_fields token_endpoints; do
+for name in api chat_fields decoding_rules format_fields ignored_fields json_fields ordered_text parameter_fields prompt_fields renamed \
+  sampling_defaults served_models speculative_fields token_endpoints unserved_fields; do
   body_sources+=("coordinator/api/$name.cc")
 done
 for source in $(git ls-files 'decoding/*.cc' 'grammar/*.cc' 'tokenizer/chat_template/*.cc'); do
