@@ -45,7 +45,7 @@ FlagGroup ModelGroup(LaunchOptions* options) {
             .text = "auto: temperature, top_k, top_p, min_p and repetition_penalty of the model's "
                     "generation_config.json are the defaults of requests that sample; none: they "
                     "are not read",
-            .more = "[api.md](api.md) 2.1."},
+            .more = "[api.md](api.md) 2."},
            {.name = "max_model_len",
             .value = &options->coordinator.dispatcher.max_model_len,
             .range = {0, 1 << 24},

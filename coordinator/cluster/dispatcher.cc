@@ -43,8 +43,8 @@ ModelLimits Dispatcher::LimitsOf(const std::vector<const Node*>& replicas,
   limits.eos_ids = {model.eos_ids().begin(), model.eos_ids().end()};
   limits.kv_blocks_total = node.registration.kv_blocks_total();
   limits.kv_block_size = std::max(1, node.registration.kv_block_size());
+  if (request.generate().max_tokens_given) return limits;
   for (const Node* other : replicas) {
-    if (request.generate().max_tokens_given) break;
     limits.kv_blocks_total =
         std::min<int64_t>(limits.kv_blocks_total, other->registration.kv_blocks_total());
   }
