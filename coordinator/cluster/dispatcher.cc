@@ -82,6 +82,15 @@ bool Dispatcher::idle() const {
   return active_.empty() && std::all_of(pending_bodies_.begin(), pending_bodies_.end(), abandoned);
 }
 
+int Dispatcher::running() const {
+  return static_cast<int>(
+      std::count_if(active_.begin(), active_.end(), [](const RequestPtr& request) {
+        const std::vector<Request::Sequence>& sequences = request->sequences();
+        return std::any_of(sequences.begin(), sequences.end(),
+                           [](const Request::Sequence& one) { return one.id != 0; });
+      }));
+}
+
 void Dispatcher::StopSequence(Request::Sequence* sequence, bool tell_replica) {
   if (sequence->id == 0) return;
   router_.Release(sequence->replica, sequence->kv_blocks);

@@ -64,6 +64,7 @@ class Dispatcher {
   bool draining() const { return draining_; }
   bool ending() const { return ending_; }
   bool idle() const;
+  // Requests with a sequence that runs nowhere yet, and bodies that have not been read.
   int waiting() const { return static_cast<int>(queue_.size() + pending_bodies_.size()); }
   struct ClientLoad {
     int waiting = 0;    // requests that wait
@@ -71,7 +72,10 @@ class Dispatcher {
   };
   // Clients with waiting requests or running sequences.
   std::map<std::string, ClientLoad> Clients() const;
-  int running() const { return static_cast<int>(active_.size() - queue_.size()); }
+  // Requests with a sequence at a replica. While further sequences of it wait, it waits as well.
+  int running() const;
+  // Requests that have not been answered: each counts once, whether it runs, waits or both.
+  int unanswered() const { return static_cast<int>(active_.size() + pending_bodies_.size()); }
   const DispatcherOptions& options() const { return options_; }
   const Router& router() const { return router_; }
 

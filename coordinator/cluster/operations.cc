@@ -74,7 +74,7 @@ HttpReply Operations::Accepted(const Target& target) const {
     json["state"] = dispatcher_->draining()              ? "draining"
                     : registry_->ReadyReplicas().empty() ? "lost"
                                                          : "ready";
-    json["running"] = dispatcher_->running() + dispatcher_->waiting();
+    json["running"] = dispatcher_->unanswered();
   }
   HttpReply reply;
   reply.status = 202;

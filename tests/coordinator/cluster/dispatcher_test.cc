@@ -95,6 +95,24 @@ TEST_F(DispatcherTest, RequestsWaitForKvAndTheQueueIsBounded) {
   EXPECT_EQ(dispatcher_.waiting(), 1);
 }
 
+TEST_F(DispatcherTest, ARequestRunsFromItsFirstSequenceToItsLast) {
+  JoinReplica("replica-0", /*blocks=*/25);  // one sequence needs 10
+  GenerateRequest generate;
+  generate.n = generate.samples = 3;
+  const auto exchange = Submit(generate);
+  EXPECT_EQ(dispatcher_.running(), 1);
+  EXPECT_EQ(dispatcher_.waiting(), 1);  // its third sequence
+  EXPECT_EQ(dispatcher_.unanswered(), 1);
+  Finish("replica-0", Started("replica-0")[0]);
+  Finish("replica-0", Started("replica-0")[1]);
+  EXPECT_EQ(dispatcher_.running(), 1);
+  EXPECT_EQ(dispatcher_.waiting(), 0);
+  Finish("replica-0", Started("replica-0")[2]);
+  EXPECT_EQ(exchange->reply->status, 200);
+  EXPECT_EQ(dispatcher_.running(), 0);
+  EXPECT_EQ(dispatcher_.unanswered(), 0);
+}
+
 TEST_F(DispatcherTest, DeadlinesCancelWhatRuns) {
   JoinReplica("replica-0");
   GenerateRequest generate;
