@@ -138,10 +138,10 @@ class Load(Statements):
 
     def test_72_deadlines(self):
         watch = Stopwatch()
-        answer = self.cluster.post(dict(LONG, n=16, timeout=0.05))
+        answer = self.cluster.post(dict(LONG, n=48, timeout=0.05))
         self.assertEqual((answer.status, answer.error["code"], answer.headers["x-should-retry"]), (504, "deadline_exceeded", "false"))
         self.assertLess(watch.seconds(), 1)
-        connection, response = self.cluster.open_stream(dict(LONG, n=16, timeout=0.15 * SLOWDOWN))
+        connection, response = self.cluster.open_stream(dict(LONG, n=48, timeout=0.15 * SLOWDOWN))
         text = response.read().decode()
         connection.close()
         self.assertIn('"deadline_exceeded"', text)
