@@ -25,10 +25,11 @@ constexpr Keyword kKeywordsOfTypes[] = {{"properties", "object"},
                                         {"maxLength", "string"},
                                         {"pattern", "string"},
                                         {"format", "string"},
-                                        {"minimum", "integer"},
-                                        {"maximum", "integer"},
-                                        {"exclusiveMinimum", "integer"},
-                                        {"exclusiveMaximum", "integer"}};
+                                        {"minimum", "number"},
+                                        {"maximum", "number"},
+                                        {"exclusiveMinimum", "number"},
+                                        {"exclusiveMaximum", "number"},
+                                        {"multipleOf", "number"}};
 // They limit the values, and are not served unless they have one of these values, which limit
 // nothing.
 struct Unserved {
@@ -41,7 +42,6 @@ constexpr Unserved kUnserved[] = {
     {"if", "[true, {}]"},
     {"then", "[true, {}]", "if"},
     {"else", "[true, {}]", "if"},
-    {"multipleOf"},
     {"divisibleBy"},
     {"disallow", "[[]]"},
     {"extends", "[{}]"},

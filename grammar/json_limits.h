@@ -1,9 +1,5 @@
-// Keywords of a JSON schema that are numbers. Pure.
+// Keywords of a JSON schema that limit a count. Pure.
 #pragma once
-
-#include <cstdint>
-#include <optional>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "grammar/expression.h"
@@ -19,11 +15,5 @@ struct CountLimits {
 // Reads two keywords that limit a count. Either may be absent.
 absl::StatusOr<CountLimits> ReadLimits(const DocumentPlace& schema, const char* min,
                                        const char* max);
-
-// The first and last integer within minimum, exclusiveMinimum, maximum, exclusiveMaximum; nullopt:
-// all of these are absent. A side without a bound has 16 digits, or 19 if the other has more than
-// 16.
-absl::StatusOr<std::optional<std::pair<int64_t, int64_t>>> ReadIntegerBounds(
-    const DocumentPlace& schema);
 
 }  // namespace coppice::grammar

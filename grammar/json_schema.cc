@@ -14,10 +14,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "grammar/json_decimal.h"
 #include "grammar/json_document.h"
 #include "grammar/json_formats.h"
-#include "grammar/json_integer.h"
 #include "grammar/json_keywords.h"
+#include "grammar/json_length.h"
 #include "grammar/json_limits.h"
 #include "grammar/json_references.h"
 #include "grammar/json_rules.h"
@@ -189,12 +190,10 @@ class SchemaReader {
     for (const auto& item : place.value->items()) {
       const std::string type(TypeOfKeyword(item.key()));
       if (type.empty()) continue;
-      if (implied && type != "integer") {
+      const bool fits = types.count(type) > 0 || (type == "number" && types.count("integer") > 0);
+      if (implied) {
         types.insert(type);
-      } else if (type == "integer" && types.count("number") > 0) {
-        return SchemaError(PointerTo(place.pointer, item.key()),
-                           "bounds are served for integers, not for numbers");
-      } else if (types.count(type) == 0 || implied) {
+      } else if (!fits && item.key() != "format") {  // a format of numbers is an annotation
         return SchemaError(PointerTo(place.pointer, item.key()),
                            absl::StrCat("\"", item.key(), "\" needs the type \"", type, "\""));
       }
@@ -212,8 +211,7 @@ class SchemaReader {
     if (type == "object") return ObjectSchema(place);
     if (type == "array") return ArraySchema(place);
     if (type == "string") return StringSchema(place);
-    if (type == "integer") return IntegerSchema(place);
-    if (type == "number") return rules_.Number();
+    if (type == "integer" || type == "number") return NumberSchema(place, type == "integer");
     if (type == "boolean") return Choice({Literal("true"), Literal("false")});
     return Literal("null");
   }
@@ -305,33 +303,37 @@ class SchemaReader {
 
   absl::StatusOr<Part> StringSchema(const DocumentPlace& place) {
     COPPICE_ASSIGN_OR_RETURN(const CountLimits limits, ReadLimits(place, "minLength", "maxLength"));
-    for (const char* key : {"pattern", "format"}) {
-      if (!Has(place, key)) continue;
-      const DocumentPlace said = At(place, key);
-      if (!said.value->is_string()) return SchemaError(said.pointer, "it must be a string");
-      const bool pattern = absl::string_view(key) == "pattern";
-      if (limits.there || (pattern && Has(place, "format"))) {
-        return SchemaError(
-            said.pointer,
-            absl::StrCat("\"", key, "\" is not served beside \"",
-                         limits.there ? "minLength\" or \"maxLength" : "format", "\""));
-      }
-      if (++patterns_ > kMostPatterns)
-        return SchemaError(said.pointer, "there are too many patterns and formats");
-      const auto text = said.value->get<std::string>();
-      const auto characters = pattern
-                                  ? RegexPart(text, {.search = true, .character = JsonCharacter})
-                                  : StringFormat(text);
-      if (!characters.ok()) return SchemaError(said.pointer, characters.status().message());
-      return Sequence({Literal("\""), *characters, Literal("\"")});
+    COPPICE_ASSIGN_OR_RETURN(const std::string pattern, TextOf(place, "pattern"));
+    COPPICE_ASSIGN_OR_RETURN(const std::string format, TextOf(place, "format"));
+    const bool bound = IsStringFormat(format);
+    if (!format.empty() && !bound && annotations_ != nullptr)
+      annotations_->push_back(PointerTo(place.pointer, "format"));
+    if (!Has(place, "pattern") && !bound) return rules_.StringOf(limits.least, limits.most);
+    const DocumentPlace said = At(place, bound ? "format" : "pattern");
+    if (bound && Has(place, "pattern")) {
+      return SchemaError(PointerTo(place.pointer, "pattern"),
+                         absl::StrCat("\"pattern\" is not served beside the format ", format));
     }
-    return rules_.StringOf(limits.least, limits.most);
+    if (++patterns_ > kMostPatterns)
+      return SchemaError(said.pointer, "there are too many patterns and formats");
+    auto characters = bound ? StringFormat(format)
+                            : RegexPart(pattern, {.search = true, .character = JsonCharacter});
+    if (characters.ok() && limits.there) characters = WithLength(*characters, limits, &rules_);
+    if (!characters.ok()) return SchemaError(said.pointer, characters.status().message());
+    return Sequence({Literal("\""), *characters, Literal("\"")});
   }
 
-  absl::StatusOr<Part> IntegerSchema(const DocumentPlace& place) {
-    COPPICE_ASSIGN_OR_RETURN(const auto bounds, ReadIntegerBounds(place));
-    if (!bounds.has_value()) return rules_.Integer();
-    return IntegerRange(bounds->first, bounds->second);
+  // "": the keyword is absent.
+  static absl::StatusOr<std::string> TextOf(const DocumentPlace& schema, const char* keyword) {
+    if (!Has(schema, keyword)) return std::string();
+    const DocumentPlace place = At(schema, keyword);
+    if (!place.value->is_string()) return SchemaError(place.pointer, "it must be a string");
+    return place.value->get<std::string>();
+  }
+
+  absl::StatusOr<Part> NumberSchema(const DocumentPlace& place, bool whole) {
+    if (HasNumberLimits(place)) return LimitedNumber(place, whole, &rules_);
+    return whole ? rules_.Integer() : rules_.Number();
   }
 
   const OrderedJson& document_;

@@ -56,9 +56,15 @@ class JsonValidator {
     if (value.is_number()) {
       return value >= schema.value("minimum", value) && value <= schema.value("maximum", value) &&
              (!has("exclusiveMinimum") || value > schema["exclusiveMinimum"]) &&
-             (!has("exclusiveMaximum") || value < schema["exclusiveMaximum"]);
+             (!has("exclusiveMaximum") || value < schema["exclusiveMaximum"]) &&
+             (!has("multipleOf") || IsMultiple(value, schema["multipleOf"]));
     }
     return true;
+  }
+
+  static bool IsMultiple(double value, double step) {
+    const double times = value / step;
+    return std::abs(times - std::round(times)) < 1e-6;
   }
 
   static bool Contains(const Json& list, const Json& value) {
