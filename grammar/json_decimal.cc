@@ -118,7 +118,7 @@ struct DigitState {
   bool first = false;     // the next digit is the first of several
   int of_low = kFree;     // so many digits are those of the bound; kFree: they are above it
   int of_high = kFree;    // the same; kFree: they are below it
-  int64_t remainder = 0;  // of all digits as an integer, by the step
+  int64_t remainder = 0;  // of the digits so far by the step; 0 if zeros make it a multiple
 
   auto operator<=>(const DigitState&) const = default;
 };
@@ -164,10 +164,7 @@ class Magnitudes {
       return false;
     const bool is_high = state.of_high != kFree && IsAtEnd(high_->value, state.of_high);
     if (is_high && high_->exclusive) return false;
-    if (step_.unit == 1) return true;
-    int64_t remainder = state.remainder;
-    for (int i = 0; i < state.decimals; ++i) remainder = remainder * 10 % step_.unit;
-    return remainder == 0;
+    return state.remainder == 0;
   }
 
   // nullopt: the digit leaves the bounds.
