@@ -12,24 +12,14 @@ struct Keyword {
   absl::string_view name;
   absl::string_view type;  // type that the keyword is for
 };
-constexpr Keyword kKeywordsOfTypes[] = {{"properties", "object"},
-                                        {"required", "object"},
-                                        {"additionalProperties", "object"},
-                                        {"minProperties", "object"},
-                                        {"maxProperties", "object"},
-                                        {"items", "array"},
-                                        {"prefixItems", "array"},
-                                        {"minItems", "array"},
-                                        {"maxItems", "array"},
-                                        {"minLength", "string"},
-                                        {"maxLength", "string"},
-                                        {"pattern", "string"},
-                                        {"format", "string"},
-                                        {"minimum", "number"},
-                                        {"maximum", "number"},
-                                        {"exclusiveMinimum", "number"},
-                                        {"exclusiveMaximum", "number"},
-                                        {"multipleOf", "number"}};
+constexpr Keyword kKeywordsOfTypes[] = {
+    {"properties", "object"},       {"required", "object"},      {"additionalProperties", "object"},
+    {"minProperties", "object"},    {"maxProperties", "object"}, {"patternProperties", "object"},
+    {"propertyNames", "object"},    {"items", "array"},          {"prefixItems", "array"},
+    {"minItems", "array"},          {"maxItems", "array"},       {"minLength", "string"},
+    {"maxLength", "string"},        {"pattern", "string"},       {"format", "string"},
+    {"minimum", "number"},          {"maximum", "number"},       {"exclusiveMinimum", "number"},
+    {"exclusiveMaximum", "number"}, {"multipleOf", "number"}};
 // They limit the values, and are not served unless they have one of these values, which limit
 // nothing.
 struct Unserved {
@@ -52,8 +42,6 @@ constexpr Unserved kUnserved[] = {
     {"additionalItems", "[true, {}]"},
     {"unevaluatedItems", "[true, {}]"},
     {"unevaluatedProperties", "[true, {}]"},
-    {"patternProperties", "[{}]"},
-    {"propertyNames", R"([true, {}, {"type": "string"}])"},
     {"dependencies", "[{}]"},
     {"dependentRequired", "[{}]"},
     {"dependentSchemas", "[{}]"},

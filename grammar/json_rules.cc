@@ -124,7 +124,8 @@ Part JsonRules::Value() {
 }
 
 Part JsonRules::Object() {
-  return Once(&object_, "object", [this] { return ObjectOfAny(Value(), 0, kNone); });
+  return Once(&object_, "object",
+              [this] { return ObjectOfAny(StringOf(0, kNone), Value(), 0, kNone); });
 }
 
 Part JsonRules::Array() {
@@ -141,8 +142,8 @@ Part JsonRules::Listed(const Part& item, absl::string_view end, int least, int m
   return Choice({Sequence({Space(), Literal(end)}), some});
 }
 
-Part JsonRules::ObjectOfAny(const Part& value, int least, int most) {
-  const Part member = Sequence({StringOf(0, kNone), Literal(":"), Space(), value});
+Part JsonRules::ObjectOfAny(const Part& key, const Part& value, int least, int most) {
+  const Part member = Sequence({key, Literal(":"), Space(), value});
   return Sequence({Literal("{"), Listed(member, "}", least, most)});
 }
 

@@ -39,8 +39,8 @@ class JsonRules {
   // which are written without escapes and may occur twice.
   Part ObjectOf(absl::string_view name, const std::vector<Member>& members,
                 const std::optional<Part>& other);
-  // From least to most members of any key.
-  Part ObjectOfAny(const Part& value, int least, int most);
+  // From least to most members. key: the texts of their keys, with the quotes.
+  Part ObjectOfAny(const Part& key, const Part& value, int least, int most);
   // The first items, then `other`; least to most in all. Requires least >= 0, and most >= least or
   // kNoMost.
   Part ArrayOf(absl::string_view name, const std::vector<Part>& first, const Part& other, int least,

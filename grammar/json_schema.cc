@@ -16,18 +16,15 @@
 #include "base/status.h"
 #include "grammar/json_decimal.h"
 #include "grammar/json_document.h"
-#include "grammar/json_formats.h"
 #include "grammar/json_keywords.h"
-#include "grammar/json_length.h"
 #include "grammar/json_limits.h"
 #include "grammar/json_references.h"
 #include "grammar/json_rules.h"
-#include "grammar/regex.h"
+#include "grammar/json_strings.h"
 
 namespace coppice::grammar {
 namespace {
 
-constexpr int kMostPatterns = 1000;  // patterns and formats of one schema
 constexpr absl::string_view kTypes[] = {"object",  "array",   "string", "number",
                                         "integer", "boolean", "null"};
 
@@ -210,7 +207,7 @@ class SchemaReader {
   absl::StatusOr<Part> OfType(const DocumentPlace& place, absl::string_view type) {
     if (type == "object") return ObjectSchema(place);
     if (type == "array") return ArraySchema(place);
-    if (type == "string") return StringSchema(place);
+    if (type == "string") return strings_.OfSchema(place);
     if (type == "integer" || type == "number") return NumberSchema(place, type == "integer");
     if (type == "boolean") return Choice({Literal("true"), Literal("false")});
     return Literal("null");
@@ -257,16 +254,77 @@ class SchemaReader {
         members[member_of[name]].required = true;
       }
     }
+    COPPICE_ASSIGN_OR_RETURN(const std::optional<Keys> keys, ReadKeys(place));
+    if (keys && !members.empty()) {
+      return SchemaError(keys->pointer, "it is served for objects without keys of their own only");
+    }
     COPPICE_ASSIGN_OR_RETURN(const CountLimits limits,
                              ReadLimits(place, "minProperties", "maxProperties"));
+    if (keys && (keys->value || other))
+      return rules_.ObjectOfAny(keys->key, keys->value.value_or(unlisted), limits.least,
+                                limits.most);
     if (limits.there && (!members.empty() || !other.has_value())) {
       return SchemaError(place.pointer,
                          "\"minProperties\" and \"maxProperties\" are served for objects without "
                          "keys of their own only");
     }
     if (members.empty() && other.has_value())
-      return rules_.ObjectOfAny(*other, limits.least, limits.most);
+      return rules_.ObjectOfAny(rules_.StringOf(0, Expression::kNoMost), *other, limits.least,
+                                limits.most);
     return rules_.ObjectOf(place.pointer, members, other);
+  }
+
+  // What "propertyNames" or "patternProperties" says of the keys of an object.
+  struct Keys {
+    std::string pointer;
+    Part key;
+    std::optional<Part> value;  // of members with such a key, where it is given with the key
+  };
+
+  // nullopt: nothing.
+  absl::StatusOr<std::optional<Keys>> ReadKeys(const DocumentPlace& place) {
+    COPPICE_ASSIGN_OR_RETURN(std::optional<Keys> pattern, ReadPattern(place));
+    if (!Has(place, "propertyNames")) return pattern;
+    const DocumentPlace names = At(place, "propertyNames");
+    const OrderedJson& value = *names.value;
+    const bool any = value == true || value == OrderedJson::object() ||
+                     value == OrderedJson({{"type", "string"}});
+    if (any) return pattern;
+    if (pattern) return SchemaError(names.pointer, "it is not served beside \"patternProperties\"");
+    COPPICE_ASSIGN_OR_RETURN(Part key, KeySchema(names));
+    return std::optional(Keys{names.pointer, std::move(key), std::nullopt});
+  }
+
+  absl::StatusOr<std::optional<Keys>> ReadPattern(const DocumentPlace& place) {
+    if (!Has(place, "patternProperties")) return std::optional<Keys>();
+    const DocumentPlace patterns = At(place, "patternProperties");
+    if (!patterns.value->is_object())
+      return SchemaError(patterns.pointer, "it must be an object of schemas");
+    if (patterns.value->empty()) return std::optional<Keys>();
+    // A key that several patterns match would need a value for all of them.
+    if (patterns.value->size() > 1)
+      return SchemaError(patterns.pointer, "more than one pattern is not served");
+    const std::string pattern = patterns.value->begin().key();
+    COPPICE_ASSIGN_OR_RETURN(Part key, strings_.OfPattern(patterns.pointer, pattern));
+    return std::optional(Keys{patterns.pointer, std::move(key), RuleOf(At(patterns, pattern))});
+  }
+
+  // A schema of strings, for the keys of an object.
+  absl::StatusOr<Part> KeySchema(DocumentPlace place) {
+    constexpr int kMostReferences = 100;
+    for (int i = 0; i < kMostReferences && place.value->is_object() && Has(place, "$ref"); ++i) {
+      const DocumentPlace reference = At(place, "$ref");
+      if (!reference.value->is_string())
+        return SchemaError(reference.pointer, "it must be a string");
+      const auto target = FindReference(document_, reference.value->get<std::string>());
+      if (!target.ok()) return SchemaError(reference.pointer, target.status().message());
+      place = *target;
+    }
+    if (!place.value->is_object()) return SchemaError(place.pointer, "no schema of strings");
+    OrderedJson& strings = made_.emplace_back(*place.value);
+    if (!strings.contains("type")) strings["type"] = "string";
+    if (strings["type"] != "string") return SchemaError(place.pointer, "keys are strings");
+    return Schema({&strings, place.pointer});
   }
 
   absl::StatusOr<Part> ArraySchema(const DocumentPlace& place) {
@@ -301,36 +359,6 @@ class SchemaReader {
                           limits.least, limits.most);
   }
 
-  absl::StatusOr<Part> StringSchema(const DocumentPlace& place) {
-    COPPICE_ASSIGN_OR_RETURN(const CountLimits limits, ReadLimits(place, "minLength", "maxLength"));
-    COPPICE_ASSIGN_OR_RETURN(const std::string pattern, TextOf(place, "pattern"));
-    COPPICE_ASSIGN_OR_RETURN(const std::string format, TextOf(place, "format"));
-    const bool bound = IsStringFormat(format);
-    if (!format.empty() && !bound && annotations_ != nullptr)
-      annotations_->push_back(PointerTo(place.pointer, "format"));
-    if (!Has(place, "pattern") && !bound) return rules_.StringOf(limits.least, limits.most);
-    const DocumentPlace said = At(place, bound ? "format" : "pattern");
-    if (bound && Has(place, "pattern")) {
-      return SchemaError(PointerTo(place.pointer, "pattern"),
-                         absl::StrCat("\"pattern\" is not served beside the format ", format));
-    }
-    if (++patterns_ > kMostPatterns)
-      return SchemaError(said.pointer, "there are too many patterns and formats");
-    auto characters = bound ? StringFormat(format)
-                            : RegexPart(pattern, {.search = true, .character = JsonCharacter});
-    if (characters.ok() && limits.there) characters = WithLength(*characters, limits, &rules_);
-    if (!characters.ok()) return SchemaError(said.pointer, characters.status().message());
-    return Sequence({Literal("\""), *characters, Literal("\"")});
-  }
-
-  // "": the keyword is absent.
-  static absl::StatusOr<std::string> TextOf(const DocumentPlace& schema, const char* keyword) {
-    if (!Has(schema, keyword)) return std::string();
-    const DocumentPlace place = At(schema, keyword);
-    if (!place.value->is_string()) return SchemaError(place.pointer, "it must be a string");
-    return place.value->get<std::string>();
-  }
-
   absl::StatusOr<Part> NumberSchema(const DocumentPlace& place, bool whole) {
     if (HasNumberLimits(place)) return LimitedNumber(place, whole, &rules_);
     return whole ? rules_.Integer() : rules_.Number();
@@ -343,7 +371,8 @@ class SchemaReader {
   std::deque<Open> open_;
   JsonReferences references_;
   int reading_ = 0;  // the rule of the schema that is being read
-  int patterns_ = 0;
+  JsonStrings strings_{&rules_, annotations_};
+  std::deque<OrderedJson> made_;  // schemas that the document has in another form
 };
 
 }  // namespace

@@ -88,6 +88,27 @@ TEST(JsonSchemaTest, Objects) {
   });
 }
 
+TEST(JsonSchemaTest, KeysOfObjects) {
+  ExpectCases({
+      {R"({"patternProperties":{"^[a-c]+$":{"type":"integer"}},"additionalProperties":false})",
+       {"{}", R"({"a":1})", R"({"ab": 1, "c":2})"},
+       {R"({"d":1})", R"({"a":"x"})", R"({"":1})"}},
+      {R"({"patternProperties":{"x":{"type":"null"}},"maxProperties":1})",
+       {R"({"axb":null})"},
+       {R"({"a":null})", R"({"x":null,"x":null})"}},
+      {R"({"propertyNames":{"enum":["a","b"]},"additionalProperties":{"type":"integer"}})",
+       {"{}", R"({"b":1,"a":2})"},
+       {R"({"c":1})", R"({"a":null})"}},
+      {R"({"propertyNames":{"minLength":2},"minProperties":1})",
+       {R"({"ab":[1]})"},
+       {"{}", R"({"a":1})"}},
+      {R"({"propertyNames":{"$ref":"#/$defs/k"},"$defs":{"k":{"type":"string","format":"uuid"}}})",
+       {R"({"123e4567-e89b-12d3-a456-426614174000":null})"},
+       {R"({"1":null})"}},
+      {R"({"propertyNames":{"maxLength":1},"additionalProperties":false})", {"{}"}, {R"({"a":1})"}},
+  });
+}
+
 TEST(JsonSchemaTest, Arrays) {
   ExpectCases({
       {R"({"type":"array"})",
@@ -186,10 +207,20 @@ TEST(JsonSchemaTest, WhatIsNotServedIsNamed) {
       {R"({"properties":{"a/b":{"uniqueItems":true}}})",
        R"(#/properties/a~1b/uniqueItems: the keyword "uniqueItems" is not served)"},
       {R"({"items":{"not":{}}})", R"(#/items/not: the keyword "not" is not served)"},
-      {R"({"patternProperties":{"a":{}}})", "#/patternProperties: the keyword"},
+      {R"({"patternProperties":{"a":{},"b":{}}})", "#/patternProperties: more than one pattern"},
+      {R"({"patternProperties":{"(":{}}})", "#/patternProperties: regular expression"},
+      {R"({"patternProperties":[]})", "#/patternProperties: it must be an object of schemas"},
+      {R"({"properties":{"a":{}},"patternProperties":{"a":{}}})",
+       "#/patternProperties: it is served for objects without keys of their own only"},
       {R"({"if":{"const":1},"then":false})", "#/if: the keyword"},
       {R"({"divisibleBy":5})", "#/divisibleBy: the keyword"},
-      {R"({"propertyNames":{"maxLength":3}})", "#/propertyNames: the keyword"},
+      {R"({"propertyNames":false})", "#/propertyNames: no schema of strings"},
+      {R"({"propertyNames":{"type":"integer"}})", "#/propertyNames: keys are strings"},
+      {R"({"propertyNames":{"anyOf":[{}]}})",
+       "#/propertyNames/type: \"type\" is not served beside"},
+      {R"({"propertyNames":{"$ref":"#/$defs/k"}})", "#/propertyNames/$ref: there is nothing at"},
+      {R"({"propertyNames":{"maxLength":1},"patternProperties":{"a":{}}})",
+       "#/propertyNames: it is not served beside"},
       {R"({"uniqueItems":true})", "#/uniqueItems: the keyword"},
       {R"({"nullable":true,"type":"string"})", "#/nullable: the keyword"},
       {R"({"type":"strin"})", R"(#/type: "strin" is no type)"},

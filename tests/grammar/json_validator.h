@@ -80,10 +80,18 @@ class JsonValidator {
 
   bool Object(const Json& value, const Json& schema) const {
     const Json properties = schema.value("properties", Json::object());
+    const Json patterns = schema.value("patternProperties", Json::object());
     const Json additional = schema.value("additionalProperties", Json(true));
     for (const auto& item : value.items()) {
-      const bool listed = properties.contains(item.key());
-      if (!Fulfils(item.value(), listed ? properties[item.key()] : additional)) return false;
+      bool listed = properties.contains(item.key());
+      if (listed && !Fulfils(item.value(), properties[item.key()])) return false;
+      for (const auto& pattern : patterns.items()) {
+        if (!HasMatch(item.key(), pattern.key())) continue;
+        listed = true;
+        if (!Fulfils(item.value(), pattern.value())) return false;
+      }
+      if (!listed && !Fulfils(item.value(), additional)) return false;
+      if (!Fulfils(Json(item.key()), schema.value("propertyNames", Json(true)))) return false;
     }
     for (const Json& key : schema.value("required", Json::array())) {
       if (!value.contains(key.get<std::string>())) return false;
@@ -105,9 +113,12 @@ class JsonValidator {
     for (absl::string_view left = value; !left.empty(); ++characters)
       left.remove_prefix(tokenizer::NextUtf8Char(left).length);
     if (!Within(characters, schema, "minLength", "maxLength")) return false;
-    if (!schema.contains("pattern")) return true;
-    const auto regex = tokenizer::Regex::Compile(schema["pattern"].get<std::string>(), false);
-    return regex.ok() && !regex->FindAll(value).empty();  // the patterns match no empty text
+    return !schema.contains("pattern") || HasMatch(value, schema["pattern"].get<std::string>());
+  }
+
+  static bool HasMatch(const std::string& text, const std::string& pattern) {
+    const auto regex = tokenizer::Regex::Compile(pattern, false);
+    return regex.ok() && !regex->FindAll(text).empty();  // the patterns match no empty text
   }
 
   const Json& document_;

@@ -31,6 +31,8 @@ constexpr const char* kSchemas[] = {
     R"({"type":"integer","multipleOf":12,"minimum":-500})",
     R"s({"pattern":"[b-d]\\d","minLength":3,"maxLength":6})s",
     R"({"format":"uri","maxLength":40})",
+    R"s({"patternProperties":{"^[a-c]{2}":{"type":"boolean"}},"minProperties":1})s",
+    R"({"propertyNames":{"maxLength":3,"pattern":"^[^a]"},"additionalProperties":{"type":"null"}})",
     R"({"enum":[1,"two",[3],{"four":null}]})",
     R"({"additionalProperties":{"type":"integer"},"minProperties":1})",
     R"({"properties":{"name":{"type":"string"},"n":{"type":"integer","minimum":0},"t":{"const":1}},

@@ -1,4 +1,4 @@
-#include "grammar/json_length.h"
+#include "grammar/json_strings.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,13 +9,18 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "grammar/automaton.h"
+#include "grammar/json_formats.h"
+#include "grammar/json_limits.h"
+#include "grammar/regex.h"
 
 namespace coppice::grammar {
 namespace {
 
 constexpr size_t kMostRules = 20'000;
+constexpr int kMostPatterns = 1000;  // patterns and formats of one schema
 
 // A state of the automaton of the characters, with their number so far.
 struct Counted {
@@ -41,8 +46,9 @@ Part AnyOf(std::vector<std::pair<uint8_t, uint8_t>> bytes) {
   return part;
 }
 
-}  // namespace
-
+// The texts of `characters` with as many characters as the limits allow. characters: what stands
+// between the quotes of a JSON string, without \u escapes; it refers to no rule. InvalidArgument: it
+// is too large, or has no such text.
 absl::StatusOr<Part> WithLength(const Part& characters, const CountLimits& limits,
                                 JsonRules* rules) {
   COPPICE_ASSIGN_OR_RETURN(Automaton automaton, Automaton::Make({{characters}, {"characters"}}));
@@ -91,6 +97,55 @@ absl::StatusOr<Part> WithLength(const Part& characters, const CountLimits& limit
   if (!any || automaton.refusals() > 0)
     return absl::InvalidArgumentError("no text of it has the required length");
   return Rule(first);
+}
+
+Part Quoted(Part characters) {
+  return Sequence({Literal("\""), std::move(characters), Literal("\"")});
+}
+
+// "": the keyword is absent.
+absl::StatusOr<std::string> TextOf(const DocumentPlace& schema, const char* keyword) {
+  if (!Has(schema, keyword)) return std::string();
+  const DocumentPlace place = At(schema, keyword);
+  if (!place.value->is_string()) return SchemaError(place.pointer, "it must be a string");
+  return place.value->get<std::string>();
+}
+
+}  // namespace
+
+absl::Status JsonStrings::Count(const std::string& pointer) {
+  if (++patterns_ <= kMostPatterns) return absl::OkStatus();
+  return SchemaError(pointer, "there are too many patterns and formats");
+}
+
+absl::StatusOr<Part> JsonStrings::OfPattern(const std::string& pointer,
+                                            const std::string& pattern) {
+  COPPICE_RETURN_IF_ERROR(Count(pointer));
+  auto characters = RegexPart(pattern, {.search = true, .character = JsonCharacter});
+  if (!characters.ok()) return SchemaError(pointer, characters.status().message());
+  return Quoted(*std::move(characters));
+}
+
+absl::StatusOr<Part> JsonStrings::OfSchema(const DocumentPlace& schema) {
+  COPPICE_ASSIGN_OR_RETURN(const CountLimits limits, ReadLimits(schema, "minLength", "maxLength"));
+  COPPICE_ASSIGN_OR_RETURN(const std::string pattern, TextOf(schema, "pattern"));
+  COPPICE_ASSIGN_OR_RETURN(const std::string format, TextOf(schema, "format"));
+  const bool bound = IsStringFormat(format), patterned = Has(schema, "pattern");
+  if (!format.empty() && !bound && annotations_ != nullptr)
+    annotations_->push_back(PointerTo(schema.pointer, "format"));
+  if (!patterned && !bound) return rules_.StringOf(limits.least, limits.most);
+  const std::string pointer = PointerTo(schema.pointer, bound ? "format" : "pattern");
+  if (patterned && bound) {
+    return SchemaError(PointerTo(schema.pointer, "pattern"),
+                       absl::StrCat("\"pattern\" is not served beside the format ", format));
+  }
+  if (patterned && !limits.there) return OfPattern(pointer, pattern);
+  COPPICE_RETURN_IF_ERROR(Count(pointer));
+  auto characters = bound ? StringFormat(format)
+                          : RegexPart(pattern, {.search = true, .character = JsonCharacter});
+  if (characters.ok() && limits.there) characters = WithLength(*characters, limits, &rules_);
+  if (!characters.ok()) return SchemaError(pointer, characters.status().message());
+  return Quoted(*std::move(characters));
 }
 
 }  // namespace coppice::grammar
