@@ -38,6 +38,7 @@ class Automaton {
   // How often Next could not find the next state and returned kDead, because more states or work
   // would be needed than are allowed. States that are known stay known.
   int64_t refusals() const { return refusals_; }
+  int64_t work() const { return work_; }  // places visited so far
   bool half_used() const;  // half of the allowed states or of the allowed work is used
   size_t bytes() const;    // approximate memory
 

@@ -85,6 +85,14 @@ void AddTails(uint32_t first, uint32_t last, int at, int length, std::vector<Par
 
 }  // namespace
 
+int64_t CountExpressions(const Expression& part) {
+  int64_t inner = 1;
+  for (const Part& one : part.parts) inner += CountExpressions(*one);
+  const int64_t times =
+      part.kind == Expression::Kind::kRepeat ? std::max({part.least, part.most, 1}) : 1;
+  return std::min(inner, kMostExpressions / times) * times;
+}
+
 Part Literal(absl::string_view bytes) {
   std::vector<Part> parts;
   for (const char c : bytes) {

@@ -39,6 +39,11 @@ struct Expression {
   int rule = 0;
 };
 
+// How many expressions the part has, with each of its repetitions written out as often as it must or
+// may occur. At most kMostExpressions is told. The part refers to no rule.
+inline constexpr int64_t kMostExpressions = int64_t{1} << 40;
+int64_t CountExpressions(const Expression& part);
+
 using CodePoints = std::vector<std::pair<uint32_t, uint32_t>>;  // first and last of each range
 
 Part Literal(absl::string_view bytes);

@@ -20,6 +20,8 @@ class JsonRules {
   int Add(std::string name);
   void Set(int rule, Part part) { grammar_.rules[rule] = std::move(part); }
 
+  size_t size() const { return grammar_.rules.size(); }
+
   Part Space();
   // One character of a string, plain or as an escape. \u escapes of surrogates are only pairs.
   Part StringCharacter();

@@ -14,10 +14,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "grammar/json_decimal.h"
 #include "grammar/json_document.h"
 #include "grammar/json_keywords.h"
 #include "grammar/json_limits.h"
+#include "grammar/json_numbers.h"
 #include "grammar/json_references.h"
 #include "grammar/json_rules.h"
 #include "grammar/json_strings.h"
@@ -25,6 +25,7 @@
 namespace coppice::grammar {
 namespace {
 
+constexpr size_t kMostRules = 1 << 17;  // more have no automaton
 constexpr absl::string_view kTypes[] = {"object",  "array",   "string", "number",
                                         "integer", "boolean", "null"};
 
@@ -53,6 +54,8 @@ class SchemaReader {
       reading_ = next.rule;
       COPPICE_ASSIGN_OR_RETURN(Part part, Schema(next.place));
       rules_.Set(next.rule, std::move(part));
+      if (rules_.size() > kMostRules)
+        return SchemaError(next.place.pointer, "with it, the schema is too large");
     }
     COPPICE_RETURN_IF_ERROR(references_.CheckNoCircle());
     return std::move(rules_).Take();
@@ -208,7 +211,7 @@ class SchemaReader {
     if (type == "object") return ObjectSchema(place);
     if (type == "array") return ArraySchema(place);
     if (type == "string") return strings_.OfSchema(place);
-    if (type == "integer" || type == "number") return NumberSchema(place, type == "integer");
+    if (type == "integer" || type == "number") return numbers_.OfSchema(place, type == "integer");
     if (type == "boolean") return Choice({Literal("true"), Literal("false")});
     return Literal("null");
   }
@@ -359,11 +362,6 @@ class SchemaReader {
                           limits.least, limits.most);
   }
 
-  absl::StatusOr<Part> NumberSchema(const DocumentPlace& place, bool whole) {
-    if (HasNumberLimits(place)) return LimitedNumber(place, whole, &rules_);
-    return whole ? rules_.Integer() : rules_.Number();
-  }
-
   const OrderedJson& document_;
   std::vector<std::string>* const annotations_;
   JsonRules rules_;
@@ -371,6 +369,7 @@ class SchemaReader {
   std::deque<Open> open_;
   JsonReferences references_;
   int reading_ = 0;  // the rule of the schema that is being read
+  JsonNumbers numbers_{&rules_};
   JsonStrings strings_{&rules_, annotations_};
   std::deque<OrderedJson> made_;  // schemas that the document has in another form
 };

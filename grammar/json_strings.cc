@@ -13,13 +13,11 @@
 #include "base/status.h"
 #include "grammar/automaton.h"
 #include "grammar/json_formats.h"
-#include "grammar/json_limits.h"
 #include "grammar/regex.h"
 
 namespace coppice::grammar {
 namespace {
 
-constexpr size_t kMostRules = 20'000;
 constexpr int kMostPatterns = 1000;  // patterns and formats of one schema
 
 // A state of the automaton of the characters, with their number so far.
@@ -46,11 +44,30 @@ Part AnyOf(std::vector<std::pair<uint8_t, uint8_t>> bytes) {
   return part;
 }
 
-// The texts of `characters` with as many characters as the limits allow. characters: what stands
-// between the quotes of a JSON string, without \u escapes; it refers to no rule. InvalidArgument: it
-// is too large, or has no such text.
-absl::StatusOr<Part> WithLength(const Part& characters, const CountLimits& limits,
-                                JsonRules* rules) {
+Part Quoted(Part characters) {
+  return Sequence({Literal("\""), std::move(characters), Literal("\"")});
+}
+
+// "": the keyword is absent.
+absl::StatusOr<std::string> TextOf(const DocumentPlace& schema, const char* keyword) {
+  if (!Has(schema, keyword)) return std::string();
+  const DocumentPlace place = At(schema, keyword);
+  if (!place.value->is_string()) return SchemaError(place.pointer, "it must be a string");
+  return place.value->get<std::string>();
+}
+
+}  // namespace
+
+absl::Status JsonStrings::Count(const std::string& pointer) {
+  if (++patterns_ <= kMostPatterns) return absl::OkStatus();
+  return SchemaError(pointer, "there are too many patterns and formats");
+}
+
+absl::StatusOr<Part> JsonStrings::WithLength(const Part& characters, const CountLimits& limits) {
+  const absl::Status too_large =
+      absl::InvalidArgumentError("with the limits of the length the schema is too large");
+  left_.expressions -= CountExpressions(*characters);
+  if (left_.expressions < 0) return too_large;
   COPPICE_ASSIGN_OR_RETURN(Automaton automaton, Automaton::Make({{characters}, {"characters"}}));
   const bool bounded = limits.most != Expression::kNoMost;
   const int counted = bounded ? limits.most : limits.least;  // more are not told apart
@@ -59,7 +76,8 @@ absl::StatusOr<Part> WithLength(const Part& characters, const CountLimits& limit
   const auto rule = [&](const Counted& place) {
     const auto [known, added] = rule_of.try_emplace(place, 0);
     if (added) {
-      known->second = rules->Add("characters");
+      known->second = rules_.Add("characters");
+      --left_.rules;
       open.push_back(place);
     }
     return known->second;
@@ -69,8 +87,7 @@ absl::StatusOr<Part> WithLength(const Part& characters, const CountLimits& limit
   while (!open.empty()) {
     const Counted place = open.front();
     open.pop_front();
-    if (rule_of.size() > kMostRules)
-      return absl::InvalidArgumentError("with the limits of the length it is too large");
+    if (left_.rules < 0 || left_.work < automaton.work()) return too_large;
     std::map<int, std::vector<std::pair<uint8_t, uint8_t>>> bytes_to;  // by the rule that follows
     for (int byte = 0; byte < 256; ++byte) {
       const Automaton::State next = automaton.Next(place.state, static_cast<uint8_t>(byte));
@@ -92,30 +109,12 @@ absl::StatusOr<Part> WithLength(const Part& characters, const CountLimits& limit
     }
     for (auto& [follows, bytes] : bytes_to)
       choices.push_back(Sequence({AnyOf(std::move(bytes)), Rule(follows)}));
-    rules->Set(rule_of[place], Choice(std::move(choices)));
+    rules_.Set(rule_of[place], Choice(std::move(choices)));
   }
-  if (!any || automaton.refusals() > 0)
-    return absl::InvalidArgumentError("no text of it has the required length");
+  left_.work -= automaton.work();
+  if (automaton.refusals() > 0) return too_large;
+  if (!any) return absl::InvalidArgumentError("no text of it has the required length");
   return Rule(first);
-}
-
-Part Quoted(Part characters) {
-  return Sequence({Literal("\""), std::move(characters), Literal("\"")});
-}
-
-// "": the keyword is absent.
-absl::StatusOr<std::string> TextOf(const DocumentPlace& schema, const char* keyword) {
-  if (!Has(schema, keyword)) return std::string();
-  const DocumentPlace place = At(schema, keyword);
-  if (!place.value->is_string()) return SchemaError(place.pointer, "it must be a string");
-  return place.value->get<std::string>();
-}
-
-}  // namespace
-
-absl::Status JsonStrings::Count(const std::string& pointer) {
-  if (++patterns_ <= kMostPatterns) return absl::OkStatus();
-  return SchemaError(pointer, "there are too many patterns and formats");
 }
 
 absl::StatusOr<Part> JsonStrings::OfPattern(const std::string& pointer,
@@ -143,7 +142,7 @@ absl::StatusOr<Part> JsonStrings::OfSchema(const DocumentPlace& schema) {
   COPPICE_RETURN_IF_ERROR(Count(pointer));
   auto characters = bound ? StringFormat(format)
                           : RegexPart(pattern, {.search = true, .character = JsonCharacter});
-  if (characters.ok() && limits.there) characters = WithLength(*characters, limits, &rules_);
+  if (characters.ok() && limits.there) characters = WithLength(*characters, limits);
   if (!characters.ok()) return SchemaError(pointer, characters.status().message());
   return Quoted(*std::move(characters));
 }

@@ -1,12 +1,14 @@
 // Strings of a JSON schema: "pattern", "format", "minLength", "maxLength". Not thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "grammar/expression.h"
 #include "grammar/json_document.h"
+#include "grammar/json_limits.h"
 #include "grammar/json_rules.h"
 
 namespace coppice::grammar {
@@ -23,11 +25,22 @@ class JsonStrings {
   absl::StatusOr<Part> OfPattern(const std::string& pointer, const std::string& pattern);
 
  private:
+  // The texts of `characters` with as many characters as the limits allow. characters: what stands
+  // between the quotes of a JSON string, without \u escapes; it refers to no rule. InvalidArgument:
+  // it has no such text, or nothing is left for it.
+  absl::StatusOr<Part> WithLength(const Part& characters, const CountLimits& limits);
   absl::Status Count(const std::string& pointer);
 
   JsonRules& rules_;
   std::vector<std::string>* const annotations_;
   int patterns_ = 0;
+  // What is left for the patterns and formats of the schema that have a length, so that reading it
+  // takes a second or two at most.
+  struct {
+    int64_t expressions = 1 << 19;
+    int64_t rules = 40'000;
+    int64_t work = 8'000'000;  // places of automata
+  } left_;
 };
 
 }  // namespace coppice::grammar

@@ -1,4 +1,5 @@
 // Numbers of JSON schemas: bounds and steps.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -39,6 +40,11 @@ TEST(JsonNumberTest, Numbers) {
        {"-21", "35", "1", "-1", "29", "7.0", "-0"}},
       {R"({"type":"integer","multipleOf":1.5})", {"0", "3", "-6", "999"}, {"1", "4", "1.5"}},
       {R"({"type":"integer","multipleOf":1000})", {"0", "-5000", "12000"}, {"500", "100"}},
+      {R"({"type":"integer","multipleOf":3e17})", {"0"}, {"3", "1000000000000000"}},
+      {R"({"type":"integer","multipleOf":3e15})", {"0", "9000000000000000"}, {"1000000000000000"}},
+      {R"({"type":"integer","minimum":100000000000000000})",
+       {"999999999999999999"},
+       {"1000000000000000000"}},
       {R"({"type":"integer","multipleOf":512})", {"0", "-1024", "512000000"}, {"256", "513"}},
       {R"({"multipleOf":297e3,"minimum":-1e9,"maximum":1e9})",
        {"-297000", "594000"},
@@ -97,6 +103,23 @@ TEST(JsonNumberTest, LimitsOfNumbersAreThoseOfArithmetic) {
     }
   }
   EXPECT_GT(served, 200);
+}
+
+// Numbers share what their bounds do not change.
+TEST(JsonNumberTest, SchemasMayHaveManyNumbersWithLimits) {
+  std::string schema = R"({"type":"object","properties":{)";
+  for (int i = 0; i < 500; ++i) {
+    absl::StrAppend(&schema, i == 0 ? "" : ",", "\"p", i, R"(":{"type":"number","minimum":)", -i,
+                    R"(.5,"maximum":)", 1000 + i, ".25}");
+  }
+  EXPECT_TRUE(MakeAutomaton(ReadJsonSchema(schema + "}}")).ok());
+}
+
+TEST(JsonNumberTest, TooManyStepsAreTooLarge) {
+  std::string schema = R"({"anyOf":[{"multipleOf":1})";
+  for (int unit = 2; unit <= 300; ++unit) absl::StrAppend(&schema, R"(,{"multipleOf":)", unit, "}");
+  EXPECT_THAT(ReadJsonSchema(schema + "]}").status().message(),
+              testing::HasSubstr("with it, the schema is too large"));
 }
 
 TEST(JsonNumberTest, RangesOfIntegersAreExact) {

@@ -253,7 +253,7 @@ TEST(JsonSchemaTest, WhatIsNotServedIsNamed) {
        "#/pattern: regular expression, byte 1: (?= (look-around) is not served"},
       {R"({"pattern":"^a{3}$","maxLength":2})", "#/pattern: no text of it has the required length"},
       {R"({"pattern":"^a*b{300}[^c]*$","maxLength":400})",
-       "#/pattern: with the limits of the length it is too large"},
+       "#/pattern: with the limits of the length the schema is too large"},
       {R"({"pattern":"a","format":"date"})",
        R"(#/pattern: "pattern" is not served beside the format date)"},
       {R"({"format":"date","maxLength":3})", "#/format: no text of it has the required length"},

@@ -1,7 +1,13 @@
 // Strings of JSON schemas: patterns, formats and lengths.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "grammar/json_schema.h"
 #include "tests/grammar/schema_cases.h"
+#include "tests/grammar/texts.h"
 
 namespace coppice::grammar {
 namespace {
@@ -52,6 +58,29 @@ TEST(JsonStringTest, PatternsAndFormatsOfALength) {
        {R"("ab")", R"("\"x")"}},
       {R"({"format":"email","maxLength":8})", {R"("a@bc.de")"}, {R"("abc@de.org")", R"("")"}},
   });
+}
+
+// Each would be read in a moment; all of them may not take as long as they like.
+TEST(JsonStringTest, PatternsOfALengthAreLimitedTogether) {
+  for (const char* pattern : {"^(a?){400}$", "^((a{100}){100}){30}$", "^[a-z]{0,200}b[a-z]{0,200}$",
+                              "^(a|b)*a(a|b){9}$"}) {
+    SCOPED_TRACE(pattern);
+    std::string schema = R"({"anyOf":[{"type":"null"})";
+    for (int i = 0; i < 900; ++i)
+      absl::StrAppend(&schema, R"(,{"maxLength":300,"pattern":")", pattern, "\"}");
+    EXPECT_THAT(ReadJsonSchema(schema + "]}").status().message(),
+                testing::HasSubstr("pattern: with the limits of the length the schema is too"));
+  }
+}
+
+// A usual schema has room.
+TEST(JsonStringTest, ManyFieldsMayHaveAPatternAndALength) {
+  std::string schema = R"({"properties":{"n":{"type":"null"})";
+  for (int i = 0; i < 60; ++i) {
+    absl::StrAppend(&schema, ",\"p", i, R"(":{"pattern":"^[A-Za-z_][A-Za-z0-9_-]*$","maxLength":)",
+                    64 + i, "}");
+  }
+  EXPECT_TRUE(MakeAutomaton(ReadJsonSchema(schema + "}}")).ok());
 }
 
 TEST(JsonStringTest, FurtherFormats) {
