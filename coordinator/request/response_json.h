@@ -22,11 +22,21 @@ struct AnswerIdentity {
   std::string fingerprint;  // "cop-..."
 };
 
+// What an event adds to a call; in a whole answer, all of the call.
+struct CallDelta {
+  size_t index = 0;   // among the calls of the choice
+  bool first = true;  // the first one of this call: id and name are shown
+  std::string id, name, arguments;
+};
+
 struct Choice {
   // Where its text comes from: which sequence of the request, which of its hypotheses.
   size_t sequence = 0, hypothesis = 0;
   int index = 0;
   std::string text;           // in an event: the new text
+  // Of a chat, beside its text, which is the content. In an event: what is new.
+  std::string reasoning;
+  std::vector<CallDelta> calls;
   bool first = true;          // in an event: the first one of this index
   std::string finish_reason;  // "" = not finished: null
   std::optional<std::string> stop_string;
