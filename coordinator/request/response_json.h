@@ -33,7 +33,7 @@ struct Choice {
   // Where its text comes from: which sequence of the request, which of its hypotheses.
   size_t sequence = 0, hypothesis = 0;
   int index = 0;
-  std::string text;           // in an event: the new text
+  std::string text;  // in an event: the new text
   // Of a chat, beside its text, which is the content. In an event: what is new.
   std::string reasoning;
   std::vector<CallDelta> calls;
