@@ -119,6 +119,8 @@ class CoordinatorImpl : public Coordinator {
     context.api.model_names = options_.model_names;
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
+    context.api.tool_format = options_.tool_format;
+    context.api.reasoning = options_.reasoning;
     context.api.sampling_defaults = &options_.sampling_defaults;
     context.api.own_bytes = tokenizer::OwnBytes(*tokenizer_);
     context.max_model_len = options_.dispatcher.max_model_len;

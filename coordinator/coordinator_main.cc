@@ -14,6 +14,8 @@
 #include "base/program.h"
 #include "base/status.h"
 #include "comm/mpi_world.h"
+#include "coordinator/message/reasoning_marks.h"
+#include "coordinator/message/tool_format.h"
 #include "coordinator/options.h"
 
 namespace coppice::coordinator {
@@ -49,15 +51,33 @@ absl::StatusOr<std::unique_ptr<comm::ServerChannel>> BindControl(
   return channel;
 }
 
+// How the model writes calls of tools and its reasoning.
+void FindSyntax(const LaunchOptions& options, const tokenizer::ChatPrompt& chat,
+                CoordinatorOptions* coordinator) {
+  const auto mentions = [&chat](absl::string_view text) { return chat.Mentions(text); };
+  if (options.reasoning == "auto") coordinator->reasoning = DetectReasoning(mentions);
+  if (options.tool_format != "auto") {
+    coordinator->tool_format = FindToolFormat(options.tool_format);
+  } else if ((coordinator->tool_format = DetectToolFormat(mentions)) == nullptr) {
+    coordinator->tool_format = FindToolFormat(kDefaultToolFormat);
+    spdlog::warn(
+        "the chat template writes calls of tools in no known format: {} is used, another can be "
+        "given by --tool_format",
+        kDefaultToolFormat);
+  }
+}
+
 absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>* world) {
   COPPICE_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(options.model));
   COPPICE_ASSIGN_OR_RETURN(auto chat, tokenizer::ChatPrompt::Load(
                                           options.model, options.chat_template, tokenizer.get()));
+  CoordinatorOptions coordinator_options = options.coordinator;
+  if (chat != nullptr) FindSyntax(options, *chat, &coordinator_options);
   GiveLargeBlocksBack();
   RaiseDescriptorLimit();
   COPPICE_ASSIGN_OR_RETURN(
       const auto coordinator,
-      Coordinator::Start(options.coordinator, std::move(tokenizer), std::move(chat)));
+      Coordinator::Start(coordinator_options, std::move(tokenizer), std::move(chat)));
   coordinator->HandleSignals();
   COPPICE_ASSIGN_OR_RETURN(auto control,
                            BindControl(options.control_listen, options.channel, world));

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/types.h"
 #include "coordinator/api/ignored_fields.h"
+#include "coordinator/message/message_syntax.h"
 #include "decoding/params.h"
 
 namespace coppice::coordinator {
@@ -24,6 +26,10 @@ struct GenerateRequest {
   int samples = 1;
   // Path of the field that asks for params.format_spec; "": there is none.
   std::string format_field;
+  // Where params.format_spec is that of a whole answer, with calls and reasoning (answer_format.h):
+  // what the request asks for, and the field.
+  FormatSpec asked_format;
+  std::string asked_field;
   bool max_tokens_given = false;
   bool ignore_eos = false;
   std::vector<TokenId> own_stop_ids;
@@ -41,6 +47,9 @@ struct GenerateRequest {
   bool score_only = false;      // max_tokens 0: choices have no tokens; params.max_tokens is 1
   bool skip_special_tokens = true;
   double timeout_s = 600;
+  // Of a chat: what its answers consist of beside their content. nullptr: of nothing else.
+  std::shared_ptr<const MessageSyntax> syntax;
+  bool shows_reasoning = true;
   IgnoredFields ignored;
 
   // The scores of the prompt's tokens are shown.

@@ -59,6 +59,9 @@ struct ToolFormat {
   std::vector<std::string> specials;
 };
 
+// For models whose template does not say how to write calls.
+inline constexpr char kDefaultToolFormat[] = "hermes";
+
 // In the order in which a template is compared with them.
 absl::Span<const ToolFormat> ToolFormats();
 
