@@ -275,14 +275,21 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
                         absl::StrCat("cannot be combined with stop_token_ids ", *id,
                                      ": only special tokens may end a text that has a format"));
   }
-  std::vector<std::string> annotations;
-  const auto format =
-      grammar::CompileFormat(request.params.format_spec, context.own_bytes, &annotations);
-  if (format.ok()) {
+  const auto name = [&](const std::vector<std::string>& annotations) {
     for (const std::string& place : annotations) {
       fields->IgnoreField(PlaceInRequest(request, place), "unknown_field",
                           "is not a known keyword or format");
     }
+  };
+  const FormatSpec& spec = request.params.format_spec;
+  if (context.known_formats != nullptr) {
+    if (const auto annotations = context.known_formats->Find(spec)) return name(*annotations);
+  }
+  std::vector<std::string> annotations;
+  const auto format = grammar::CompileFormat(spec, context.own_bytes, &annotations);
+  if (format.ok()) {
+    name(annotations);
+    if (context.known_formats != nullptr) context.known_formats->Add(spec, std::move(annotations));
     return;
   }
   if (request.syntax != nullptr)
