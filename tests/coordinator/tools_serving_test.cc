@@ -31,7 +31,7 @@ class ToolsServingTest : public ClusterTest {
  protected:
   void SetUp() override {
     ClusterTest::SetUp();
-    chat_template_ = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}";
+    chat_template_ = "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}{% endif %}";
     options_.tool_format = FindToolFormat("hermes");
     options_.reasoning = ReasoningMarks{"<think>", "</think>"};
   }
@@ -62,7 +62,7 @@ class ToolsServingTest : public ClusterTest {
   }
   RawAnswer Send(const std::string& fields) {
     const std::string body = absl::StrCat(
-        R"({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 400)", fields, "}");
+        R"({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 300)", fields, "}");
     return Ask(absl::StrReplaceAll(Post(body), {{"/v1/completions", "/v1/chat/completions"}}));
   }
   json Answer(const std::string& fields) {

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kWithTools[] =
-    "{% for t in tools %}[{{ t.function | tojson }}]{% endfor %}"
+    "{% for t in tools or [] %}[{{ t.function | tojson }}]{% endfor %}"
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
     "{% for c in m.tool_calls %}({{ c.id }} {{ c.function.name }} {{ c.function.arguments.x }}){% "
     "endfor %}{% if m.tool_call_id %}for {{ m.tool_call_id }}{% endif %}{% endfor %}"
@@ -211,8 +211,9 @@ TEST(ToolFields, BadFieldsAreNamed) {
     EXPECT_EQ(error.param, refusal.param) << refusal.fields;
   }
   const ApiError schema = Bad(ParseTools(cases[8].fields));
-  EXPECT_THAT(schema.message,
-              HasSubstr("the schema of the arguments of f is refused: #/properties/x"));
+  EXPECT_THAT(
+      schema.message,
+      HasSubstr("the schema of the arguments of f is refused: JSON schema, #/properties/x"));
   const ApiError format = Bad(ParseTools(tools + R"(, "guided_regex": "[")"));
   EXPECT_EQ(format.param, "guided_regex") << format.message;
 }

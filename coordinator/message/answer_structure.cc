@@ -1,0 +1,375 @@
+#include "coordinator/message/answer_structure.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "coordinator/message/call_arguments.h"
+#include "coordinator/message/tool_format.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using Part = nlohmann::ordered_json;  // a format of a structural tag
+using IsSpecial = absl::FunctionRef<bool(absl::string_view)>;
+
+constexpr char kBlanks[] = "[ \\t\\r\\n]";
+constexpr const char* kBlankTexts[] = {" ", "\t", "\r", "\n"};
+constexpr char kAnyArguments[] = R"({"type":"object"})";
+
+Part Fixed(absl::string_view text) {
+  return {{"type", "const_string"}, {"value", std::string(text)}};
+}
+Part Token(absl::string_view text) { return {{"type", "token"}, {"token", std::string(text)}}; }
+Part Sequence(std::vector<Part> parts) {
+  if (parts.size() == 1) return std::move(parts[0]);
+  return {{"type", "sequence"}, {"elements", std::move(parts)}};
+}
+Part Or(std::vector<Part> parts) {
+  if (parts.size() == 1) return std::move(parts[0]);
+  return {{"type", "or"}, {"elements", std::move(parts)}};
+}
+Part Around(const char* type, Part content) {  // optional, star
+  return {{"type", type}, {"content", std::move(content)}};
+}
+Part Regex(absl::string_view pattern) {
+  return {{"type", "regex"}, {"pattern", std::string(pattern)}};
+}
+Part AnyText(const std::vector<Part>& excludes, const std::vector<Part>& not_begins = {}) {
+  Part part;
+  part["type"] = "any_text";
+  if (!excludes.empty()) part["excludes"] = excludes;
+  if (!not_begins.empty()) part["not_begins"] = not_begins;
+  return part;
+}
+
+std::string Whole(Part part) {
+  Part tag;
+  tag["format"] = std::move(part);
+  return tag.dump(-1, ' ', false, Part::error_handler_t::replace);
+}
+
+absl::StatusOr<Part> Schema(const Tool& tool) {
+  auto schema = Part::parse(tool.parameters.empty() ? kAnyArguments : tool.parameters, nullptr,
+                            /*allow_exceptions=*/false);
+  if (schema.is_discarded()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the schema of the arguments of ", tool.name, " is no JSON"));
+  }
+  return schema;
+}
+
+// What may stand before an answer, if the model reasons.
+class Reasoning {
+ public:
+  Reasoning(const MessageSyntax& syntax, IsSpecial is_special)
+      : marks_(syntax.reasoning), begun_(syntax.reasoning_begun) {
+    if (marks_.open.empty()) return;
+    open_ = is_special(marks_.open) ? Token(marks_.open) : Fixed(marks_.open);
+    close_ = is_special(marks_.close) ? Token(marks_.close) : Fixed(marks_.close);
+  }
+
+  // The answer after the reasoning. may_end: the reasoning may also be all.
+  Part Before(Part answer, bool may_end) const {
+    if (marks_.open.empty()) return answer;
+    const Part inside = AnyText({Part(marks_.close)});
+    std::vector<Part> begun = {inside, close_, Regex(absl::StrCat(kBlanks, "{0,4}")), answer};
+    std::vector<Part> ways;
+    if (begun_) {
+      ways.push_back(Sequence(std::move(begun)));
+      if (may_end) ways.push_back(inside);
+      return Or(std::move(ways));
+    }
+    const Part open = Sequence({Regex(absl::StrCat(kBlanks, "*")), open_});
+    ways.push_back(answer);
+    begun.insert(begun.begin(), open);
+    ways.push_back(Sequence(std::move(begun)));
+    if (may_end) ways.push_back(Sequence({open, inside}));
+    return Or(std::move(ways));
+  }
+
+  // What an answer without reasoning does not begin with.
+  std::vector<Part> Beginnings() const {
+    if (marks_.open.empty() || begun_) return {};
+    if (open_["type"] == "token") return {Part(marks_.open), open_};
+    return {Part(marks_.open)};
+  }
+
+ private:
+  const ReasoningMarks& marks_;
+  const bool begun_;
+  Part open_, close_;
+};
+
+class CallStructure {
+ public:
+  CallStructure(const MessageSyntax& syntax, IsSpecial is_special)
+      : syntax_(syntax), format_(*syntax.tool_format), is_special_(is_special) {}
+
+  absl::StatusOr<Part> Demanded() {
+    COPPICE_RETURN_IF_ERROR(MakeCalls());
+    std::vector<Part> ways;
+    for (const CallSection& section : Sections()) ways.push_back(Calls(section));
+    return Or(std::move(ways));
+  }
+
+  // not_begins: beginnings that the text does not have either.
+  absl::StatusOr<Part> Possible(std::vector<Part> not_begins) {
+    COPPICE_RETURN_IF_ERROR(MakeCalls());
+    const Part blanks = Regex(absl::StrCat(kBlanks, "*"));
+    std::vector<Part> triggers, later, ways;
+    for (const CallSection& section : format_.sections) {
+      if (section.anywhere) triggers.emplace_back(Trigger(section));
+    }
+    for (const CallSection& section : Sections()) {
+      if (section.anywhere) {
+        later.push_back(Calls(section));
+      } else {
+        for (std::string& start : Starts()) not_begins.emplace_back(std::move(start));
+        ways.push_back(Sequence({blanks, Calls(section)}));
+      }
+    }
+    const Part rest = AnyText(triggers);
+    if (!format_.content_mark.empty()) {
+      for (const Part& trigger : triggers)
+        later.push_back(Sequence({Fixed(trigger.get<std::string>() + format_.content_mark), rest}));
+    }
+    for (const char* blank : kBlankTexts) not_begins.emplace_back(blank);
+    Part text = Sequence({blanks, AnyText(triggers, not_begins)});
+    if (!later.empty()) {
+      const char* times = format_.content_mark.empty() ? "optional" : "star";
+      text = Sequence({std::move(text), Around(times, Or(std::move(later)))});
+    }
+    ways.push_back(std::move(text));
+    return Or(std::move(ways));
+  }
+
+ private:
+  // A text in which special tokens are written as such. loose: white space at its edges may be left
+  // out.
+  Part Marks(absl::string_view text, bool loose) const {
+    std::vector<Part> parts;
+    const auto blanks = [&](absl::string_view blank) {
+      if (!blank.empty()) parts.push_back(Around("optional", Fixed(blank)));
+    };
+    absl::string_view core = text;
+    if (loose) core = absl::StripAsciiWhitespace(text);
+    if (core.empty() && !text.empty()) return Around("optional", Fixed(text));
+    const size_t begin = core.data() - text.data();
+    blanks(text.substr(0, begin));
+    size_t plain = 0;
+    for (size_t at = 0; at < core.size();) {
+      const std::string* special = SpecialAt(core.substr(at));
+      if (special == nullptr) {
+        ++at;
+        continue;
+      }
+      if (at > plain) parts.push_back(Fixed(core.substr(plain, at - plain)));
+      parts.push_back(Token(*special));
+      at += special->size();
+      plain = at;
+    }
+    if (plain < core.size()) parts.push_back(Fixed(core.substr(plain)));
+    blanks(text.substr(begin + core.size()));
+    return parts.empty() ? Fixed("") : Sequence(std::move(parts));
+  }
+  Part Marks(absl::string_view text) const { return Marks(text, format_.loose); }
+
+  const std::string* SpecialAt(absl::string_view text) const {
+    const std::string* longest = nullptr;
+    for (const std::string& special : format_.specials) {
+      if (absl::StartsWith(text, special) && is_special_(special) &&
+          (longest == nullptr || special.size() > longest->size()))
+        longest = &special;
+    }
+    return longest;
+  }
+
+  // Those that begin with a special token of the tokenizer or with the call itself, if there are
+  // any.
+  std::vector<CallSection> Sections() const {
+    std::vector<CallSection> known;
+    for (const CallSection& section : format_.sections) {
+      const bool plain = !absl::c_any_of(format_.specials, [&section](const std::string& special) {
+        return absl::StrContains(section.open, special);
+      });
+      if (plain || SpecialAt(section.open) != nullptr) known.push_back(section);
+    }
+    return known.empty() ? format_.sections : known;
+  }
+
+  // A call of any tool.
+  absl::Status MakeCalls() {
+    std::vector<Part> calls;
+    for (const Tool& tool : syntax_.tools) {
+      COPPICE_ASSIGN_OR_RETURN(Part schema, Schema(tool));
+      COPPICE_ASSIGN_OR_RETURN(Part call, Call(tool, std::move(schema)));
+      calls.push_back(std::move(call));
+    }
+    if (calls.empty()) return absl::InvalidArgumentError("there is no tool to call");
+    call_ = Or(std::move(calls));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Part> Call(const Tool& tool, Part schema) const {
+    std::vector<Part> parts;
+    const Part value = {{"type", "json_schema"}, {"json_schema", schema}};
+    switch (format_.kind) {
+      case CallKind::kJson:
+        parts = {Fixed(absl::StrCat("{\"name\": \"", tool.name, "\", \"", format_.key, "\": ")),
+                 value, Fixed("}")};
+        break;
+      case CallKind::kNamedJson:
+        parts = {Fixed(tool.name)};
+        if (format_.ids == CallIds::kNamed)  // it counts the calls
+          parts.push_back(Sequence({Fixed(format_.name_note), Regex("[0-9]{1,4}")}));
+        parts.push_back(Marks(format_.name_end, /*loose=*/false));
+        parts.push_back(value);
+        break;
+      case CallKind::kPythonic:
+        parts = {Fixed(absl::StrCat(tool.name, "(")),
+                 {{"type", "python_arguments"}, {"json_schema", schema}},
+                 Fixed(")")};
+        break;
+      case CallKind::kXml:
+        parts = {Fixed(tool.name), Marks(format_.name_end, /*loose=*/false)};
+        for (Part& argument : XmlArguments(schema, TextValues(tool)))
+          parts.push_back(std::move(argument));
+        break;
+    }
+    parts.insert(parts.begin(), Marks(format_.call_open));
+    parts.push_back(Marks(format_.call_close));
+    return Sequence(std::move(parts));
+  }
+
+  // In the order of "properties".
+  std::vector<Part> XmlArguments(const Part& schema,
+                                 absl::flat_hash_map<std::string, TextValue> values) const {
+    std::vector<Part> arguments;
+    if (!schema.is_object() || !schema.contains("properties")) return arguments;
+    const Part required = schema.value("required", Part::array());
+    for (const auto& property : schema["properties"].items()) {
+      Part argument = Sequence({Marks(format_.argument_open, /*loose=*/false),
+                                Fixed(property.key()), Marks(format_.key_end, /*loose=*/false),
+                                XmlValue(schema, property.value(), values[property.key()]),
+                                Marks(format_.argument_close, /*loose=*/false)});
+      const bool must = absl::c_linear_search(required, Part(property.key()));
+      arguments.push_back(must ? std::move(argument) : Around("optional", std::move(argument)));
+    }
+    return arguments;
+  }
+
+  // Strings are written without quotes, up to the end of the argument; other values as JSON.
+  Part XmlValue(const Part& schema, const Part& property, TextValue value) const {
+    if (value == TextValue::kString) return XmlString(property, /*unlike_json=*/false);
+    Part json = property;  // with what it may refer to
+    for (const char* name : {"$defs", "definitions"}) {
+      if (json.is_object() && schema.contains(name) && !json.contains(name))
+        json[name] = schema[name];
+    }
+    const bool mixed = value == TextValue::kMixed;
+    if (mixed) {
+      Part types = Part::array();
+      for (const Part& type : property["type"]) {
+        if (type == "null" || type == "object" || type == "array") types.push_back(type);
+      }
+      if (types.empty()) return XmlString(property, /*unlike_json=*/true);
+      json["type"] = std::move(types);
+      for (const char* keyword : {"minLength", "maxLength", "pattern", "format"})
+        json.erase(keyword);
+    }
+    Part part = {{"type", "json_schema"}, {"json_schema", std::move(json)}};
+    if (!mixed) return part;
+    return Or({XmlString(property, /*unlike_json=*/true), std::move(part)});
+  }
+
+  // unlike_json: the text is not read as an object or an array.
+  Part XmlString(const Part& property, bool unlike_json) const {
+    std::vector<Part> values;
+    const Part one = Part::array({property.value("const", Part())});
+    for (const Part& value : property.value("enum", one)) {
+      if (value.is_string()) values.push_back(Fixed(value.get<std::string>()));
+    }
+    if (!values.empty()) return Or(std::move(values));
+    std::vector<Part> beginnings;
+    if (unlike_json) {
+      for (const char* text : {"{", "[", " ", "\t", "\r", "\n"}) beginnings.emplace_back(text);
+    }
+    const int least = property.value("minLength", 0);
+    if (!property.contains("maxLength") && least == 0)
+      return AnyText({Part(std::string(absl::StripAsciiWhitespace(format_.argument_close)))},
+                     beginnings);
+    const int most = property.value("maxLength", -1);
+    const auto count = [](int low, int high) {
+      return absl::StrCat("{", std::max(low, 0), ",", high < 0 ? "" : absl::StrCat(high), "}");
+    };
+    if (most == 0) return Fixed("");
+    if (!unlike_json) return Regex("[^<]" + count(least, most));
+    const Part some =
+        Regex("[^<{\\[ \\t\\r\\n][^<]" + count(least - 1, most < 0 ? most : most - 1));
+    return least > 0 ? some : Around("optional", some);
+  }
+
+  Part Calls(const CallSection& section) const {
+    std::vector<Part> parts = {Marks(section.open)};
+    if (format_.list) parts.push_back(Fixed("["));
+    parts.push_back(call_);
+    if (syntax_.parallel)
+      parts.push_back(Around("star", Sequence({Marks(format_.between), call_})));
+    if (format_.list) parts.push_back(Fixed("]"));
+    parts.push_back(Marks(section.close));
+    return Sequence(std::move(parts));
+  }
+
+  // The text that begins a section wherever it stands.
+  std::string Trigger(const CallSection& section) const {
+    const std::string& mark = section.open.empty() ? format_.call_open : section.open;
+    return std::string(absl::StripAsciiWhitespace(mark));
+  }
+
+  // The texts that begin a section without a mark.
+  std::vector<std::string> Starts() const {
+    const char* list = format_.list ? "[" : "";
+    if (format_.kind == CallKind::kJson) return {absl::StrCat(list, "{\"name\"")};
+    std::vector<std::string> starts;
+    for (const Tool& tool : syntax_.tools) {
+      starts.push_back(absl::StrCat(list, tool.name,
+                                    format_.kind == CallKind::kPythonic ? "(" : format_.name_end));
+    }
+    return starts;
+  }
+
+  const MessageSyntax& syntax_;
+  const ToolFormat& format_;
+  const IsSpecial is_special_;
+  Part call_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> AnswerStructure(const MessageSyntax& syntax, IsSpecial is_special) {
+  if (syntax.tool_format == nullptr)
+    return absl::InvalidArgumentError("calls of tools have no format");
+  const Reasoning reasoning(syntax, is_special);
+  CallStructure calls(syntax, is_special);
+  const bool may_end = syntax.choice == ToolChoice::kAuto;
+  COPPICE_ASSIGN_OR_RETURN(Part answer,
+                           may_end ? calls.Possible(reasoning.Beginnings()) : calls.Demanded());
+  return Whole(reasoning.Before(std::move(answer), may_end));
+}
+
+absl::StatusOr<std::string> BehindReasoning(const MessageSyntax& syntax,
+                                            absl::string_view format_json, IsSpecial is_special) {
+  Part format = Part::parse(format_json, nullptr, /*allow_exceptions=*/false);
+  if (format.is_discarded()) return absl::InvalidArgumentError("the format is no JSON");
+  return Whole(Reasoning(syntax, is_special).Before(std::move(format), /*may_end=*/false));
+}
+
+}  // namespace coppice::coordinator
