@@ -3,8 +3,8 @@
 // any thread.
 //
 // An answer is content, and then a section of calls:
-//   start  call_open CALL call_close  between  call_open CALL call_close  section_close
-// White space at the edges of these texts is what templates write; readers take any.
+//   open  call_open CALL call_close  between  call_open CALL call_close  close
+// Readers take any white space where these texts have some.
 #pragma once
 
 #include <string>
@@ -29,9 +29,9 @@ enum class CallIds {
   kNamed,  // "functions.f:0", by name and index
 };
 
-struct SectionStart {
-  std::string text;      // "": call_open, or the call itself, begins the section
-  bool anywhere = true;  // false: only at the beginning of the answer, after the reasoning
+struct CallSection {
+  std::string open, close;  // "": the section begins with the first call, ends with the last one
+  bool anywhere = true;     // false: only at the beginning of the answer, after the reasoning
 };
 
 struct ToolFormat {
@@ -40,23 +40,24 @@ struct ToolFormat {
   // A template has this format if it mentions all texts of one of these lists.
   std::vector<std::vector<std::string>> known_by;
 
-  std::vector<SectionStart> starts;
-  std::string call_open, call_close;
-  std::string between;
-  std::string section_close;
+  std::vector<CallSection> sections;  // any of these
+  bool list = false;                  // the calls of a section stand in [ and ]
+  std::string call_open = "", call_close = "";
+  std::string between = "";
+  bool loose = false;  // models may leave out the white space at the edges of these texts
 
   std::string key = "arguments";  // kJson: of the arguments
-  std::string name_end;           // kNamedJson, kXml
-  // kNamedJson: after the name may stand this text and then, up to name_end, any text.
-  std::string name_note;
-  std::string argument_open, key_end, argument_close, between_arguments;  // kXml
+  std::string name_end = "";      // kNamedJson, kXml
+  // kNamedJson: behind the name may stand this text and then any text up to name_end.
+  std::string name_note = "";
+  std::string argument_open = "", key_end = "", argument_close = "";  // kXml
 
-  // After a start: what follows is content, not a call.
-  std::string content_mark;
+  // In place of a call: what follows is content.
+  std::string content_mark = "";
 
   CallIds ids = CallIds::kHex;
-  // Texts that are special tokens in some tokenizers.
-  std::vector<std::string> specials;
+  // Texts that are special tokens of some tokenizers.
+  std::vector<std::string> specials = {};
 };
 
 // In the order in which a template is compared with them.

@@ -1,0 +1,476 @@
+#include "coordinator/message/message_parser.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/message/call_arguments.h"
+#include "coordinator/message/call_head.h"
+#include "coordinator/message/tool_format.h"
+
+namespace coppice::coordinator {
+namespace {
+
+bool IsMarkSpace(char c) { return absl::StrContains(kMarkSpace, c); }
+
+bool IsLineEnd(char c) { return c == '\n' || c == '\r'; }
+
+std::string CallId(CallIds ids, const std::string& seed, const std::string& name, size_t index) {
+  if (ids == CallIds::kNamed) return absl::StrCat("functions.", name, ":", index);
+  const std::string text = absl::StrCat(seed, "/", index);
+  unsigned char hash[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), hash);
+  if (ids == CallIds::kHex) {
+    std::string id = "call_";
+    for (size_t i = 0; i < 12; ++i) absl::StrAppend(&id, absl::Hex(hash[i], absl::kZeroPad2));
+    return id;
+  }
+  constexpr absl::string_view kCharacters =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  std::string id;
+  for (size_t i = 0; i < 9; ++i) id += kCharacters[hash[i] % kCharacters.size()];
+  return id;
+}
+
+}  // namespace
+
+// Steps through the text. Each step takes what is decided from the front of the text that has not
+// been taken, so that the parts follow from the text alone.
+class MessageParser::State {
+ public:
+  explicit State(std::shared_ptr<const MessageSyntax> syntax)
+      : syntax_(std::move(syntax)),
+        format_(syntax_->tools.empty() ? nullptr : syntax_->tool_format),
+        reader_(format_, syntax_->tools) {
+    if (syntax_->reasoning.open.empty()) phase_ = Phase::kContent;
+  }
+
+  bool IsMark(absl::string_view token) const {
+    const ReasoningMarks& marks = syntax_->reasoning;
+    if (!marks.open.empty() && (token == marks.open || token == marks.close)) return true;
+    return format_ != nullptr && std::find(format_->specials.begin(), format_->specials.end(),
+                                           token) != format_->specials.end();
+  }
+
+  void Append(absl::string_view text) {
+    absl::StrAppend(&text_, text);
+    while (Step()) {
+    }
+    taken_before_ += at_;
+    text_.erase(0, at_);
+    if (phase_ == Phase::kEarlyArguments) early_at_ -= at_;
+    at_ = 0;
+  }
+
+  void Finish() {
+    whole_ = true;
+    while (Step()) {
+    }
+    switch (phase_) {
+      case Phase::kReasoning:
+        absl::StrAppend(&parts_.reasoning, space_);
+        break;
+      case Phase::kArguments:
+        if (python_) python_->Finish(&Call().arguments);
+        break;
+      case Phase::kTextValue:
+        if (text_value_ != TextValue::kString) absl::StrAppend(&Call().arguments, value_);
+        break;
+      case Phase::kBeginning:
+      case Phase::kContent:
+        if (!after_call_ && !drop_space_) absl::StrAppend(&parts_.content, space_);
+        break;
+      default:
+        break;
+    }
+    space_.clear();
+  }
+
+  const MessageParts& parts() const { return parts_; }
+
+ private:
+  enum class Phase {
+    kBeginning,  // before the reasoning
+    kReasoning,
+    kContent,
+    kEarlyArguments,  // held back until the name of their call comes
+    kMembers,         // kJson: behind the value of a member
+    kValue,           // a value in JSON
+    kArguments,       // kPythonic
+    kTextArguments,   // kXml: between arguments
+    kTextValue,       // kXml: in an argument
+    kAfterCall,
+  };
+
+  absl::string_view rest() const { return absl::string_view(text_).substr(at_); }
+  ToolCall& Call() { return parts_.calls.back(); }
+
+  // False: no more can be taken.
+  bool Step() {
+    switch (phase_) {
+      case Phase::kBeginning:
+        return StepBeginning();
+      case Phase::kReasoning:
+        return StepReasoning();
+      case Phase::kContent:
+        return StepContent();
+      case Phase::kEarlyArguments:
+        return StepEarlyArguments();
+      case Phase::kMembers:
+        return StepMembers();
+      case Phase::kValue:
+        return StepValue();
+      case Phase::kArguments:
+        return StepArguments();
+      case Phase::kTextArguments:
+        return StepTextArguments();
+      case Phase::kTextValue:
+        return StepTextValue();
+      case Phase::kAfterCall:
+        return StepAfterCall();
+    }
+    return false;
+  }
+
+  void TakeSpace() {
+    for (; at_ < text_.size() && IsMarkSpace(text_[at_]); ++at_) space_ += text_[at_];
+  }
+
+  // Whether the text goes on with this.
+  Begins Mark(absl::string_view mark) const {
+    const absl::string_view have = rest().substr(0, mark.size());
+    if (!absl::StartsWith(mark, have)) return Begins::kNothing;
+    if (have.size() == mark.size()) return Begins::kClose;
+    return whole_ ? Begins::kNothing : Begins::kUnknown;
+  }
+
+  bool StepBeginning() {
+    TakeSpace();
+    const Begins open = Mark(syntax_->reasoning.open);
+    if (open == Begins::kUnknown) return false;
+    phase_ =
+        syntax_->reasoning_begun || open == Begins::kClose ? Phase::kReasoning : Phase::kContent;
+    if (open == Begins::kClose) {
+      at_ += syntax_->reasoning.open.size();
+      space_.clear();
+    } else if (syntax_->reasoning_begun) {
+      space_.erase(0, std::min(space_.find_first_not_of("\r\n"), space_.size()));
+    }
+    return true;
+  }
+
+  bool StepReasoning() {
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (IsLineEnd(c)) {
+        if (!parts_.reasoning.empty() || !space_.empty()) space_ += c;
+        continue;
+      }
+      const Begins close = Mark(syntax_->reasoning.close);
+      if (close == Begins::kUnknown) return false;
+      if (close == Begins::kClose) {
+        at_ += syntax_->reasoning.close.size();
+        space_.clear();
+        drop_space_ = true;
+        phase_ = Phase::kContent;
+        return true;
+      }
+      absl::StrAppend(&parts_.reasoning, space_);
+      space_.clear();
+      parts_.reasoning += c;
+    }
+    return false;
+  }
+
+  // Takes a character into the content, with the white space before it.
+  void TakeContent(char c) {
+    if (IsMarkSpace(c)) {
+      space_ += c;
+      return;
+    }
+    if (!drop_space_ || !parts_.content.empty()) absl::StrAppend(&parts_.content, space_);
+    space_.clear();
+    parts_.content += c;
+    first_ = after_call_ = drop_space_ = false;
+  }
+
+  bool StepContent() {
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (format_ != nullptr && !IsMarkSpace(c)) {
+        const CallHead head = reader_.Section(rest(), first_, MayBeEarly(), whole_);
+        if (head.begins == Begins::kUnknown) return false;
+        if (head.begins != Begins::kNothing) {
+          Begin(head);
+          return true;
+        }
+      }
+      TakeContent(c);
+    }
+    return false;
+  }
+
+  bool MayBeEarly() const { return taken_before_ + at_ >= no_early_before_; }
+
+  void Begin(const CallHead& head) {
+    if (head.begins == Begins::kEarlyArguments) {
+      phase_ = Phase::kEarlyArguments;
+      early_begin_ = head.size;
+      early_at_ = at_ + head.size;
+      early_done_ = false;
+      place_ = head.place;
+      json_ = {};
+      return;
+    }
+    space_.clear();
+    at_ += head.size;
+    first_ = false;
+    if (head.begins == Begins::kContentMark) return;
+    parts_.calls.push_back(
+        {CallId(format_->ids, syntax_->id_seed, head.tool->name, parts_.calls.size()),
+         head.tool->name, ""});
+    after_call_ = drop_space_ = true;
+    place_ = head.place;
+    argued_ = false;
+    json_ = {};
+    python_.reset();
+    switch (format_->kind) {
+      case CallKind::kJson:
+        phase_ = Phase::kMembers;
+        break;
+      case CallKind::kNamedJson:
+        TakeSpace();
+        space_.clear();
+        shown_ = true;
+        phase_ = Phase::kValue;
+        break;
+      case CallKind::kPythonic:
+        python_ = std::make_unique<PythonArgumentsReader>();
+        phase_ = Phase::kArguments;
+        break;
+      case CallKind::kXml:
+        values_ = TextValues(*head.tool);
+        phase_ = Phase::kTextArguments;
+        break;
+    }
+  }
+
+  // What follows is no part of the call.
+  bool Break() {
+    phase_ = Phase::kContent;
+    return true;
+  }
+
+  bool StepEarlyArguments() {
+    while (!early_done_ && early_at_ < text_.size())
+      early_done_ = json_.Read(text_[early_at_++]) == Took::kLast;
+    CallHead head{.begins = whole_ ? Begins::kNothing : Begins::kUnknown};
+    const size_t size = early_at_ - at_;
+    if (early_done_) head = reader_.LateName(rest().substr(size), whole_);
+    if (head.begins == Begins::kUnknown) return false;
+    if (head.begins == Begins::kNothing) {  // the text is read again, as content
+      no_early_before_ = taken_before_ + early_at_;
+      phase_ = Phase::kContent;
+      return true;
+    }
+    std::string arguments(rest().substr(early_begin_, size - early_begin_));
+    head.size += size;
+    head.place = place_;
+    Begin(head);
+    Call().arguments = std::move(arguments);
+    argued_ = true;
+    return true;
+  }
+
+  bool StepMembers() {
+    const CallHead head = reader_.Member(rest(), whole_);
+    if (head.begins == Begins::kUnknown) return false;
+    if (head.begins == Begins::kNothing) return EndOr(Phase::kContent);
+    if (head.begins == Begins::kEnd) {
+      if (!argued_) Call().arguments = "{}";
+      phase_ = Phase::kAfterCall;
+    } else {
+      shown_ = !argued_ && CallReader::IsArgumentKey(head.key);
+      argued_ = argued_ || shown_;
+      json_ = {};
+      phase_ = Phase::kValue;
+    }
+    at_ += head.size;
+    return true;
+  }
+
+  // Where a mark of the call is expected. A mark that the end of the answer cuts off is dropped.
+  bool EndOr(Phase phase) {
+    if (whole_ && reader_.Member(rest(), false).begins == Begins::kUnknown) {
+      at_ = text_.size();
+      return false;
+    }
+    phase_ = phase;
+    return true;
+  }
+
+  bool StepValue() {
+    const Phase after = format_->kind == CallKind::kNamedJson ? Phase::kAfterCall : Phase::kMembers;
+    const size_t begin = at_;
+    Took took = Took::kTaken;
+    while (at_ < text_.size() && took == Took::kTaken) {
+      took = json_.Read(text_[at_]);
+      if (took != Took::kNone) ++at_;
+    }
+    if (shown_) Call().arguments.append(text_, begin, at_ - begin);
+    if (took == Took::kTaken) return false;
+    phase_ = after;
+    return true;
+  }
+
+  bool StepArguments() {
+    while (at_ < text_.size()) {
+      const Took took = python_->Read(text_[at_], &Call().arguments);
+      if (took == Took::kWrong) {
+        for (const char c : python_->held()) TakeContent(c);
+        return Break();
+      }
+      ++at_;
+      if (took == Took::kLast) {
+        phase_ = Phase::kAfterCall;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool StepTextArguments() {
+    const CallHead head = reader_.Argument(rest(), whole_);
+    if (head.begins == Begins::kUnknown) return false;
+    if (head.begins == Begins::kNothing) {
+      if (whole_ && reader_.Argument(rest(), false).begins == Begins::kUnknown) {
+        at_ = text_.size();
+        return false;
+      }
+      return Break();
+    }
+    std::string& arguments = Call().arguments;
+    if (head.begins == Begins::kClose) {
+      absl::StrAppend(&arguments, argued_ ? "}" : "{}");
+      FirstChunk(format_->call_close, &place_.call_close);
+      phase_ = Phase::kAfterCall;
+    } else {
+      absl::StrAppend(&arguments, argued_ ? ", \"" : "{\"");
+      AppendToJsonString(head.key, &arguments);
+      absl::StrAppend(&arguments, "\": ");
+      argued_ = true;
+      const auto value = values_.find(head.key);
+      text_value_ = value == values_.end() ? TextValue::kOther : value->second;
+      if (text_value_ == TextValue::kString) arguments += '"';
+      value_.clear();
+      phase_ = Phase::kTextValue;
+    }
+    at_ += head.size;
+    return true;
+  }
+
+  void TakeValue(absl::string_view text) {
+    if (text_value_ == TextValue::kString)
+      AppendToJsonString(text, &Call().arguments);
+    else
+      absl::StrAppend(&value_, text);
+  }
+
+  bool StepTextValue() {
+    absl::string_view after;
+    const absl::string_view close = FirstChunk(format_->argument_close, &after);
+    const bool line = absl::StartsWith(format_->argument_close, "\n");
+    for (; at_ < text_.size(); ++at_) {
+      const Begins mark = Mark(close);
+      if (mark == Begins::kUnknown) return false;
+      if (mark == Begins::kClose) {
+        at_ += close.size();
+        space_.clear();
+        Call().arguments +=
+            text_value_ == TextValue::kString ? "\"" : TextAsJson(value_, text_value_);
+        phase_ = Phase::kTextArguments;
+        return true;
+      }
+      TakeValue(space_);
+      space_.clear();
+      if (line && text_[at_] == '\n')
+        space_ = "\n";
+      else
+        TakeValue(absl::string_view(text_).substr(at_, 1));
+    }
+    return false;
+  }
+
+  bool StepAfterCall() {
+    TakeSpace();
+    const CallHead head = reader_.Next(rest(), place_, MayBeEarly(), whole_);
+    if (head.begins == Begins::kUnknown) return false;
+    if (head.begins == Begins::kNothing) {
+      if (whole_ && reader_.MayClose(rest(), place_)) at_ = text_.size();
+      if (whole_ && rest().empty()) return false;
+      return Break();
+    }
+    if (head.begins != Begins::kClose) {
+      Begin(head);
+      return true;
+    }
+    at_ += head.size;
+    space_.clear();
+    place_ = head.place;
+    return true;
+  }
+
+  const std::shared_ptr<const MessageSyntax> syntax_;
+  const ToolFormat* const format_;  // nullptr: no calls
+  const CallReader reader_;
+  MessageParts parts_;
+  Phase phase_ = Phase::kBeginning;
+  bool whole_ = false;  // no more text comes
+
+  std::string text_;  // from at_ on: not taken yet
+  size_t at_ = 0;
+  size_t taken_before_ = 0;  // bytes before text_
+  std::string space_;        // white space that may stand beside a mark
+  bool first_ = true;        // no content and no call has come
+  bool after_call_ = false;  // nothing but white space has come since
+  bool drop_space_ = false;  // space_ is that behind the reasoning or a call
+
+  // Of the call that is read.
+  CallPlace place_;
+  bool argued_ = false;  // the arguments, or some, have come
+  bool shown_ = false;   // the value in JSON is that of the arguments
+  JsonValueReader json_;
+  std::unique_ptr<PythonArgumentsReader> python_;
+  absl::flat_hash_map<std::string, TextValue> values_;
+  TextValue text_value_ = TextValue::kOther;
+  std::string value_;  // not a string
+
+  // Of arguments that came before their name. Text that was held for them once is not held again, so
+  // that no text is read more than twice.
+  size_t early_begin_ = 0;  // behind at_
+  size_t early_at_ = 0;
+  bool early_done_ = false;
+  size_t no_early_before_ = 0;
+};
+
+MessageParser::MessageParser(std::shared_ptr<const MessageSyntax> syntax)
+    : state_(std::make_unique<State>(std::move(syntax))) {}
+MessageParser::~MessageParser() = default;
+MessageParser::MessageParser(MessageParser&&) noexcept = default;
+MessageParser& MessageParser::operator=(MessageParser&&) noexcept = default;
+
+void MessageParser::AppendText(absl::string_view text) { state_->Append(text); }
+
+void MessageParser::AppendSpecial(absl::string_view token) {
+  if (state_->IsMark(token)) state_->Append(token);
+}
+
+void MessageParser::Finish() { state_->Finish(); }
+
+const MessageParts& MessageParser::parts() const { return state_->parts(); }
+
+}  // namespace coppice::coordinator
