@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "coordinator/message/call_arguments.h"
 #include "coordinator/message/call_head.h"
+#include "coordinator/message/text_arguments.h"
 #include "coordinator/message/tool_format.h"
 
 namespace coppice::coordinator {
