@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "coordinator/message/call_arguments.h"
+#include "coordinator/message/text_arguments.h"
 #include "coordinator/message/tool_format.h"
 
 namespace coppice::coordinator {

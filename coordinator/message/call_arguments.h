@@ -1,14 +1,12 @@
-// Reads the arguments of a call while they grow, and writes them as JSON: those that are JSON
-// already, those in Python's notation and those between marks of XML. What is written is never taken
-// back, and nothing is added that the model did not write. Used by message_parser.
+// Reads the arguments of a call while they grow: those in JSON, and those in Python's notation, which
+// are written as JSON. What is written is never taken back, and nothing is closed that the model did
+// not close. Used by message_parser. Thread-compatible.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
-#include "coordinator/message/message_syntax.h"
 
 namespace coppice::coordinator {
 
@@ -80,18 +78,6 @@ class PythonArgumentsReader {
   std::string word_;    // a name, a number or a word
   std::string held_;    // what came since it began
 };
-
-// How a text is written as a value of JSON, by the schema of an argument.
-enum class TextValue {
-  kString,  // as a string
-  kOther,   // as it is, if it is JSON; else as a string
-  kMixed,   // as it is, if it is an object, an array or null; else as a string
-};
-
-// Of each argument, by the schema of a tool.
-absl::flat_hash_map<std::string, TextValue> TextValues(const Tool& tool);
-
-std::string TextAsJson(absl::string_view text, TextValue value);
 
 // As a part of a JSON string.
 void AppendToJsonString(absl::string_view text, std::string* json);

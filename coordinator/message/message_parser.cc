@@ -1,15 +1,14 @@
 #include "coordinator/message/message_parser.h"
 
-#include <openssl/sha.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/message/call_arguments.h"
 #include "coordinator/message/call_head.h"
+#include "coordinator/message/call_ids.h"
+#include "coordinator/message/text_arguments.h"
 #include "coordinator/message/tool_format.h"
 
 namespace coppice::coordinator {
@@ -18,23 +17,6 @@ namespace {
 bool IsMarkSpace(char c) { return absl::StrContains(kMarkSpace, c); }
 
 bool IsLineEnd(char c) { return c == '\n' || c == '\r'; }
-
-std::string CallId(CallIds ids, const std::string& seed, const std::string& name, size_t index) {
-  if (ids == CallIds::kNamed) return absl::StrCat("functions.", name, ":", index);
-  const std::string text = absl::StrCat(seed, "/", index);
-  unsigned char hash[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), hash);
-  if (ids == CallIds::kHex) {
-    std::string id = "call_";
-    for (size_t i = 0; i < 12; ++i) absl::StrAppend(&id, absl::Hex(hash[i], absl::kZeroPad2));
-    return id;
-  }
-  constexpr absl::string_view kCharacters =
-      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  std::string id;
-  for (size_t i = 0; i < 9; ++i) id += kCharacters[hash[i] % kCharacters.size()];
-  return id;
-}
 
 }  // namespace
 
@@ -75,10 +57,10 @@ class MessageParser::State {
         absl::StrAppend(&parts_.reasoning, space_);
         break;
       case Phase::kArguments:
-        if (python_) python_->Finish(&Call().arguments);
+        python_->Finish(&Call().arguments);
         break;
-      case Phase::kTextValue:
-        if (text_value_ != TextValue::kString) absl::StrAppend(&Call().arguments, value_);
+      case Phase::kTextArguments:
+        text_arguments_->Finish(&Call().arguments);
         break;
       case Phase::kBeginning:
       case Phase::kContent:
@@ -101,8 +83,7 @@ class MessageParser::State {
     kMembers,         // kJson: behind the value of a member
     kValue,           // a value in JSON
     kArguments,       // kPythonic
-    kTextArguments,   // kXml: between arguments
-    kTextValue,       // kXml: in an argument
+    kTextArguments,   // kXml
     kAfterCall,
   };
 
@@ -128,8 +109,6 @@ class MessageParser::State {
         return StepArguments();
       case Phase::kTextArguments:
         return StepTextArguments();
-      case Phase::kTextValue:
-        return StepTextValue();
       case Phase::kAfterCall:
         return StepAfterCall();
     }
@@ -237,7 +216,6 @@ class MessageParser::State {
     place_ = head.place;
     argued_ = false;
     json_ = {};
-    python_.reset();
     switch (format_->kind) {
       case CallKind::kJson:
         phase_ = Phase::kMembers;
@@ -253,7 +231,7 @@ class MessageParser::State {
         phase_ = Phase::kArguments;
         break;
       case CallKind::kXml:
-        values_ = TextValues(*head.tool);
+        text_arguments_ = std::make_unique<TextArgumentsReader>(*format_, *head.tool);
         phase_ = Phase::kTextArguments;
         break;
     }
@@ -289,7 +267,11 @@ class MessageParser::State {
   bool StepMembers() {
     const CallHead head = reader_.Member(rest(), whole_);
     if (head.begins == Begins::kUnknown) return false;
-    if (head.begins == Begins::kNothing) return EndOr(Phase::kContent);
+    if (head.begins == Begins::kNothing) {  // what the end of the answer has cut off is dropped
+      const bool cut = whole_ && reader_.Member(rest(), false).begins == Begins::kUnknown;
+      if (cut) at_ = text_.size();
+      return !cut && Break();
+    }
     if (head.begins == Begins::kEnd) {
       if (!argued_) Call().arguments = "{}";
       phase_ = Phase::kAfterCall;
@@ -300,16 +282,6 @@ class MessageParser::State {
       phase_ = Phase::kValue;
     }
     at_ += head.size;
-    return true;
-  }
-
-  // Where a mark of the call is expected. A mark that the end of the answer cuts off is dropped.
-  bool EndOr(Phase phase) {
-    if (whole_ && reader_.Member(rest(), false).begins == Begins::kUnknown) {
-      at_ = text_.size();
-      return false;
-    }
-    phase_ = phase;
     return true;
   }
 
@@ -344,65 +316,14 @@ class MessageParser::State {
   }
 
   bool StepTextArguments() {
-    const CallHead head = reader_.Argument(rest(), whole_);
-    if (head.begins == Begins::kUnknown) return false;
-    if (head.begins == Begins::kNothing) {
-      if (whole_ && reader_.Argument(rest(), false).begins == Begins::kUnknown) {
-        at_ = text_.size();
-        return false;
-      }
-      return Break();
-    }
-    std::string& arguments = Call().arguments;
-    if (head.begins == Begins::kClose) {
-      absl::StrAppend(&arguments, argued_ ? "}" : "{}");
-      FirstChunk(format_->call_close, &place_.call_close);
-      phase_ = Phase::kAfterCall;
-    } else {
-      absl::StrAppend(&arguments, argued_ ? ", \"" : "{\"");
-      AppendToJsonString(head.key, &arguments);
-      absl::StrAppend(&arguments, "\": ");
-      argued_ = true;
-      const auto value = values_.find(head.key);
-      text_value_ = value == values_.end() ? TextValue::kOther : value->second;
-      if (text_value_ == TextValue::kString) arguments += '"';
-      value_.clear();
-      phase_ = Phase::kTextValue;
-    }
-    at_ += head.size;
+    absl::string_view text = rest();
+    const Took took = text_arguments_->Read(&text, whole_, &Call().arguments);
+    at_ = text_.size() - text.size();
+    if (took == Took::kTaken) return false;
+    if (took == Took::kWrong) return Break();
+    FirstChunk(format_->call_close, &place_.call_close);
+    phase_ = Phase::kAfterCall;
     return true;
-  }
-
-  void TakeValue(absl::string_view text) {
-    if (text_value_ == TextValue::kString)
-      AppendToJsonString(text, &Call().arguments);
-    else
-      absl::StrAppend(&value_, text);
-  }
-
-  bool StepTextValue() {
-    absl::string_view after;
-    const absl::string_view close = FirstChunk(format_->argument_close, &after);
-    const bool line = absl::StartsWith(format_->argument_close, "\n");
-    for (; at_ < text_.size(); ++at_) {
-      const Begins mark = Mark(close);
-      if (mark == Begins::kUnknown) return false;
-      if (mark == Begins::kClose) {
-        at_ += close.size();
-        space_.clear();
-        Call().arguments +=
-            text_value_ == TextValue::kString ? "\"" : TextAsJson(value_, text_value_);
-        phase_ = Phase::kTextArguments;
-        return true;
-      }
-      TakeValue(space_);
-      space_.clear();
-      if (line && text_[at_] == '\n')
-        space_ = "\n";
-      else
-        TakeValue(absl::string_view(text_).substr(at_, 1));
-    }
-    return false;
   }
 
   bool StepAfterCall() {
@@ -441,13 +362,11 @@ class MessageParser::State {
 
   // Of the call that is read.
   CallPlace place_;
-  bool argued_ = false;  // the arguments, or some, have come
+  bool argued_ = false;  // the arguments have come
   bool shown_ = false;   // the value in JSON is that of the arguments
   JsonValueReader json_;
   std::unique_ptr<PythonArgumentsReader> python_;
-  absl::flat_hash_map<std::string, TextValue> values_;
-  TextValue text_value_ = TextValue::kOther;
-  std::string value_;  // not a string
+  std::unique_ptr<TextArgumentsReader> text_arguments_;
 
   // Of arguments that came before their name. Text that was held for them once is not held again, so
   // that no text is read more than twice.

@@ -215,12 +215,15 @@ const ToolFormat* FindToolFormat(absl::string_view name) {
 }
 
 const ToolFormat* DetectToolFormat(absl::FunctionRef<bool(absl::string_view)> mentions) {
+  const ToolFormat* const hermes = FindToolFormat("hermes");
   for (const ToolFormat& format : ToolFormats()) {
     for (const std::vector<std::string>& texts : format.known_by) {
-      if (std::all_of(texts.begin(), texts.end(), mentions)) return &format;
+      if (!std::all_of(texts.begin(), texts.end(), mentions)) continue;
+      // MiniMax-M3 has the marks of hermes around calls of its own.
+      return &format == hermes && mentions("<invoke name=") ? nullptr : &format;
     }
   }
-  return mentions("tool_call") ? nullptr : FindToolFormat("hermes");
+  return mentions("tool_call") ? nullptr : hermes;
 }
 
 }  // namespace coppice::coordinator

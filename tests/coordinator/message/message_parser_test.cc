@@ -217,6 +217,39 @@ TEST(MessageParser, ANameShowsAsSoonAsItIsWhole) {
   EXPECT_EQ(parser.parts().calls[0].arguments, "{\"a\"");
 }
 
+std::string Times(size_t n, absl::string_view text) {
+  std::string all;
+  for (size_t i = 0; i < n; ++i) absl::StrAppend(&all, text);
+  return all;
+}
+
+// Steps that grow with the square of a text would not end in the time that a test has.
+TEST(MessageParser, TimeIsLinearInHostileText) {
+  constexpr size_t kTimes = 40'000;
+  const std::vector<Row> rows = {
+      {"hermes", Times(kTimes, "<tool_call>{\"arguments\": {\""), ""},
+      {"hermes", Times(kTimes, "<tool_call>{\"name\": \"f\"}<tool_call>{\"arguments\": {"), ""},
+      {"hermes", Times(kTimes, "                    "), ""},
+      {"hermes", "<tool_call>" + Times(kTimes, "                    "), ""},
+      {"hermes", "<tool_call>{\"name\": \"f\"}" + Times(kTimes, "                    "), ""},
+      {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": " + Times(kTimes, "{\"a\":["), ""},
+      {"hermes", Times(kTimes, "<tool_call>{\"id\": \"0123456789\", "), ""},
+      {"pythonic", "[f(a=" + Times(kTimes, "[{'a': "), ""},
+      {"pythonic", "[f(" + Times(kTimes, "aaaaaaaaaaaaaaaa"), ""},
+      {"qwen3_coder", Times(kTimes, "<tool_call><function=f><parameter="), ""},
+      {"qwen3_coder", "<tool_call><function=f><parameter=a>" + Times(kTimes, "</parameter"), ""},
+      {"mistral_v11", Times(kTimes, "[TOOL_CALLS]f[CALL_ID]"), ""},
+  };
+  for (const Row& row : rows) {
+    MessageParser parser(std::make_shared<const MessageSyntax>(SyntaxOf(row.format)));
+    for (size_t at = 0; at < row.text.size(); at += 3)
+      parser.AppendText(absl::string_view(row.text).substr(at, 3));
+    parser.Finish();
+    const MessageParts& parts = parser.parts();
+    EXPECT_LE(parts.content.size(), row.text.size());
+  }
+}
+
 std::vector<std::string> Ids(MessageSyntax syntax, absl::string_view text) {
   MessageParser parser(std::make_shared<const MessageSyntax>(syntax));
   parser.AppendText(text);

@@ -55,6 +55,7 @@ TEST(ToolFormat, TemplatesThatShareMarksAreToldApart) {
 TEST(ToolFormat, WithoutToolsItIsHermesAndWithOthersNone) {
   EXPECT_EQ(FormatOf("{% for message in messages %}"), "hermes");
   EXPECT_EQ(FormatOf("message.tool_calls <|tool_call>call:f{"), "none");
+  EXPECT_EQ(FormatOf("'<tool_call>' '<invoke name=\"'"), "none");
 }
 
 std::optional<ReasoningMarks> MarksOf(absl::string_view source) {
