@@ -77,9 +77,9 @@ std::string ExpressionOf(absl::string_view name) {
 
 bool IsStringFormat(absl::string_view name) { return !ExpressionOf(name).empty(); }
 
-absl::StatusOr<Part> StringFormat(absl::string_view name) {
+absl::StatusOr<Grammar> StringFormat(absl::string_view name) {
   const std::string expression = ExpressionOf(name);
-  if (!expression.empty()) return RegexPart(expression);
+  if (!expression.empty()) return ReadRegex(expression);
   return absl::InvalidArgumentError(absl::StrCat("the format \"", name, "\" is not known"));
 }
 

@@ -13,6 +13,6 @@ namespace coppice::grammar {
 bool IsStringFormat(absl::string_view name);
 
 // The characters between the quotes. InvalidArgument: the format is not known.
-absl::StatusOr<Part> StringFormat(absl::string_view name);
+absl::StatusOr<Grammar> StringFormat(absl::string_view name);
 
 }  // namespace coppice::grammar

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "grammar/adopt.h"
 #include "grammar/expression.h"
 
 namespace coppice::grammar {
@@ -19,6 +20,9 @@ class JsonRules {
   // Adds a rule, which must be set before the grammar is taken. The first rule is the whole text.
   int Add(std::string name);
   void Set(int rule, Part part) { grammar_.rules[rule] = std::move(part); }
+
+  // The texts of rule 0 of another grammar, whose rules are added.
+  Part Adopt(Grammar grammar) { return AdoptRules(std::move(grammar), &grammar_); }
 
   size_t size() const { return grammar_.rules.size(); }
 

@@ -63,12 +63,17 @@ absl::Status JsonStrings::Count(const std::string& pointer) {
   return SchemaError(pointer, "there are too many patterns and formats");
 }
 
-absl::StatusOr<Part> JsonStrings::WithLength(const Part& characters, const CountLimits& limits) {
+absl::StatusOr<Grammar> JsonStrings::ReadPattern(const std::string& pattern) {
+  return RegexGrammar(
+      pattern, {.search = true, .character = JsonCharacter, .condition_work = &left_.conditions});
+}
+
+absl::StatusOr<Part> JsonStrings::WithLength(const Grammar& characters, const CountLimits& limits) {
   const absl::Status too_large =
       absl::InvalidArgumentError("with the limits of the length the schema is too large");
-  left_.expressions -= CountExpressions(*characters);
+  for (const Part& rule : characters.rules) left_.expressions -= CountExpressions(*rule);
   if (left_.expressions < 0) return too_large;
-  COPPICE_ASSIGN_OR_RETURN(Automaton automaton, Automaton::Make({{characters}, {"characters"}}));
+  COPPICE_ASSIGN_OR_RETURN(Automaton automaton, Automaton::Make(characters));
   const bool bounded = limits.most != Expression::kNoMost;
   const int counted = bounded ? limits.most : limits.least;  // more are not told apart
   absl::flat_hash_map<Counted, int> rule_of;
@@ -120,9 +125,9 @@ absl::StatusOr<Part> JsonStrings::WithLength(const Part& characters, const Count
 absl::StatusOr<Part> JsonStrings::OfPattern(const std::string& pointer,
                                             const std::string& pattern) {
   COPPICE_RETURN_IF_ERROR(Count(pointer));
-  auto characters = RegexPart(pattern, {.search = true, .character = JsonCharacter});
+  auto characters = ReadPattern(pattern);
   if (!characters.ok()) return SchemaError(pointer, characters.status().message());
-  return Quoted(*std::move(characters));
+  return Quoted(rules_.Adopt(*std::move(characters)));
 }
 
 absl::StatusOr<Part> JsonStrings::OfSchema(const DocumentPlace& schema) {
@@ -140,11 +145,12 @@ absl::StatusOr<Part> JsonStrings::OfSchema(const DocumentPlace& schema) {
   }
   if (patterned && !limits.there) return OfPattern(pointer, pattern);
   COPPICE_RETURN_IF_ERROR(Count(pointer));
-  auto characters = bound ? StringFormat(format)
-                          : RegexPart(pattern, {.search = true, .character = JsonCharacter});
-  if (characters.ok() && limits.there) characters = WithLength(*characters, limits);
+  auto characters = bound ? StringFormat(format) : ReadPattern(pattern);
   if (!characters.ok()) return SchemaError(pointer, characters.status().message());
-  return Quoted(*std::move(characters));
+  if (!limits.there) return Quoted(rules_.Adopt(*std::move(characters)));
+  auto counted = WithLength(*characters, limits);
+  if (!counted.ok()) return SchemaError(pointer, counted.status().message());
+  return Quoted(*std::move(counted));
 }
 
 }  // namespace coppice::grammar

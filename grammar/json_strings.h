@@ -10,6 +10,7 @@
 #include "grammar/json_document.h"
 #include "grammar/json_limits.h"
 #include "grammar/json_rules.h"
+#include "grammar/regex_conditions.h"
 
 namespace coppice::grammar {
 
@@ -26,9 +27,10 @@ class JsonStrings {
 
  private:
   // The texts of `characters` with as many characters as the limits allow. characters: what stands
-  // between the quotes of a JSON string, without \u escapes; it refers to no rule. InvalidArgument:
-  // it has no such text, or nothing is left for it.
-  absl::StatusOr<Part> WithLength(const Part& characters, const CountLimits& limits);
+  // between the quotes of a JSON string, without \u escapes. InvalidArgument: it has no such text,
+  // or nothing is left for it.
+  absl::StatusOr<Part> WithLength(const Grammar& characters, const CountLimits& limits);
+  absl::StatusOr<Grammar> ReadPattern(const std::string& pattern);
   absl::Status Count(const std::string& pointer);
 
   JsonRules& rules_;
@@ -39,7 +41,8 @@ class JsonStrings {
   struct {
     int64_t expressions = 1 << 19;
     int64_t rules = 40'000;
-    int64_t work = 8'000'000;  // places of automata
+    int64_t work = 8'000'000;                 // places of automata
+    int64_t conditions = kMostConditionWork;  // of patterns
   } left_;
 };
 
