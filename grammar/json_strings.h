@@ -14,6 +14,13 @@
 
 namespace coppice::grammar {
 
+// An expression, which may match anywhere, of the texts that match each of `must` and none of
+// `must_not`.
+std::string ExpressionOfAll(const std::vector<std::string>& must,
+                            const std::vector<std::string>& must_not);
+// Whether no text has an expression.
+bool IsNoText(const absl::Status& status);
+
 class JsonStrings {
  public:
   // annotations: nullptr, or gets the places of formats that are not known. Both must outlive this.
@@ -22,15 +29,19 @@ class JsonStrings {
 
   // The strings that a schema allows. Errors are InvalidArgument and name the place.
   absl::StatusOr<Part> OfSchema(const DocumentPlace& schema);
-  // The strings with a match of the pattern. pointer: its place, for errors.
-  absl::StatusOr<Part> OfPattern(const std::string& pointer, const std::string& pattern);
+  // The characters of the strings in which the expression matches, without the quotes. pointer: its
+  // place, for errors.
+  absl::StatusOr<Part> CharactersOf(const std::string& pointer, const std::string& expression);
+  // The same as a grammar of its own. The error of the expression does not name the place.
+  absl::StatusOr<Grammar> ReadPattern(const std::string& pointer, const std::string& expression);
+  // Expressions that together say what the schema says of strings.
+  absl::StatusOr<std::vector<std::string>> ExpressionsOf(const DocumentPlace& schema);
 
  private:
   // The texts of `characters` with as many characters as the limits allow. characters: what stands
   // between the quotes of a JSON string, without \u escapes. InvalidArgument: it has no such text,
   // or nothing is left for it.
   absl::StatusOr<Part> WithLength(const Grammar& characters, const CountLimits& limits);
-  absl::StatusOr<Grammar> ReadPattern(const std::string& pattern);
   absl::Status Count(const std::string& pointer);
 
   JsonRules& rules_;
