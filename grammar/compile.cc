@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "grammar/ebnf.h"
 #include "grammar/json_schema.h"
+#include "grammar/lark.h"
 #include "grammar/regex.h"
 #include "grammar/structural_tag.h"
 
@@ -19,7 +20,7 @@ absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec, std::vector<std::stri
     case FormatSpec::Kind::kRegex:
       return ReadRegex(spec.text);
     case FormatSpec::Kind::kGrammar:
-      return ReadEbnf(spec.text);
+      return IsLark(spec.text) ? ReadLark(spec.text) : ReadEbnf(spec.text);
     case FormatSpec::Kind::kJsonSchema:
       return ReadJsonSchema(spec.text, annotations);
     case FormatSpec::Kind::kStructuralTag:

@@ -1,6 +1,7 @@
 #include "grammar/json_keywords.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "absl/strings/match.h"
@@ -19,7 +20,7 @@ constexpr Keyword kKeywordsOfTypes[] = {
     {"minItems", "array"},          {"maxItems", "array"},       {"minLength", "string"},
     {"maxLength", "string"},        {"pattern", "string"},       {"format", "string"},
     {"minimum", "number"},          {"maximum", "number"},       {"exclusiveMinimum", "number"},
-    {"exclusiveMaximum", "number"}, {"multipleOf", "number"}};
+    {"exclusiveMaximum", "number"}, {"multipleOf", "number"},    {"uniqueItems", "array"}};
 // They limit the values, and are not served unless they have one of these values, which limit
 // nothing.
 struct Unserved {
@@ -35,11 +36,10 @@ constexpr Unserved kUnserved[] = {
     {"divisibleBy"},
     {"disallow", "[[]]"},
     {"extends", "[{}]"},
-    {"uniqueItems", "[false]"},
     {"contains"},
     {"minContains", "[]", "contains"},
     {"maxContains", "[]", "contains"},
-    {"additionalItems", "[true, {}]"},
+    {"additionalItems", "[true, {}]"},  // read beside a list in "items", else without effect
     {"unevaluatedItems", "[true, {}]"},
     {"unevaluatedProperties", "[true, {}]"},
     {"dependencies", "[{}]"},
@@ -55,6 +55,18 @@ constexpr Unserved kUnserved[] = {
 bool IsWhole(absl::string_view keyword) {
   return std::find(std::begin(kWholeKeywords), std::end(kWholeKeywords), keyword) !=
          std::end(kWholeKeywords);
+}
+
+bool HasType(const OrderedJson& value, absl::string_view type) {
+  if (type == "object") return value.is_object();
+  if (type == "array") return value.is_array();
+  if (type == "string") return value.is_string();
+  if (type == "number") return value.is_number();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  if (!value.is_number_float()) return value.is_number();
+  const auto number = value.get<double>();
+  return std::floor(number) == number;
 }
 
 bool OnlyDescribes(absl::string_view keyword) {
@@ -82,6 +94,7 @@ bool IsUnserved(absl::string_view keyword, const OrderedJson& schema) {
   for (const Unserved& unserved : kUnserved) {
     if (keyword != unserved.name) continue;
     if (!unserved.partner.empty() && !schema.contains(unserved.partner)) return false;
+    if (keyword == "additionalItems") return false;
     if (keyword == "if" && !schema.contains("then") && !schema.contains("else")) return false;
     const OrderedJson neutral = OrderedJson::parse(unserved.neutral);
     return std::find(neutral.begin(), neutral.end(), schema[std::string(keyword)]) == neutral.end();

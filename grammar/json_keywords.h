@@ -14,6 +14,9 @@ bool IsWhole(absl::string_view keyword);
 // The type that a served keyword is for; "": not such a keyword.
 absl::string_view TypeOfKeyword(absl::string_view keyword);
 
+// Whether a value has a type of "type".
+bool HasType(const OrderedJson& value, absl::string_view type);
+
 // Whether the keyword only describes a value, or holds schemas for references.
 bool OnlyDescribes(absl::string_view keyword);
 

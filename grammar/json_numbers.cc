@@ -47,6 +47,18 @@ int WholeDigits(const std::optional<Decimal>& number) {
 
 }  // namespace
 
+// side: as of Tighter. In draft 4 the exclusive bound is true or false and says what the other is.
+absl::StatusOr<std::optional<JsonNumbers::Bound>> JsonNumbers::ReadBound(
+    const DocumentPlace& schema, const char* key, const char* exclusive_key, int side) {
+  COPPICE_ASSIGN_OR_RETURN(const auto inclusive, ReadNumber(schema, key));
+  if (Has(schema, exclusive_key) && At(schema, exclusive_key).value->is_boolean()) {
+    if (!inclusive) return std::optional<Bound>();
+    return std::optional(Bound{*inclusive, *At(schema, exclusive_key).value == true});
+  }
+  COPPICE_ASSIGN_OR_RETURN(const auto exclusive, ReadNumber(schema, exclusive_key));
+  return Tighter(inclusive, exclusive, side);
+}
+
 // The tighter of two bounds. side: 1 for lower bounds, -1 for upper ones.
 std::optional<JsonNumbers::Bound> JsonNumbers::Tighter(const std::optional<Decimal>& inclusive,
                                                        const std::optional<Decimal>& exclusive,
@@ -87,12 +99,10 @@ absl::StatusOr<std::optional<JsonNumbers::Step>> JsonNumbers::ReadStep(const Doc
 
 absl::StatusOr<JsonNumbers::Limits> JsonNumbers::ReadLimits(const DocumentPlace& schema,
                                                             bool whole) {
-  COPPICE_ASSIGN_OR_RETURN(const auto least, ReadNumber(schema, "minimum"));
-  COPPICE_ASSIGN_OR_RETURN(const auto above, ReadNumber(schema, "exclusiveMinimum"));
-  COPPICE_ASSIGN_OR_RETURN(const auto most, ReadNumber(schema, "maximum"));
-  COPPICE_ASSIGN_OR_RETURN(const auto below, ReadNumber(schema, "exclusiveMaximum"));
+  COPPICE_ASSIGN_OR_RETURN(const auto low, ReadBound(schema, "minimum", "exclusiveMinimum", 1));
+  COPPICE_ASSIGN_OR_RETURN(const auto high, ReadBound(schema, "maximum", "exclusiveMaximum", -1));
   COPPICE_ASSIGN_OR_RETURN(const auto step, ReadStep(schema, whole));
-  return Limits{Tighter(least, above, 1), Tighter(most, below, -1), step};
+  return Limits{low, high, step};
 }
 
 bool JsonNumbers::MayEnd(const State& state, const Range& range) {

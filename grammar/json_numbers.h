@@ -68,6 +68,9 @@ class JsonNumbers {
 
   static std::optional<Bound> Tighter(const std::optional<Decimal>& inclusive,
                                       const std::optional<Decimal>& exclusive, int side);
+  static absl::StatusOr<std::optional<Bound>> ReadBound(const DocumentPlace& schema,
+                                                        const char* key, const char* exclusive_key,
+                                                        int side);
   static absl::StatusOr<std::optional<Step>> ReadStep(const DocumentPlace& schema, bool whole);
   static absl::StatusOr<Limits> ReadLimits(const DocumentPlace& schema, bool whole);
   static bool MayEnd(const State& state, const Range& range);

@@ -38,8 +38,8 @@ absl::Status JsonReferences::CheckNoCircle() const {
   while (left[at] == 0) ++at;
   std::vector<bool> seen(links_.size());
   for (; !seen[at]; at = way(at).to) seen[at] = true;  // ends on the circle
-  // The document is a tree, so one of the links is a reference.
-  while (!way(at).reference) at = way(at).to;
+  // One of the links is a reference, unless schemas were made of several.
+  for (size_t i = 0; i < links_.size() && !way(at).reference; ++i) at = way(at).to;
   return SchemaError(way(at).pointer,
                      "the reference leads back to itself and describes no value on the way");
 }

@@ -132,7 +132,7 @@ Part JsonRules::Value() {
 
 Part JsonRules::Object() {
   return Once(&object_, "object",
-              [this] { return ObjectOfAny(StringOf(0, kNone), Value(), 0, kNone); });
+              [this] { return ObjectOfAny(MemberOf(StringOf(0, kNone), Value()), 0, kNone); });
 }
 
 Part JsonRules::Array() {
@@ -149,8 +149,11 @@ Part JsonRules::Listed(const Part& item, absl::string_view end, int least, int m
   return Choice({Sequence({Space(), Literal(end)}), some});
 }
 
-Part JsonRules::ObjectOfAny(const Part& key, const Part& value, int least, int most) {
-  const Part member = Sequence({key, Literal(":"), Space(), value});
+Part JsonRules::MemberOf(const Part& key, const Part& value) {
+  return Sequence({key, Literal(":"), Space(), value});
+}
+
+Part JsonRules::ObjectOfAny(const Part& member, int least, int most) {
   return Sequence({Literal("{"), Listed(member, "}", least, most)});
 }
 
@@ -158,7 +161,7 @@ Part JsonRules::ObjectOfAny(const Part& key, const Part& value, int least, int m
 //   keys i: what stands after the first quote of a key, if the members before i are passed
 //   rest i: what stands after a value, then
 Part JsonRules::ObjectOf(absl::string_view name, const std::vector<Member>& members,
-                         const std::optional<Part>& other) {
+                         const std::vector<Other>& others) {
   const size_t count = members.size();
   std::vector<int> keys, rest;
   for (size_t i = 0; i <= count; ++i) {
@@ -166,7 +169,7 @@ Part JsonRules::ObjectOf(absl::string_view name, const std::vector<Member>& memb
     rest.push_back(Add(absl::StrCat(name, " rest ", i)));
   }
   const Part colon = Sequence({Literal(":"), Space()});
-  bool may_end = true, may_go_on = other.has_value();
+  bool may_end = true, may_go_on = !others.empty();
   for (size_t i = count + 1; i-- > 0;) {
     std::vector<Part> choices;
     if (i < count) {
@@ -175,8 +178,11 @@ Part JsonRules::ObjectOf(absl::string_view name, const std::vector<Member>& memb
       if (!members[i].required && may_go_on) choices.push_back(Rule(keys[i + 1]));
       may_go_on = true;
       may_end = may_end && !members[i].required;
-    } else if (other.has_value()) {
-      choices.push_back(Sequence({OtherKey(name, members), colon, *other, Rule(rest[count])}));
+    } else {
+      for (const Other& other : others) {
+        choices.push_back(Sequence({other.key ? *other.key : OtherKey(name, members), colon,
+                                    other.value, Rule(rest[count])}));
+      }
     }
     Set(keys[i], Choice(std::move(choices)));
     std::vector<Part> ways;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "grammar/adopt.h"
 #include "grammar/expression.h"
 
 namespace coppice::grammar {
@@ -24,6 +25,10 @@ class JsonRules {
   // Adds a rule, which must be set before the grammar is taken. The first rule is the whole text.
   int Add(std::string name);
   void Set(int rule, Part part) { grammar_.rules[rule] = std::move(part); }
+  const Part& part(int rule) const { return grammar_.rules[rule]; }
+
+  // The texts of rule 0 of another grammar, whose rules are added.
+  Part Adopt(Grammar grammar) { return AdoptRules(std::move(grammar), &grammar_); }
 
   size_t size() const { return grammar_.rules.size(); }
 
@@ -43,12 +48,18 @@ class JsonRules {
     bool required = false;
     Part value;
   };
-  // The members in this order. Then, if `other` is given, further values of it under other keys,
-  // which are written without escapes and may occur twice.
+  // Further members. key: the text of their keys after the first quote; nullopt: each that is none
+  // of the members before, written without escapes.
+  struct Other {
+    std::optional<Part> key;
+    Part value;
+  };
+  // The members in this order, then any number of the others, whose keys may occur twice.
   Part ObjectOf(absl::string_view name, const std::vector<Member>& members,
-                const std::optional<Part>& other);
-  // From least to most members. key: the texts of their keys, with the quotes.
-  Part ObjectOfAny(const Part& key, const Part& value, int least, int most);
+                const std::vector<Other>& others);
+  // A member. key: with its quotes.
+  Part MemberOf(const Part& key, const Part& value);
+  Part ObjectOfAny(const Part& member, int least, int most);
   // The first items, then `other`; least to most in all. Requires least >= 0, and most >= least or
   // kNoMost.
   Part ArrayOf(absl::string_view name, const std::vector<Part>& first, const Part& other, int least,

@@ -1,8 +1,8 @@
 #include "grammar/json_schema.h"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,34 +14,28 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "grammar/json_arrays.h"
+#include "grammar/json_content.h"
 #include "grammar/json_document.h"
 #include "grammar/json_keywords.h"
-#include "grammar/json_limits.h"
+#include "grammar/json_merge.h"
 #include "grammar/json_numbers.h"
+#include "grammar/json_objects.h"
 #include "grammar/json_references.h"
 #include "grammar/json_rules.h"
 #include "grammar/json_strings.h"
+#include "grammar/merge_keywords.h"
+#include "grammar/schema_parts.h"
 
 namespace coppice::grammar {
 namespace {
 
-constexpr size_t kMostRules = 1 << 17;  // more have no automaton
+constexpr size_t kMostRules = 1 << 17;        // more have no automaton
+constexpr size_t kMostMadeBytes = 16u << 20;  // of schemas that are merged
 constexpr absl::string_view kTypes[] = {"object",  "array",   "string", "number",
                                         "integer", "boolean", "null"};
 
-bool HasType(const OrderedJson& value, absl::string_view type) {
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "string") return value.is_string();
-  if (type == "number") return value.is_number();
-  if (type == "boolean") return value.is_boolean();
-  if (type == "null") return value.is_null();
-  if (!value.is_number_float()) return value.is_number();
-  const auto number = value.get<double>();
-  return std::floor(number) == number;
-}
-
-class SchemaReader {
+class SchemaReader : public SchemaParts {
  public:
   SchemaReader(const OrderedJson& document, JsonRules* rules, std::vector<std::string>* annotations)
       : document_(document), annotations_(annotations), rules_(*rules) {}
@@ -53,12 +47,15 @@ class SchemaReader {
       const Open next = std::move(open_.front());
       open_.pop_front();
       reading_ = next.rule;
-      COPPICE_ASSIGN_OR_RETURN(Part part, Schema(next.place));
-      rules_.Set(next.rule, std::move(part));
+      auto part = Schema(next.place);
+      if (IsNoValue(part.status())) return absl::InvalidArgumentError(part.status().message());
+      COPPICE_RETURN_IF_ERROR(part.status());
+      rules_.Set(next.rule, *std::move(part));
       if (rules_.size() > kMostRules)
         return SchemaError(next.place.pointer, "with it, the schema is too large");
     }
     COPPICE_RETURN_IF_ERROR(references_.CheckNoCircle());
+    contents_.Finish();
     return whole;
   }
 
@@ -69,14 +66,50 @@ class SchemaReader {
     int rule;
   };
 
-  // The rule of a schema. It is read later, because schemas may refer to themselves.
-  Part RuleOf(const DocumentPlace& place) {
+  Part RuleOf(const DocumentPlace& place) override {
     const auto [known, added] = rule_of_.try_emplace(place.value, 0);
     if (added) {
       known->second = rules_.Add(place.pointer);
       open_.push_back({place, known->second});
     }
     return Rule(known->second);
+  }
+
+  absl::StatusOr<Part> RuleOfAll(const std::vector<DocumentPlace>& schemas) override {
+    if (schemas.size() == 1) return RuleOf(schemas[0]);
+    COPPICE_ASSIGN_OR_RETURN(const DocumentPlace merged, merge_.Merged(schemas));
+    return RuleOf(merged);
+  }
+
+  absl::StatusOr<Part> ReadNow(const DocumentPlace& schema) override { return Schema(schema); }
+
+  absl::StatusOr<DocumentPlace> Resolved(DocumentPlace place) override {
+    constexpr int kMostReferences = 100;
+    for (int i = 0; place.value->is_object() && Has(place, "$ref"); ++i) {
+      if (JsonMerge::Needed(*place.value)) return place;
+      const DocumentPlace reference = At(place, "$ref");
+      if (i == kMostReferences) return SchemaError(reference.pointer, "too many references");
+      if (!reference.value->is_string())
+        return SchemaError(reference.pointer, "it must be a string");
+      const auto target = FindReference(document_, reference.value->get<std::string>());
+      if (!target.ok()) return SchemaError(reference.pointer, target.status().message());
+      place = *target;
+    }
+    return place;
+  }
+
+  absl::StatusOr<DocumentPlace> Made(OrderedJson schema, const std::string& pointer) override {
+    std::string text = CompactJson(schema);
+    made_bytes_ += text.size();
+    if (made_bytes_ > kMostMadeBytes)
+      return SchemaError(pointer, "with it, there is too much to merge");
+    const auto [known, added] = made_.try_emplace(std::move(text));
+    if (added) known->second = std::make_unique<OrderedJson>(std::move(schema));
+    return DocumentPlace{known->second.get(), pointer};
+  }
+
+  void Ignored(const DocumentPlace& schema, absl::string_view keyword) override {
+    if (annotations_ != nullptr) annotations_->push_back(PointerTo(schema.pointer, keyword));
   }
 
   absl::StatusOr<Part> Schema(const DocumentPlace& place) {
@@ -87,6 +120,10 @@ class SchemaReader {
     }
     if (!schema.is_object())
       return SchemaError(place.pointer, "a schema must be an object, true or false");
+    if (JsonMerge::Needed(schema)) {
+      COPPICE_ASSIGN_OR_RETURN(const DocumentPlace merged, merge_.Merged({place}));
+      return Schema(merged);
+    }
     std::string whole;
     for (const absl::string_view keyword : kWholeKeywords) {
       if (whole.empty() && schema.contains(keyword)) whole = std::string(keyword);
@@ -95,7 +132,7 @@ class SchemaReader {
       COPPICE_RETURN_IF_ERROR(CheckKeyword(place, item.key(), whole));
     if (whole == "$ref") return Reference(At(place, whole));
     if (whole == "enum" || whole == "const") return Values(place, whole);
-    if (!whole.empty()) return AnyOf(At(place, whole), whole);
+    if (!whole.empty()) return AnyOf(At(place, whole));
     return OfTypes(place);
   }
 
@@ -111,8 +148,9 @@ class SchemaReader {
                          absl::StrCat("the keyword ", CompactJson(keyword), " is not served"));
     }
     if (!known) {
-      if (annotations_ != nullptr && !MayBeUnserved(keyword))
-        annotations_->push_back(PointerTo(place.pointer, keyword));
+      const bool content = (keyword == "contentMediaType" || keyword == "contentSchema") &&
+                           IsJsonContent(*place.value);
+      if (!MayBeUnserved(keyword) && !content) Ignored(place, keyword);
     } else if (!whole.empty() && !(type && values)) {
       return SchemaError(PointerTo(place.pointer, keyword),
                          absl::StrCat("\"", keyword, "\" is not served beside \"", whole, "\""));
@@ -134,11 +172,9 @@ class SchemaReader {
     return part;
   }
 
-  absl::StatusOr<Part> AnyOf(const DocumentPlace& place, const std::string& keyword) {
+  absl::StatusOr<Part> AnyOf(const DocumentPlace& place) {
     if (!place.value->is_array() || place.value->empty())
       return SchemaError(place.pointer, "it must be a list of schemas");
-    if (keyword == "allOf" && place.value->size() > 1)
-      return SchemaError(place.pointer, "\"allOf\" is served with one schema only");
     std::vector<Part> choices;
     for (size_t i = 0; i < place.value->size(); ++i)
       choices.push_back(SameValue(At(place, i), place.pointer, /*reference=*/false));
@@ -190,7 +226,8 @@ class SchemaReader {
     const bool implied = types.empty();
     for (const auto& item : place.value->items()) {
       const std::string type(TypeOfKeyword(item.key()));
-      if (type.empty()) continue;
+      const bool neutral = item.key() == "uniqueItems" && item.value() == false;
+      if (type.empty() || neutral) continue;
       const bool fits = types.count(type) > 0 || (type == "number" && types.count("integer") > 0);
       if (implied) {
         types.insert(type);
@@ -199,6 +236,7 @@ class SchemaReader {
                            absl::StrCat("\"", item.key(), "\" needs the type \"", type, "\""));
       }
     }
+    if (types.empty() && IsJsonContent(*place.value)) types.insert("string");
     if (types.empty()) return rules_.Value();
     std::vector<Part> choices;
     for (const std::string& type : types) {
@@ -209,158 +247,16 @@ class SchemaReader {
   }
 
   absl::StatusOr<Part> OfType(const DocumentPlace& place, absl::string_view type) {
-    if (type == "object") return ObjectSchema(place);
-    if (type == "array") return ArraySchema(place);
+    if (type == "object") return objects_.OfSchema(place);
+    if (type == "array") return arrays_.OfSchema(place);
+    if (type == "string" && IsJsonContent(*place.value)) {
+      return contents_.StringOf(Has(place, "contentSchema") ? RuleOf(At(place, "contentSchema"))
+                                                            : rules_.Value());
+    }
     if (type == "string") return strings_.OfSchema(place);
     if (type == "integer" || type == "number") return numbers_.OfSchema(place, type == "integer");
     if (type == "boolean") return Choice({rules_.Constant(true), rules_.Constant(false)});
     return rules_.Constant(nullptr);
-  }
-
-  absl::StatusOr<Part> ObjectSchema(const DocumentPlace& place) {
-    std::vector<JsonRules::Member> members;
-    absl::flat_hash_map<std::string, size_t> member_of;
-    const auto add = [&](const std::string& key, Part value) {
-      member_of.emplace(key, members.size());
-      members.push_back({key, false, std::move(value)});
-    };
-    const bool listed = Has(place, "properties");
-    if (listed) {
-      const DocumentPlace properties = At(place, "properties");
-      if (!properties.value->is_object())
-        return SchemaError(properties.pointer, "it must be an object of schemas");
-      for (const auto& item : properties.value->items())
-        add(item.key(), RuleOf(At(properties, item.key())));
-    }
-    bool refused = false;  // keys that are not listed are refused
-    std::optional<Part> other;
-    if (Has(place, "additionalProperties")) {
-      const DocumentPlace additional = At(place, "additionalProperties");
-      refused = *additional.value == false;
-      if (!additional.value->is_boolean()) other = RuleOf(additional);
-    }
-    const Part unlisted = other.has_value() ? *other : rules_.Value();
-    if (!listed && !refused) other = unlisted;
-    if (Has(place, "required")) {
-      const DocumentPlace required = At(place, "required");
-      if (!required.value->is_array())
-        return SchemaError(required.pointer, "it must be a list of keys");
-      for (const OrderedJson& key : *required.value) {
-        if (!key.is_string()) return SchemaError(required.pointer, "it must be a list of keys");
-        const auto name = key.get<std::string>();
-        if (member_of.count(name) == 0) {
-          if (refused) {
-            return SchemaError(required.pointer, absl::StrCat("the key ", CompactJson(key),
-                                                              " is required, but not allowed"));
-          }
-          add(name, unlisted);
-        }
-        members[member_of[name]].required = true;
-      }
-    }
-    COPPICE_ASSIGN_OR_RETURN(const std::optional<Keys> keys, ReadKeys(place));
-    if (keys && !members.empty()) {
-      return SchemaError(keys->pointer, "it is served for objects without keys of their own only");
-    }
-    COPPICE_ASSIGN_OR_RETURN(const CountLimits limits,
-                             ReadLimits(place, "minProperties", "maxProperties"));
-    if (keys && (keys->value || other))
-      return rules_.ObjectOfAny(keys->key, keys->value.value_or(unlisted), limits.least,
-                                limits.most);
-    if (limits.there && (!members.empty() || !other.has_value())) {
-      return SchemaError(place.pointer,
-                         "\"minProperties\" and \"maxProperties\" are served for objects without "
-                         "keys of their own only");
-    }
-    if (members.empty() && other.has_value())
-      return rules_.ObjectOfAny(rules_.StringOf(0, Expression::kNoMost), *other, limits.least,
-                                limits.most);
-    return rules_.ObjectOf(place.pointer, members, other);
-  }
-
-  // What "propertyNames" or "patternProperties" says of the keys of an object.
-  struct Keys {
-    std::string pointer;
-    Part key;
-    std::optional<Part> value;  // of members with such a key, where it is given with the key
-  };
-
-  // nullopt: nothing.
-  absl::StatusOr<std::optional<Keys>> ReadKeys(const DocumentPlace& place) {
-    COPPICE_ASSIGN_OR_RETURN(std::optional<Keys> pattern, ReadPattern(place));
-    if (!Has(place, "propertyNames")) return pattern;
-    const DocumentPlace names = At(place, "propertyNames");
-    const OrderedJson& value = *names.value;
-    const bool any = value == true || value == OrderedJson::object() ||
-                     value == OrderedJson({{"type", "string"}});
-    if (any) return pattern;
-    if (pattern) return SchemaError(names.pointer, "it is not served beside \"patternProperties\"");
-    COPPICE_ASSIGN_OR_RETURN(Part key, KeySchema(names));
-    return std::optional(Keys{names.pointer, std::move(key), std::nullopt});
-  }
-
-  absl::StatusOr<std::optional<Keys>> ReadPattern(const DocumentPlace& place) {
-    if (!Has(place, "patternProperties")) return std::optional<Keys>();
-    const DocumentPlace patterns = At(place, "patternProperties");
-    if (!patterns.value->is_object())
-      return SchemaError(patterns.pointer, "it must be an object of schemas");
-    if (patterns.value->empty()) return std::optional<Keys>();
-    // A key that several patterns match would need a value for all of them.
-    if (patterns.value->size() > 1)
-      return SchemaError(patterns.pointer, "more than one pattern is not served");
-    const std::string pattern = patterns.value->begin().key();
-    COPPICE_ASSIGN_OR_RETURN(Part key, strings_.OfPattern(patterns.pointer, pattern));
-    return std::optional(Keys{patterns.pointer, std::move(key), RuleOf(At(patterns, pattern))});
-  }
-
-  // A schema of strings, for the keys of an object.
-  absl::StatusOr<Part> KeySchema(DocumentPlace place) {
-    constexpr int kMostReferences = 100;
-    for (int i = 0; i < kMostReferences && place.value->is_object() && Has(place, "$ref"); ++i) {
-      const DocumentPlace reference = At(place, "$ref");
-      if (!reference.value->is_string())
-        return SchemaError(reference.pointer, "it must be a string");
-      const auto target = FindReference(document_, reference.value->get<std::string>());
-      if (!target.ok()) return SchemaError(reference.pointer, target.status().message());
-      place = *target;
-    }
-    if (!place.value->is_object()) return SchemaError(place.pointer, "no schema of strings");
-    OrderedJson& strings = made_.emplace_back(*place.value);
-    if (!strings.contains("type")) strings["type"] = "string";
-    if (strings["type"] != "string") return SchemaError(place.pointer, "keys are strings");
-    return Schema({&strings, place.pointer});
-  }
-
-  absl::StatusOr<Part> ArraySchema(const DocumentPlace& place) {
-    COPPICE_ASSIGN_OR_RETURN(CountLimits limits, ReadLimits(place, "minItems", "maxItems"));
-    std::vector<Part> first;
-    if (Has(place, "prefixItems")) {
-      const DocumentPlace items = At(place, "prefixItems");
-      if (!items.value->is_array() || items.value->empty())
-        return SchemaError(items.pointer, "it must be a list of schemas");
-      for (size_t i = 0; i < items.value->size(); ++i) first.push_back(RuleOf(At(items, i)));
-    }
-    const auto at_most = [&limits](size_t count) {
-      if (limits.most == Expression::kNoMost || static_cast<size_t>(limits.most) > count)
-        limits.most = static_cast<int>(count);
-    };
-    std::optional<Part> other;
-    if (Has(place, "items")) {
-      const DocumentPlace items = At(place, "items");
-      if (items.value->is_array())
-        return SchemaError(items.pointer, "a list is not served, \"prefixItems\" is");
-      if (*items.value == false) {
-        at_most(first.size());
-        if (limits.least > limits.most)
-          return SchemaError(items.pointer, "fewer items than \"minItems\" are allowed");
-      } else {
-        other = RuleOf(items);
-      }
-    } else if (!first.empty()) {
-      at_most(std::max(first.size(), static_cast<size_t>(limits.least)));
-    }
-    return rules_.ArrayOf(place.pointer, first, other.has_value() ? *other : rules_.Value(),
-                          limits.least, limits.most);
   }
 
   const OrderedJson& document_;
@@ -372,7 +268,13 @@ class SchemaReader {
   int reading_ = 0;  // the rule of the schema that is being read
   JsonNumbers numbers_{&rules_};
   JsonStrings strings_{&rules_, annotations_};
-  std::deque<OrderedJson> made_;  // schemas that the document has in another form
+  JsonObjects objects_{&rules_, &strings_, this};
+  JsonArrays arrays_{&rules_, this};
+  JsonContents contents_{&rules_};
+  JsonMerge merge_{document_, this};
+  // Schemas that the document has in another form, by their text.
+  absl::flat_hash_map<std::string, std::unique_ptr<const OrderedJson>> made_;
+  size_t made_bytes_ = 0;
 };
 
 }  // namespace

@@ -56,19 +56,46 @@ absl::StatusOr<std::string> TextOf(const DocumentPlace& schema, const char* keyw
   return place.value->get<std::string>();
 }
 
+constexpr absl::string_view kAnyCharacter = "[\\x{0}-\\x{10ffff}]";
+
+std::string Whole(absl::string_view expression) { return absl::StrCat("^(?:", expression, ")$"); }
+
 }  // namespace
+
+std::string ExpressionOfAll(const std::vector<std::string>& must,
+                            const std::vector<std::string>& must_not) {
+  if (must.size() == 1 && must_not.empty()) return must[0];
+  std::string all = "^";
+  for (const std::string& one : must)
+    absl::StrAppend(&all, "(?=", kAnyCharacter, "*(?:", one, "))");
+  for (const std::string& one : must_not)
+    absl::StrAppend(&all, "(?!", kAnyCharacter, "*(?:", one, "))");
+  return absl::StrCat(all, kAnyCharacter, "*$");
+}
+
+bool IsNoText(const absl::Status& status) {
+  return status.message() == "no text has the format";  // of Automaton::Make
+}
 
 absl::Status JsonStrings::Count(const std::string& pointer) {
   if (++patterns_ <= kMostPatterns) return absl::OkStatus();
   return SchemaError(pointer, "there are too many patterns and formats");
 }
 
-absl::StatusOr<Part> JsonStrings::WithLength(const Part& characters, const CountLimits& limits) {
+absl::StatusOr<Grammar> JsonStrings::ReadPattern(const std::string& pointer,
+                                                 const std::string& expression) {
+  COPPICE_RETURN_IF_ERROR(Count(pointer));
+  return RegexGrammar(
+      expression,
+      {.search = true, .character = JsonCharacter, .condition_work = &left_.conditions});
+}
+
+absl::StatusOr<Part> JsonStrings::WithLength(const Grammar& characters, const CountLimits& limits) {
   const absl::Status too_large =
       absl::InvalidArgumentError("with the limits of the length the schema is too large");
-  left_.expressions -= CountExpressions(*characters);
+  for (const Part& rule : characters.rules) left_.expressions -= CountExpressions(*rule);
   if (left_.expressions < 0) return too_large;
-  COPPICE_ASSIGN_OR_RETURN(Automaton automaton, Automaton::Make({{characters}, {"characters"}}));
+  COPPICE_ASSIGN_OR_RETURN(Automaton automaton, Automaton::Make(characters));
   const bool bounded = limits.most != Expression::kNoMost;
   const int counted = bounded ? limits.most : limits.least;  // more are not told apart
   absl::flat_hash_map<Counted, int> rule_of;
@@ -117,34 +144,58 @@ absl::StatusOr<Part> JsonStrings::WithLength(const Part& characters, const Count
   return Rule(first);
 }
 
-absl::StatusOr<Part> JsonStrings::OfPattern(const std::string& pointer,
-                                            const std::string& pattern) {
-  COPPICE_RETURN_IF_ERROR(Count(pointer));
-  auto characters = RegexPart(pattern, {.search = true, .character = JsonCharacter});
+absl::StatusOr<Part> JsonStrings::CharactersOf(const std::string& pointer,
+                                               const std::string& expression) {
+  auto characters = ReadPattern(pointer, expression);
   if (!characters.ok()) return SchemaError(pointer, characters.status().message());
-  return Quoted(*std::move(characters));
+  return rules_.Adopt(*std::move(characters));
+}
+
+absl::StatusOr<std::vector<std::string>> JsonStrings::ExpressionsOf(const DocumentPlace& schema) {
+  std::vector<std::string> expressions;
+  COPPICE_ASSIGN_OR_RETURN(const CountLimits limits, ReadLimits(schema, "minLength", "maxLength"));
+  COPPICE_ASSIGN_OR_RETURN(const std::string format, TextOf(schema, "format"));
+  COPPICE_ASSIGN_OR_RETURN(const std::string pattern, TextOf(schema, "pattern"));
+  if (IsStringFormat(format)) expressions.push_back(Whole(FormatExpression(format)));
+  if (Has(schema, "pattern")) expressions.push_back(pattern);
+  if (limits.there) {
+    const bool bounded = limits.most != Expression::kNoMost;
+    expressions.push_back(Whole(absl::StrCat(kAnyCharacter, "{", limits.least, ",",
+                                             bounded ? absl::StrCat(limits.most) : "", "}")));
+  }
+  return expressions;
 }
 
 absl::StatusOr<Part> JsonStrings::OfSchema(const DocumentPlace& schema) {
-  COPPICE_ASSIGN_OR_RETURN(const CountLimits limits, ReadLimits(schema, "minLength", "maxLength"));
+  COPPICE_ASSIGN_OR_RETURN(CountLimits limits, ReadLimits(schema, "minLength", "maxLength"));
   COPPICE_ASSIGN_OR_RETURN(const std::string pattern, TextOf(schema, "pattern"));
   COPPICE_ASSIGN_OR_RETURN(const std::string format, TextOf(schema, "format"));
   const bool bound = IsStringFormat(format), patterned = Has(schema, "pattern");
   if (!format.empty() && !bound && annotations_ != nullptr)
     annotations_->push_back(PointerTo(schema.pointer, "format"));
   if (!patterned && !bound) return rules_.StringOf(limits.least, limits.most);
-  const std::string pointer = PointerTo(schema.pointer, bound ? "format" : "pattern");
+  const std::string pointer = PointerTo(schema.pointer, patterned ? "pattern" : "format");
+  std::string expression = pattern;
   if (patterned && bound) {
-    return SchemaError(PointerTo(schema.pointer, "pattern"),
-                       absl::StrCat("\"pattern\" is not served beside the format ", format));
+    // The pattern alone, so that its faults are found.
+    const auto alone = ReadPattern(pointer, pattern);
+    if (!alone.ok()) return SchemaError(pointer, alone.status().message());
+    expression = ExpressionOfAll({pattern, Whole(FormatExpression(format))}, {});
+  } else if (bound) {
+    const bool shortened = limits.most >= kLongestBounded;
+    if (shortened) limits.most = Expression::kNoMost;
+    limits.there = limits.there && (limits.least > 0 || limits.most != Expression::kNoMost);
+    expression = Whole(FormatExpression(format, shortened));
   }
-  if (patterned && !limits.there) return OfPattern(pointer, pattern);
-  COPPICE_RETURN_IF_ERROR(Count(pointer));
-  auto characters = bound ? StringFormat(format)
-                          : RegexPart(pattern, {.search = true, .character = JsonCharacter});
-  if (characters.ok() && limits.there) characters = WithLength(*characters, limits);
+  if (!limits.there) {
+    COPPICE_ASSIGN_OR_RETURN(Part characters, CharactersOf(pointer, expression));
+    return Quoted(std::move(characters));
+  }
+  auto characters = ReadPattern(pointer, expression);
   if (!characters.ok()) return SchemaError(pointer, characters.status().message());
-  return Quoted(*std::move(characters));
+  auto counted = WithLength(*characters, limits);
+  if (!counted.ok()) return SchemaError(pointer, counted.status().message());
+  return Quoted(*std::move(counted));
 }
 
 }  // namespace coppice::grammar

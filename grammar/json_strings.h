@@ -10,8 +10,16 @@
 #include "grammar/json_document.h"
 #include "grammar/json_limits.h"
 #include "grammar/json_rules.h"
+#include "grammar/regex_conditions.h"
 
 namespace coppice::grammar {
+
+// An expression, which may match anywhere, of the texts that match each of `must` and none of
+// `must_not`.
+std::string ExpressionOfAll(const std::vector<std::string>& must,
+                            const std::vector<std::string>& must_not);
+// Whether no text has an expression.
+bool IsNoText(const absl::Status& status);
 
 class JsonStrings {
  public:
@@ -21,14 +29,19 @@ class JsonStrings {
 
   // The strings that a schema allows. Errors are InvalidArgument and name the place.
   absl::StatusOr<Part> OfSchema(const DocumentPlace& schema);
-  // The strings with a match of the pattern. pointer: its place, for errors.
-  absl::StatusOr<Part> OfPattern(const std::string& pointer, const std::string& pattern);
+  // The characters of the strings in which the expression matches, without the quotes. pointer: its
+  // place, for errors.
+  absl::StatusOr<Part> CharactersOf(const std::string& pointer, const std::string& expression);
+  // The same as a grammar of its own. The error of the expression does not name the place.
+  absl::StatusOr<Grammar> ReadPattern(const std::string& pointer, const std::string& expression);
+  // Expressions that together say what the schema says of strings.
+  absl::StatusOr<std::vector<std::string>> ExpressionsOf(const DocumentPlace& schema);
 
  private:
   // The texts of `characters` with as many characters as the limits allow. characters: what stands
-  // between the quotes of a JSON string, without \u escapes; it refers to no rule. InvalidArgument:
-  // it has no such text, or nothing is left for it.
-  absl::StatusOr<Part> WithLength(const Part& characters, const CountLimits& limits);
+  // between the quotes of a JSON string, without \u escapes. InvalidArgument: it has no such text,
+  // or nothing is left for it.
+  absl::StatusOr<Part> WithLength(const Grammar& characters, const CountLimits& limits);
   absl::Status Count(const std::string& pointer);
 
   JsonRules& rules_;
@@ -39,7 +52,8 @@ class JsonStrings {
   struct {
     int64_t expressions = 1 << 19;
     int64_t rules = 40'000;
-    int64_t work = 8'000'000;  // places of automata
+    int64_t work = 8'000'000;                 // places of automata
+    int64_t conditions = kMostConditionWork;  // of patterns
   } left_;
 };
 

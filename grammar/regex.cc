@@ -1,20 +1,27 @@
 #include "grammar/regex.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "grammar/regex_conditions.h"
 #include "grammar/source_text.h"
+#include "grammar/unicode_property.h"
 
 namespace coppice::grammar {
 namespace {
 
 constexpr uint32_t kLastCharacter = 0x10ffff;
+constexpr size_t kMostLooks = 100;
+constexpr size_t kMostRangesInPlace = 32;  // of a class
 
 // The characters of \d, \w or \s. Empty for another letter.
 CodePoints ClassOfLetter(char letter) {
@@ -44,9 +51,6 @@ absl::string_view UnservedEscape(char letter) {
     case 'k':
     case 'g':
       return "a back-reference";
-    case 'p':
-    case 'P':
-      return "a property of characters";
     default:
       break;
   }
@@ -56,12 +60,18 @@ absl::string_view UnservedEscape(char letter) {
 class RegexReader {
  public:
   RegexReader(absl::string_view text, const RegexUse& use)
-      : text_(text), search_(use.search), characters_(use.character) {}
+      : text_(text),
+        use_(use),
+        search_(use.search),
+        characters_(use.character),
+        work_(use.condition_work != nullptr ? use.condition_work : &own_work_) {}
 
-  absl::StatusOr<Part> Read() {
-    COPPICE_ASSIGN_OR_RETURN(Part all, Alternatives(0));
+  absl::StatusOr<Grammar> Read() {
+    COPPICE_ASSIGN_OR_RETURN(grammar_.rules[0], Alternatives(0));
     if (!text_.done()) return Error(text_.at(), "a ) without its (");
-    return all;
+    if (!conditions_) return std::move(grammar_);
+    auto resolved = ResolveConditions(grammar_, looks_, work_);
+    return resolved.ok() ? std::move(resolved) : Error(0, resolved.status().message());
   }
 
  private:
@@ -85,7 +95,7 @@ class RegexReader {
   absl::StatusOr<Part> Alternative(int nested) {
     const bool top = nested == 0;
     std::vector<Part> parts;
-    const bool at_begin = top && text_.Take("^");
+    const bool at_begin = top && use_.conditions && text_.Take("^");
     Part anything;
     if (top && search_) {
       COPPICE_ASSIGN_OR_RETURN(Part any, OneOf(text_.at(), {{0, kLastCharacter}}));
@@ -94,7 +104,7 @@ class RegexReader {
     }
     bool at_end = false;
     while (!text_.done() && text_.Peek() != '|' && text_.Peek() != ')') {
-      if (top && text_.Peek() == '$' && EndsAfter(1)) {
+      if (top && use_.conditions && text_.Peek() == '$' && EndsAfter(1)) {
         text_.Take("$");
         at_end = true;
         break;
@@ -125,19 +135,19 @@ class RegexReader {
         return Class();
       case '\\': {
         COPPICE_ASSIGN_OR_RETURN(CodePoints characters, Escape());
-        return OneOf(begin, characters);
+        return OneOf(begin, Cased(std::move(characters)));
       }
       case '.':
         text_.Take(".");
-        return OneOf(begin, Others({{'\n', '\n'}}));
+        return OneOf(begin, use_.dot_all ? Others({}) : Others({{'\n', '\n'}}));
       case '*':
       case '+':
       case '?':
         return Error(begin, "nothing stands before it that could be repeated");
       case '^':
-        return Error(begin, "^ may stand only at the begin");
       case '$':
-        return Error(begin, "$ may stand only at the end");
+        if (!use_.conditions) return Unserved(begin, "an anchor in this expression");
+        return Condition(text_.Take("^") ? kAtBegin : (text_.Take("$"), kAtEnd));
       case '{':
         if (TakeCounts(&text_).has_value())
           return Error(begin, "nothing stands before it that could be repeated");
@@ -146,13 +156,39 @@ class RegexReader {
         break;
     }
     COPPICE_ASSIGN_OR_RETURN(const uint32_t c, Plain());
-    return OneOf(begin, {{c, c}});
+    return OneOf(begin, Cased({{c, c}}));
+  }
+
+  CodePoints Cased(CodePoints ranges) const {
+    if (!use_.any_case) return ranges;
+    for (size_t i = ranges.size(); i-- > 0;) {
+      for (const auto& [begin, end, other] :
+           {std::tuple('A', 'Z', 'a'), std::tuple('a', 'z', 'A')}) {
+        const uint32_t first = std::max<uint32_t>(ranges[i].first, begin);
+        const uint32_t last = std::min<uint32_t>(ranges[i].second, end);
+        if (first <= last) ranges.emplace_back(first - begin + other, last - begin + other);
+      }
+    }
+    return ranges;
   }
 
   absl::StatusOr<Part> OneOf(size_t at, const CodePoints& ranges) {
     Part part = characters_.Of(ranges);
     if (part == nullptr) return Error(at, "there are too many different classes");
-    return part;
+    if (ranges.size() <= kMostRangesInPlace) return part;
+    // A large class is drawn only once.
+    const auto [known, added] =
+        rule_of_.try_emplace(part.get(), static_cast<int>(grammar_.rules.size()));
+    if (added) {
+      grammar_.rules.push_back(std::move(part));
+      grammar_.names.emplace_back("class");
+    }
+    return Rule(known->second);
+  }
+
+  Part Condition(int rule) {
+    conditions_ = true;
+    return Rule(rule);
   }
 
   absl::StatusOr<uint32_t> Plain() {
@@ -166,8 +202,11 @@ class RegexReader {
     const size_t begin = text_.at();
     text_.Take("(");
     if (text_.Peek() == '?' && !text_.Take("?:")) {
-      for (const char* look : {"?=", "?!", "?<=", "?<!"}) {
-        if (text_.Sees(look)) return Unserved(begin, absl::StrCat("(", look, " (look-around)"));
+      for (const char* look : {"?<=", "?<!"}) {
+        if (text_.Sees(look)) return Unserved(begin, absl::StrCat("(", look, " (look-behind)"));
+      }
+      for (const char* look : {"?=", "?!"}) {
+        if (text_.Take(look)) return LookAhead(begin, look[1] == '!', nested);
       }
       if (!text_.Take("?<") && !text_.Take("?P<")) {
         const char kind = text_.Peek(1);
@@ -186,6 +225,16 @@ class RegexReader {
     COPPICE_ASSIGN_OR_RETURN(Part part, Alternatives(nested + 1));
     if (!text_.Take(")")) return Error(begin, "a ( without its )");
     return part;
+  }
+
+  absl::StatusOr<Part> LookAhead(size_t begin, bool negative, int nested) {
+    if (!use_.conditions) return Unserved(begin, "look-ahead in this expression");
+    COPPICE_ASSIGN_OR_RETURN(Part part, Alternatives(nested + 1));
+    if (!text_.Take(")")) return Error(begin, "a ( without its )");
+    if (looks_.size() == kMostLooks)
+      return Unserved(begin, absl::StrCat("look-ahead in more than ", kMostLooks, " places"));
+    looks_.push_back({std::move(part), negative});
+    return Condition(kFirstLook - static_cast<int>(looks_.size() - 1));
   }
 
   absl::StatusOr<Part> Repeated(Part part) {
@@ -234,6 +283,7 @@ class RegexReader {
       }
       ranges.insert(ranges.end(), first.begin(), first.end());
     }
+    ranges = Cased(std::move(ranges));
     return OneOf(begin, negated ? Others(std::move(ranges)) : ranges);
   }
 
@@ -287,6 +337,7 @@ class RegexReader {
         break;
     }
     if (named.has_value()) return CodePoints{{*named, *named}};
+    if (c == 'p' || c == 'P') return Property(begin, c == 'P');
     if (CodePoints ranges = ClassOfLetter(c); !ranges.empty()) return ranges;
     if (CodePoints ranges = ClassOfLetter(absl::ascii_tolower(static_cast<unsigned char>(c)));
         !ranges.empty()) {
@@ -297,6 +348,24 @@ class RegexReader {
     if (!absl::ascii_isalnum(static_cast<unsigned char>(c)))
       return Unserved(begin, "an escape of a control character");
     return Unserved(begin, absl::StrCat("\\", std::string(1, c), " (", UnservedEscape(c), ")"));
+  }
+
+  // {name}, {^name}, or a letter.
+  absl::StatusOr<CodePoints> Property(size_t begin, bool negated) {
+    std::string name;
+    if (text_.Take("{")) {
+      if (text_.Take("^")) negated = !negated;
+      while (IsOfName(text_.Peek())) name.push_back(static_cast<char>(*text_.Character()));
+      if (!text_.Take("}")) return Error(begin, "the name of a property is not ended");
+    } else if (IsOfName(text_.Peek())) {
+      name.push_back(static_cast<char>(*text_.Character()));
+    }
+    std::optional<CodePoints> ranges = CharactersOfProperty(name);
+    if (!ranges) return Unserved(begin, absl::StrCat("the property \"", name, "\""));
+    return negated ? Others(*std::move(ranges)) : *std::move(ranges);
+  }
+  static bool IsOfName(char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '=';
   }
 
   // {H..}
@@ -311,19 +380,29 @@ class RegexReader {
   }
 
   SourceText text_;
+  const RegexUse use_;
   const bool search_;
   CharacterParts characters_;
+  Grammar grammar_{{nullptr}, {"regex"}};
+  absl::flat_hash_map<const Expression*, int> rule_of_;
+  std::vector<Look> looks_;
+  bool conditions_ = false;  // a rule stands for a condition
+  int64_t own_work_ = kMostConditionWork;
+  int64_t* const work_;
 };
 
 }  // namespace
 
-absl::StatusOr<Part> RegexPart(absl::string_view text, const RegexUse& use) {
+absl::StatusOr<Grammar> RegexGrammar(absl::string_view text, const RegexUse& use) {
   return RegexReader(text, use).Read();
 }
 
-absl::StatusOr<Grammar> ReadRegex(absl::string_view text) {
-  COPPICE_ASSIGN_OR_RETURN(Part part, RegexPart(text));
-  return Grammar{{std::move(part)}, {"regex"}};
+absl::StatusOr<Grammar> ReadRegex(absl::string_view text) { return RegexGrammar(text, {}); }
+
+absl::StatusOr<Part> RegexPart(absl::string_view text, const RegexUse& use) {
+  COPPICE_ASSIGN_OR_RETURN(Grammar grammar, RegexGrammar(text, use));
+  if (grammar.rules.size() == 1) return std::move(grammar.rules[0]);
+  return absl::InvalidArgumentError("regular expression: look-ahead or \\p is not served here");
 }
 
 }  // namespace coppice::grammar

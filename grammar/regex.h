@@ -1,11 +1,13 @@
 // Regular expressions. The whole text must match. Pure.
 //
 // Served: literals, . (any character but \n), classes [a-z] [^a-z], \d \w \s \D \W \S (of ASCII),
-// \n \t \r \f \v \0 \xHH \x{H..} \uHHHH \u{H..}, escaped punctuation, groups ( ) (?: ) (?<name> )
-// (?P<name> ), |, * + ? {n} {n,} {n,m} {,m} and their lazy forms, which are the same texts. A {
-// that begins no count is itself. ^ and $ stand at the ends of the expression or of an alternative
-// of it.
+// \p{..} \P{..} (unicode_property.h), \n \t \r \f \v \0 \xHH \x{H..} \uHHHH \u{H..}, escaped
+// punctuation, groups ( ) (?: ) (?<name> ) (?P<name> ), |, * + ? {n} {n,} {n,m} {,m} and their lazy
+// forms, which are the same texts, ^ and $ (the ends of the whole text), look-ahead (?= ) (?! ). A {
+// that begins no count is itself.
 #pragma once
+
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -22,8 +24,16 @@ struct RegexUse {
   bool search = false;
   // How the text writes one character of the ranges.
   Part (*character)(CodePoints ranges) = Character;
+  bool any_case = false;   // ASCII letters stand for both of their cases
+  bool dot_all = false;    // . is also \n
+  bool conditions = true;  // false: ^, $ and look-ahead are refused
+  // Steps that look-ahead and inner ^ and $ may take, less those that they took. nullptr: as many as
+  // one expression may.
+  int64_t* condition_work = nullptr;
 };
-// The same as one expression without rules, for a regular expression inside another text.
+absl::StatusOr<Grammar> RegexGrammar(absl::string_view text, const RegexUse& use);
+// The same as one expression without rules, for expressions without look-ahead, inner ^ and $, and
+// \p.
 absl::StatusOr<Part> RegexPart(absl::string_view text, const RegexUse& use = {});
 
 }  // namespace coppice::grammar

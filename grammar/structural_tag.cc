@@ -12,19 +12,12 @@
 #include "grammar/json_document.h"
 #include "grammar/json_rules.h"
 #include "grammar/json_schema.h"
+#include "grammar/lark.h"
 #include "grammar/python_arguments.h"
 #include "grammar/regex.h"
 
 namespace coppice::grammar {
 namespace {
-
-// The same expression with other numbers of its rules.
-Part Renumbered(const Part& part, int first_rule) {
-  Expression made = *part;
-  made.rule += first_rule;
-  for (Part& inner : made.parts) inner = Renumbered(inner, first_rule);
-  return std::make_shared<const Expression>(std::move(made));
-}
 
 class StructureReader {
  public:
@@ -131,7 +124,7 @@ class StructureReader {
         {"token", {"type", "token"}, &StructureReader::Token},
         {"json_schema", {"type", "json_schema"}, &StructureReader::Schema},
         {"regex", {"type", "pattern"}, &StructureReader::Regex},
-        {"grammar", {"type", "grammar"}, &StructureReader::Ebnf},
+        {"grammar", {"type", "grammar"}, &StructureReader::OfGrammar},
         {"any_text", {"type", "excludes", "not_begins"}, &StructureReader::AnyText},
         {"sequence", {"type", "elements"}, &StructureReader::InOrder},
         {"or", {"type", "elements"}, &StructureReader::OneOf},
@@ -185,20 +178,17 @@ class StructureReader {
 
   absl::StatusOr<Part> Regex(const DocumentPlace& place) {
     COPPICE_ASSIGN_OR_RETURN(const std::string pattern, TextOf(place, "pattern"));
-    absl::StatusOr<Part> part = RegexPart(pattern);
-    if (!part.ok()) return SchemaError(place.pointer, part.status().message());
-    return part;
+    return Adopted(ReadRegex(pattern), place);
   }
 
-  absl::StatusOr<Part> Ebnf(const DocumentPlace& place) {
+  absl::StatusOr<Part> OfGrammar(const DocumentPlace& place) {
     COPPICE_ASSIGN_OR_RETURN(const std::string text, TextOf(place, "grammar"));
-    const absl::StatusOr<Grammar> grammar = ReadEbnf(text);
+    return Adopted(IsLark(text) ? ReadLark(text) : ReadEbnf(text), place);
+  }
+
+  absl::StatusOr<Part> Adopted(absl::StatusOr<Grammar> grammar, const DocumentPlace& place) {
     if (!grammar.ok()) return SchemaError(place.pointer, grammar.status().message());
-    const int first = static_cast<int>(rules_.size());
-    for (const std::string& name : grammar->names) rules_.Add(name);
-    for (size_t i = 0; i < grammar->rules.size(); ++i)
-      rules_.Set(first + static_cast<int>(i), Renumbered(grammar->rules[i], first));
-    return Rule(first);
+    return rules_.Adopt(*std::move(grammar));
   }
 
   absl::StatusOr<Part> AnyText(const DocumentPlace& place) {

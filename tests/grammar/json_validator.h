@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "tokenizer/regex.h"
 #include "tokenizer/utf8.h"
@@ -46,20 +47,24 @@ class JsonValidator {
     if (has("enum") && !Contains(schema["enum"], value)) return false;
     for (const char* key : {"anyOf", "oneOf", "allOf"}) {
       if (!has(key)) continue;
-      bool any = false;
-      for (const Json& one : schema[key]) any = any || Fulfils(value, one);
-      if (!any) return false;
+      size_t fulfilled = 0;
+      for (const Json& one : schema[key]) fulfilled += Fulfils(value, one) ? 1 : 0;
+      if (fulfilled < (key == std::string("allOf") ? schema[key].size() : 1)) return false;
     }
     if (value.is_object()) return Object(value, schema);
     if (value.is_array()) return Array(value, schema);
     if (value.is_string()) return String(value.get<std::string>(), schema);
     if (value.is_number()) {
       return value >= schema.value("minimum", value) && value <= schema.value("maximum", value) &&
-             (!has("exclusiveMinimum") || value > schema["exclusiveMinimum"]) &&
-             (!has("exclusiveMaximum") || value < schema["exclusiveMaximum"]) &&
+             (!has("exclusiveMinimum") || value > Limit(schema, "exclusiveMinimum", "minimum")) &&
+             (!has("exclusiveMaximum") || value < Limit(schema, "exclusiveMaximum", "maximum")) &&
              (!has("multipleOf") || IsMultiple(value, schema["multipleOf"]));
     }
     return true;
+  }
+
+  static Json Limit(const Json& schema, const char* key, const char* of_draft_4) {
+    return schema[key] == true ? schema[of_draft_4] : schema[key];
   }
 
   static bool IsMultiple(double value, double step) {
@@ -100,8 +105,18 @@ class JsonValidator {
   }
 
   bool Array(const Json& value, const Json& schema) const {
-    const Json first = schema.value("prefixItems", Json::array());
-    const Json others = schema.value("items", Json(true));
+    Json first = schema.value("prefixItems", Json::array());
+    Json others = schema.value("items", Json(true));
+    if (others.is_array()) {
+      first = std::exchange(others, schema.value("additionalItems", Json(true)));
+    }
+    if (schema.value("uniqueItems", false)) {
+      for (size_t i = 0; i < value.size(); ++i) {
+        for (size_t j = 0; j < i; ++j) {
+          if (value[i] == value[j]) return false;
+        }
+      }
+    }
     for (size_t i = 0; i < value.size(); ++i) {
       if (!Fulfils(value[i], i < first.size() ? first[i] : others)) return false;
     }

@@ -49,6 +49,31 @@ constexpr const char* kSchemas[] = {
     R"({"anyOf":[{"$ref":"#/$defs/leaf"},{"$ref":"#/$defs/pair"}],"$defs":{
         "leaf":{"type":"integer"},"pair":{"type":"array","items":{"$ref":"#"},"minItems":2,
         "maxItems":2}}})",
+    R"({"type":"array","items":{"enum":["a",1,1.0,null,{"k":[2]}]},"uniqueItems":true,"minItems":2})",
+    R"({"items":{"$ref":"#/$defs/b"},"uniqueItems":true,"$defs":{"b":{"type":"boolean"}}})",
+    R"({"items":[{"type":"integer"},{"type":"null"}],"additionalItems":{"const":"x"},"minItems":1})",
+    R"({"type":"number","minimum":0,"exclusiveMinimum":true,"maximum":9,"exclusiveMaximum":true})",
+    R"s({"patternProperties":{"^a":{"type":"integer"},"b$":{"minimum":3},"^c":{"type":"null"}},
+        "additionalProperties":{"type":"boolean"}})s",
+    R"s({"properties":{"ab":{"maximum":9},"x":{"type":"null"},"n":true},"required":["ay","x"],
+        "patternProperties":{"^a[a-c]*$":{"type":"integer"},"y$":{"const":5}},
+        "additionalProperties":{"type":"string","maxLength":2}})s",
+    R"s({"propertyNames":{"pattern":"^[a-c]","maxLength":3},"properties":{"a":{"const":1},
+        "zzz":{"const":2}},"additionalProperties":{"type":"null"}})s",
+    R"({"allOf":[{"properties":{"a":{"type":"integer"},"c":{"minimum":2}},"required":["a"]},
+        {"properties":{"b":{"type":"null"},"a":{"maximum":7}},"required":["b"]},
+        {"additionalProperties":{"type":["integer","null"]}}]})",
+    R"({"$ref":"#/$defs/node","required":["w"],"$defs":{"node":{"type":"object","properties":{
+        "v":{"type":"integer"},"w":{"type":"null"},"next":{"$ref":"#/$defs/node","required":["v"]}}}}})",
+    R"({"type":["string","integer","null"],"anyOf":[{"minLength":2,"type":["string","boolean"]},
+        {"type":"null"},{"type":"integer","minimum":3},{"type":"array"}]})",
+    R"({"type":"object","properties":{"a":{"const":1},"b":{"const":2},"c":{"const":3}},
+        "anyOf":[{"required":["a"]},{"required":["b","c"]}],"allOf":[{"required":["c"]}]})",
+    R"s({"allOf":[{"pattern":"[a-c]"},{"pattern":"^.{3}$"},{"pattern":"\\d"},{"maxLength":9}]})s",
+    R"s({"format":"date","pattern":"-0[12]-"})s",
+    R"s({"type":"string","pattern":"^(?=.*[a-z])(?=.*\\d)[^A-Z]{3,5}$"})s",
+    R"s({"type":"string","pattern":"^(?!.*ab)[a-c]+$","minLength":4,"maxLength":7})s",
+    R"({"allOf":[{"enum":[1,2,3,"x"]},{"type":["integer","string"],"enum":[3,"x",null]}]})",
 };
 
 TEST(JsonWalkTest, RandomTextsFulfilTheirSchema) {

@@ -4,13 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pcre2.h>
+#include <utf8proc.h>
 
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "grammar/unicode_property.h"
 #include "tests/grammar/texts.h"
 #include "tokenizer/utf8.h"
 
@@ -68,6 +71,30 @@ TEST(RegexTest, TextsOfPatterns) {
       {"]}", {"]}"}, {""}},
       {"\xc3\xa4+", {"\xc3\xa4", "\xc3\xa4\xc3\xa4"}, {"\xc3\xa4\xa4", "\xc3"}},
       {"[\xc3\xa4-\xc3\xb6]", {"\xc3\xa5"}, {"\xc3\xbc", "\xc3"}},
+      // Conditions.
+      {"a(?=b).", {"ab"}, {"ac", "a"}},
+      {"a(?!b).*", {"a", "ac", "acb"}, {"ab", "abc"}},
+      {"(^a|b)+", {"a", "ab", "bb"}, {"aa", "ba"}},
+      {"(a$|b)+", {"a", "ba", "bb"}, {"ab", "aa"}},
+      {"(?!yes$|no$)[a-z]+", {"maybe", "yess", "n"}, {"yes", "no", ""}},
+      {"^(?=.*[a-z])(?=.*[A-Z])(?=.*\\d)[A-Za-z\\d]{4,6}$",
+       {"aB3d", "000Zz9"},
+       {"aB3", "abcd", "ABC1", "aB3defg", "aB3-"}},
+      {"(?=(?!ab)..(?=c)).*", {"aacx", "bbc"}, {"abc", "aab", "aa"}},
+      // A decimal of 6 digits, 2 of them after the point, as pydantic writes it.
+      {"^(?!^[-+.]*$)[+-]?0*(?:\\d{0,4}|(?=[\\d.]{1,7}0*$)\\d{0,4}\\.\\d{0,2}0*$)",
+       {"1", "-0012.50", "1234.5", "+0.1", ".5", "1.", "1.2500"},
+       {"", "-", "+.", "12345", "1.255", "1.2.3"}},
+      // Properties.
+      {"\\p{Lu}\\p{Ll}*", {"\xc3\x84\xc3\xa4", "Ab"}, {"\xc3\xa4", "A1"}},
+      {"[\\p{Greek}\\d]+",
+       {"\xce\xb1\xce\xa9"
+        "1"},
+       {"a", ""}},
+      {"\\pN\\P{L}[^\\p{L}]\\p{^L}\\p{gc=Letter}", {"1234a"}, {"a234a", "12345", "1a34a"}},
+      {"\\p{Script=Han}{2}\\p{sc=Cyrillic}\\p{Any}\\p{ASCII}",
+       {"\xe6\xbc\xa2\xe5\xad\x97\xd0\x96\xc3\xa4x"},
+       {"\xe6\xbc\xa2"}},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.pattern);
@@ -78,6 +105,8 @@ TEST(RegexTest, TextsOfPatterns) {
 TEST(RegexTest, ErrorsNameThePlace) {
   std::string deep(300, '(');
   deep += "a" + std::string(300, ')');
+  std::string looks;
+  for (int i = 0; i < 101; ++i) looks += "(?=a)";
   const struct {
     std::string pattern;
     const char* error;
@@ -103,21 +132,21 @@ TEST(RegexTest, ErrorsNameThePlace) {
       {"a{3,2}", "byte 1: counts must ascend"},
       {"a{1,20000}", "byte 1: counts must ascend and be at most 10000"},
       {"a{99999999999999999999}", "byte 1: counts"},
-      {"a^b", "byte 1: ^ may stand only at the begin"},
-      {"(^a)", "byte 1: ^ may stand only at the begin"},
-      {"a$b", "byte 1: $ may stand only at the end"},
-      {"(a$)", "byte 2: $ may stand only at the end"},
       {"(a)\\1", "byte 3: \\1 (a back-reference) is not served"},
       {"\\k<n>", "byte 0: \\k (a back-reference) is not served"},
       {"a\\b", "byte 1: \\b (a word boundary) is not served"},
       {"a\\Z", "byte 1: \\Z (an anchor) is not served"},
-      {"\\p{L}", "byte 0: \\p (a property of characters) is not served"},
+      {"a\\p{Klingon}", "byte 1: the property \"Klingon\" is not served"},
+      {"\\p{sc=Lu}", "byte 0: the property \"sc=Lu\" is not served"},
+      {"[\\p{L]", "byte 1: the name of a property is not ended"},
+      {"\\p", "byte 0: the property \"\" is not served"},
       {"\\q", "byte 0: \\q (an escape) is not served"},
       {"\\012", "byte 0: an octal escape is not served"},
-      {"a(?=b)", "byte 1: (?= (look-around) is not served"},
-      {"(?!b)", "byte 0: (?! (look-around) is not served"},
-      {"(?<=b)", "byte 0: (?<= (look-around) is not served"},
-      {"(?<!b)", "byte 0: (?<! (look-around) is not served"},
+      {"a(?=b", "byte 1: a ( without its )"},
+      {looks, "look-ahead in more than 100 places is not served"},
+      {"((?=a*b)a)*(a|(?=.{400}c).){900}", "byte 0: the conditions of the regular expression need"},
+      {"(?<=b)", "byte 0: (?<= (look-behind) is not served"},
+      {"(?<!b)", "byte 0: (?<! (look-behind) is not served"},
       {"(?i)a", "byte 0: (? (an inline flag"},
       {"(?>a)", "byte 0: (?> (an atomic group) is not served"},
       {"(?#a)", "byte 0: (?# (a comment) is not served"},
@@ -204,6 +233,32 @@ TEST(RegexTest, RandomClassesAreTheirCharacters) {
   }
 }
 
+bool IsIn(const CodePoints& ranges, uint32_t c) {
+  for (const auto& [first, last] : ranges) {
+    if (first <= c && c <= last) return true;
+  }
+  return false;
+}
+
+// Every tenth character of the plane of most scripts, against another library. Characters that are
+// newer than one of the two are left out.
+TEST(RegexTest, CategoriesAreThoseOfUnicode) {
+  int in_all = 0;
+  const CodePoints unknown = CharactersOfProperty("Cn").value();
+  for (const char* name :
+       {"Lu", "Ll", "Lo", "Mn", "Nd", "Pd", "Po", "Sc", "Zs", "Cc", "L", "N", "Punctuation"}) {
+    const CodePoints ranges = CharactersOfProperty(name).value();
+    const std::string category = name == std::string("Punctuation") ? "P" : name;
+    for (uint32_t c = 0; c < 0xd800; c += 10) {
+      const std::string real = utf8proc_category_string(static_cast<utf8proc_int32_t>(c));
+      if (real == "Cn" || IsIn(unknown, c)) continue;
+      ASSERT_EQ(IsIn(ranges, c), absl::StartsWith(real, category)) << name << " " << c;
+      in_all += IsIn(ranges, c) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(in_all, 5000);
+}
+
 std::string RandomPattern(std::mt19937* random, int depth) {
   const auto one_of = [random](const std::vector<std::string>& texts) {
     return texts[(*random)() % texts.size()];
@@ -212,7 +267,8 @@ std::string RandomPattern(std::mt19937* random, int depth) {
   for (int i = static_cast<int>((*random)() % 3); i >= 0; --i) {
     std::string atom = one_of({"a", "b", "c", ".", "[ab]", "[^a]", "[a-c]", "\\x61", "[^\\x62-c]"});
     if (depth > 0 && (*random)() % 3 == 0)
-      atom = one_of({"(", "(?:"}) + RandomPattern(random, depth - 1) + ")";
+      atom = one_of({"(", "(?:", "(?=", "(?!"}) + RandomPattern(random, depth - 1) + ")";
+    if ((*random)() % 8 == 0) pattern += one_of({"^", "$"});
     pattern += atom;
     if ((*random)() % 2 == 0) {
       pattern += one_of(
@@ -231,7 +287,7 @@ TEST(RegexTest, RandomPatternsMatchWhatPcreMatches) {
   }
   std::mt19937 random(1);
   int64_t matched = 0;
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     const std::string pattern = RandomPattern(&random, 2);
     SCOPED_TRACE(pattern);
     int error = 0;
@@ -246,22 +302,26 @@ TEST(RegexTest, RandomPatternsMatchWhatPcreMatches) {
     const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
         pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);
     auto automaton = MakeAutomaton(ReadRegex(pattern));
-    ASSERT_TRUE(automaton.ok()) << automaton.status();
+    const bool none = automaton.status().message() == "no text has the format";
+    ASSERT_TRUE(automaton.ok() || none) << automaton.status();
     for (const std::string& text : texts) {
       const int found = pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
                                     text.size(), 0, 0, match.get(), nullptr);
       ASSERT_TRUE(found >= 0 || found == PCRE2_ERROR_NOMATCH) << found;
-      ASSERT_EQ(HasText(&*automaton, text), found >= 0) << text;
+      ASSERT_EQ(!none && HasText(&*automaton, text), found >= 0) << text;
       matched += found >= 0 ? 1 : 0;
     }
-    EXPECT_EQ(automaton->refusals(), 0);
+    if (!none) {
+      EXPECT_EQ(automaton->refusals(), 0);
+    }
   }
   EXPECT_GT(matched, 10'000);
 }
 
 TEST(RegexTest, BrokenPatternsDoNotCrash) {
   ExpectNoCrash(
-      {"^(?:a|[^b-d\\d]{2,3}?)*\\u{1F600}\\x41$|(?<n>.+)\\.", "[\\w\\-]+@(\\s|x{,3})\xc3\xa4"},
+      {"^(?=.*\\p{Lu})(?!a|b$)(c|^d){2,9}x$", "^(?:a|[^b-d\\d]{2,3}?)*\\u{1F600}\\x41$|(?<n>.+)\\.",
+       "[\\w\\-]+@(\\s|x{,3})\xc3\xa4"},
       ReadRegex);
 }
 
