@@ -172,6 +172,8 @@ class ConditionMachines {
         if (part.rule == kAtBegin) return AddOf(Node::Kind::kBegin, {after});
         if (part.rule == kAtEnd) return AddOf(Node::Kind::kEnd, {after});
         return AddOf(Node::Kind::kLook, {after}, kFirstLook - part.rule);
+      case Expression::Kind::kAnyText:
+        break;  // no regular expression has it
     }
     return after;
   }
