@@ -14,6 +14,7 @@
 #include "base/program.h"
 #include "base/status.h"
 #include "comm/mpi_world.h"
+#include "coordinator/api/tokenizer_info.h"
 #include "coordinator/options.h"
 
 namespace coppice::coordinator {
@@ -53,11 +54,14 @@ absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>
   COPPICE_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(options.model));
   COPPICE_ASSIGN_OR_RETURN(auto chat, tokenizer::ChatPrompt::Load(
                                           options.model, options.chat_template, tokenizer.get()));
+  CoordinatorOptions coordinator_options = options.coordinator;
+  COPPICE_ASSIGN_OR_RETURN(coordinator_options.tokenizer_info,
+                           LoadTokenizerInfo(options.model, options.chat_template, *tokenizer));
   GiveLargeBlocksBack();
   RaiseDescriptorLimit();
   COPPICE_ASSIGN_OR_RETURN(
       const auto coordinator,
-      Coordinator::Start(options.coordinator, std::move(tokenizer), std::move(chat)));
+      Coordinator::Start(coordinator_options, std::move(tokenizer), std::move(chat)));
   coordinator->HandleSignals();
   COPPICE_ASSIGN_OR_RETURN(auto control,
                            BindControl(options.control_listen, options.channel, world));

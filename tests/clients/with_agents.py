@@ -79,7 +79,7 @@ def handoffs():
     run(agent(handoffs=[agent(name="Other")]))
 
 
-@check(not_served="/v1/responses")
+@check
 def responses():
     expect(run(agent(agents.OpenAIResponsesModel)).final_output)
 
