@@ -135,12 +135,12 @@ std::variant<ChatTranslation, ApiError> TranslateMessage(const std::string& body
   ReadMessagesToolChoice(&translator);
   ReadThinking(&translator);
   ReadOutputConfig(&translator);
-  for (const char* name : {"container", "mcp_servers", "context_management"})
+  for (const char* name : {"container", "mcp_servers"})
     fields.Neutral(name, json::array());
   fields.Hint("service_tier", json::array({"auto", "standard_only"}));
-  for (const char* hint : {"cache_control", "inference_geo", "speed"})
+  for (const char* hint : {"cache_control", "context_management", "inference_geo", "speed"})
     fields.Hint(hint, json::array());
-  fields.Ignore({"stream_options"});  // the last event has the usage
+  translator.ReadStreamOptions();
   return translator.Finish();
 }
 

@@ -47,7 +47,7 @@ constexpr char kMessagesFields[] = R"({
       "type": {"type": "string", "const": "json_schema"}, "schema": {"type": "object"}}}}},
   "n": {"type": "integer", "const": 1},
   "container": {"description": "Not served."}, "mcp_servers": {"description": "Not served."},
-  "context_management": {"description": "Not served."}
+  "context_management": {"description": "A hint, ignored."}
 })";
 
 constexpr char kFormParts[] = R"({

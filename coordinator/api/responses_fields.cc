@@ -208,7 +208,7 @@ std::variant<ChatTranslation, ApiError> TranslateResponse(const std::string& bod
   Translator translator(body, object, limits.refuse_unknown_fields);
   JsonFields& fields = translator.fields();
   RefuseKeptState(&fields);
-  translator.RefuseUnshown({"return_token_ids", "return_tokens_as_token_ids"});
+  translator.RefuseUnshown({"return_token_ids"});
   ReadInstructions(&translator);
   ReadInput(&translator);
   if (fields.FindValue({"max_output_tokens"}) != nullptr) {
@@ -222,7 +222,7 @@ std::variant<ChatTranslation, ApiError> TranslateResponse(const std::string& bod
   ReadLogprobs(&translator);
   for (const char* hint : {"truncation", "max_tool_calls"})
     fields.Hint(hint, json::array({"disabled"}));
-  fields.Ignore({"stream_options"});  // the last event has the usage
+  translator.ReadStreamOptions();
   if (!fields.error()) translator.repeated_fields = RepeatedFields(translator, object);
   return translator.Finish();
 }

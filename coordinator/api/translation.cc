@@ -96,6 +96,17 @@ void Translator::RefuseUnshown(std::initializer_list<const char*> names) {
   }
 }
 
+void Translator::ReadStreamOptions() {
+  constexpr char kOptions[] = "stream_options";
+  const json* options = fields_.Object(kOptions);
+  if (options == nullptr) return;
+  JsonFields inner(*options, kOptions, &ignored_);
+  for (const char* name : {"include_usage", "include_obfuscation"}) inner.Ignore({name});
+  inner.Hint("continuous_usage_stats", json::array());
+  inner.IgnoreUnknown();
+  if (inner.error()) fields_.set_error(*inner.error());
+}
+
 std::string Translator::Content(const json& content, absl::string_view text,
                                 const std::string& path, std::initializer_list<PartType> types) {
   if (content.is_string()) return std::string(text);

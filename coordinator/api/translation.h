@@ -49,6 +49,8 @@ class Translator {
   void AddTool(const ObjectText& function, const std::string& place, const char* parameters);
   // Refuses fields whose effect could not be shown in the answer, and more than one choice.
   void RefuseUnshown(std::initializer_list<const char*> names);
+  // stream_options: the last event always has the usage, and no other one has.
+  void ReadStreamOptions();
   // A list of parts with text, or a text, as content of a message; "" with an error in *fields.
   // types: of parts with a text, and the member that has it.
   struct PartType {

@@ -155,14 +155,15 @@ TEST(ResponsesFields, HintsAreNamed) {
   const char* body = R"({"input": [{"role": "user", "content": "x", "flag": 1}], "store": true,
       "truncation": "auto", "metadata": {"a": "b"}, "user": "me", "include": ["reasoning.encrypted_content"],
       "prompt_cache_key": "k", "reasoning": {"summary": "auto"}, "text": {"verbosity": "low"},
-      "messages": [], "other": 1, "stream_options": {"include_obfuscation": false}})";
+      "messages": [], "other": 1, "stream_options": {"include_obfuscation": false, "continuous_usage_stats": true}})";
   const Parsed parsed = Read(body);
   const GenerateRequest* request = std::get_if<GenerateRequest>(&parsed);
   ASSERT_NE(request, nullptr) << Bad(parsed).message;
-  EXPECT_THAT(request->ignored.names(),
-              testing::UnorderedElementsAre("input[].flag", "store", "truncation", "include[]",
-                                            "prompt_cache_key", "reasoning.summary",
-                                            "text.verbosity", "messages", "other"));
+  EXPECT_THAT(
+      request->ignored.names(),
+      testing::UnorderedElementsAre("input[].flag", "store", "truncation", "include[]",
+                                    "prompt_cache_key", "reasoning.summary", "text.verbosity",
+                                    "messages", "other", "stream_options.continuous_usage_stats"));
   EXPECT_EQ(Bad(Read(body, /*strict=*/true)).code, "unknown_field");
 }
 
