@@ -15,13 +15,16 @@ absl::string_view FormatKindName(FormatSpec::Kind kind) {
       return "grammar";
     case FormatSpec::Kind::kJsonSchema:
       return "json_schema";
+    case FormatSpec::Kind::kStructuralTag:
+      return "structural_tag";
   }
   return "";
 }
 
 absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name) {
-  for (const auto kind : {FormatSpec::Kind::kNone, FormatSpec::Kind::kRegex,
-                          FormatSpec::Kind::kGrammar, FormatSpec::Kind::kJsonSchema}) {
+  for (const auto kind :
+       {FormatSpec::Kind::kNone, FormatSpec::Kind::kRegex, FormatSpec::Kind::kGrammar,
+        FormatSpec::Kind::kJsonSchema, FormatSpec::Kind::kStructuralTag}) {
     if (name == FormatKindName(kind)) return kind;
   }
   return absl::InvalidArgumentError(

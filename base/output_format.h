@@ -15,7 +15,7 @@ namespace coppice {
 
 // What a request asks for. The text is read by grammar/compile.h.
 struct FormatSpec {
-  enum class Kind { kNone, kRegex, kGrammar, kJsonSchema };
+  enum class Kind { kNone, kRegex, kGrammar, kJsonSchema, kStructuralTag };
   Kind kind = Kind::kNone;
   std::string text;
 
@@ -27,7 +27,7 @@ struct FormatSpec {
 // Bytes of a format's text.
 inline constexpr size_t kMostFormatBytes = 256 << 10;
 
-absl::string_view FormatKindName(FormatSpec::Kind kind);  // "regex", "grammar", "json_schema"; ""
+absl::string_view FormatKindName(FormatSpec::Kind kind);  // "regex", ..., "structural_tag"; ""
 absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name);
 
 // Tokens that may come next.

@@ -120,6 +120,9 @@ class CoordinatorImpl : public Coordinator {
     context.api.model_names = options_.model_names;
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
+    context.api.known_formats = &known_formats_;
+    context.api.tool_format = options_.tool_format;
+    context.api.reasoning = options_.reasoning;
     context.api.sampling_defaults = &options_.sampling_defaults;
     context.api.own_bytes = tokenizer::OwnBytes(*tokenizer_);
     context.max_model_len = options_.dispatcher.max_model_len;
@@ -223,6 +226,7 @@ class CoordinatorImpl : public Coordinator {
   const SteadyClock clock_;
   const std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   const std::unique_ptr<tokenizer::ChatPrompt> chat_;
+  KnownFormats known_formats_;
   Metrics metrics_;
   NodeRegistry registry_;
   Dispatcher dispatcher_;

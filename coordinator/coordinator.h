@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "comm/channel.h"
 #include "coordinator/cluster/cluster_options.h"
 #include "coordinator/http/http_server.h"
+#include "coordinator/message/message_syntax.h"
 #include "tokenizer/chat_template/chat_prompt.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,6 +23,10 @@ struct CoordinatorOptions {
   // The names that requests may give as `model`. The first is that of requests without one, and of
   // the metrics. At least one.
   std::vector<std::string> model_names;
+
+  // How the model writes calls of tools and its reasoning; nullptr, nullopt: neither is looked for.
+  const ToolFormat* tool_format = nullptr;
+  std::optional<ReasoningMarks> reasoning;
 
   // Of the checkpoint; empty with --generation_config=none.
   SamplingDefaults sampling_defaults;

@@ -15,6 +15,8 @@
 #include "base/status.h"
 #include "comm/mpi_world.h"
 #include "coordinator/api/tokenizer_info.h"
+#include "coordinator/message/reasoning_marks.h"
+#include "coordinator/message/tool_format.h"
 #include "coordinator/options.h"
 
 namespace coppice::coordinator {
@@ -50,6 +52,22 @@ absl::StatusOr<std::unique_ptr<comm::ServerChannel>> BindControl(
   return channel;
 }
 
+// How the model writes calls of tools and its reasoning.
+void FindSyntax(const LaunchOptions& options, const tokenizer::ChatPrompt& chat,
+                CoordinatorOptions* coordinator) {
+  const auto mentions = [&chat](absl::string_view text) { return chat.Mentions(text); };
+  if (options.reasoning == "auto") coordinator->reasoning = DetectReasoning(mentions);
+  if (options.tool_format != "auto") {
+    coordinator->tool_format = FindToolFormat(options.tool_format);
+  } else if ((coordinator->tool_format = DetectToolFormat(mentions)) == nullptr) {
+    coordinator->tool_format = FindToolFormat(kDefaultToolFormat);
+    spdlog::warn(
+        "the chat template writes calls of tools in no known format: {} is used, another can be "
+        "given by --tool_format",
+        kDefaultToolFormat);
+  }
+}
+
 absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>* world) {
   COPPICE_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(options.model));
   COPPICE_ASSIGN_OR_RETURN(auto chat, tokenizer::ChatPrompt::Load(
@@ -57,6 +75,7 @@ absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>
   CoordinatorOptions coordinator_options = options.coordinator;
   COPPICE_ASSIGN_OR_RETURN(coordinator_options.tokenizer_info,
                            LoadTokenizerInfo(options.model, options.chat_template, *tokenizer));
+  if (chat != nullptr) FindSyntax(options, *chat, &coordinator_options);
   GiveLargeBlocksBack();
   RaiseDescriptorLimit();
   COPPICE_ASSIGN_OR_RETURN(

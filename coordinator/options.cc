@@ -10,10 +10,17 @@
 #include "coordinator/http/cors.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/tls.h"
+#include "coordinator/message/tool_format.h"
 #include "tokenizer/chat_template/template_source.h"
 
 namespace coppice::coordinator {
 namespace {
+
+std::vector<std::string> ToolFormatWords() {
+  std::vector<std::string> words = {"auto", "none"};
+  for (const ToolFormat& format : ToolFormats()) words.push_back(format.name);
+  return words;
+}
 
 constexpr double kLeastInterval_s = 0.01;  // between comments
 
@@ -39,6 +46,18 @@ FlagGroup ModelGroup(LaunchOptions* options) {
             .text = "chat template: a file, none, or a family (chatml, gemma, llama-2, llama-3, "
                     "mistral, phi-3, vicuna, zephyr)",
             .more = "[api.md](api.md) 2.3."},
+           {.name = "tool_format",
+            .value = &options->tool_format,
+            .words = ToolFormatWords(),
+            .text = "how the model writes calls of tools; auto: as its chat template says; none: "
+                    "they are not looked for",
+            .more = "[api.md](api.md) 2.8."},
+           {.name = "reasoning",
+            .value = &options->reasoning,
+            .words = {"auto", "none"},
+            .text = "auto: reasoning between the marks of the chat template (<think>) stands apart "
+                    "from the content; none: it is content",
+            .more = "[api.md](api.md) 2.9."},
            {.name = "generation_config",
             .value = &options->generation_config,
             .words = {"auto", "none"},

@@ -12,10 +12,12 @@ namespace coppice::coordinator {
 
 struct LaunchOptions {
   CoordinatorOptions coordinator;
-  std::string model;             // folder of the target, for its tokenizer
-  std::string chat_template;     // as in tokenizer::ChatPrompt::Load; "" = that of the folder
-  std::string control_listen;    // endpoint for nodes; "" = depends on the kind of launch
-  std::string cluster_key_file;  // "" = connections with nodes are open
+  std::string model;                 // folder of the target, for its tokenizer
+  std::string chat_template;         // as in tokenizer::ChatPrompt::Load; "" = that of the folder
+  std::string control_listen;        // endpoint for nodes; "" = depends on the kind of launch
+  std::string cluster_key_file;      // "" = connections with nodes are open
+  std::string tool_format = "auto";  // or none, or of a format: CoordinatorOptions::tool_format
+  std::string reasoning = "auto";    // or none
   std::string generation_config = "auto";  // or none: CoordinatorOptions::sampling_defaults
   std::string unknown_fields = "ignore";   // or refuse: ApiLimits::refuse_unknown_fields
   comm::ChannelOptions channel;            // channel to nodes; has the key of the cluster

@@ -47,12 +47,22 @@ def events(server, path, body):
         connection.close()
 
 
+def shown(choice):
+    """What an event adds to a choice, as text: of a call its name and, between brackets, its arguments."""
+    delta = choice.get("delta", {})
+    text = choice.get("text") or delta.get("content") or ""
+    for call in delta.get("tool_calls", []):
+        function = call["function"]
+        text += (f"{', ' if call['index'] else ''}{function['name']} " if "name" in function else "") + function["arguments"]
+    return text
+
+
 def ask(server, path, body):
     """Prints the text of choice 0 as it comes, then the other choices. Returns (text of choice 0, tokens of the answer)."""
     texts, scores, tokens = {}, {}, 0
     for event in events(server, path, body):
         for choice in event["choices"]:
-            piece = choice.get("text") or choice.get("delta", {}).get("content") or ""
+            piece = shown(choice)
             texts[choice["index"]] = texts.get(choice["index"], "") + piece
             scores[choice["index"]] = choice.get("score", scores.get(choice["index"]))
             if choice["index"] == 0:

@@ -1,12 +1,16 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "tokenizer/stop_automaton.h"
 
 namespace coppice::grammar {
 namespace {
@@ -65,8 +69,11 @@ class Automaton::Drawing {
             node.bytes[byte / 64] |= uint64_t{1} << (byte % 64);
         }
         node.next = {after};
+        node.in_tokens = expression.in_tokens;
         return Add(std::move(node));
       }
+      case Expression::Kind::kAnyText:
+        return DrawAnyText(expression, after);
       case Expression::Kind::kSequence: {
         for (size_t i = expression.parts.size(); i-- > 0;) {
           COPPICE_ASSIGN_OR_RETURN(after, Draw(*expression.parts[i], after));
@@ -115,6 +122,65 @@ class Automaton::Drawing {
     return begin;
   }
 
+  // How far a text is on its way to what is excluded: the state of the search for the texts inside,
+  // and the number of its bytes while it may still become one of those that it must not begin with.
+  struct Way {
+    tokenizer::StopAutomaton::Node inside = 0;
+    std::string begun;
+    bool begins = true;
+    auto operator<=>(const Way&) const = default;
+  };
+
+  // One split for each way, from which `after` is reached too.
+  absl::StatusOr<int32_t> DrawAnyText(const Expression& expression, int32_t after) {
+    size_t bytes = 0;
+    std::set<std::string> beginnings;  // of the texts that it does not begin with
+    for (const std::string& text : expression.without) bytes += text.size();
+    for (const std::string& text : expression.not_begins) {
+      bytes += text.size();
+      if (bytes > kMostExcluded) break;
+      for (size_t size = 0; size <= text.size(); ++size) beginnings.insert(text.substr(0, size));
+    }
+    if (bytes > kMostExcluded) return Invalid("the texts that must not occur are too long");
+    const std::set<std::string> refused(expression.not_begins.begin(), expression.not_begins.end());
+    const tokenizer::StopAutomaton search(expression.without);
+    std::map<Way, int32_t> split_of;
+    std::vector<Way> open;
+    const auto reach = [&](const Way& way) {
+      const auto [known, added] = split_of.try_emplace(way, 0);
+      if (added) {
+        known->second = AddSplit({after});
+        open.push_back(way);
+      }
+      return known->second;
+    };
+    const int32_t begin = reach(Way{0, "", !beginnings.empty()});
+    while (!open.empty()) {
+      const Way way = open.back();
+      open.pop_back();
+      std::map<Way, int32_t> byte_node;  // by where it leads
+      for (int byte = 0; byte < 256; ++byte) {
+        const auto c = static_cast<char>(byte);
+        Way next{search.Next(way.inside, c), way.begins ? way.begun + c : "", way.begins};
+        if (next.begins && beginnings.count(next.begun) == 0) next = {next.inside, "", false};
+        if (search.matched(next.inside) > 0 || (next.begins && refused.count(next.begun) > 0))
+          continue;
+        const auto [known, added] = byte_node.try_emplace(next, 0);
+        if (added) {
+          Node node;
+          node.kind = Node::Kind::kByte;
+          node.in_tokens = true;
+          node.next = {reach(next)};
+          known->second = Add(std::move(node));
+          nodes_[split_of[way]].next.push_back(known->second);
+        }
+        nodes_[known->second].bytes[byte / 64] |= uint64_t{1} << (byte % 64);
+      }
+      if (nodes_.size() > kMostNodes) return Invalid("the format is too large");
+    }
+    return begin;
+  }
+
   const Grammar& grammar_;
   std::vector<Node>& nodes_;
   int64_t drawn_ = 0;
@@ -149,6 +215,7 @@ absl::StatusOr<Automaton> Automaton::Make(const Grammar& grammar,
 void Automaton::Restrict(const std::bitset<256>& writable) {
   for (Node& node : nodes_) {
     node.productive = false;
+    if (node.in_tokens) continue;
     for (size_t byte = 0; byte < 256; ++byte) {
       if (!writable[byte]) node.bytes[byte / 64] &= ~(uint64_t{1} << (byte % 64));
     }

@@ -50,6 +50,7 @@ class Automaton {
     std::vector<int32_t> next;        // kSplit: continues at any of them; else one
     int32_t rule = 0;                 // kCall: the rule that is called
     bool productive = false;          // a text leads from here to the end of the rule
+    bool in_tokens = false;           // kByte: as in Expression
   };
   struct Call {
     int32_t node;    // node to return to

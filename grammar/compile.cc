@@ -6,6 +6,7 @@
 #include "grammar/ebnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
+#include "grammar/structural_tag.h"
 
 namespace coppice::grammar {
 
@@ -21,6 +22,8 @@ absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec, std::vector<std::stri
       return ReadEbnf(spec.text);
     case FormatSpec::Kind::kJsonSchema:
       return ReadJsonSchema(spec.text, annotations);
+    case FormatSpec::Kind::kStructuralTag:
+      return ReadStructuralTag(spec.text, annotations);
     case FormatSpec::Kind::kNone:
       break;
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/str_cat.h"
+
 namespace coppice::grammar {
 namespace {
 
@@ -16,6 +18,14 @@ Part Byte(uint8_t first, uint8_t last) {
   Expression expression;
   expression.kind = Expression::Kind::kByte;
   expression.bytes = {{first, last}};
+  return Make(std::move(expression));
+}
+
+Part ByteInToken(std::vector<std::pair<uint8_t, uint8_t>> ranges) {
+  Expression expression;
+  expression.kind = Expression::Kind::kByte;
+  expression.bytes = std::move(ranges);
+  expression.in_tokens = true;
   return Make(std::move(expression));
 }
 
@@ -100,6 +110,23 @@ Part Literal(absl::string_view bytes) {
     parts.push_back(Byte(byte, byte));
   }
   return Sequence(std::move(parts));
+}
+
+Part SpecialToken(absl::string_view name) {
+  std::vector<Part> parts;
+  for (const char c : absl::StrCat(absl::string_view(&kSpecialMark, 1), name)) {
+    const auto byte = static_cast<uint8_t>(c);
+    parts.push_back(ByteInToken({{byte, byte}}));
+  }
+  return Sequence(std::move(parts));
+}
+
+Part AnyText(std::vector<std::string> without, std::vector<std::string> not_begins) {
+  Expression expression;
+  expression.kind = Expression::Kind::kAnyText;
+  expression.without = std::move(without);
+  expression.not_begins = std::move(not_begins);
+  return Make(std::move(expression));
 }
 
 Part Sequence(std::vector<Part> parts) {

@@ -28,6 +28,7 @@ struct Expression {
     kChoice,    // one of the parts; none: no text at all
     kRepeat,    // parts[0], `least` to `most` times
     kRule,      // what the named rule accepts
+    kAnyText,   // any bytes, also none, without the texts that are excluded
   };
   static constexpr int kNoMost = -1;
 
@@ -37,7 +38,16 @@ struct Expression {
   int least = 0;
   int most = kNoMost;
   int rule = 0;
+  // kAnyText: what it does not have inside, and how it does not begin. None is empty.
+  std::vector<std::string> without, not_begins;
+  // kByte: also allowed if no token has this byte alone. For bytes that are only read as parts of
+  // tokens, so that a text cannot get stuck before them.
+  bool in_tokens = false;
 };
+
+// What a special token has in a text that an automaton reads: this byte, which no UTF-8 text has, and
+// its name.
+inline constexpr char kSpecialMark = '\xff';
 
 // How many expressions the part has, with each of its repetitions written out as often as it must or
 // may occur. At most kMostExpressions is told. The part refers to no rule.
@@ -47,6 +57,11 @@ int64_t CountExpressions(const Expression& part);
 using CodePoints = std::vector<std::pair<uint32_t, uint32_t>>;  // first and last of each range
 
 Part Literal(absl::string_view bytes);
+Part SpecialToken(absl::string_view name);
+// Any text, special tokens included, that has none of the texts `without` inside and begins with none
+// of `not_begins`. Bytes of all of them together: at most kMostExcluded.
+inline constexpr size_t kMostExcluded = 8192;
+Part AnyText(std::vector<std::string> without, std::vector<std::string> not_begins = {});
 Part Sequence(std::vector<Part> parts);
 Part Choice(std::vector<Part> parts);
 // most: Expression::kNoMost: no limit.

@@ -113,12 +113,19 @@ Part JsonRules::Integer() {
   });
 }
 
+Part JsonRules::Constant(const OrderedJson& value) {
+  const bool python = notation_ == Notation::kPython;
+  if (python && value.is_null()) return Literal("None");
+  if (python && value.is_boolean()) return Literal(value.get<bool>() ? "True" : "False");
+  return Literal(CompactJson(value));
+}
+
 Part JsonRules::Value() {
   // The rule exists before its parts, because they need it.
   if (!value_.has_value()) {
     value_ = Add("value");
-    Set(*value_, Choice({Object(), Array(), StringOf(0, kNone), Number(), Literal("true"),
-                         Literal("false"), Literal("null")}));
+    Set(*value_, Choice({Object(), Array(), StringOf(0, kNone), Number(), Constant(true),
+                         Constant(false), Constant(nullptr)}));
   }
   return Rule(*value_);
 }

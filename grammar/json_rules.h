@@ -4,6 +4,7 @@
 // have up to 16 digits before the point, 16 after it and 2 in an exponent. Not thread-safe.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +17,10 @@ namespace coppice::grammar {
 
 class JsonRules {
  public:
+  // How true, false and null are written. All else is the same in both.
+  enum class Notation { kJson, kPython };
+  explicit JsonRules(Notation notation = Notation::kJson) : notation_(notation) {}
+
   // Adds a rule, which must be set before the grammar is taken. The first rule is the whole text.
   int Add(std::string name);
   void Set(int rule, Part part) { grammar_.rules[rule] = std::move(part); }
@@ -28,9 +33,10 @@ class JsonRules {
   Part StringOf(int least, int most);  // least, most: characters; most may be kNoMost
   Part Number();
   Part Integer();
-  Part Value();   // any value
-  Part Object();  // any object; a key may occur twice
-  Part Array();   // any array
+  Part Constant(const nlohmann::ordered_json& value);  // this value
+  Part Value();                                        // any value
+  Part Object();                                       // any object; a key may occur twice
+  Part Array();                                        // any array
 
   struct Member {
     std::string key;
@@ -60,6 +66,7 @@ class JsonRules {
   // members' keys.
   Part OtherKey(absl::string_view name, const std::vector<Member>& members);
 
+  const Notation notation_;
   Grammar grammar_;
   std::optional<int> space_, character_, number_, integer_, value_, object_, array_;
 };

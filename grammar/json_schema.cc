@@ -43,11 +43,12 @@ bool HasType(const OrderedJson& value, absl::string_view type) {
 
 class SchemaReader {
  public:
-  SchemaReader(const OrderedJson& document, std::vector<std::string>* annotations)
-      : document_(document), annotations_(annotations) {}
+  SchemaReader(const OrderedJson& document, JsonRules* rules, std::vector<std::string>* annotations)
+      : document_(document), annotations_(annotations), rules_(*rules) {}
 
-  absl::StatusOr<Grammar> Read() {
-    RuleOf({&document_, "#"});
+  // Adds the rules. Returns what stands for the texts of the document. pointer: of the document.
+  absl::StatusOr<Part> Read(const std::string& pointer) {
+    const Part whole = RuleOf({&document_, pointer});
     while (!open_.empty()) {
       const Open next = std::move(open_.front());
       open_.pop_front();
@@ -58,7 +59,7 @@ class SchemaReader {
         return SchemaError(next.place.pointer, "with it, the schema is too large");
     }
     COPPICE_RETURN_IF_ERROR(references_.CheckNoCircle());
-    return std::move(rules_).Take();
+    return whole;
   }
 
  private:
@@ -155,7 +156,7 @@ class SchemaReader {
     const auto add = [&](const OrderedJson& value) {
       bool fits = types.empty();
       for (const std::string& type : types) fits = fits || HasType(value, type);
-      if (fits) choices.push_back(Literal(CompactJson(value)));
+      if (fits) choices.push_back(rules_.Constant(value));
     };
     if (one) {
       add(*values.value);
@@ -212,8 +213,8 @@ class SchemaReader {
     if (type == "array") return ArraySchema(place);
     if (type == "string") return strings_.OfSchema(place);
     if (type == "integer" || type == "number") return numbers_.OfSchema(place, type == "integer");
-    if (type == "boolean") return Choice({Literal("true"), Literal("false")});
-    return Literal("null");
+    if (type == "boolean") return Choice({rules_.Constant(true), rules_.Constant(false)});
+    return rules_.Constant(nullptr);
   }
 
   absl::StatusOr<Part> ObjectSchema(const DocumentPlace& place) {
@@ -364,7 +365,7 @@ class SchemaReader {
 
   const OrderedJson& document_;
   std::vector<std::string>* const annotations_;
-  JsonRules rules_;
+  JsonRules& rules_;
   absl::flat_hash_map<const OrderedJson*, int> rule_of_;
   std::deque<Open> open_;
   JsonReferences references_;
@@ -379,7 +380,14 @@ class SchemaReader {
 absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text,
                                        std::vector<std::string>* annotations) {
   COPPICE_ASSIGN_OR_RETURN(const OrderedJson document, ParseSchemaDocument(text));
-  return SchemaReader(document, annotations).Read();
+  JsonRules rules;
+  COPPICE_RETURN_IF_ERROR(SchemaReader(document, &rules, annotations).Read("#").status());
+  return std::move(rules).Take();
+}
+
+absl::StatusOr<Part> AddJsonSchema(const OrderedJson& schema, const std::string& pointer,
+                                   JsonRules* rules, std::vector<std::string>* annotations) {
+  return SchemaReader(schema, rules, annotations).Read(pointer);
 }
 
 absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text) {

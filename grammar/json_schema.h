@@ -11,6 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "grammar/expression.h"
+#include "grammar/json_document.h"
+#include "grammar/json_rules.h"
 
 namespace coppice::grammar {
 
@@ -19,5 +21,9 @@ namespace coppice::grammar {
 absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text,
                                        std::vector<std::string>* annotations);
 absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text);
+// The same inside of a larger grammar: adds the rules of the schema, and returns what stands for its
+// texts. pointer: the place of the schema, for errors.
+absl::StatusOr<Part> AddJsonSchema(const OrderedJson& schema, const std::string& pointer,
+                                   JsonRules* rules, std::vector<std::string>* annotations);
 
 }  // namespace coppice::grammar

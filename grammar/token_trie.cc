@@ -4,10 +4,19 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "grammar/expression.h"
+
 namespace coppice::grammar {
 
 TokenTrie::TokenTrie(std::shared_ptr<const tokenizer::Vocabulary> vocabulary)
     : vocabulary_(std::move(vocabulary)) {
+  for (TokenId token = 0; token < vocabulary_->size(); ++token) {
+    const absl::string_view name = vocabulary_->Bytes(token, /*skip_special=*/false);
+    if (!name.empty() && vocabulary_->Bytes(token, /*skip_special=*/true).empty())
+      special_[token] = absl::StrCat(absl::string_view(&kSpecialMark, 1), name);
+  }
   std::vector<std::pair<absl::string_view, TokenId>> texts;
   for (TokenId token = 0; token < vocabulary_->size(); ++token) {
     if (!Bytes(token).empty()) texts.emplace_back(Bytes(token), token);
@@ -35,6 +44,13 @@ TokenTrie::TokenTrie(std::shared_ptr<const tokenizer::Vocabulary> vocabulary)
   close(0);
   nodes_.push_back(
       {0, 0, static_cast<int32_t>(nodes_.size()) + 1, static_cast<int32_t>(tokens_.size())});
+}
+
+absl::string_view TokenTrie::Bytes(TokenId token) const {
+  const absl::string_view text = vocabulary_->Bytes(token, /*skip_special=*/true);
+  if (!text.empty()) return absl::StrContains(text, kSpecialMark) ? "" : text;
+  const auto special = special_.find(token);
+  return special == special_.end() ? absl::string_view() : absl::string_view(special->second);
 }
 
 }  // namespace coppice::grammar

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/types.h"
@@ -22,7 +24,8 @@ class TokenTrie {
     int32_t first_token;  // its tokens are tokens()[first_token, first_token of the next node)
   };
 
-  // Special tokens and those without text are left out.
+  // The text of a special token is kSpecialMark and its name. Tokens without text are left out, and
+  // ordinary ones that have this byte, which no UTF-8 text has.
   explicit TokenTrie(std::shared_ptr<const tokenizer::Vocabulary> vocabulary);
 
   // In the order of a walk, followed by one node that marks the end.
@@ -30,12 +33,11 @@ class TokenTrie {
   absl::Span<const TokenId> tokens() const { return tokens_; }
   int deepest() const { return deepest_; }
   int vocab_size() const { return vocabulary_->size(); }
-  absl::string_view Bytes(TokenId token) const {
-    return vocabulary_->Bytes(token, /*skip_special=*/true);
-  }
+  absl::string_view Bytes(TokenId token) const;  // "": it is left out
 
  private:
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary_;
+  absl::flat_hash_map<TokenId, std::string> special_;  // texts of special tokens
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;
   int deepest_ = 0;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/answer_format.h"
 #include "coordinator/api/chat_fields.h"
 #include "coordinator/api/decoding_rules.h"
 #include "coordinator/api/format_fields.h"
@@ -68,8 +69,9 @@ class RequestParser {
     ApplySpeculative(limits_, &fields_, &request_);
     RefuseRenamed(&fields_);
     fields_.IgnoreUnknown();
-    if (!fields_.error()) CheckFormatFields(context_, &fields_, request_);
     if (!fields_.error()) prompt_->MakePrompts(&fields_, &request_);
+    if (!fields_.error()) BindAnswer(context_, &fields_, &request_);
+    if (!fields_.error()) CheckFormatFields(context_, &fields_, request_);
     CheckScoreOnly();
     CheckFormatCopies(limits_, &fields_, request_);
     CheckNames();
@@ -288,7 +290,7 @@ std::variant<GenerateRequest, ApiError> ParseChatCompletion(const std::string& b
                                                             const std::string& timeout_header,
                                                             const ApiContext& context,
                                                             int64_t now_unix) {
-  ChatFields prompt(context.chat, now_unix, body, {context.tokenizer, context.max_model_len});
+  ChatFields prompt(context, now_unix, body, {context.tokenizer, context.max_model_len});
   return Parse(body, timeout_header, context, &prompt);
 }
 

@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "coordinator/api/generate_request.h"
+#include "coordinator/api/known_formats.h"
 #include "coordinator/api/sampling_defaults.h"
 #include "coordinator/http/api_error.h"
+#include "coordinator/message/message_syntax.h"
 #include "tokenizer/chat_template/chat_prompt.h"
 #include "tokenizer/tokenizer.h"
 
@@ -61,7 +63,11 @@ struct ApiContext {
   // Must outlive the context.
   const tokenizer::Tokenizer* tokenizer = nullptr;
   const tokenizer::ChatPrompt* chat = nullptr;  // nullptr: the model has no chat template
+  // How the model writes calls of tools and its reasoning; nullptr, nullopt: it does not.
+  const ToolFormat* tool_format = nullptr;
+  std::optional<ReasoningMarks> reasoning;
   int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
+  KnownFormats* known_formats = nullptr;                // nullptr: every format is compiled
   const SamplingDefaults* sampling_defaults = nullptr;  // nullptr: none
   int model_vocab = 0;  // ids of the model, some of which may have no token; 0: not known yet
   // The ids that requests may name are [0, vocab_size).

@@ -4,10 +4,14 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/api.h"
 #include "coordinator/api/ordered_text.h"
+#include "coordinator/message/reasoning_marks.h"
+#include "coordinator/message/tools_as_text.h"
 #include "plan/token_score.h"
 
 namespace coppice::coordinator {
@@ -17,33 +21,27 @@ using nlohmann::json;
 
 constexpr size_t kMaxMessages = 4096;
 constexpr size_t kMaxShownText = 300;
-constexpr size_t kMostMembers = 256;
-constexpr char kEffort[] = "reasoning_effort";
 constexpr char kUnread[] = "is not read by the chat template of the model";
-constexpr const char* kRoles[] = {"system", "developer", "user", "assistant"};
+constexpr const char* kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
 
-// The members of the largest object.
-size_t LargestObject(const json& value) {
-  size_t most = value.is_object() ? value.size() : 0;
-  for (const json& inner : value) {
-    if (inner.is_structured()) most = std::max(most, LargestObject(inner));
-  }
-  return most;
+// Different for every request.
+std::string NewIdSeed() {
+  thread_local std::mt19937_64 engine(std::random_device{}());
+  return absl::StrCat(engine());
 }
 
-// Reading an object in order takes the square of its members.
-bool FitsInOrder(const json& value, const char* name, JsonFields* fields) {
-  if (LargestObject(value) <= kMostMembers) return true;
+bool CheckOrder(const json& value, const char* name, JsonFields* fields) {
+  if (FitsInOrder(value)) return true;
   fields->Fail("invalid_value", name,
-               absl::StrCat("has an object of more than ", kMostMembers, " members"));
+               absl::StrCat("has an object of more than ", kMostOrderedMembers, " members"));
   return false;
 }
 
 }  // namespace
 
-ChatFields::ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix, const std::string& body,
+ChatFields::ChatFields(const ApiContext& context, int64_t now_unix, const std::string& body,
                        const ContextLimit& limit)
-    : chat_(chat), body_(body), limit_(limit) {
+    : context_(context), chat_(context.chat), body_(body), limit_(limit), tools_(body) {
   options_.now_unix = now_unix;
 }
 
@@ -65,6 +63,8 @@ void ChatFields::Read(JsonFields* fields) {
     fields->Fail(kUnsupportedCombination, "top_logprobs", "needs logprobs: true");
   }
   ReadTemplateFields(fields);
+  ReadReasoning(fields);
+  tools_.Read(fields);
 }
 
 // What the template sees beside the messages.
@@ -75,22 +75,35 @@ void ChatFields::ReadTemplateFields(JsonFields* fields) {
     fields->Fail("invalid_type", "documents", "must be a list of objects");
   } else if (documents != nullptr && !Reads("documents")) {
     fields->Fail("unsupported_field", "documents", kUnread);
-  } else if (documents != nullptr && FitsInOrder(*documents, "documents", fields)) {
+  } else if (documents != nullptr && CheckOrder(*documents, "documents", fields)) {
     input_.documents = Ordered("documents");
   }
-  const std::optional<std::string> effort = fields->String({kEffort});
-  if (effort && !Reads(kEffort)) {
-    fields->IgnoreField(kEffort, "unsupported_field", kUnread);
-  } else if (effort) {
-    const auto [variable, added] = input_.variables.emplace(kEffort, *effort);
-    if (!added && *variable != *effort)
-      fields->Fail("conflicting_fields", kEffort, "and chat_template_kwargs differ");
-  }
+  if (const std::optional<std::string> effort = fields->String({"reasoning_effort"}))
+    ReadVariable("reasoning_effort", *effort, fields);
+  if (const std::optional<bool> thinks = fields->Bool({"enable_thinking"}))
+    ReadVariable("enable_thinking", *thinks, fields);
+}
+
+// A field that stands for a variable of the template.
+void ChatFields::ReadVariable(const char* name, const json& value, JsonFields* fields) {
+  if (!Reads(name)) return fields->IgnoreField(name, "unsupported_field", kUnread);
+  const auto [variable, added] = input_.variables.emplace(name, value);
+  if (!added && *variable != nlohmann::ordered_json(value))
+    fields->Fail("conflicting_fields", name, "and chat_template_kwargs differ");
+}
+
+// Whether the reasoning stands apart from the content, and whether it is shown: `include_reasoning`
+// of vLLM, `separate_reasoning` of SGLang, `reasoning_format` of llama.cpp.
+void ChatFields::ReadReasoning(JsonFields* fields) {
+  shows_reasoning_ = fields->Bool({"include_reasoning"}).value_or(true);
+  splits_reasoning_ = fields->Bool({"separate_reasoning"}).value_or(true);
+  fields->Ignore({"stream_reasoning"});
+  if (fields->String({"reasoning_format"}).value_or("auto") == "none") splits_reasoning_ = false;
 }
 
 void ChatFields::ReadVariables(JsonFields* fields) {
   constexpr char kName[] = "chat_template_kwargs";
-  if (!FitsInOrder(*fields->Find({kName}), kName, fields)) return;
+  if (!CheckOrder(*fields->Find({kName}), kName, fields)) return;
   input_.variables = Ordered(kName);
   const absl::Status status = tokenizer::ChatPrompt::CheckVariables(input_.variables);
   if (!status.ok()) fields->Fail("invalid_value", kName, absl::StrCat("has: ", status.message()));
@@ -136,6 +149,15 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
     return fields->Fail(kUnsupportedCombination, "continue_final_message",
                         "needs messages whose last role is assistant");
   }
+  if (context_.tool_format == nullptr && tools_.choice() != ToolChoice::kAuto) {
+    return fields->Fail("unsupported_field", "tool_choice",
+                        "must be auto or none: the server runs with --tool_format=none");
+  }
+  input_.tools = tools_.shown();
+  if (!chat_->Reads("tools")) {
+    input_.messages = ToolsAsText(input_.messages, input_.tools);
+    input_.tools = nlohmann::ordered_json();
+  }
   const absl::StatusOr<tokenizer::ChatText> text = chat_->Write(input_, options_);
   if (!text.ok()) {
     const bool refuses = text.status().code() == absl::StatusCode::kFailedPrecondition;
@@ -153,6 +175,25 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
   request->prompts.push_back(std::move(ids));
   request->turn_end_ids = chat_->end_ids();
   request->logprobs = logprobs_;
+  request->shows_reasoning = shows_reasoning_;
+  request->syntax = Syntax(text->text);
+}
+
+std::shared_ptr<MessageSyntax> ChatFields::Syntax(absl::string_view prompt) const {
+  auto syntax = std::make_shared<MessageSyntax>();
+  if (splits_reasoning_ && context_.reasoning) {
+    syntax->reasoning = *context_.reasoning;
+    syntax->reasoning_begun = ReasoningBegun(syntax->reasoning, prompt);
+  }
+  if (!tools_.tools().empty() && context_.tool_format != nullptr) {
+    syntax->tool_format = context_.tool_format;
+    syntax->tools = tools_.tools();
+    syntax->choice = tools_.choice();
+    syntax->parallel = tools_.parallel();
+    syntax->id_seed = NewIdSeed();
+  }
+  if (syntax->reasoning.open.empty() && syntax->tools.empty()) return nullptr;
+  return syntax;
 }
 
 void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFields* fields) {
@@ -166,15 +207,16 @@ void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFi
   if (!role) {
     inner.Fail("missing_field", "role", "is required");
   } else if (std::find(std::begin(kRoles), std::end(kRoles), *role) == std::end(kRoles)) {
-    inner.Fail("invalid_value", "role", "must be one of system, developer, user, assistant");
+    inner.Fail("invalid_value", "role", "must be one of system, developer, user, assistant, tool");
   }
-  message["role"] = role.value_or("");
+  message["role"] = role.value_or("") == "function" ? "tool" : role.value_or("");
   message["content"] = ReadContent(path, role.value_or(""), &inner);
-  for (const char* name : {"name", "reasoning_content", "reasoning"}) {
+  for (const char* name : {"name", "reasoning_content", "reasoning", "tool_call_id"}) {
     if (const std::optional<std::string> text = inner.String({name})) message[name] = *text;
   }
-  for (const char* name : {"tool_calls", "tool_call_id", "function_call", "audio"})
-    inner.Neutral(name, json::array());
+  if (const json* calls = inner.FindValue({"tool_calls"}))
+    message["tool_calls"] = ReadToolCalls(*calls, path, &inner);
+  for (const char* name : {"function_call", "audio"}) inner.Neutral(name, json::array());
   // What an answer of another server has beside its text.
   for (const char* name : {"annotations", "refusal"}) inner.Hint(name, json::array());
   inner.IgnoreUnknown();
@@ -182,11 +224,11 @@ void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFi
   input_.messages.push_back(std::move(message));
 }
 
-// Absent content is an empty text in a message of the assistant, which may have had none.
+// Absent content is an empty text in a message of the assistant or of a tool, which may have had none.
 nlohmann::ordered_json ChatFields::ReadContent(const std::string& path, absl::string_view role,
                                                JsonFields* fields) {
   const json* content = fields->FindGiven({"content"});
-  if (content == nullptr && role != "assistant")
+  if (content == nullptr && role != "assistant" && role != "tool" && role != "function")
     fields->Fail("missing_field", "content", "is required");
   if (content == nullptr) return "";
   if (content->is_string()) return *content;

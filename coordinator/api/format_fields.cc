@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "coordinator/api/answer_format.h"
 #include "coordinator/api/ordered_text.h"
 #include "grammar/compile.h"
 
@@ -19,7 +20,7 @@ constexpr char kAnyObject[] = R"({"type":"object"})";
 constexpr size_t kMaxShownReason = 300;
 constexpr size_t kMostComparedBytes = 64 << 10;
 
-enum class Form { kRegex, kGrammar, kChoice, kSchema };
+enum class Form { kRegex, kGrammar, kChoice, kSchema, kTag };
 struct FormatField {
   const char* name;
   Form form;
@@ -27,7 +28,8 @@ struct FormatField {
 constexpr FormatField kStructuredOutputs[] = {{"regex", Form::kRegex},
                                               {"choice", Form::kChoice},
                                               {"grammar", Form::kGrammar},
-                                              {"json", Form::kSchema}};
+                                              {"json", Form::kSchema},
+                                              {"structural_tag", Form::kTag}};
 constexpr FormatField kOtherNames[] = {{"guided_regex", Form::kRegex},
                                        {"guided_choice", Form::kChoice},
                                        {"guided_grammar", Form::kGrammar},
@@ -85,8 +87,10 @@ class FormatReader {
         return fields->Fail("missing_field", "json_schema", "is required");
       return ReadObject("json_schema", &FormatReader::ReadNamedSchema, fields);
     }
+    if (*type == "structural_tag") return ReadStructuralTag(fields);
     if (*type != "text" && *type != "json_object") {
-      return fields->Fail("invalid_value", "type", "must be text, json_object or json_schema");
+      return fields->Fail("invalid_value", "type",
+                          "must be text, json_object, json_schema or structural_tag");
     }
     if (fields->Find({"json_schema"}) != nullptr)
       return fields->Fail(kUnsupportedCombination, "json_schema", "needs type json_schema");
@@ -94,6 +98,37 @@ class FormatReader {
     const json* schema = fields->FindValue({kSchema.name});
     if (schema != nullptr) return ReadField(kSchema, fields);
     Ask("type", FormatSpec::Kind::kJsonSchema, kAnyObject, fields);
+  }
+
+  // {"type": "structural_tag", "format": ...}, or the older {"structures": [...], "triggers": [...]}.
+  void ReadStructuralTag(JsonFields* fields) {
+    const json* format = fields->Find({"format"});
+    const json* structures = fields->Find({"structures"});
+    const json* triggers = fields->Find({"triggers"});
+    if (format != nullptr) {
+      const std::string text = OrderedText(body_, absl::StrSplit(fields->Path("format"), '.'));
+      return Ask("format", FormatSpec::Kind::kStructuralTag,
+                 absl::StrCat("{\"format\":", text, "}"), fields);
+    }
+    if (structures == nullptr || triggers == nullptr)
+      return fields->Fail("missing_field", "format", "is required");
+    if (!structures->is_array() || !AllOf(*structures, &json::is_object) ||
+        !FitsInOrder(*structures))
+      return fields->Fail("invalid_type", "structures", "must be a list of objects");
+    nlohmann::ordered_json tag, tags;
+    for (const auto& structure : nlohmann::ordered_json::parse(
+             OrderedText(body_, absl::StrSplit(fields->Path("structures"), '.')))) {
+      nlohmann::ordered_json made;
+      made["begin"] = structure.value("begin", nlohmann::ordered_json());
+      made["content"]["type"] = "json_schema";
+      made["content"]["json_schema"] = structure.value("schema", nlohmann::ordered_json::object());
+      made["end"] = structure.value("end", nlohmann::ordered_json());
+      tags.push_back(std::move(made));
+    }
+    tag["format"]["type"] = "triggered_tags";
+    tag["format"]["triggers"] = *triggers;
+    tag["format"]["tags"] = std::move(tags);
+    Ask("structures", FormatSpec::Kind::kStructuralTag, tag.dump(), fields);
   }
 
   // The schema is enforced whether it is strict or not.
@@ -145,6 +180,10 @@ class FormatReader {
         return ReadChoice(field.name, *fields->Find({field.name}), fields);
       case Form::kSchema:
         return ReadSchema(field.name, *fields->FindGiven({field.name}), fields);
+      case Form::kTag:
+        if (const auto text = fields->String({field.name}))
+          Ask(field.name, FormatSpec::Kind::kStructuralTag, *text, fields);
+        return;
     }
   }
 
@@ -236,16 +275,25 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
                         absl::StrCat("cannot be combined with stop_token_ids ", *id,
                                      ": only special tokens may end a text that has a format"));
   }
-  std::vector<std::string> annotations;
-  const auto format =
-      grammar::CompileFormat(request.params.format_spec, context.own_bytes, &annotations);
-  if (format.ok()) {
+  const auto name = [&](const std::vector<std::string>& annotations) {
     for (const std::string& place : annotations) {
-      fields->IgnoreField(absl::StrCat(request.format_field, place.substr(1)), "unknown_field",
+      fields->IgnoreField(PlaceInRequest(request, place), "unknown_field",
                           "is not a known keyword or format");
     }
+  };
+  const FormatSpec& spec = request.params.format_spec;
+  if (context.known_formats != nullptr) {
+    if (const auto annotations = context.known_formats->Find(spec)) return name(*annotations);
+  }
+  std::vector<std::string> annotations;
+  const auto format = grammar::CompileFormat(spec, context.own_bytes, &annotations);
+  if (format.ok()) {
+    name(annotations);
+    if (context.known_formats != nullptr) context.known_formats->Add(spec, std::move(annotations));
     return;
   }
+  if (request.syntax != nullptr)
+    return fields->set_error(BoundFormatError(context, request, format.status().message()));
   fields->Fail("invalid_value", request.format_field,
                absl::StrCat("is refused: ", format.status().message().substr(0, kMaxShownReason)));
 }
@@ -265,7 +313,7 @@ void CheckFormatCopies(const ApiLimits& limits, JsonFields* fields,
 bool MayHaveFormat(const std::string& body) {
   for (const char* part :
        {"response_format", "structured_outputs", "\"guided_", "\"regex\"", "\"ebnf\"",
-        "\"grammar\"", "\"json_schema\"", "\"json_object\"", "\\u00"}) {
+        "\"grammar\"", "\"json_schema\"", "\"json_object\"", "\"tools\"", "\\u00"}) {
     if (absl::StrContains(body, part)) return true;
   }
   return false;

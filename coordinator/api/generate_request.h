@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/types.h"
 #include "coordinator/api/answer_form.h"
 #include "coordinator/api/ignored_fields.h"
+#include "coordinator/message/message_syntax.h"
 #include "decoding/params.h"
 
 namespace coppice::coordinator {
@@ -25,6 +27,10 @@ struct GenerateRequest {
   int samples = 1;
   // Path of the field that asks for params.format_spec; "": there is none.
   std::string format_field;
+  // Where params.format_spec is that of a whole answer, with calls and reasoning (answer_format.h):
+  // what the request asks for, and the field.
+  FormatSpec asked_format;
+  std::string asked_field;
   bool max_tokens_given = false;
   bool ignore_eos = false;
   std::vector<TokenId> own_stop_ids;
@@ -44,6 +50,9 @@ struct GenerateRequest {
   double timeout_s = 600;
   // kResponse: the members of the request that its answer repeats, as JSON text without braces.
   std::string repeated_fields;
+  // Of a chat: what its answers consist of beside their content. nullptr: of nothing else.
+  std::shared_ptr<const MessageSyntax> syntax;
+  bool shows_reasoning = true;
   IgnoredFields ignored;
 
   // The prompt is made of messages.

@@ -69,6 +69,10 @@ constexpr char kAnswers[] = R"({
       "token": {"type": "string"}, "logprob": {"type": "number"}, "bytes": {"type": "array", "items": {"type": "integer"}},
       "top_logprobs": {"type": "array", "items": {"$ref": "#/components/schemas/TokenLogprob"}}}}},
     "refusal": {"type": ["string", "null"]}}},
+  "ToolCall": {"type": "object", "required": ["id", "type", "function"], "properties": {
+    "id": {"type": "string"}, "type": {"type": "string", "const": "function"},
+    "function": {"type": "object", "required": ["name", "arguments"], "properties": {
+      "name": {"type": "string"}, "arguments": {"type": "string"}}}}},
   "Health": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}},
   "Version": {"type": "object", "required": ["version", "commit", "build"], "properties": {
     "version": {"type": "string"}, "commit": {"type": "string"}, "build": {"type": "string"}}},
@@ -110,7 +114,7 @@ constexpr char kAnswers[] = R"({
 
 // The fields of a choice that completions and chats share.
 constexpr char kChoice[] = R"({
-  "index": {"type": "integer"}, "finish_reason": {"type": "string", "enum": ["stop", "length"]},
+  "index": {"type": "integer"}, "finish_reason": {"type": "string", "enum": ["stop", "length", "tool_calls"]},
   "stop_reason": {"type": ["string", "integer", "null"]}, "seed": {"type": "integer"}, "score": {"type": ["number", "null"]},
   "joint_logprob": {"type": ["number", "null"]}, "token_ids": {"type": "array", "items": {"type": "integer"}},
   "prompt_token_ids": {"type": "array", "items": {"type": "integer"}}})";
@@ -304,7 +308,10 @@ Json AnswerSchemas() {
       {"type", "object"},
       {"required", {"role", "content"}},
       {"properties",
-       {{"role", {{"type", "string"}, {"const", "assistant"}}}, {"content", TextSchema()}}}};
+       {{"role", {{"type", "string"}, {"const", "assistant"}}},
+        {"content", {{"type", {"string", "null"}}}},
+        {"reasoning_content", TextSchema()},
+        {"tool_calls", {{"type", "array"}, {"items", RefTo("schemas", "ToolCall")}}}}}};
   schemas["CompletionChoice"] = ChoiceSchema("text", TextSchema(), "CompletionLogprobs");
   schemas["ChatChoice"] = ChoiceSchema("message", message, "ChatLogprobs");
   schemas["CompletionAnswer"] = AnswerSchema("text_completion", "CompletionChoice");

@@ -81,15 +81,31 @@ constexpr char kChat[] = R"({
   "logprobs": {"type": "boolean"},
   "reasoning_effort": {"type": "string", "description": "For the chat template, if it reads one."},
   "chat_template_kwargs": {"type": "object", "description": "Variables of the chat template."},
+  "enable_thinking": {"type": "boolean", "description": "For the chat template, if it reads it."},
+  "include_reasoning": {"type": "boolean", "default": true},
+  "separate_reasoning": {"type": "boolean", "default": true},
+  "reasoning_format": {"type": "string", "description": "none: the reasoning stays in the content."},
+  "tools": {"type": "array", "maxItems": 512, "items": {"$ref": "#/components/schemas/Tool"}},
+  "tool_choice": {"anyOf": [{"type": "string", "enum": ["none", "auto", "required", "any"]}, {"type": "object"}]},
+  "parallel_tool_calls": {"type": "boolean", "default": true},
   "documents": {"type": "array", "items": {"type": "object"}, "description": "For the chat template."}
 })";
 constexpr char kOthers[] = R"({
   "Message": {"type": "object", "required": ["role"], "properties": {
-    "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]}, "name": {"type": "string"},
+    "role": {"type": "string", "enum": ["system", "developer", "user", "assistant", "tool"]}, "name": {"type": "string"},
+    "tool_calls": {"type": "array", "items": {"type": "object", "required": ["function"], "properties": {
+      "id": {"type": "string"}, "type": {"type": "string", "const": "function"}, "function": {"type": "object",
+      "required": ["name"], "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}}}}}},
+    "tool_call_id": {"type": "string"},
     "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/components/schemas/TextPart"}}]},
     "reasoning_content": {"type": "string"}, "reasoning": {"type": "string"}}},
   "TextPart": {"type": "object", "required": ["type", "text"], "properties": {
     "type": {"type": "string", "enum": ["text", "input_text", "output_text"]}, "text": {"type": "string"}}},
+  "Tool": {"type": "object", "required": ["function"], "properties": {
+    "type": {"type": "string", "const": "function"},
+    "function": {"type": "object", "required": ["name"], "properties": {
+      "name": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[A-Za-z0-9_.:/-]+$"},
+      "description": {"type": "string"}, "parameters": {"type": "object"}, "strict": {"type": "boolean"}}}}},
   "TokenizeRequest": {"type": "object", "properties": {
     "model": {"type": "string"}, "prompt": {"type": "string"}, "add_special_tokens": {"type": "boolean"},
     "return_token_strs": {"type": "boolean", "default": false}}},

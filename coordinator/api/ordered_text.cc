@@ -1,5 +1,6 @@
 #include "coordinator/api/ordered_text.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -100,7 +101,18 @@ class Copier : public nlohmann::json_sax<json> {
   bool after_key_ = false;
 };
 
+// The members of the largest object.
+size_t LargestObject(const json& value) {
+  size_t most = value.is_object() ? value.size() : 0;
+  for (const json& inner : value) {
+    if (inner.is_structured()) most = std::max(most, LargestObject(inner));
+  }
+  return most;
+}
+
 }  // namespace
+
+bool FitsInOrder(const json& value) { return LargestObject(value) <= kMostOrderedMembers; }
 
 std::string OrderedText(const std::string& body, const std::vector<std::string>& keys) {
   Copier copier(keys);

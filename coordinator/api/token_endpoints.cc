@@ -45,7 +45,7 @@ std::vector<TokenId> TakeIds(const std::string& body, const ApiContext& context,
   }
   if (chat) {
     GenerateRequest request;
-    ChatFields messages(context.chat, now_unix, body);
+    ChatFields messages(context, now_unix, body);
     messages.Read(fields);
     if (!FieldsError(context, fields)) messages.MakePrompts(fields, &request);
     return fields->error() ? std::vector<TokenId>() : request.prompts.front();

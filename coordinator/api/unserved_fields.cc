@@ -15,7 +15,7 @@ constexpr UnservedField kUnserved[] = {
     {"user", Effect::kNone},
     {"safety_identifier", Effect::kNone},
     {"metadata", Effect::kNone},
-    {"parallel_tool_calls", Effect::kNone},
+    {"parallel_tool_calls", Effect::kNone, "[]", Of::kCompletions},
 
     // Of OpenAI.
     {"store", Effect::kHint},
@@ -37,8 +37,7 @@ constexpr UnservedField kUnserved[] = {
     {"top_logprobs", Effect::kHint, "[0]", Of::kCompletions},
 
     // They change the tokens.
-    {"tools", Effect::kAnswer},
-    {"tool_choice", Effect::kAnswer, R"(["none", "auto"])", Of::kChat},
+    {"tools", Effect::kAnswer, "[]", Of::kCompletions},
     {"functions", Effect::kAnswer, "[]", Of::kChat},
     {"function_call", Effect::kAnswer, R"(["none", "auto"])", Of::kChat},
     {"modalities", Effect::kAnswer, R"([["text"]])", Of::kChat},

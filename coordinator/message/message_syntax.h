@@ -27,12 +27,12 @@ struct ReasoningMarks {
 struct MessageSyntax {
   // The marks between which a model may reason before it answers; "": it does not.
   ReasoningMarks reasoning;
-  bool reasoning_begun = false;  // the prompt has ended inside of the reasoning
+  bool reasoning_begun = false;             // the prompt has ended inside of the reasoning
   const ToolFormat* tool_format = nullptr;  // nullptr: no calls are recognised
   std::vector<Tool> tools;
   ToolChoice choice = ToolChoice::kAuto;
-  bool parallel = true;       // more than one call
-  std::string id_seed;        // ids of calls follow from it
+  bool parallel = true;  // more than one call
+  std::string id_seed;   // ids of calls follow from it
 };
 
 }  // namespace coppice::coordinator

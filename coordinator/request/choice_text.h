@@ -3,12 +3,15 @@
 // they are equal. Thread-compatible.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "coordinator/api/generate_request.h"
+#include "coordinator/message/message_parser.h"
 #include "coordinator/request/stop_matcher.h"
 #include "tokenizer/tokenizer.h"
 
@@ -34,11 +37,15 @@ class ChoiceText {
   size_t characters() const { return characters_; }  // characters of that text so far
   const std::string& text() const { return text_; }  // all final text
   const std::optional<std::string>& stop() const { return matcher_.matched(); }
+  // What that text consists of; nullptr: of content alone (GenerateRequest::syntax).
+  const MessageParts* parts() const { return parser_ ? &parser_->parts() : nullptr; }
 
  private:
   void AddOffset(TokenId token);
   void CountHeldCharacter();  // in the offsets that are not final
   std::string Settle(const std::string& piece, bool search);
+  void NoteSpecial(TokenId token);
+  void Divide(bool ended);  // gives the parser what is new
 
   tokenizer::Detokenizer detokenizer_;
   StopMatcher matcher_;
@@ -48,6 +55,14 @@ class ChoiceText {
   size_t settled_tokens_ = 0;  // what follows has no text, and is behind an unfinished character
   size_t characters_ = 0;
   std::string text_;
+
+  // Of a chat whose text is divided.
+  const tokenizer::Tokenizer* const tokenizer_;
+  const bool skips_special_;
+  std::optional<MessageParser> parser_;
+  size_t divided_ = 0;                                   // bytes of text_ that the parser has
+  size_t given_ = 0;                                     // bytes that the matcher has
+  std::deque<std::pair<size_t, std::string>> specials_;  // given_ before a special token, its text
 };
 
 }  // namespace coppice::coordinator

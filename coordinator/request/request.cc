@@ -250,8 +250,9 @@ bool Request::EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis,
 
 // Sends the new part of an unfinished choice.
 void Request::SendDelta(Sequence* sequence) {
-  const size_t shown = sent_[sequence - sequences_.data()].text;
-  if (sequence->text->text().empty() || TextSize(*sequence, *sequence->text) == shown) return;
+  if (sequence->text->text().empty() ||
+      !All(*sequence).HasMore(sent_[sequence - sequences_.data()]))
+    return;
   Choice choice;
   choice.index = sequence->prompt * request_.n + sequence->sample;
   sequence->shown = true;

@@ -127,8 +127,15 @@ class Request : public std::enable_shared_from_this<Request> {
   void Complete(double now_s);
   // The part of a choice that events have shown.
   struct Sent {
-    size_t text = 0, tokens = 0;
+    size_t text = 0;  // bytes; of a divided text those of its content
+    size_t tokens = 0;
+    size_t reasoning = 0;           // bytes
+    std::vector<size_t> arguments;  // [calls] bytes
     bool any = false;
+
+    bool HasMore(const Sent& before) const {
+      return text != before.text || reasoning != before.reasoning || arguments != before.arguments;
+    }
   };
   static double MassOf(const std::vector<Choice>& choices);
   static const ChoiceText& TextOf(const Sequence& sequence, size_t hypothesis);
@@ -136,7 +143,9 @@ class Request : public std::enable_shared_from_this<Request> {
   Choice MakeChoice(const Sequence& sequence, size_t number) const;
   size_t ShownBytes(const Choice& choice) const;
   void Show(const Sequence& sequence, size_t hypothesis, const Sent& sent, Choice* choice) const;
+  Sent All(const Sequence& sequence) const;  // everything that is known
   Sent TakeSent(const Sequence& sequence);
+  void ShowParts(const MessageParts& parts, const Sent& sent, Choice* choice) const;
   void FreeScores();
   // With echo: the text with which the choices of the prompt begin.
   const ChoiceText* Echoed(int prompt) const {

@@ -43,7 +43,8 @@ Choice Request::MakeChoice(const Sequence& sequence, size_t number) const {
     choice.finish_reason = "stop";
     choice.stop_string = text.stop();
   } else {
-    choice.finish_reason = hypothesis->finished ? "stop" : "length";
+    const bool calls = text.parts() != nullptr && !text.parts()->calls.empty();
+    choice.finish_reason = !hypothesis->finished ? "length" : calls ? "tool_calls" : "stop";
     if (hypothesis->finished && !hypothesis->tokens.empty() &&
         !absl::c_linear_search(request_.eos_ids, hypothesis->tokens.back()))
       choice.stop_token = hypothesis->tokens.back();
@@ -95,10 +96,40 @@ size_t Request::TextSize(const Sequence& sequence, const ChoiceText& text) const
   return (echoed == nullptr ? 0 : echoed->text().size()) + text.text().size();
 }
 
+Request::Sent Request::All(const Sequence& sequence) const {
+  Sent all;
+  all.text = TextSize(sequence, *sequence.text);
+  all.tokens = sequence.text->settled_tokens();
+  all.any = true;
+  const MessageParts* parts = sequence.text->parts();
+  if (parts == nullptr) return all;
+  all.text = parts->content.size();
+  all.reasoning = request_.shows_reasoning ? parts->reasoning.size() : 0;
+  for (const ToolCall& call : parts->calls) all.arguments.push_back(call.arguments.size());
+  return all;
+}
+
 // Returns what events of this sequence had sent, and records that all of it is sent now.
 Request::Sent Request::TakeSent(const Sequence& sequence) {
-  const Sent now{TextSize(sequence, *sequence.text), sequence.text->settled_tokens(), true};
-  return std::exchange(sent_[&sequence - sequences_.data()], now);
+  return std::exchange(sent_[&sequence - sequences_.data()], All(sequence));
+}
+
+void Request::ShowParts(const MessageParts& parts, const Sent& sent, Choice* choice) const {
+  choice->text = parts.content.substr(sent.text);
+  if (request_.shows_reasoning) choice->reasoning = parts.reasoning.substr(sent.reasoning);
+  for (size_t i = 0; i < parts.calls.size(); ++i) {
+    const ToolCall& call = parts.calls[i];
+    const bool first = i >= sent.arguments.size();
+    const size_t shown = first ? 0 : sent.arguments[i];
+    if (!first && shown == call.arguments.size()) continue;
+    CallDelta delta;
+    delta.index = i;
+    delta.first = first;
+    delta.id = call.id;
+    delta.name = call.name;
+    delta.arguments = call.arguments.substr(shown);
+    choice->calls.push_back(std::move(delta));
+  }
 }
 
 // Adds the text, scores and ids of the choice from `sent` on.
@@ -108,8 +139,12 @@ void Request::Show(const Sequence& sequence, size_t hypothesis, const Sent& sent
   const ChoiceText* echoed = Echoed(sequence.prompt);
   const absl::string_view before = echoed == nullptr ? "" : absl::string_view(echoed->text());
   const absl::string_view after = text.text();
-  choice->text = absl::StrCat(before.substr(std::min(sent.text, before.size())),
-                              after.substr(std::max(sent.text, before.size()) - before.size()));
+  if (const MessageParts* parts = text.parts()) {
+    ShowParts(*parts, sent, choice);
+  } else {
+    choice->text = absl::StrCat(before.substr(std::min(sent.text, before.size())),
+                                after.substr(std::max(sent.text, before.size()) - before.size()));
+  }
   choice->first = !sent.any;
   const std::vector<TokenId>& ids = text.tokens();
   if (request_.return_token_ids) {

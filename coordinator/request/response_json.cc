@@ -43,6 +43,18 @@ Json Head(const AnswerIdentity& identity, Form form) {
   return head;
 }
 
+Json CallJson(const CallDelta& call, Form form) {
+  Json json;
+  if (form == Form::kEvent) json["index"] = call.index;
+  if (call.first) {
+    json["id"] = call.id;
+    json["type"] = "function";
+    json["function"]["name"] = call.name;
+  }
+  json["function"]["arguments"] = call.arguments;
+  return json;
+}
+
 // The text of a choice: `text`, or the `message` of a chat, or what an event adds to it as `delta`.
 void AddText(const Choice& choice, const AnswerIdentity& identity, Form form, Json* json) {
   if (!identity.chat) {
@@ -52,7 +64,10 @@ void AddText(const Choice& choice, const AnswerIdentity& identity, Form form, Js
   Json message = Json::object();
   const bool whole = form == Form::kAnswer || choice.first;
   if (whole) message["role"] = "assistant";
-  if (whole || !choice.text.empty()) message["content"] = choice.text;
+  const bool calls_only = choice.text.empty() && !choice.calls.empty();
+  if (whole || !choice.text.empty()) message["content"] = calls_only ? Json() : Json(choice.text);
+  if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
+  for (const CallDelta& call : choice.calls) message["tool_calls"].push_back(CallJson(call, form));
   (*json)[form == Form::kAnswer ? "message" : "delta"] = std::move(message);
 }
 

@@ -23,9 +23,14 @@ def joined(events, chat):
     for event in events:
         usage = event.get("usage") or usage
         for given in event["choices"]:
-            choice = choices.setdefault(given["index"], dict(text="", scores=[], finish_reason=None, role=None))
+            choice = choices.setdefault(given["index"], dict(text="", scores=[], finish_reason=None, role=None, calls=[]))
             delta = given["delta"] if chat else given
             choice["text"] += delta.get("content" if chat else "text") or ""
+            for call in delta.get("tool_calls", []):
+                if call["index"] == len(choice["calls"]):
+                    choice["calls"].append((call["function"]["name"], ""))
+                name, arguments = choice["calls"][call["index"]]
+                choice["calls"][call["index"]] = (name, arguments + call["function"]["arguments"])
             choice["role"] = delta.get("role", choice["role"])
             choice["finish_reason"] = given["finish_reason"] or choice["finish_reason"]
             if given["logprobs"]:
@@ -39,7 +44,9 @@ def whole(answer, chat):
     for given in answer["choices"]:
         message = given["message"] if chat else dict(content=given["text"], role=None)
         scores = (given["logprobs"] or {}).get("content" if chat else "tokens", [])
-        choices.append(dict(text=message["content"], scores=scores, finish_reason=given["finish_reason"], role=message["role"]))
+        calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", [])]
+        choices.append(dict(text=message["content"] or "", scores=scores, finish_reason=given["finish_reason"], role=message["role"],
+                            calls=calls))
     return choices, answer["usage"]
 
 
@@ -74,7 +81,14 @@ class Requests(unittest.TestCase):
         if usage and most is not None:
             self.assertLessEqual(usage["completion_tokens"], most * len(choices))
         for choice in choices:
-            self.assertIn(choice["finish_reason"], ("stop", "length"))
+            self.assertIn(choice["finish_reason"], ("stop", "length", "tool_calls"))
+            names = [tool["function"]["name"] for tool in body.get("tools", [])]
+            for name, arguments in choice["calls"]:
+                self.assertIn(name, names)
+                if choice["finish_reason"] == "tool_calls":
+                    self.assertIsInstance(json.loads(arguments), dict)
+            if choice["finish_reason"] != "length" and body.get("tool_choice") not in (None, "auto", "none"):
+                self.assertTrue(choice["calls"])
             self.assertEqual(choice["role"], "assistant" if chat else None)
             self.assertEqual(bool(choice["scores"]), body.get("logprobs") not in (None, False))
             if body.get("ignore_eos"):

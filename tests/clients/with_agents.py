@@ -69,12 +69,12 @@ def settings_of_openai():
     expect(run(agent(model_settings=settings)).final_output)
 
 
-@check(not_served="tools")
+@check
 def tools():
     run(agent(tools=[weather]))
 
 
-@check(not_served="tools")
+@check
 def handoffs():
     run(agent(handoffs=[agent(name="Other")]))
 

@@ -62,7 +62,7 @@ def an_agent_has_two_turns():
     expect(asyncio.run(talk()).messages[-1].content)
 
 
-@check(not_served="tools")
+@check
 def tools():
     asyncio.run(AssistantAgent("teller", client(), tools=[weather]).run(task="What is the weather?"))
 

@@ -54,7 +54,7 @@ def json_object_is_json():
         expect("validation error" in str(error) or "max_tokens" in str(error) or "incomplete" in str(error).lower(), error)
 
 
-@check(not_served="tools")
+@check
 def tools():
     expect(isinstance(ask(instructor.Mode.TOOLS), Animal))
 

@@ -84,12 +84,12 @@ def reasoning_effort():
     expect(chat(reasoning_effort="low").invoke(MESSAGES).content)
 
 
-@check(not_served="tools")
+@check
 def bound_tools():
     expect(chat(max_tokens=64).bind_tools([weather], tool_choice="required").invoke(MESSAGES).tool_calls)
 
 
-@check(not_served="tools")
+@check
 def structured_by_a_function():
     expect(isinstance(chat(max_tokens=200).with_structured_output(Animal, method="function_calling").invoke(MESSAGES), Animal))
 

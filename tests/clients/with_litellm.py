@@ -142,7 +142,7 @@ def by_the_proxy():
             expect(json.load(reply)["healthy_count"] == 1, "the proxy calls the server unhealthy")
 
 
-@check(not_served="tools")
+@check
 def tools():
     function = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
     expect(chat(tools=[{"type": "function", "function": function}], tool_choice="auto").choices)

@@ -61,7 +61,7 @@ def beams():
     expect(model(additional_kwargs={"extra_body": {"use_beam_search": True}}, temperature=0).chat(MESSAGES).message.content)
 
 
-@check(not_served="tools")
+@check
 def tools():
     from llama_index.core.tools import FunctionTool
 

@@ -56,7 +56,7 @@ def schemas():
     json.loads(prompt("-m", "schemas", "One animal.", "--schema", json.dumps(schema), "-o", "max_tokens", "200"))
 
 
-@check(not_served="tools")
+@check
 def tools():
     expect(prompt("-m", "tools", "What time is it?", "-T", "llm_time", "-o", "max_tokens", "64"))
 

@@ -124,13 +124,13 @@ def errors():
             raise AssertionError(f"{fields} is accepted")
 
 
-@check(not_served="tools")
+@check
 def tools():
     answer = chat(tools=TOOLS, tool_choice="required", max_tokens=64)
     expect(answer.choices[0].message.tool_calls[0].function.name == "weather", answer)
 
 
-@check(not_served="tools")
+@check
 def tools_that_need_not_be_called():
     expect(chat(tools=TOOLS, tool_choice="auto").choices)
 

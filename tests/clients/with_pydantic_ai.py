@@ -59,14 +59,14 @@ def prompted_output():
         expect("retries" in str(error) or "token limit" in str(error), error)
 
 
-@check(not_served="tools")
+@check
 def tools():
     one = agent()
     one.tool_plain(lambda city: city, name="weather")
     one.run_sync("What is the weather?")
 
 
-@check(not_served="tools")
+@check
 def output_by_a_tool():
     expect(isinstance(agent(output_type=ToolOutput(Animal)).run_sync("One animal.").output, Animal))
 

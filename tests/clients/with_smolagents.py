@@ -47,7 +47,7 @@ def an_agent_that_writes_code_in_json():
     agent.run("What is 2 + 3?")
 
 
-@check(not_served="tools")
+@check
 def an_agent_that_calls_tools():
     agent = smolagents.ToolCallingAgent(tools=[weather], model=model(), max_steps=1, verbosity_level=0)
     agent.run("What is the weather?")

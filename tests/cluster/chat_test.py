@@ -121,10 +121,10 @@ class Chat(unittest.TestCase):
         for fields, param, code in (
                 (dict(messages=[]), "messages", "invalid_value"),
                 (dict(messages=None), "messages", "missing_field"),
-                (dict(messages=[dict(role="tool", content="x")]), "messages[0].role", "invalid_value"),
+                (dict(messages=[dict(role="critic", content="x")]), "messages[0].role", "invalid_value"),
                 (dict(messages=[dict(role="user", content=[dict(type="image_url", image_url=dict(url="x"))])]),
                  "messages[0].content[0].type", "unsupported_field"),
-                (dict(tools=[dict(type="function")]), "tools", "unsupported_field"),
+                (dict(tools=[dict(type="function")]), "tools[0].function", "missing_field"),
                 (dict(response_format=dict(type="xml")), "response_format.type", "invalid_value"),
                 (dict(logprobs=2), "logprobs", "invalid_type"),
                 (dict(top_logprobs=2), "top_logprobs", "unsupported_combination"),

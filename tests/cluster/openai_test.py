@@ -128,8 +128,8 @@ class OpenAiClient(unittest.TestCase):
 
     def test_errors_are_the_clients(self):
         with self.assertRaises(openai.BadRequestError) as refused:
-            self.chat(tools=[dict(type="function", function=dict(name="f", parameters={}))])
-        self.assertEqual((refused.exception.param, refused.exception.code), ("tools", "unsupported_field"))
+            self.chat(tools=[dict(type="custom", custom=dict(name="f"))])
+        self.assertEqual((refused.exception.param, refused.exception.code), ("tools[0].type", "unsupported_field"))
         with self.assertRaises(openai.NotFoundError):
             self.chat(model="other")
         with self.assertRaises(openai.APITimeoutError):

@@ -77,17 +77,18 @@ TEST(TokenTrieTest, HasEveryTokenWithItsText) {
   using Found = std::pair<std::string, TokenId>;
   EXPECT_THAT(Walked(*trie),
               ElementsAre(Found{"\x01", 8}, Found{"ab", 1}, Found{"ab", 4}, Found{"abc", 3},
-                          Found{"b", 0}, Found{"b", 7}, Found{"\xff\x80", 6}));
-  EXPECT_EQ(trie->deepest(), 3);
+                          Found{"b", 0}, Found{"b", 7}, Found{"\xff<s>", 5}));
+  EXPECT_EQ(trie->deepest(), 4);
   EXPECT_EQ(trie->vocab_size(), 9);
-  EXPECT_EQ(trie->Bytes(5), "");
+  EXPECT_EQ(trie->Bytes(5), "\xff<s>");
+  EXPECT_EQ(trie->Bytes(6), "") << "no UTF-8 text has it";
   EXPECT_EQ(trie->Bytes(3), "abc");
   EXPECT_EQ(trie->Bytes(9), "");
   EXPECT_EQ(trie->Bytes(-1), "");
 }
 
 TEST(TokenTrieTest, WithoutTexts) {
-  for (const Texts& texts : {Texts({}), Texts({"", "<s>"}, {1})}) {
+  for (const Texts& texts : {Texts({}), Texts({"", "\xff"})}) {
     const auto trie = Trie(texts);
     EXPECT_THAT(trie->tokens(), IsEmpty());
     EXPECT_EQ(trie->nodes().size(), 1u);
@@ -117,8 +118,9 @@ TEST(TokenTrieTest, RandomVocabularies) {
     const Texts texts = RandomTexts(seed, 5 + static_cast<int>(seed * 7));
     std::vector<std::pair<std::string, TokenId>> wanted;
     for (TokenId token = 0; token < texts.vocab_size(); ++token) {
-      const std::string text = texts.TokenBytes(token, true);
-      if (!text.empty()) wanted.emplace_back(text, token);
+      const std::string text =
+          (texts.IsSpecial(token) ? "\xff" : "") + texts.TokenBytes(token, false);
+      if (!texts.TokenBytes(token, false).empty()) wanted.emplace_back(text, token);
     }
     std::sort(wanted.begin(), wanted.end());  // of bytes as char: all are ASCII but for 0xe9
     auto walked = Walked(*Trie(texts));
@@ -128,6 +130,24 @@ TEST(TokenTrieTest, RandomVocabularies) {
 }
 
 // ---- what is allowed ----
+
+// Ordinary tokens cannot write a special one, and it is allowed by its name only.
+TEST(TokenGrammarTest, SpecialTokens) {
+  enum { kA, kTool, kPlain, kMark, kEnd, kOther };
+  const auto trie = Trie(Texts({"a", "[T]", "[T]", "\xff", "<end>", "[U]"}, {kTool, kEnd, kOther}));
+  const TokenGrammar tag(trie, Made(Sequence({SpecialToken("[T]"), Literal("a")})), {kEnd});
+  const auto first = tag.Allowed(tag.Start());
+  EXPECT_THAT(first->listed, ElementsAre(kTool));
+  const auto after = tag.Next(tag.Start(), kTool);
+  EXPECT_THAT(tag.Allowed(after)->listed, ElementsAre(kA));
+  EXPECT_THAT(tag.Allowed(tag.Next(after, kA))->listed, ElementsAre(kEnd));
+  EXPECT_EQ(tag.Next(tag.Start(), kPlain), OutputFormat::kBroken);
+  const TokenGrammar plain(trie, Made(Literal("[T]")), {kEnd});
+  EXPECT_THAT(plain.Allowed(plain.Start())->listed, ElementsAre(kPlain));
+  // A name that is excluded leaves out both.
+  const TokenGrammar free(trie, Made(AnyText({"[T]"})), {kEnd});
+  EXPECT_THAT(free.Allowed(free.Start())->listed, ElementsAre(kA, kEnd, kOther));
+}
 
 // The tokens that may follow, byte by byte and by no trie.
 std::vector<TokenId> ByBytes(Automaton* automaton, Automaton::State state, const Texts& texts,

@@ -56,6 +56,7 @@ class Language {
       case Kind::kRepeat:
         return e.least == 0 || HasTexts(*e.parts[0]);
       case Kind::kRule:
+      case Kind::kAnyText:
         return true;
     }
     return false;
@@ -114,6 +115,17 @@ class Language {
       }
       case Kind::kRule:
         return At(*rules_[e.rule], text, begin);
+      case Kind::kAnyText:
+        for (size_t end = begin; end <= text.size(); ++end) {
+          const std::string one = text.substr(begin, end - begin);
+          const auto inside = [&one](const std::string& t) { return one.find(t) != one.npos; };
+          const auto first = [&one](const std::string& t) { return one.rfind(t, 0) == 0; };
+          if (std::any_of(e.without.begin(), e.without.end(), inside) ||
+              std::any_of(e.not_begins.begin(), e.not_begins.end(), first))
+            break;
+          match.ends.insert(end);
+        }
+        break;
     }
     match.open = match.open || match.ends.count(text.size()) > 0;
     return match;

@@ -34,7 +34,7 @@ MAY_INCLUDE = {
     "worker": ("base/", "plan/", "sampling/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/",
                "tokenizer/stop_strings.h", "tokenizer/vocabulary.h", "grammar/"),
     "tokenizer": ("base/",),
-    "grammar": ("base/", "tokenizer/vocabulary.h", "tokenizer/utf8.h"),
+    "grammar": ("base/", "tokenizer/stop_automaton.h", "tokenizer/vocabulary.h", "tokenizer/utf8.h"),
     "coordinator": ("base/", "plan/", "comm/", "proto/", "tokenizer/", "grammar/", "sampling/rng.h", "sampling/row_params.h",
                     "decoding/params.h", "decoding/parameter.h", "decoding/parameter_rules.h", "decoding/method.h", "decoding/topology.h",
                     "decoding/decision_cost.h"),

@@ -71,6 +71,8 @@ class ChatPrompt {
   static absl::Status CheckVariables(const nlohmann::ordered_json& variables);
   // Whether a variable of this name may change what the template writes.
   bool Reads(absl::string_view variable) const { return template_.Reads(variable); }
+  // Whether the source of the template has this text.
+  bool Mentions(absl::string_view text) const { return template_.HasText(text); }
   // The tokens that end a turn, as tokenizer_config.json and the model say.
   std::vector<TokenId> end_ids() const { return tokenizer_->eos_ids(); }
 

@@ -14,6 +14,7 @@
 namespace coppice::tokenizer {
 
 struct ChatTemplate::Tree {
+  std::string source;
   jinja::Block block;
   std::vector<std::string> strings;  // string constants in expressions
   std::set<std::string> names;       // in expressions and statements
@@ -29,6 +30,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source) {
   ChatTemplate parsed;
   COPPICE_ASSIGN_OR_RETURN(parsed.tree_->block, jinja::ParseTemplate(source));
   COPPICE_ASSIGN_OR_RETURN(const std::vector<jinja::Token> tokens, jinja::Tokenize(source));
+  parsed.tree_->source = std::string(source);
   for (const jinja::Token& token : tokens) {
     if (token.kind == jinja::TokenKind::kString) parsed.tree_->strings.push_back(token.text);
     if (token.kind == jinja::TokenKind::kName) parsed.tree_->names.insert(token.text);
@@ -54,6 +56,10 @@ bool ChatTemplate::Mentions(absl::string_view word) const {
     if (absl::StrContains(text, word)) return true;
   }
   return false;
+}
+
+bool ChatTemplate::HasText(absl::string_view text) const {
+  return absl::StrContains(tree_->source, text) || Mentions(text);
 }
 
 }  // namespace coppice::tokenizer

@@ -38,6 +38,8 @@ class ChatTemplate {
   bool Reads(absl::string_view variable) const;
   // Whether the word occurs in a constant text of the template.
   bool Mentions(absl::string_view word) const;
+  // Whether the source has this text, as it is written or in a constant.
+  bool HasText(absl::string_view text) const;
 
  private:
   struct Tree;

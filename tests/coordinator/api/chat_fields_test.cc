@@ -126,8 +126,7 @@ TEST(ChatFields, BadFieldsAreNamed) {
     const char* param;
   } cases[] = {
       {R"("temperature": 5)", "invalid_value", "temperature"},
-      {R"("tools": [{"type": "function"}])", "unsupported_field", "tools"},
-      {R"("tool_choice": "required")", "unsupported_field", "tool_choice"},
+      {R"("tool_choice": "required")", "unsupported_combination", "tool_choice"},
       {R"("functions": [1])", "unsupported_field", "functions"},
       {R"("response_format": {"type": "xml"})", "invalid_value", "response_format.type"},
       {R"("logprobs": 2)", "invalid_type", "logprobs"},
@@ -176,7 +175,7 @@ TEST(ChatFields, BadMessagesAreNamed) {
       {"\"hi\"", "invalid_type", "messages"},
       {"[1]", "invalid_type", "messages[0]"},
       {R"([{"content": "a"}])", "missing_field", "messages[0].role"},
-      {R"([{"role": "tool", "content": "a"}])", "invalid_value", "messages[0].role"},
+      {R"([{"role": "critic", "content": "a"}])", "invalid_value", "messages[0].role"},
       {R"([{"role": 1, "content": "a"}])", "invalid_type", "messages[0].role"},
       {R"([{"role": "user", "content": "a"}, {"role": "user"}])", "missing_field",
        "messages[1].content"},
@@ -189,8 +188,8 @@ TEST(ChatFields, BadMessagesAreNamed) {
        "messages[0].content[0].text"},
       {R"([{"role": "user", "content": [{"type": "text", "text": 1}]}])", "invalid_type",
        "messages[0].content[0].text"},
-      {R"([{"role": "assistant", "content": "a", "tool_calls": [1]}])", "unsupported_field",
-       "messages[0].tool_calls"},
+      {R"([{"role": "assistant", "content": "a", "tool_calls": [1]}])", "invalid_type",
+       "messages[0].tool_calls[0]"},
       {R"([{"role": "user", "content": "a"}, {"role": "system", "content": "a"}])", "invalid_value",
        "messages"},
   };

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "coordinator/message/tool_format.h"
 #include "tests/coordinator/byte_tokenizer.h"
 #include "tests/coordinator/request/naive_text.h"
 #include "tests/coordinator/request/piece_tokenizer.h"
@@ -134,6 +135,46 @@ TEST(ChoiceText, AnUnfinishedCharacterOfThePromptDoesNotCount) {
     text.Finish();
     EXPECT_EQ(text.offsets(), offsets);
   }
+}
+
+// A tokenizer of bytes with special tokens that begin and end a call.
+class CallTokenizer : public ByteTokenizer {
+ public:
+  static constexpr TokenId kOpen = 258, kClose = 259;
+  int vocab_size() const override { return 260; }
+  std::string TokenBytes(TokenId id, bool skip_special) const override {
+    if (id < kOpen) return ByteTokenizer::TokenBytes(id, skip_special);
+    return skip_special ? "" : id == kOpen ? "<tool_call>" : "</tool_call>";
+  }
+};
+
+TEST(ChoiceText, SpecialTokensDivideTheText) {
+  const CallTokenizer tokenizer;
+  auto syntax = std::make_shared<MessageSyntax>();
+  syntax->tool_format = FindToolFormat("hermes");
+  syntax->tools = {{"f", ""}};
+  GenerateRequest request;
+  request.syntax = syntax;
+  std::vector<TokenId> tokens = Bytes("a st");  // "st" may begin the stop string
+  tokens.push_back(CallTokenizer::kOpen);
+  for (const TokenId id : Bytes("\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n"))
+    tokens.push_back(id);
+  tokens.push_back(CallTokenizer::kClose);
+  for (const bool skips : {true, false}) {
+    for (const char* stop : {"", "stop"}) {
+      request.skip_special_tokens = skips;
+      request.params.stop_strings = {};
+      if (*stop != 0) request.params.stop_strings = {stop};
+      ChoiceText text(&tokenizer, {}, request);
+      for (const TokenId token : tokens) text.Append({&token, 1});
+      text.Finish();
+      ASSERT_NE(text.parts(), nullptr);
+      EXPECT_EQ(text.parts()->content, "a st");
+      ASSERT_EQ(text.parts()->calls.size(), 1u);
+      EXPECT_EQ(text.parts()->calls[0].arguments, "{\"x\": 1}");
+    }
+  }
+  EXPECT_EQ(ChoiceText(&tokenizer, {}, GenerateRequest()).parts(), nullptr);
 }
 
 }  // namespace

@@ -1,0 +1,75 @@
+// How models write calls of tools: a table of formats, looked up by name or found by the texts of a
+// chat template. message_parser.h reads calls by a row, answer_structure.h demands them by it. Pure;
+// any thread.
+//
+// An answer is content, and then a section of calls:
+//   start  call_open CALL call_close  between  call_open CALL call_close  section_close
+// White space at the edges of these texts is what templates write; readers take any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace coppice::coordinator {
+
+enum class CallKind {
+  kJson,       // {"name": "f", KEY: {...}}
+  kNamedJson,  // f NAME_END {...}
+  kPythonic,   // f(a=1, b="x")
+  kXml,        // f NAME_END and each argument: ARGUMENT_OPEN a KEY_END 1 ARGUMENT_CLOSE
+};
+
+enum class CallIds {
+  kHex,    // "call_" and 24 hexadecimal digits
+  kNine,   // nine letters and digits
+  kNamed,  // "functions.f:0", by name and index
+};
+
+struct SectionStart {
+  std::string text;      // "": call_open, or the call itself, begins the section
+  bool anywhere = true;  // false: only at the beginning of the answer, after the reasoning
+};
+
+struct ToolFormat {
+  std::string name;
+  CallKind kind = CallKind::kJson;
+  // A template has this format if it mentions all texts of one of these lists.
+  std::vector<std::vector<std::string>> known_by;
+
+  std::vector<SectionStart> starts;
+  std::string call_open, call_close;
+  std::string between;
+  std::string section_close;
+
+  std::string key = "arguments";  // kJson: of the arguments
+  std::string name_end;           // kNamedJson, kXml
+  // kNamedJson: after the name may stand this text and then, up to name_end, any text.
+  std::string name_note;
+  std::string argument_open, key_end, argument_close, between_arguments;  // kXml
+
+  // After a start: what follows is content, not a call.
+  std::string content_mark;
+
+  CallIds ids = CallIds::kHex;
+  // Texts that are special tokens in some tokenizers.
+  std::vector<std::string> specials;
+};
+
+// For models whose template does not say how to write calls.
+inline constexpr char kDefaultToolFormat[] = "hermes";
+
+// In the order in which a template is compared with them.
+absl::Span<const ToolFormat> ToolFormats();
+
+// nullptr if there is none.
+const ToolFormat* FindToolFormat(absl::string_view name);
+
+// mentions: whether the template's source has a text. A template that knows no tools gets the
+// default, hermes. nullptr: it has tools, in a format that is not in the table.
+const ToolFormat* DetectToolFormat(absl::FunctionRef<bool(absl::string_view)> mentions);
+
+}  // namespace coppice::coordinator
