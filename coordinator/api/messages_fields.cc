@@ -135,8 +135,7 @@ std::variant<ChatTranslation, ApiError> TranslateMessage(const std::string& body
   ReadMessagesToolChoice(&translator);
   ReadThinking(&translator);
   ReadOutputConfig(&translator);
-  for (const char* name : {"container", "mcp_servers"})
-    fields.Neutral(name, json::array());
+  for (const char* name : {"container", "mcp_servers"}) fields.Neutral(name, json::array());
   fields.Hint("service_tier", json::array({"auto", "standard_only"}));
   for (const char* hint : {"cache_control", "context_management", "inference_geo", "speed"})
     fields.Hint(hint, json::array());

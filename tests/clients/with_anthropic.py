@@ -14,7 +14,7 @@ from checks import KEY, MESSAGES, MODEL, URL, check, expect, main
 
 CLIENT = anthropic.Anthropic(base_url=URL, api_key=KEY)
 TOOLS = [{"name": "weather", "description": "The weather of a city.", "input_schema": {
-    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]
+    "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}}, "required": ["city"]}}]
 SAMPLES = pathlib.Path(__file__).resolve().parents[1] / "coordinator/request/answer_forms.jsonl"
 
 
@@ -128,10 +128,17 @@ def images_are_refused_by_name():
         raise AssertionError("an image is accepted")
 
 
-@check(not_served="tools")
+@check
 def tools():
-    answer = CLIENT.messages.create(**fields(tools=TOOLS, tool_choice={"type": "any"}, max_tokens=64))
-    expect(answer.stop_reason == "tool_use" and answer.content[-1].name == "weather", answer)
+    asks = fields(tools=TOOLS, tool_choice={"type": "any", "disable_parallel_tool_use": True}, max_tokens=200)
+    answer = CLIENT.messages.create(**asks)
+    call = answer.content[-1]
+    expect(answer.stop_reason == "tool_use" and call.name == "weather" and list(call.input) == ["city"], answer)
+    with CLIENT.messages.stream(**asks) as events:
+        expect(events.get_final_message().content[-1].input == call.input)
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "Rain."}]}
+    messages = [*MESSAGES, {"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
+    expect(CLIENT.messages.create(**fields(messages=messages, tools=TOOLS)).stop_reason)
 
 
 @check

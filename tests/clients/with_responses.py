@@ -14,7 +14,7 @@ from checks import API, KEY, MODEL, check, expect, main
 
 CLIENT = openai.OpenAI(base_url=API, api_key=KEY)
 TOOLS = [{"type": "function", "name": "weather", "description": "The weather of a city.", "strict": True, "parameters": {
-    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}}]
+    "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}}, "required": ["city"], "additionalProperties": False}}]
 SAMPLES = pathlib.Path(__file__).resolve().parents[1] / "coordinator/request/answer_forms.jsonl"
 
 
@@ -116,10 +116,17 @@ def errors():
             raise AssertionError(f"{more} is accepted")
 
 
-@check(not_served="tools")
+@check
 def tools():
-    answer = CLIENT.responses.create(**fields(tools=TOOLS, tool_choice="required", max_output_tokens=64))
-    expect(answer.output[-1].type == "function_call" and answer.output[-1].name == "weather", answer)
+    asks = fields(tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_output_tokens=200)
+    answer = CLIENT.responses.create(**asks)
+    call = answer.output[-1]
+    expect(call.type == "function_call" and call.name == "weather" and list(json.loads(call.arguments)) == ["city"], answer)
+    with CLIENT.responses.stream(**asks) as stream:
+        expect(stream.get_final_response().output[-1].arguments == call.arguments)
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}
+    items = [{"role": "user", "content": "Tell a story."}, *answer.output, result]
+    expect(CLIENT.responses.create(**fields(input=items, tools=TOOLS)).status)
 
 
 @check

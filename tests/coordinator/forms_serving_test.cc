@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "coordinator/message/tool_format.h"
 #include "tests/coordinator/cluster_fixture.h"
 #include "tests/testing/decoding_message.h"
 
@@ -234,6 +235,78 @@ TEST_F(FormsServingTest, AClientThatGoesIsForgotten) {
   EXPECT_NE(client.ReadUntil("response.output_text.delta"), "");
   client.Close();
   EXPECT_TRUE(Eventually([&] { return worker->cancelled() == 1; }));
+}
+
+// Reasoning, a text and a call, as the model writes them.
+class FormsOfCallsTest : public FormsServingTest {
+ protected:
+  void SetUp() override {
+    FormsServingTest::SetUp();
+    chat_template_ = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools }}";
+    options_.tool_format = FindToolFormat("hermes");
+    options_.reasoning = ReasoningMarks{"<think>", "</think>"};
+    StartCluster();
+    worker_ = Join("replica-0", [](const proto::StartSequence&) {
+      return SayText(
+          "<think>hm</think>I look.<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, "
+          "\"\xc3\xa9\"]}}\n</tool_call>");
+    });
+    WaitReady();
+  }
+};
+
+TEST_F(FormsOfCallsTest, OfResponses) {
+  const char* fields = R"(, "seed": 1, "max_output_tokens": 300, "tools": [{"type": "function",
+      "name": "f", "parameters": {"type": "object"}}])";
+  const json answer = Answer("/v1/responses", fields);
+  ASSERT_EQ(answer["output"].size(), 3u) << answer;
+  EXPECT_EQ(answer["output"][0]["content"][0]["text"], "hm");
+  EXPECT_EQ(answer["output"][1]["content"][0]["text"], "I look.");
+  const json& call = answer["output"][2];
+  EXPECT_EQ(call["type"], "function_call");
+  EXPECT_EQ(call["name"], "f");
+  EXPECT_EQ(json::parse(call["arguments"].get<std::string>())["x"], json({1, "\xc3\xa9"}));
+  EXPECT_EQ(answer["status"], "completed");
+  EXPECT_EQ(answer["tools"][0]["name"], "f");
+  const std::vector<json> events = Events("/v1/responses", fields);
+  std::string arguments;
+  for (const json& event : events) {
+    if (event["type"] == "response.function_call_arguments.delta") arguments += event["delta"];
+  }
+  EXPECT_EQ(arguments, call["arguments"]);
+  json streamed = Steady(events.back()["response"]), whole = Steady(answer);
+  for (json* one : {&streamed, &whole}) (*one)["output"][2].erase("call_id");
+  EXPECT_EQ(streamed, whole);
+}
+
+TEST_F(FormsOfCallsTest, OfMessages) {
+  const char* fields = R"(, "seed": 1, "max_tokens": 300, "tools": [{"name": "f", "input_schema":
+      {"type": "object"}}])";
+  const json answer = Answer("/v1/messages", fields);
+  EXPECT_EQ(answer["stop_reason"], "tool_use") << answer;
+  ASSERT_EQ(answer["content"].size(), 3u);
+  EXPECT_EQ(answer["content"][0]["thinking"], "hm");
+  EXPECT_EQ(answer["content"][1]["text"], "I look.");
+  EXPECT_EQ(answer["content"][2]["name"], "f");
+  EXPECT_EQ(answer["content"][2]["input"], json({{"x", {1, "\xc3\xa9"}}}));
+  std::string input;
+  for (const json& event : Events("/v1/messages", fields)) {
+    if (event["type"] == "content_block_delta") input += event["delta"].value("partial_json", "");
+  }
+  EXPECT_EQ(json::parse(input), answer["content"][2]["input"]);
+}
+
+TEST_F(FormsOfCallsTest, ErrorsNameTheToolsOfTheClient) {
+  const auto param = [&](const char* path, const char* fields) {
+    return json::parse(Send(path, fields).body)["error"]["param"];
+  };
+  EXPECT_EQ(param("/v1/responses", R"(, "tools": [{"type": "function", "name": "a b"}])"),
+            "tools[0].name");
+  EXPECT_EQ(param("/v1/messages", R"(, "tools": [{"name": "f", "input_schema": 5}])"),
+            "tools[0].input_schema");
+  EXPECT_EQ(param("/v1/responses", R"(, "tools": [{"type": "function", "name": "f"}], "tool_choice":
+                {"type": "function", "name": "g"})"),
+            "tool_choice");
 }
 
 }  // namespace
