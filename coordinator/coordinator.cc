@@ -115,6 +115,7 @@ class CoordinatorImpl : public Coordinator {
  private:
   RoutesContext MakeContext() {
     RoutesContext context;
+    context.tokenizer_info = options_.tokenizer_info;
     context.api.limits = options_.dispatcher.limits;
     context.api.model_names = options_.model_names;
     context.api.tokenizer = tokenizer_.get();

@@ -31,6 +31,9 @@ struct CoordinatorOptions {
   // Of the checkpoint; empty with --generation_config=none.
   SamplingDefaults sampling_defaults;
 
+  // The answer of GET /tokenizer_info.
+  std::string tokenizer_info = "{}";
+
   HttpOptions http;
   DispatcherOptions dispatcher;
   RegistryOptions registry;  // all but tokenizer_vocab, which Start sets

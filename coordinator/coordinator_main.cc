@@ -14,6 +14,7 @@
 #include "base/program.h"
 #include "base/status.h"
 #include "comm/mpi_world.h"
+#include "coordinator/api/tokenizer_info.h"
 #include "coordinator/message/reasoning_marks.h"
 #include "coordinator/message/tool_format.h"
 #include "coordinator/options.h"
@@ -72,6 +73,8 @@ absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>
   COPPICE_ASSIGN_OR_RETURN(auto chat, tokenizer::ChatPrompt::Load(
                                           options.model, options.chat_template, tokenizer.get()));
   CoordinatorOptions coordinator_options = options.coordinator;
+  COPPICE_ASSIGN_OR_RETURN(coordinator_options.tokenizer_info,
+                           LoadTokenizerInfo(options.model, options.chat_template, *tokenizer));
   if (chat != nullptr) FindSyntax(options, *chat, &coordinator_options);
   GiveLargeBlocksBack();
   RaiseDescriptorLimit();

@@ -80,6 +80,10 @@ std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
                                     absl::string_view(request->method).substr(0, 40))});
   }
   const Endpoint* endpoint = FindEndpoint(request->path);
+  if (endpoint != nullptr) request->error_form = ErrorFormOf(endpoint->id);
+  const auto refuse = [request](const ApiError& error) {
+    return ErrorReply(error, request->error_form);
+  };
   const bool options = request->method == "OPTIONS";
   if (options && (endpoint != nullptr || request->path == "*")) return Allowed(endpoint);
   if (endpoint == nullptr) {
@@ -88,36 +92,34 @@ std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
                                     NoEndpointText(request->path))});
   }
   if (request->method != endpoint->method && !(request->method == "HEAD" && endpoint->gets())) {
-    HttpReply reply = ErrorReply(
-        {405, "method_not_allowed",
-         absl::StrCat(request->path.substr(0, 200), " takes ", endpoint->method, " only")});
+    HttpReply reply =
+        refuse({405, "method_not_allowed",
+                absl::StrCat(request->path.substr(0, 200), " takes ", endpoint->method, " only")});
     reply.headers.emplace_back("Allow", AllowedMethods(endpoint));
     return reply;
   }
   const bool closed = endpoint->id == EndpointId::kMetrics && context_.metrics_require_key;
   const Access access = closed ? Access::kUser : endpoint->access;
-  if (auto error = context_.keys->Check(*request, access, &request->caller))
-    return ErrorReply(*error);
+  if (auto error = context_.keys->Check(*request, access, &request->caller)) return refuse(*error);
   request->weight = context_.keys->WeightOf(request->caller);
   if (endpoint->takes_body() && !IsGzipCoding(request->content_encoding)) {
-    HttpReply reply = ErrorReply(
+    HttpReply reply = refuse(
         {415, "unsupported_media_type", "Content-Encoding: only gzip and identity are supported"});
     reply.headers.emplace_back("Accept-Encoding", "gzip, identity");
     return reply;
   }
   if (endpoint->takes_body() && !IsJson(request->content_type)) {
-    return ErrorReply(
+    return refuse(
         {415, "unsupported_media_type",
          "the body must be JSON: send the header Content-Type: application/json (curl: -H "
          "'Content-Type: application/json'; without it, -d sends a form)"});
   }
-  if (auto error = CheckRate(*endpoint, *request)) return ErrorReply(*error);
+  if (auto error = CheckRate(*endpoint, *request)) return refuse(*error);
   return std::nullopt;
 }
 
 std::optional<ApiError> Routes::CheckRate(const Endpoint& endpoint, const HttpRequest& request) {
-  if (endpoint.id != EndpointId::kCompletions && endpoint.id != EndpointId::kChat)
-    return std::nullopt;
+  if (!FormOf(endpoint.id)) return std::nullopt;
   const int wait_s = context_.rate->Take(request.caller, context_.clock->NowSeconds());
   if (wait_s == 0) return std::nullopt;
   context_.metrics->RequestRefused("rate_limited");
@@ -132,6 +134,9 @@ void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
   switch (endpoint.id) {
     case EndpointId::kCompletions:
     case EndpointId::kChat:
+    case EndpointId::kResponses:
+    case EndpointId::kMessages:
+    case EndpointId::kCountTokens:
     case EndpointId::kTokenize:
     case EndpointId::kDetokenize:
       return ReadBody(endpoint.id, std::move(request), std::move(exchange));
@@ -171,8 +176,13 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
       return JsonReply(OpenApiJson(context_.api.limits, kVersion));
     case EndpointId::kTimeline:
       return RequestTimeline(PathArgument(endpoint, request.path));
+    case EndpointId::kTokenizerInfo:
+      return JsonReply(context_.tokenizer_info);
     case EndpointId::kCompletions:
     case EndpointId::kChat:
+    case EndpointId::kResponses:
+    case EndpointId::kMessages:
+    case EndpointId::kCountTokens:
     case EndpointId::kTokenize:
     case EndpointId::kDetokenize:
       break;
@@ -245,7 +255,7 @@ void Routes::Gone(PendingBody* pending) {
   if (!pending->Abandon() || !pending->completes()) return;
   GenerateRequest unread;
   unread.model = context_.api.model_names.at(0);
-  unread.chat = pending->endpoint == EndpointId::kChat;
+  unread.form = *FormOf(pending->endpoint);
   context_.dispatcher->Disconnected(MakeRequest(std::move(unread), *pending));
 }
 
@@ -254,7 +264,7 @@ void Routes::Refuse(const PendingBody& pending, const ApiError& error) {
     context_.metrics->RequestRefused(error.code);
     LogRefusal(pending.request, error, context_.dispatcher->options().log_requests);
   }
-  pending.exchange->Reply(ErrorReply(error));
+  pending.exchange->Reply(ErrorReply(error, pending.request.error_form));
 }
 
 // Clients without keys take turns by their addresses.
@@ -359,6 +369,11 @@ void Routes::Observe(const HttpRequest& request, int status, double seconds) {
   const Endpoint* endpoint = FindEndpoint(request.path);
   context_.metrics->Http(endpoint == nullptr ? "other" : endpoint->handler, request.method, status,
                          seconds);
+}
+
+ErrorForm Routes::FormOfErrors(const std::string& path) const {
+  const Endpoint* endpoint = FindEndpoint(path);
+  return endpoint == nullptr ? ErrorForm::kOpenAi : ErrorFormOf(endpoint->id);
 }
 
 void Routes::SetConnections(int open) { context_.metrics->SetConnections(open); }

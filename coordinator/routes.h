@@ -21,7 +21,8 @@ namespace coppice::coordinator {
 
 struct RoutesContext {
   ApiContext api;
-  int max_model_len = 0;  // 0: the model's own
+  std::string tokenizer_info;  // the answer of /tokenizer_info
+  int max_model_len = 0;       // 0: the model's own
   size_t max_body_bytes = 0;
   int64_t started_unix = 0;
   const Clock* clock = nullptr;
@@ -44,6 +45,7 @@ class Routes : public HttpApp {
   void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override;
   void Observe(const HttpRequest& request, int status, double seconds) override;
   void SetConnections(int open) override;
+  ErrorForm FormOfErrors(const std::string& path) const override;
 
  private:
   std::optional<ApiError> CheckRate(const Endpoint& endpoint, const HttpRequest& request);

@@ -309,7 +309,7 @@ int64_t ScoresOf(const GenerateRequest& request, int64_t max_tokens) {
 
 // Of a request that gives none, with `room` tokens left in the context.
 int DefaultMaxTokens(const GenerateRequest& request, const ApiLimits& limits, int64_t room) {
-  int64_t most = request.chat ? limits.default_chat_max_tokens : limits.default_max_tokens;
+  int64_t most = request.chat() ? limits.default_chat_max_tokens : limits.default_max_tokens;
   if (most == 0) most = room;
   if (request.logprobs) {  // they must fit into an answer, with those of the prompts
     const int64_t of_prompts = ScoresOf(request, 0);

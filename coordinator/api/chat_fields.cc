@@ -124,7 +124,7 @@ nlohmann::ordered_json ChatFields::Ordered(const char* name) const {
 }
 
 void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
-  request->chat = true;
+  request->form = AnswerForm::kChat;
   if (json_ == nullptr) return fields->Fail("missing_field", "messages", "is required");
   if (!json_->is_array()) {
     return fields->Fail("invalid_type", "messages", "must be a list of messages");

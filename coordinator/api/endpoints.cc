@@ -17,10 +17,18 @@ constexpr Endpoint kEndpoints[] = {
      "Continues a prompt; as JSON or as server-sent events."},
     {EndpointId::kChat, "POST", "/v1/chat/completions", "chat_completions", Access::kUser,
      "Answers the messages of a chat; as JSON or as server-sent events."},
+    {EndpointId::kResponses, "POST", "/v1/responses", "responses", Access::kUser,
+     "The same in the form of OpenAI's Responses."},
+    {EndpointId::kMessages, "POST", "/v1/messages", "messages", Access::kUser,
+     "The same in the form of Anthropic's Messages."},
+    {EndpointId::kCountTokens, "POST", "/v1/messages/count_tokens", "count_tokens", Access::kUser,
+     "How many tokens the messages of such a request have."},
     {EndpointId::kTokenize, "POST", "/tokenize", "tokenize", Access::kUser,
      "The token ids of a text or of the messages of a chat."},
     {EndpointId::kDetokenize, "POST", "/detokenize", "detokenize", Access::kUser,
      "The text of token ids."},
+    {EndpointId::kTokenizerInfo, "GET", "/tokenizer_info", "tokenizer_info", Access::kUser,
+     "The model's tokenizer_config.json, with the chat template that is used."},
     {EndpointId::kModels, "GET", "/v1/models", "models", Access::kUser,
      "The served names of the model, each with the limits and methods for requests."},
     {EndpointId::kModel, "GET", "/v1/models/{id}", "models", Access::kUser, "One of them."},
@@ -49,10 +57,10 @@ constexpr Endpoint kEndpoints[] = {
 };
 
 // Parts of the OpenAI API, and of servers that extend it, for other uses of models.
-constexpr const char* kNotServed[] = {"/embeddings", "/responses", "/rerank",      "/score",
-                                      "/classify",   "/pooling",   "/audio",       "/images",
-                                      "/files",      "/batches",   "/moderations", "/fine_tuning",
-                                      "/assistants", "/realtime"};
+constexpr const char* kNotServed[] = {
+    "/embeddings",  "/rerank",      "/score",      "/classify", "/pooling",
+    "/audio",       "/images",      "/files",      "/batches",  "/messages/batches",
+    "/moderations", "/fine_tuning", "/assistants", "/realtime"};
 
 std::string Unescaped(absl::string_view text) {
   std::string plain;
@@ -73,6 +81,33 @@ std::string Unescaped(absl::string_view text) {
 }  // namespace
 
 absl::Span<const Endpoint> Endpoints() { return kEndpoints; }
+
+std::optional<AnswerForm> FormOf(EndpointId id) {
+  switch (id) {
+    case EndpointId::kCompletions:
+      return AnswerForm::kCompletion;
+    case EndpointId::kChat:
+      return AnswerForm::kChat;
+    case EndpointId::kResponses:
+      return AnswerForm::kResponse;
+    case EndpointId::kMessages:
+      return AnswerForm::kMessage;
+    default:
+      return std::nullopt;
+  }
+}
+
+ErrorForm ErrorFormOf(EndpointId id) {
+  return id == EndpointId::kMessages || id == EndpointId::kCountTokens ? ErrorForm::kAnthropic
+                                                                       : ErrorForm::kOpenAi;
+}
+
+const char* RouteOf(AnswerForm form) {
+  for (const Endpoint& endpoint : kEndpoints) {
+    if (FormOf(endpoint.id) == form) return endpoint.path;
+  }
+  return "";
+}
 
 const Endpoint* FindEndpoint(absl::string_view path) {
   for (const Endpoint& endpoint : kEndpoints) {

@@ -2,10 +2,12 @@
 // /openapi.json and the table of docs/api.md follow. Read-only after start.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "coordinator/api/answer_form.h"
 #include "coordinator/http/api_keys.h"
 
 namespace coppice::coordinator {
@@ -13,8 +15,12 @@ namespace coppice::coordinator {
 enum class EndpointId {
   kCompletions,
   kChat,
+  kResponses,
+  kMessages,
+  kCountTokens,
   kTokenize,
   kDetokenize,
+  kTokenizerInfo,
   kModels,
   kModel,
   kHealth,
@@ -42,6 +48,11 @@ struct Endpoint {
 };
 
 absl::Span<const Endpoint> Endpoints();
+// The form of what the endpoint generates; nullopt: it generates nothing.
+std::optional<AnswerForm> FormOf(EndpointId id);
+ErrorForm ErrorFormOf(EndpointId id);
+// The path of the endpoint that answers in this form.
+const char* RouteOf(AnswerForm form);
 // The value of Allow: what the endpoint serves. nullptr: what any endpoint does.
 std::string AllowedMethods(const Endpoint* endpoint);
 // The endpoint of a path, without its query. nullptr: there is none.

@@ -311,8 +311,9 @@ void CheckFormatCopies(const ApiLimits& limits, JsonFields* fields,
 
 // A name may be written with escapes, as \u0072.
 bool MayHaveFormat(const std::string& body) {
-  for (const char* part : {"response_format", "structured_outputs", "\"guided_", "\"regex\"",
-                           "\"ebnf\"", "\"grammar\"", "\"json_schema\"", "\"tools\"", "\\u00"}) {
+  for (const char* part :
+       {"response_format", "structured_outputs", "\"guided_", "\"regex\"", "\"ebnf\"",
+        "\"grammar\"", "\"json_schema\"", "\"json_object\"", "\"tools\"", "\\u00"}) {
     if (absl::StrContains(body, part)) return true;
   }
   return false;

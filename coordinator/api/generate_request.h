@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "coordinator/api/answer_form.h"
 #include "coordinator/api/ignored_fields.h"
 #include "coordinator/message/message_syntax.h"
 #include "decoding/params.h"
@@ -16,7 +17,7 @@ namespace coppice::coordinator {
 
 struct GenerateRequest {
   std::string model;  // the served name that the request gives, else the first
-  bool chat = false;  // the answer is a message, as for /v1/chat/completions
+  AnswerForm form = AnswerForm::kCompletion;
   std::vector<std::vector<TokenId>> prompts;  // each at least one token
   // The parameters of sample 0 of every prompt. params.stop_ids holds only the request's own ids
   // until FitToModel adds the model's.
@@ -47,11 +48,15 @@ struct GenerateRequest {
   bool score_only = false;      // max_tokens 0: choices have no tokens; params.max_tokens is 1
   bool skip_special_tokens = true;
   double timeout_s = 600;
+  // kResponse: the members of the request that its answer repeats, as JSON text without braces.
+  std::string repeated_fields;
   // Of a chat: what its answers consist of beside their content. nullptr: of nothing else.
   std::shared_ptr<const MessageSyntax> syntax;
   bool shows_reasoning = true;
   IgnoredFields ignored;
 
+  // The prompt is made of messages.
+  bool chat() const { return form != AnswerForm::kCompletion; }
   // The scores of the prompt's tokens are shown.
   bool score_prompt() const { return echo && logprobs.has_value(); }
   int max_tokens() const { return score_only ? 0 : params.max_tokens; }

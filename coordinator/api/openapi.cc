@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "coordinator/api/endpoints.h"
 #include "coordinator/api/openapi_answers.h"
+#include "coordinator/api/openapi_forms.h"
 #include "coordinator/api/openapi_schemas.h"
 
 namespace coppice::coordinator {
@@ -28,6 +29,12 @@ const char* RequestSchema(EndpointId id) {
       return "CompletionRequest";
     case EndpointId::kChat:
       return "ChatRequest";
+    case EndpointId::kResponses:
+      return "ResponsesRequest";
+    case EndpointId::kMessages:
+      return "MessagesRequest";
+    case EndpointId::kCountTokens:
+      return "CountTokensRequest";
     case EndpointId::kTokenize:
       return "TokenizeRequest";
     case EndpointId::kDetokenize:
@@ -44,9 +51,13 @@ const char* Tag(const Endpoint& endpoint) {
   switch (endpoint.id) {
     case EndpointId::kCompletions:
     case EndpointId::kChat:
+    case EndpointId::kResponses:
+    case EndpointId::kMessages:
       return "completions";
+    case EndpointId::kCountTokens:
     case EndpointId::kTokenize:
     case EndpointId::kDetokenize:
+    case EndpointId::kTokenizerInfo:
       return "tokens";
     case EndpointId::kModels:
     case EndpointId::kModel:
@@ -112,7 +123,10 @@ std::string OpenApiJson(const ApiLimits& limits, const std::string& version) {
   for (const Endpoint& endpoint : Endpoints())
     json["paths"][endpoint.path][Lower(endpoint.method)] = Operation(endpoint);
   json["components"]["schemas"] = RequestSchemas(limits);
+  json["components"]["schemas"].update(
+      FormRequestSchemas(json["components"]["schemas"]["ChatRequest"]));
   json["components"]["schemas"].update(AnswerSchemas());
+  json["components"]["schemas"].update(FormAnswerSchemas());
   json["components"]["responses"] = ErrorResponses();
   json["components"]["securitySchemes"]["key"] = {{"type", "http"}, {"scheme", "bearer"}};
   return json.dump();

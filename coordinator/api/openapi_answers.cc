@@ -173,6 +173,19 @@ Json Response(const std::string& description, Json content) {
   return response;
 }
 
+const char* AnswerName(EndpointId id) {
+  switch (id) {
+    case EndpointId::kChat:
+      return "ChatAnswer";
+    case EndpointId::kResponses:
+      return "ResponsesAnswer";
+    case EndpointId::kMessages:
+      return "MessagesAnswer";
+    default:
+      return "CompletionAnswer";
+  }
+}
+
 Json Success(const Endpoint& endpoint) {
   const auto json = [](const char* description, const char* schema) {
     return Response(description, Body("application/json", RefTo("schemas", schema)));
@@ -184,9 +197,10 @@ Json Success(const Endpoint& endpoint) {
   };
   switch (endpoint.id) {
     case EndpointId::kCompletions:
-    case EndpointId::kChat: {
-      Json response = json("The answer; with stream: true as events.",
-                           endpoint.id == EndpointId::kChat ? "ChatAnswer" : "CompletionAnswer");
+    case EndpointId::kChat:
+    case EndpointId::kResponses:
+    case EndpointId::kMessages: {
+      Json response = json("The answer; with stream: true as events.", AnswerName(endpoint.id));
       response["content"]["text/event-stream"]["schema"] = TextSchema();
       return reads_fields(std::move(response));
     }
@@ -194,6 +208,10 @@ Json Success(const Endpoint& endpoint) {
       return reads_fields(json("The ids.", "TokenizeAnswer"));
     case EndpointId::kDetokenize:
       return reads_fields(json("The text.", "DetokenizeAnswer"));
+    case EndpointId::kCountTokens:
+      return reads_fields(json("The number.", "CountTokensAnswer"));
+    case EndpointId::kTokenizerInfo:
+      return json("The settings.", "TokenizerInfo");
     case EndpointId::kModels:
       return json("A list.", "ModelList");
     case EndpointId::kModel:
@@ -231,8 +249,11 @@ std::vector<int> ErrorStatuses(const Endpoint& endpoint) {
   switch (endpoint.id) {
     case EndpointId::kCompletions:
     case EndpointId::kChat:
+    case EndpointId::kResponses:
+    case EndpointId::kMessages:
       add({429, 500, 504});
       break;
+    case EndpointId::kCountTokens:
     case EndpointId::kTokenize:
     case EndpointId::kDetokenize:
       add({429, 500});  // a large body waits for its turn

@@ -19,7 +19,8 @@ constexpr size_t kMaxPrompts = 64;
 }  // namespace
 
 const char* PromptField(const GenerateRequest& request) {
-  return request.chat ? "messages" : "prompt";
+  if (request.form == AnswerForm::kResponse) return "input";
+  return request.chat() ? "messages" : "prompt";
 }
 
 ApiError ContextLengthError(const GenerateRequest& request, int64_t max_model_len,

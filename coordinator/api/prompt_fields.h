@@ -22,7 +22,7 @@ struct ContextLimit {
   bool MayFit(absl::string_view text, const GenerateRequest& request, JsonFields* fields) const;
 };
 
-// The field that has the prompt: "messages" or "prompt".
+// The field that has the prompt: "messages", "prompt" or "input".
 const char* PromptField(const GenerateRequest& request);
 
 // context_length_exceeded, in the words that clients of other servers look for. at_least: the

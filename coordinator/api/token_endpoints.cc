@@ -10,6 +10,7 @@
 #include "coordinator/api/json_fields.h"
 #include "coordinator/api/prompt_fields.h"
 #include "coordinator/api/served_models.h"
+#include "coordinator/api/translation.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -83,6 +84,25 @@ std::variant<TokenAnswer, ApiError> Tokenize(const std::string& body, const ApiC
       answer["token_strs"].push_back(context.tokenizer->TokenBytes(id, /*skip_special=*/false));
   }
   return TokenAnswer{TokensText(answer), std::move(ignored)};
+}
+
+std::variant<TokenAnswer, ApiError> CountTokens(const std::string& body, const ApiContext& context,
+                                                int64_t now_unix) {
+  std::variant<ChatTranslation, ApiError> translated = TranslateMessage(body, context.limits);
+  if (ApiError* error = std::get_if<ApiError>(&translated)) return std::move(*error);
+  const ChatTranslation& chat = std::get<ChatTranslation>(translated);
+  const json object = json::parse(chat.body);
+  IgnoredFields ignored(context.limits.refuse_unknown_fields);
+  JsonFields fields(object, "", &ignored);
+  // What a request may have besides, and what changes no prompt.
+  for (const char* name : {"max_tokens", "temperature", "top_p", "top_k", "stop", "stream",
+                           "tool_choice", "parallel_tool_calls", "metadata", "response_format"})
+    fields.Ignore({name});
+  const std::vector<TokenId> ids = TakeIds(chat.body, context, now_unix, &fields);
+  if (fields.error()) return ForClient(chat, AnswerForm::kMessage, *fields.error());
+  Json answer;
+  answer["input_tokens"] = ids.size();
+  return TokenAnswer{TokensText(answer), IgnoredByClient(chat, AnswerForm::kMessage, ignored)};
 }
 
 std::variant<TokenAnswer, ApiError> Detokenize(const std::string& body, const ApiContext& context) {

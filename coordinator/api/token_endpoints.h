@@ -1,5 +1,5 @@
-// POST /tokenize and /detokenize: JSON -> JSON, or the error that names the field (docs/api.md
-// 2.5). Called through request/pending_body, by any thread.
+// POST /tokenize, /detokenize and /v1/messages/count_tokens: JSON -> JSON, or the error that names
+// the field (docs/api.md 2.5). Called through request/pending_body, by any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,9 @@ struct TokenAnswer {
 // max_model_len 0: not known yet. now_unix: the time that a chat template may show.
 std::variant<TokenAnswer, ApiError> Tokenize(const std::string& body, const ApiContext& context,
                                              int max_model_len, int64_t now_unix);
+// The tokens of the messages of a request of /v1/messages.
+std::variant<TokenAnswer, ApiError> CountTokens(const std::string& body, const ApiContext& context,
+                                                int64_t now_unix);
 std::variant<TokenAnswer, ApiError> Detokenize(const std::string& body, const ApiContext& context);
 
 }  // namespace coppice::coordinator

@@ -74,7 +74,7 @@ void Dispatcher::Fail(const PendingBodyPtr& pending, const ApiError& error) {
     metrics_->RequestRefused(error.code);
     LogRefusal(pending->request, error, options_.log_requests);
   }
-  pending->exchange->Reply(ErrorReply(error));
+  pending->exchange->Reply(ErrorReply(error, pending->request.error_form));
 }
 
 bool Dispatcher::idle() const {

@@ -26,24 +26,41 @@ const char* ErrorType(int status) {
   }
 }
 
+const char* AnthropicErrorType(int status) {
+  switch (status) {
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 500:
+      return "api_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return ErrorType(status);
+  }
+}
+
 }  // namespace
 
-std::string ErrorBody(const ApiError& error) {
+std::string ErrorBody(const ApiError& error, ErrorForm form) {
   nlohmann::ordered_json inner;
   inner["message"] = error.message;
-  inner["type"] = ErrorType(error.status);
+  inner["type"] =
+      form == ErrorForm::kAnthropic ? AnthropicErrorType(error.status) : ErrorType(error.status);
   inner["param"] =
       error.param.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(error.param);
   inner["code"] = error.code;
   nlohmann::ordered_json body;
+  if (form == ErrorForm::kAnthropic) body["type"] = "error";
   body["error"] = std::move(inner);
   return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-HttpReply ErrorReply(const ApiError& error) {
+HttpReply ErrorReply(const ApiError& error, ErrorForm form) {
   HttpReply reply;
   reply.status = error.status;
-  reply.body = ErrorBody(error);
+  reply.body = ErrorBody(error, form);
   if (error.retry_after_s > 0) {
     reply.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
   }

@@ -16,9 +16,10 @@ struct ApiError {
   int retry_after_s = 0;  // 0 = no Retry-After header
 };
 
-// {"error": {message, type, param, code}}, one line.
-std::string ErrorBody(const ApiError& error);
+// {"error": {message, type, param, code}}, one line. Anthropic's form also has "type": "error", and
+// other types.
+std::string ErrorBody(const ApiError& error, ErrorForm form = ErrorForm::kOpenAi);
 // With the headers Retry-After and x-should-retry, if docs/api.md 3.1 requires them.
-HttpReply ErrorReply(const ApiError& error);
+HttpReply ErrorReply(const ApiError& error, ErrorForm form = ErrorForm::kOpenAi);
 
 }  // namespace coppice::coordinator

@@ -134,11 +134,14 @@ std::optional<ApiError> ApiKeys::Check(const HttpRequest& request, Access access
                     "key of an admin (--admin_keys_file)"};
   }
   if (!admin && !users_need_keys_) return std::nullopt;
-  if (!absl::StartsWithIgnoreCase(request.authorization, kBearer)) {
-    return ApiError{401, "missing_api_key", "send the header Authorization: Bearer KEY"};
+  const bool bearer = absl::StartsWithIgnoreCase(request.authorization, kBearer);
+  absl::string_view sent = request.api_key;
+  if (bearer) sent = absl::string_view(request.authorization).substr(sizeof(kBearer) - 1);
+  if (!bearer && sent.empty()) {
+    return ApiError{401, "missing_api_key",
+                    "send the header Authorization: Bearer KEY, or X-Api-Key: KEY"};
   }
-  const Key* key = Find(absl::StripAsciiWhitespace(
-      absl::string_view(request.authorization).substr(sizeof(kBearer) - 1)));
+  const Key* key = Find(absl::StripAsciiWhitespace(sent));
   if (key == nullptr) return ApiError{401, "invalid_api_key", "the API key is not known"};
   *caller = key->name;
   if (admin && !key->admin)

@@ -26,6 +26,7 @@ class ApiKeys {
 
   // Without a file of user keys, users need none. Without a file of admin keys, only clients on
   // this host are admins, and no web page that a browser shows there. The error is 401 or 403.
+  // A key comes as Authorization: Bearer KEY, else as X-Api-Key: KEY.
   // *caller receives the name of the key, "" if none was needed.
   std::optional<ApiError> Check(const HttpRequest& request, Access access,
                                 std::string* caller) const;

@@ -15,6 +15,15 @@
 
 namespace coppice::coordinator {
 
+// Whose form errors have: that of OpenAI, or of Anthropic for the endpoints of its API.
+enum class ErrorForm { kOpenAi, kAnthropic };
+
+// A server-sent event.
+struct StreamEvent {
+  std::string data;  // without a line feed
+  std::string name;  // "" = it has none
+};
+
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
@@ -28,13 +37,15 @@ struct HttpRequest {
   std::string accept_encoding;       // "" = absent
   std::string timeout_header;        // X-Request-Timeout, "" = absent
   std::string authorization;         // "" = absent; a secret
-  std::string caller;                // name of its key; "" = it has none. CheckHead fills it
-  double weight = 1;                 // of its key. CheckHead fills it
-  std::string address;               // address of the client, without port; "" = not known
-  bool from_this_host = false;       // the client is on the host of the server
-  bool has_origin = false;  // an Origin header: a browser may have sent it for any web page
-  std::string origin;       // that header
-  std::string request_id;   // the client's X-Request-Id, else generated
+  std::string api_key;               // X-Api-Key, "" = absent; a secret
+  ErrorForm error_form = ErrorForm::kOpenAi;  // of its endpoint. CheckHead fills it
+  std::string caller;           // name of its key; "" = it has none. CheckHead fills it
+  double weight = 1;            // of its key. CheckHead fills it
+  std::string address;          // address of the client, without port; "" = not known
+  bool from_this_host = false;  // the client is on the host of the server
+  bool has_origin = false;      // an Origin header: a browser may have sent it for any web page
+  std::string origin;           // that header
+  std::string request_id;       // the client's X-Request-Id, else generated
   std::vector<std::string> traceparents, tracestates;  // headers of these names
   TraceContext trace;                                  // a span of its own. CheckHead fills it
 };
@@ -58,9 +69,9 @@ class HttpExchange {
   // unless they are switched off.
   virtual void ExpectStream() = 0;
   virtual bool stream_open() const = 0;  // status and headers have been sent
-  // Sends one event: `data: `, data, two line feeds. data has no line feed. Opens the stream if
-  // necessary.
-  virtual void SendEvent(const std::string& data) = 0;
+  // Sends one event: `event: ` and its name in a line, if it has one; `data: `, data, two line
+  // feeds. Opens the stream if necessary.
+  virtual void SendEvent(const StreamEvent& event) = 0;
   // Ends the stream. keep_connection false: closes the connection after it.
   virtual void EndStream(bool keep_connection) = 0;
   // The callback is called once if the client disconnects (also by half-close) before the answer
@@ -72,13 +83,19 @@ class HttpApp {
  public:
   virtual ~HttpApp() = default;
   // Checks route, method, key and content type before the body is read; body is empty. A reply
-  // refuses the request, or answers it without its body. Fills caller, weight and trace.
+  // refuses the request, or answers it without its body. Fills caller, weight, trace and
+  // error_form.
   virtual std::optional<HttpReply> CheckHead(HttpRequest* request) = 0;
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) = 0;
   // Called after each answer, also for those of the server itself (408, 413, ...). status 0: the
   // client disconnected before.
   virtual void Observe(const HttpRequest& request, int status, double seconds) = 0;
   virtual void SetConnections(int open) = 0;
+  // The form of errors of the server itself about a request with this path.
+  virtual ErrorForm FormOfErrors(const std::string& path) const {
+    (void)path;
+    return ErrorForm::kOpenAi;
+  }
 };
 
 }  // namespace coppice::coordinator

@@ -99,14 +99,15 @@ void SessionExchange::AppendChunk(const std::string& bytes) {
   }
 }
 
-void SessionExchange::SendEvent(const std::string& data) {
+void SessionExchange::SendEvent(const StreamEvent& event) {
   if (replied_ || ended_ || gone_ || unread_) return;
   if (queued_ > options_.max_unread_bytes) {
     unread_ = true;
     return wake_();
   }
   OpenStream();
-  AppendChunk(absl::StrCat("data: ", data, "\n\n"));
+  AppendChunk(absl::StrCat(event.name.empty() ? "" : "event: ", event.name,
+                           event.name.empty() ? "" : "\n", "data: ", event.data, "\n\n"));
   wake_();
 }
 

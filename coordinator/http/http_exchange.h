@@ -35,7 +35,7 @@ class SessionExchange : public HttpExchange, public std::enable_shared_from_this
   void Reply(HttpReply reply) override;
   void ExpectStream() override { stream_expected_ = true; }
   bool stream_open() const override { return stream_open_; }
-  void SendEvent(const std::string& data) override;
+  void SendEvent(const StreamEvent& event) override;
   void EndStream(bool keep_connection) override;
   void OnDisconnect(std::function<void()> callback) override;
 

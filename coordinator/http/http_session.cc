@@ -244,7 +244,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   // the answer.
   asio::awaitable<void> Refuse(const ApiError& error) {
     // Not a temporary: GCC 12 copies temporaries in a co_await expression byte by byte.
-    const HttpReply reply = ErrorReply(error);
+    const HttpReply reply = ErrorReply(error, state_->app->FormOfErrors(request_.path));
     co_await Finish(reply, /*keep=*/false);
   }
 

@@ -218,6 +218,7 @@ void RequestParser::ReadField(http::field name, const std::string& name_text, st
       if (!absl::EqualsIgnoreCase(value, "chunked")) other_encoding_ = true;
       return;
     default:
+      if (absl::EqualsIgnoreCase(name_text, "X-Api-Key")) return first(&request_.api_key);
       if (absl::EqualsIgnoreCase(name_text, "X-Request-Timeout"))
         return first(&request_.timeout_header);
       if (absl::EqualsIgnoreCase(name_text, "X-Request-Id") && !request_id_) {

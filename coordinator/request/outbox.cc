@@ -11,33 +11,38 @@ namespace {
 // Smaller pieces are made in less than a millisecond.
 constexpr size_t kLargePiece = 64 << 10;
 
-std::string Nothing() { return ""; }
+std::vector<StreamEvent> Nothing() { return {}; }
 
 }  // namespace
 
 void Outbox::Reply(size_t bytes, Make make, const std::shared_ptr<void>& owner) {
-  const auto send = [this](std::string body) {
+  const auto send = [this](std::vector<StreamEvent> made) {
     HttpReply reply;
-    reply.body = std::move(body);
+    reply.body = std::move(made[0].data);
     exchange_->Reply(std::move(reply));
+  };
+  const auto make_one = [make = std::move(make)] { return std::vector<StreamEvent>{{make(), ""}}; };
+  Add({bytes, make_one, send}, owner);
+}
+
+void Outbox::Send(size_t bytes, MakeEvents make, const std::shared_ptr<void>& owner) {
+  const auto send = [this](const std::vector<StreamEvent>& events) {
+    for (const StreamEvent& event : events) exchange_->SendEvent(event);
   };
   Add({bytes, std::move(make), send}, owner);
 }
 
-void Outbox::Event(size_t bytes, Make make, const std::shared_ptr<void>& owner) {
-  Add({bytes, std::move(make), [this](const std::string& data) { exchange_->SendEvent(data); }},
-      owner);
-}
-
 void Outbox::EndStream() {
-  const auto end = [this](const std::string&) { exchange_->EndStream(/*keep_connection=*/true); };
+  const auto end = [this](const std::vector<StreamEvent>&) {
+    exchange_->EndStream(/*keep_connection=*/true);
+  };
   Add({0, Nothing, end}, nullptr);
 }
 
 void Outbox::Fail(const ApiError& error) {
-  const auto fail = [this, error](const std::string&) {
-    if (!exchange_->stream_open()) return exchange_->Reply(ErrorReply(error));
-    exchange_->SendEvent(ErrorBody(error));
+  const auto fail = [this, error](const std::vector<StreamEvent>&) {
+    if (!exchange_->stream_open()) return exchange_->Reply(ErrorReply(error, errors_.form));
+    for (const StreamEvent& event : errors_.events(error)) exchange_->SendEvent(event);
     exchange_->EndStream(/*keep_connection=*/false);
   };
   Add({0, Nothing, fail}, nullptr);
@@ -71,7 +76,7 @@ void Outbox::MakeInBackground(Piece piece, const std::shared_ptr<void>& owner) {
   struct Made {
     Piece piece;
     std::shared_ptr<void> owner;
-    std::optional<std::string> text;
+    std::optional<std::vector<StreamEvent>> events;
   };
   const auto made = std::make_shared<Made>();
   made->piece = std::move(piece);
@@ -80,7 +85,7 @@ void Outbox::MakeInBackground(Piece piece, const std::shared_ptr<void>& owner) {
       client_, made->piece.bytes,
       [made] {
         try {
-          made->text = made->piece.make();
+          made->events = made->piece.make();
         } catch (const std::exception& error) {  // no memory left
           spdlog::error("an answer cannot be made: {}", error.what());
         }
@@ -88,8 +93,8 @@ void Outbox::MakeInBackground(Piece piece, const std::shared_ptr<void>& owner) {
       [this, made] {
         job_ = 0;
         if (dropped_) return;
-        if (made->text) {
-          made->piece.send(*std::move(made->text));
+        if (made->events) {
+          made->piece.send(*std::move(made->events));
         } else {
           pieces_.clear();
           Fail({500, "internal_error", "the answer could not be made"});

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "coordinator/http/api_error.h"
 #include "coordinator/http/http.h"
@@ -20,17 +21,26 @@ namespace coppice::coordinator {
 class Outbox {
  public:
   using Make = std::function<std::string()>;
+  using MakeEvents = std::function<std::vector<StreamEvent>()>;
   // jobs nullptr: every piece is made at once. jobs must outlive this.
-  Outbox(std::shared_ptr<HttpExchange> exchange, ParsePool* jobs, Client client)
-      : exchange_(std::move(exchange)), jobs_(jobs), client_(std::move(client)) {}
+  // errors: how an error is told.
+  struct Errors {
+    ErrorForm form = ErrorForm::kOpenAi;
+    std::function<std::vector<StreamEvent>(const ApiError&)> events;
+  };
+  Outbox(std::shared_ptr<HttpExchange> exchange, ParsePool* jobs, Client client, Errors errors)
+      : exchange_(std::move(exchange)),
+        jobs_(jobs),
+        client_(std::move(client)),
+        errors_(std::move(errors)) {}
 
-  // make: forms the JSON of the whole answer, or of an event. bytes: its approximate size; if it is
+  // make: forms the JSON of the whole answer, or some events. bytes: its approximate size; if it is
   // large, another thread calls make. owner keeps this object and the source of the pieces alive
   // until all pieces are sent.
   void Reply(size_t bytes, Make make, const std::shared_ptr<void>& owner);
-  void Event(size_t bytes, Make make, const std::shared_ptr<void>& owner);
+  void Send(size_t bytes, MakeEvents make, const std::shared_ptr<void>& owner);
   void EndStream();
-  // Ends the answer, as a reply or, if a stream is open, as an event.
+  // Ends the answer, as a reply or, if a stream is open, as events.
   void Fail(const ApiError& error);
   void Drop();  // nobody will read the output
 
@@ -38,8 +48,8 @@ class Outbox {
   // send: receives the result of make.
   struct Piece {
     size_t bytes = 0;
-    Make make;
-    std::function<void(std::string)> send;
+    MakeEvents make;  // of a whole answer: one event without a name
+    std::function<void(std::vector<StreamEvent>)> send;
   };
   void Add(Piece piece, const std::shared_ptr<void>& owner);
   void SendAll(const std::shared_ptr<void>& owner);
@@ -48,6 +58,7 @@ class Outbox {
   const std::shared_ptr<HttpExchange> exchange_;
   ParsePool* const jobs_;
   const Client client_;
+  const Errors errors_;
   std::deque<Piece> pieces_;
   uint64_t job_ = 0;  // id of the job that forms a piece; 0: none
   bool dropped_ = false;

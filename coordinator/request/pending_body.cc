@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/translation.h"
 #include "coordinator/http/gzip.h"
 
 namespace coppice::coordinator {
@@ -55,6 +56,14 @@ void Read(PendingBody* pending) {
         return Take(
             ParseChatCompletion(request.body, request.timeout_header, api, pending->now_unix),
             pending);
+      case EndpointId::kResponses:
+        return Take(ParseResponse(request.body, request.timeout_header, api, pending->now_unix),
+                    pending);
+      case EndpointId::kMessages:
+        return Take(ParseMessage(request.body, request.timeout_header, api, pending->now_unix),
+                    pending);
+      case EndpointId::kCountTokens:
+        return Take(CountTokens(request.body, api, pending->now_unix), pending);
       case EndpointId::kTokenize:
         return Take(Tokenize(request.body, api, pending->shown_model_len, pending->now_unix),
                     pending);

@@ -46,9 +46,7 @@ struct PendingBody {
     if (skip) skip();
     return true;
   }
-  bool completes() const {
-    return endpoint == EndpointId::kCompletions || endpoint == EndpointId::kChat;
-  }
+  bool completes() const { return FormOf(endpoint).has_value(); }
 };
 
 // Removes the content coding of the body, which Routes::CheckHead has accepted, from the request. It

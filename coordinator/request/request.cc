@@ -7,14 +7,15 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/client_fields.h"
 #include "decoding/method.h"
 
 namespace coppice::coordinator {
 namespace {
 
-std::string NewAnswerId(bool chat) {
+std::string NewAnswerId(AnswerForm form) {
   static std::mt19937_64 engine(std::random_device{}());
-  return absl::StrCat(chat ? "chatcmpl-" : "cmpl-", absl::Hex(engine(), absl::kZeroPad16));
+  return absl::StrCat(AnswerIdPrefix(form), absl::Hex(engine(), absl::kZeroPad16));
 }
 
 constexpr char kOtherTokenizer[] =
@@ -38,8 +39,11 @@ Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokeni
       origin_(std::move(origin)),
       tokenizer_(tokenizer),
       exchange_(std::move(exchange)),
-      outbox_(exchange_, jobs, origin_.client),
-      identity_{request_.chat, NewAnswerId(request_.chat), origin_.created, origin_.model, ""} {}
+      identity_{request_.chat(), NewAnswerId(request_.form), origin_.created, origin_.model, ""},
+      writer_(MakeAnswerWriter(&request_)),
+      outbox_(exchange_, jobs, origin_.client,
+              {writer_->error_form(),
+               [this](const ApiError& error) { return writer_->Error(identity_, error); }}) {}
 
 void Request::MakeSequences() {
   GenerateRequest shown;  // a prompt is shown as a whole
@@ -255,10 +259,10 @@ void Request::SendDelta(Sequence* sequence) {
   const Sent sent = TakeSent(*sequence);
   Show(*sequence, /*hypothesis=*/0, sent, &choice);
   const EventUsage usage = CountStreamed(sequence->text->settled_tokens() - sent.tokens);
-  outbox_.Event(
+  outbox_.Send(
       /*bytes=*/0,
       [this, choice = std::move(choice), usage] {
-        return CompletionEvent(identity_, {choice}, std::nullopt, usage);
+        return writer_->Delta(identity_, {choice}, std::nullopt, usage);
       },
       weak_from_this().lock());
 }
@@ -278,13 +282,13 @@ void Request::SendSequenceEnd(Sequence* sequence) {
   size_t tokens = 0;
   for (const Choice& choice : choices) tokens += choice.num_tokens;
   const EventUsage usage = CountStreamed(tokens - sent.tokens);
-  outbox_.Event(
+  outbox_.Send(
       bytes,
       [this, choices = std::move(choices), mass, sent, usage]() mutable {
         for (size_t i = 0; i < choices.size(); ++i)
           Show(sequences_[choices[i].sequence], choices[i].hypothesis, i == 0 ? sent : Sent(),
                &choices[i]);
-        return CompletionEvent(identity_, choices, mass, usage);
+        return writer_->Delta(identity_, choices, mass, usage);
       },
       weak_from_this().lock());
 }
@@ -310,26 +314,25 @@ void Request::Complete(double now_s) {
   }
   Summarize(choices, now_s);
   ended_ = true;
+  size_t bytes = 0;
+  for (const Choice& choice : choices) bytes += ShownBytes(choice);
   if (!request_.stream) {
-    size_t bytes = 0;
-    for (const Choice& choice : choices) bytes += ShownBytes(choice);
     return outbox_.Reply(
         bytes,
         [this, choices = std::move(choices), beam_mass = std::move(beam_mass)]() mutable {
           const auto show = [this](Choice* choice) {
             Show(sequences_[choice->sequence], choice->hypothesis, Sent(), choice);
           };
-          std::string body = CompletionBody(identity_, choices, show, beam_mass, usage_);
+          std::string body = writer_->Body(identity_, choices, show, beam_mass, usage_);
           FreeScores();
           return body;
         },
         weak_from_this().lock());
   }
-  if (request_.include_usage)
-    outbox_.Event(
-        0, [this] { return UsageEvent(identity_, usage_); }, weak_from_this().lock());
-  outbox_.Event(
-      0, [] { return std::string("[DONE]"); }, nullptr);
+  // The end of a response repeats all of it.
+  outbox_.Send(
+      request_.form == AnswerForm::kResponse ? bytes : 0,
+      [this] { return writer_->End(identity_, usage_); }, weak_from_this().lock());
   outbox_.EndStream();
 }
 
@@ -364,6 +367,7 @@ void Request::Summarize(const std::vector<Choice>& choices, double now_s) {
 void Request::Fail(ApiError error) {
   if (ended_) return;
   ended_ = true;
+  error = ForClient(request_.form, std::move(error));
   error_ = error;
   outbox_.Fail(error);
 }

@@ -15,6 +15,7 @@
 #include "coordinator/http/api_error.h"
 #include "coordinator/http/fair_queue.h"
 #include "coordinator/http/http.h"
+#include "coordinator/request/answer_writer.h"
 #include "coordinator/request/choice_text.h"
 #include "coordinator/request/outbox.h"
 #include "coordinator/request/response_json.h"
@@ -158,8 +159,9 @@ class Request : public std::enable_shared_from_this<Request> {
   const Origin origin_;
   const tokenizer::Tokenizer* const tokenizer_;
   const std::shared_ptr<HttpExchange> exchange_;
-  Outbox outbox_;
   AnswerIdentity identity_;
+  const std::unique_ptr<AnswerWriter> writer_;
+  Outbox outbox_;
   std::vector<std::unique_ptr<ChoiceText>> echoed_;  // [prompts], with echo
   std::vector<Sequence> sequences_;
   std::vector<Sent> sent_;            // per sequence

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/printable_name.h"
+#include "coordinator/api/endpoints.h"
 #include "decoding/method.h"
 
 namespace coppice::coordinator {
@@ -57,9 +58,9 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
     if (since_s < 0) return {};
     return (since_s - origin.arrival_s) * 1e3;
   };
-  std::vector<LogField> fields = Head(origin.request_id, origin.trace, origin.caller,
-                                      generate.chat ? "/v1/chat/completions" : "/v1/completions",
-                                      status, request.error().value_or(ApiError()));
+  std::vector<LogField> fields =
+      Head(origin.request_id, origin.trace, origin.caller, RouteOf(generate.form), status,
+           request.error().value_or(ApiError()));
   const std::optional<double> efficiency = usage.decoding.block_efficiency();
   std::vector<LogField> more = {
       {"model", origin.model},

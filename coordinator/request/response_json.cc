@@ -161,8 +161,7 @@ void AppendChatToken(const ShownToken& token, double log_prob, std::string* out)
 }
 
 // The format of /v1/chat/completions.
-void AppendChatLogprobs(const std::vector<TokenLogprob>& tokens, std::string* out) {
-  *out += "{\"content\":[";
+void AppendChatTokens(const std::vector<TokenLogprob>& tokens, std::string* out) {
   for (const TokenLogprob& token : tokens) {
     if (&token != &tokens.front()) *out += ',';
     AppendChatToken(token.token, token.log_prob.value_or(0), out);
@@ -174,6 +173,11 @@ void AppendChatLogprobs(const std::vector<TokenLogprob>& tokens, std::string* ou
     }
     *out += "]}";
   }
+}
+
+void AppendChatLogprobs(const std::vector<TokenLogprob>& tokens, std::string* out) {
+  *out += "{\"content\":[";
+  AppendChatTokens(tokens, out);
   *out += "],\"refusal\":null}";
 }
 
@@ -322,6 +326,20 @@ std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage) {
   json["usage"] = UsageJson(usage);
   json["timings"] = TimingsJson(usage);
   return Dump(json);
+}
+
+nlohmann::ordered_json SpeculationPart(const Usage& usage) {
+  return SpeculationJson(usage.decoding);
+}
+
+nlohmann::ordered_json TimingsPart(const Usage& usage) { return TimingsJson(usage); }
+
+nlohmann::ordered_json ScorePart(const std::optional<double>& score) { return Optional(score); }
+
+std::string TokenEntries(const std::vector<TokenLogprob>& tokens) {
+  std::string entries;
+  AppendChatTokens(tokens, &entries);
+  return entries;
 }
 
 }  // namespace coppice::coordinator

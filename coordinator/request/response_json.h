@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,5 +75,12 @@ std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Ch
                             std::optional<double> beam_mass, const EventUsage& usage);
 // The event after the last choice: no choices, usage and timings.
 std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage);
+
+// Parts of answers in other forms: `usage.speculation`, `timings`, a score (null if it is not
+// finite), and the entries of a list of tokens as chats have it, without its brackets.
+nlohmann::ordered_json SpeculationPart(const Usage& usage);
+nlohmann::ordered_json TimingsPart(const Usage& usage);
+nlohmann::ordered_json ScorePart(const std::optional<double>& score);
+std::string TokenEntries(const std::vector<TokenLogprob>& tokens);
 
 }  // namespace coppice::coordinator

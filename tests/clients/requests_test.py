@@ -17,6 +17,26 @@ def events_of(body):
     return [json.loads(line[len("data: "):]) for line in lines[:-1]]
 
 
+def named_events_of(body):
+    """The events of a stream of responses or messages, each with its type as its name."""
+    events = []
+    for text in body.rstrip("\n").split("\n\n"):
+        lines = [line for line in text.split("\n") if not line.startswith(":")]
+        if not lines:
+            continue
+        name, data = lines
+        events.append(json.loads(data.removeprefix("data: ")))
+        if name != f"event: {events[-1]['type']}":
+            raise AssertionError(f"not the name of its event: {text[:300]}")
+    return events
+
+
+def text_of(answer):
+    """The text of a response or message."""
+    parts = answer.get("content") or [part for item in answer.get("output", []) for part in item.get("content", [])]
+    return "".join(part["text"] for part in parts if part["type"] in ("text", "output_text"))
+
+
 def joined(events, chat):
     """The answer that the events of a stream add up to."""
     choices, usage = {}, None
@@ -82,7 +102,7 @@ class Requests(unittest.TestCase):
             self.assertLessEqual(usage["completion_tokens"], most * len(choices))
         for choice in choices:
             self.assertIn(choice["finish_reason"], ("stop", "length", "tool_calls"))
-            names = [tool["function"]["name"] for tool in body.get("tools", [])]
+            names = [tool["function"]["name"] for tool in body.get("tools") or []]
             for name, arguments in choice["calls"]:
                 self.assertIn(name, names)
                 if choice["finish_reason"] == "tool_calls":
@@ -98,6 +118,28 @@ class Requests(unittest.TestCase):
             if (body.get("response_format") or {}).get("type") in ("json_schema", "json_object") and choice["finish_reason"] == "stop":
                 self.assertIsInstance(json.loads(choice["text"]), dict)
 
+    def check_other_form(self, body, text):
+        """A whole or streamed response or message."""
+        if not body.get("stream"):
+            answer, streamed = json.loads(text), None
+        else:
+            events = named_events_of(text)
+            streamed = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+            streamed += "".join(event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta")
+            self.assertIn(events[-1]["type"], ("response.completed", "response.incomplete", "message_stop"))
+            if events[-1]["type"] == "message_stop":
+                self.assertEqual(events[0]["type"], "message_start")
+                self.assertEqual(events[-2]["type"], "message_delta")
+                answer = dict(events[0]["message"], usage=events[-2]["usage"], content=[{"type": "text", "text": streamed}])
+            else:
+                answer = events[-1]["response"]
+        self.assertIn(answer.get("object", answer.get("type")), ("response", "message"))
+        if streamed is not None:
+            self.assertEqual(text_of(answer), streamed)
+        most = body.get("max_output_tokens", body.get("max_tokens"))
+        if most is not None:
+            self.assertLessEqual(answer["usage"]["output_tokens"], most)
+
     def test_every_request(self):
         self.assertGreater(len(REQUESTS), 80)
         for i, request in enumerate(REQUESTS):
@@ -112,6 +154,9 @@ class Requests(unittest.TestCase):
                 body = request.get("body")
                 if request["method"] == "HEAD":
                     self.assertEqual(text, "")
+                    continue
+                if request["path"].split("?")[0].endswith(("/responses", "/messages")):
+                    self.check_other_form(body, text)
                     continue
                 if not request["path"].endswith("/completions"):
                     self.assertTrue(json.loads(text) if headers["Content-Type"].startswith("application/json") else text)

@@ -59,7 +59,7 @@ def tools():
     expect(isinstance(ask(instructor.Mode.TOOLS), Animal))
 
 
-@check(not_served="/v1/responses")
+@check
 def responses():
     client = instructor.from_openai(openai.OpenAI(base_url=API, api_key=KEY), mode=instructor.Mode.RESPONSES_TOOLS)
     expect(client.responses.create(model=MODEL, input=MESSAGES, response_model=Animal, max_retries=0))

@@ -94,7 +94,7 @@ def structured_by_a_function():
     expect(isinstance(chat(max_tokens=200).with_structured_output(Animal, method="function_calling").invoke(MESSAGES), Animal))
 
 
-@check(not_served="/v1/responses")
+@check
 def responses():
     expect(chat(use_responses_api=True, seed=None).invoke(MESSAGES).content)
 

@@ -135,9 +135,4 @@ def tools_that_need_not_be_called():
     expect(chat(tools=TOOLS, tool_choice="auto").choices)
 
 
-@check(not_served="/v1/responses")
-def responses():
-    expect(CLIENT.responses.create(model=MODEL, input="Tell a story.", max_output_tokens=16).output_text)
-
-
 main()

@@ -61,7 +61,7 @@ def chats():
     send("openai-chat", "/chat/completions", chat_messages=MESSAGES)
 
 
-@check(not_served="/v1/responses")
+@check
 def responses():
     send("openai-responses", "/responses")
 

@@ -21,7 +21,7 @@ BAD = [dict(max_tokens=4), dict(prompt="a", temperature=3), dict(prompt="a", n=0
 class OpenApi(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = Cluster()
+        cls.cluster = Cluster(coordinator_flags=("--chat_template=chatml",))
         cls.cluster.__enter__()
         cls.document = json.loads(cls.cluster.api.get("/openapi.json")[1])
 
@@ -39,6 +39,17 @@ class OpenApi(unittest.TestCase):
         for body in REQUESTS:
             self.validator("CompletionRequest").validate(body)
             self.validator("CompletionAnswer").validate(self.cluster.api.complete(body))
+
+    def test_requests_and_answers_of_other_apis_fit(self):
+        messages = [dict(role="user", content="Hi")]
+        for path, name, body in (("/v1/responses", "Responses", dict(input="Hi", max_output_tokens=4, text=None)),
+                                 ("/v1/responses", "Responses", dict(input=messages, max_output_tokens=4, top_logprobs=1)),
+                                 ("/v1/messages", "Messages", dict(messages=messages, max_tokens=4, stop_sequences=["x"])),
+                                 ("/v1/messages/count_tokens", "CountTokens", dict(messages=messages))):
+            self.validator(name + "Request").validate(body)
+            self.validator(name + "Answer").validate(self.cluster.api.complete(body, path))
+        self.validator("Error").validate(self.cluster.api.post({}, "/v1/messages")[1])
+        self.validator("TokenizerInfo").validate(json.loads(self.cluster.api.get("/tokenizer_info")[1]))
 
     def test_what_the_server_refuses_does_not_fit(self):
         for body in BAD:

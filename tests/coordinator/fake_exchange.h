@@ -17,7 +17,10 @@ class FakeExchange : public HttpExchange {
   void Reply(HttpReply answer) override { reply = std::move(answer); }
   void ExpectStream() override {}
   bool stream_open() const override { return !events.empty(); }
-  void SendEvent(const std::string& data) override { events.push_back(data); }
+  void SendEvent(const StreamEvent& event) override {
+    events.push_back(event.data);
+    names.push_back(event.name);
+  }
   void EndStream(bool keep_connection) override { ended_cleanly = keep_connection; }
   void OnDisconnect(std::function<void()>) override {}
 
@@ -37,7 +40,7 @@ class FakeExchange : public HttpExchange {
   }
 
   std::optional<HttpReply> reply;
-  std::vector<std::string> events;
+  std::vector<std::string> events, names;
   std::optional<bool> ended_cleanly;
 };
 

@@ -15,8 +15,9 @@ stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matche
 message_sources=(coordinator/message/{call_arguments,call_head,call_ids,message_parser,python_arguments,text_arguments,tool_format}.cc tokenizer/utf8.cc)
 body_sources=(coordinator/http/api_error.cc plan/*.cc sampling/*.cc base/check.cc base/nearest_name.cc base/decoding_stats.cc
   base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/utf8.cc tokenizer/vocabulary.cc)
-for name in api chat_fields decoding_rules format_fields ignored_fields json_fields ordered_text parameter_fields prompt_fields renamed \
-  sampling_defaults served_models speculative_fields token_endpoints unserved_fields; do
+for name in api chat_fields client_fields decoding_rules format_fields ignored_fields json_fields json_text messages_fields \
+  messages_input ordered_text parameter_fields prompt_fields renamed responses_fields responses_input sampling_defaults served_models \
+  speculative_fields token_endpoints translation unserved_fields; do
   body_sources+=("coordinator/api/$name.cc")
 done
 for source in $(git ls-files 'decoding/*.cc' 'grammar/*.cc' 'tokenizer/chat_template/*.cc'); do

@@ -42,6 +42,23 @@ class Answers(Statements):
         self.assertEqual(set(answer["choices"][0]["message"]), {"role", "content"})
         self.assertEqual(answer["choices"][0]["message"]["role"], "assistant")
 
+    def test_36_shape_of_a_response(self):
+        answer = self.served(dict(input="What is a?", max_output_tokens=4, seed=1), "/v1/responses")
+        self.assertEqual((answer["object"], answer["id"][:5], answer["output"][0]["type"]), ("response", "resp_", "message"))
+        chat = dict(messages=[dict(role="user", content="What is a?")], max_tokens=4, seed=1)
+        text = self.served(chat, "/v1/chat/completions")["choices"][0]["message"]["content"]
+        self.assertEqual(answer["output"][0]["content"][0]["text"], text)
+        self.assertEqual(answer["usage"]["total_tokens"], answer["usage"]["input_tokens"] + answer["usage"]["output_tokens"])
+
+    def test_36_shape_of_a_message(self):
+        chat = dict(messages=[dict(role="user", content="What is a?")], max_tokens=4, seed=1)
+        answer = self.served(chat, "/v1/messages")
+        self.assertEqual((answer["type"], answer["id"][:4], answer["role"]), ("message", "msg_", "assistant"))
+        text = self.served(chat, "/v1/chat/completions")["choices"][0]["message"]["content"]
+        self.assertEqual("".join(block["text"] for block in answer["content"]), text)
+        counted = self.served(dict(messages=chat["messages"]), "/v1/messages/count_tokens")["input_tokens"]
+        self.assertEqual(counted, answer["usage"]["input_tokens"] + answer["usage"]["cache_read_input_tokens"])
+
     def test_37_max_and_min_tokens(self):
         for seed in range(5):
             answer = self.ask(max_tokens=5, ignore_eos=True, seed=seed)

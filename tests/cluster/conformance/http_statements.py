@@ -93,7 +93,9 @@ class Http(Statements):
 
     def test_12_user_keys(self):
         calls = [("GET", "/v1/models", None), ("POST", "/tokenize", dict(prompt="a")), ("POST", "/detokenize", dict(tokens=[5])),
-                 ("POST", "/v1/completions", SHORT), ("POST", "/v1/chat/completions", dict(messages=[]))]
+                 ("POST", "/v1/completions", SHORT), ("POST", "/v1/chat/completions", dict(messages=[])),
+                 ("POST", "/v1/responses", dict(input="a")), ("POST", "/v1/messages", dict(messages=[])),
+                 ("POST", "/v1/messages/count_tokens", dict(messages=[])), ("GET", "/tokenizer_info", None)]
         for method, path, body in calls:
             answer = self.cluster.call(method, path, body, key=None)
             self.assertEqual(self.code(answer, 401), "missing_api_key")

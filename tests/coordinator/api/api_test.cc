@@ -289,7 +289,8 @@ TEST(Api, APathThatIsNoEndpointIsAnsweredWithTheNearest) {
   }
   EXPECT_EQ(NoEndpointText("/"), "");
   EXPECT_EQ(NoEndpointText("/favicon.ico"), "");
-  for (const char* path : {"/v1/embeddings", "/embeddings", "/v1/audio/speech", "/v1/responses"})
+  for (const char* path :
+       {"/v1/embeddings", "/embeddings", "/v1/audio/speech", "/v1/messages/batches"})
     EXPECT_THAT(NoEndpointText(path), HasSubstr("text completions and chats only")) << path;
 }
 

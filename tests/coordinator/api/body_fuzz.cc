@@ -6,11 +6,13 @@
 
 #include "coordinator/api/api.h"
 #include "coordinator/api/token_endpoints.h"
+#include "coordinator/api/translation.h"
 #include "tests/coordinator/byte_tokenizer.h"
 #include "tests/testing/fuzz_require.h"
 
 namespace {
 
+using coppice::coordinator::AnswerForm;
 using coppice::coordinator::ApiError;
 
 void Check(const ApiError& error) {
@@ -20,6 +22,22 @@ void Check(const ApiError& error) {
   Require(!error.code.empty(), "no code: " + error.message);
   Require(!error.param.empty() || error.code == "invalid_json" || error.code == "invalid_header",
           "no field: " + error.code + ": " + error.message);
+}
+
+std::variant<coppice::coordinator::GenerateRequest, ApiError> Parse(
+    AnswerForm form, const std::string& body, const coppice::coordinator::ApiContext& context) {
+  using namespace coppice::coordinator;  // NOLINT
+  switch (form) {
+    case AnswerForm::kCompletion:
+      return ParseCompletion(body, "", context);
+    case AnswerForm::kChat:
+      return ParseChatCompletion(body, "", context, 0);
+    case AnswerForm::kResponse:
+      return ParseResponse(body, "", context, 0);
+    case AnswerForm::kMessage:
+      break;
+  }
+  return ParseMessage(body, "", context, 0);
 }
 
 }  // namespace
@@ -40,9 +58,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   model.max_model_len = 512;
   model.vocab_size = tokenizer.vocab_size();
   model.kv_blocks_total = 1000;
-  for (const bool is_chat : {false, true}) {
-    std::variant<GenerateRequest, ApiError> parsed =
-        is_chat ? ParseChatCompletion(body, "", context, 0) : ParseCompletion(body, "", context);
+  for (const AnswerForm form :
+       {AnswerForm::kCompletion, AnswerForm::kChat, AnswerForm::kResponse, AnswerForm::kMessage}) {
+    std::variant<GenerateRequest, ApiError> parsed = Parse(form, body, context);
     if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
       Check(*error);
     } else if (const auto refused =
@@ -52,6 +70,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto tokens = Tokenize(body, context, 512, 0);
   if (const ApiError* error = std::get_if<ApiError>(&tokens)) Check(*error);
+  const auto counted = CountTokens(body, context, 0);
+  if (const ApiError* error = std::get_if<ApiError>(&counted)) Check(*error);
   const auto text = Detokenize(body, context);
   if (const ApiError* error = std::get_if<ApiError>(&text)) Check(*error);
   return 0;

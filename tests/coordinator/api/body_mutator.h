@@ -22,7 +22,15 @@ inline const std::vector<std::string>& ValidBodies() {
           "metadata": {"a": [1, {"b": null}]}, "tools": [], "response_format": {"type": "text"}})",
       R"({"prompt": "hi", "structured_outputs": {"choice": ["a", "b"]}, "guided_json": null, "stop_token_ids": [256]})",
       R"({"prompt": "hi", "response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": true,
-          "schema": {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"enum": [1, "x"]}}}}}})"};
+          "schema": {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"enum": [1, "x"]}}}}}})",
+      R"({"input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}, {"type": "reasoning",
+          "summary": [{"type": "summary_text", "text": "a"}]}, {"type": "message", "role": "assistant", "content": "b"}],
+          "instructions": "c", "max_output_tokens": 3, "include": ["message.output_text.logprobs"], "top_logprobs": 1,
+          "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "low"}, "metadata": {"a": "b"}})",
+      R"({"system": [{"type": "text", "text": "a"}], "messages": [{"role": "user", "content": "hi"}, {"role": "assistant",
+          "content": [{"type": "thinking", "thinking": "b", "signature": ""}, {"type": "text", "text": "c"}]}],
+          "max_tokens": 3, "stop_sequences": ["d"], "thinking": {"type": "enabled", "budget_tokens": 2},
+          "tool_choice": {"type": "auto"}, "output_config": {"effort": "low"}})"};
   return bodies;
 }
 

@@ -90,7 +90,7 @@ TEST(ChatFields, DecodingFieldsAreThoseOfCompletions) {
          "speculative": {"draft_width": 3})");
   ASSERT_TRUE(std::holds_alternative<GenerateRequest>(parsed)) << Bad(parsed).message;
   const GenerateRequest& request = std::get<GenerateRequest>(parsed);
-  EXPECT_TRUE(request.chat);
+  EXPECT_EQ(request.form, AnswerForm::kChat);
   EXPECT_EQ(request.n, 3);
   EXPECT_EQ(request.params.beam_width, 3);
   EXPECT_EQ(request.params.max_tokens, 7);

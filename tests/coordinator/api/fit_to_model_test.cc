@@ -73,7 +73,7 @@ TEST(FitToModel, AChatGoesOnToTheEndOfTheContext) {
   ApiLimits limits;
   const auto most = [&](bool chat) {
     GenerateRequest request = Good("");
-    request.chat = chat;
+    request.form = chat ? AnswerForm::kChat : AnswerForm::kCompletion;
     EXPECT_FALSE(FitToModel(model, limits, &request));
     return request.params.max_tokens;
   };
@@ -90,7 +90,7 @@ TEST(FitToModel, AChatGoesOnToTheEndOfTheContext) {
   GenerateRequest more = Good(absl::StrCat("\"max_tokens\": ", fits + 1));
   EXPECT_EQ(FitToModel(model, limits, &more)->code, "kv_capacity_exceeded");
   GenerateRequest least = Good("\"min_tokens\": 400");
-  least.chat = true;
+  least.form = AnswerForm::kChat;
   EXPECT_EQ(FitToModel(model, limits, &least)->param, "min_tokens");
   model.kv_blocks_total = 1;
   GenerateRequest none = Good("");

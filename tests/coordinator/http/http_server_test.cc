@@ -137,7 +137,7 @@ TEST_F(HttpServerTest, AStreamThatIsNotReadEndsBeforeItsOutputIsLarge) {
   const std::string event(1 << 20, 'x');
   std::function<void()> send = [&] {
     if (disconnected || sent == kEvents) return;
-    stream->SendEvent(event);
+    stream->SendEvent({event, ""});
     ++sent;
     asio::post(io_, send);
   };
@@ -170,7 +170,7 @@ TEST_F(HttpServerTest, AStreamThatIsReadMayBeOfAnySize) {
   size_t bytes = 0;
   for (int i = 0; i < kEvents; ++i) {
     asio::post(io_, [&, last = i + 1 == kEvents] {
-      stream->SendEvent(event);
+      stream->SendEvent({event, ""});
       if (last) stream->EndStream(true);
     });
     bytes += event.size();
@@ -195,7 +195,7 @@ TEST_F(HttpServerTest, AQuietStreamBeginsWithItsHeadAlone) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   asio::post(io_, [&] {
     EXPECT_TRUE(stream->stream_open());
-    stream->SendEvent("first");
+    stream->SendEvent({"first", ""});
     stream->EndStream(true);
   });
   EXPECT_EQ(client.ReadUntil("0\r\n\r\n"), "d\r\ndata: first\n\n\r\n0\r\n\r\n");

@@ -1,0 +1,66 @@
+#include "coordinator/request/answer_writer.h"
+
+#include <utility>
+
+#include "coordinator/request/messages_writer.h"
+#include "coordinator/request/responses_writer.h"
+
+namespace coppice::coordinator {
+namespace {
+
+// /v1/completions and /v1/chat/completions.
+class CompletionWriter : public AnswerWriter {
+ public:
+  explicit CompletionWriter(const GenerateRequest* request) : request_(*request) {}
+
+  std::string Body(const AnswerIdentity& identity, std::vector<Choice> choices,
+                   absl::FunctionRef<void(Choice*)> show, const std::vector<double>& beam_mass,
+                   const Usage& usage) override {
+    return CompletionBody(identity, std::move(choices), show, beam_mass, usage);
+  }
+  Events Delta(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+               std::optional<double> beam_mass, const EventUsage& usage) override {
+    return {{CompletionEvent(identity, choices, beam_mass, usage), ""}};
+  }
+  Events End(const AnswerIdentity& identity, const Usage& usage) override {
+    Events events;
+    if (request_.include_usage) events.push_back({UsageEvent(identity, usage), ""});
+    events.push_back({"[DONE]", ""});
+    return events;
+  }
+  Events Error(const AnswerIdentity&, const ApiError& error) override {
+    return {{ErrorBody(error), ""}};
+  }
+
+ private:
+  const GenerateRequest& request_;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerWriter> MakeAnswerWriter(const GenerateRequest* request) {
+  switch (request->form) {
+    case AnswerForm::kResponse:
+      return MakeResponsesWriter(request);
+    case AnswerForm::kMessage:
+      return MakeMessagesWriter(request);
+    default:
+      return std::make_unique<CompletionWriter>(request);
+  }
+}
+
+const char* AnswerIdPrefix(AnswerForm form) {
+  switch (form) {
+    case AnswerForm::kCompletion:
+      return "cmpl-";
+    case AnswerForm::kChat:
+      return "chatcmpl-";
+    case AnswerForm::kResponse:
+      return "resp_";
+    case AnswerForm::kMessage:
+      break;
+  }
+  return "msg_";
+}
+
+}  // namespace coppice::coordinator
