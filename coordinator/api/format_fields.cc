@@ -242,7 +242,7 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
   if (format.ok()) {
     for (const std::string& place : annotations) {
       fields->IgnoreField(absl::StrCat(request.format_field, place.substr(1)), "unknown_field",
-                          "is not a known keyword or format");
+                          "is a keyword or format without effect");
     }
     return;
   }
