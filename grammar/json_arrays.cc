@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<OrderedJson>> JsonArrays::ListedItems(const DocumentP
   } else if (type == "null") {
     listed = {nullptr};
   }
-  if (!listed.is_array()) return values;
+  if (!listed.is_array() || listed.size() > 2 * kMostUnique) return values;
   for (const OrderedJson& value : listed) {
     const bool string = value.is_string();
     // Of types beside "enum" only the usual ones are followed.
@@ -64,7 +64,11 @@ Part JsonArrays::Subsets(const std::string& name, const std::vector<OrderedJson>
   const Part comma = Sequence({Literal(","), rules_.Space()});
   const Part end = Sequence({rules_.Space(), Literal("]")});
   std::vector<Part> literals;
-  for (const OrderedJson& value : values) literals.push_back(Literal(CompactJson(value)));
+  for (const OrderedJson& value : values) {
+    const int rule = rules_.Add(name);  // drawn once
+    rules_.Set(rule, Literal(CompactJson(value)));
+    literals.push_back(Rule(rule));
+  }
   for (uint32_t used = 0; used < sets; ++used) {
     const int count = std::popcount(used);
     std::vector<Part> ways;
@@ -123,6 +127,9 @@ absl::StatusOr<Part> JsonArrays::OfSchema(const DocumentPlace& schema) {
         return SchemaError(unique.pointer,
                            absl::StrCat("there are only ", count, " different items"));
       }
+      for (const OrderedJson& value : values)
+        left_bytes_ -= static_cast<int64_t>(CompactJson(value).size());
+      if (left_bytes_ < 0) return SchemaError(unique.pointer, "the values are too long");
       if (count > 0)
         return Subsets(schema.pointer, values, limits.least,
                        limits.most == Expression::kNoMost ? count : limits.most);

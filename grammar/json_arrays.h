@@ -2,6 +2,10 @@
 // thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "grammar/expression.h"
 #include "grammar/json_document.h"
@@ -30,6 +34,7 @@ class JsonArrays {
 
   JsonRules& rules_;
   SchemaParts& schemas_;
+  int64_t left_bytes_ = 1 << 19;  // of values that may be listed
 };
 
 }  // namespace coppice::grammar

@@ -1,8 +1,8 @@
 #include "grammar/json_content.h"
 
-#include <algorithm>
 #include <memory>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 
 namespace coppice::grammar {
@@ -81,17 +81,15 @@ Part JsonContents::Escaped(const Part& part) {
 
 void JsonContents::Finish() {
   const Part any = open_.empty() ? nullptr : rules_.StringOf(0, Expression::kNoMost);
-  const auto is_content = [this](int rule) {
-    return std::any_of(open_.begin(), open_.end(),
-                       [rule](const auto& open) { return open.first == rule; });
-  };
+  absl::flat_hash_set<int> contents;
+  for (const auto& [rule, value] : open_) contents.insert(rule);
   std::vector<std::pair<int, Part>> strings;
   for (const auto& [rule, value] : open_) {
     strings.emplace_back(rule, Sequence({Literal("\""), Escaped(value), Literal("\"")}));
     while (!waiting_.empty()) {
       const auto [from, to] = waiting_.back();
       waiting_.pop_back();
-      const Part part = is_content(from) ? any : rules_.part(from);
+      const Part part = contents.contains(from) ? any : rules_.part(from);
       rules_.Set(to, Escaped(part));
     }
   }

@@ -60,7 +60,7 @@ std::string Uri(bool bounded) {
 std::string Octet() { return "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"; }
 
 // An address whose bits behind the length of its prefix are 0, with the length; or an address.
-std::string Ipv4Network() {
+std::string MakeIpv4Network() {
   std::string expression(kIpv4);
   for (int length = 0; length <= 32; ++length) {
     std::vector<std::string> octets;
@@ -73,6 +73,11 @@ std::string Ipv4Network() {
     absl::StrAppend(&expression, "|", absl::StrJoin(octets, "\\."), "/", length);
   }
   return expression;
+}
+
+const std::string& Ipv4Network() {
+  static const auto* const expression = new std::string(MakeIpv4Network());
+  return *expression;
 }
 
 std::string Ipv6() { return absl::StrReplaceAll(kIpv6, {{"H", "[0-9a-fA-F]{1,4}"}}); }

@@ -18,6 +18,17 @@ bool Limits(absl::string_view keyword) {
          MayBeUnserved(keyword);
 }
 
+// Comparisons that merging the schema takes, at most.
+int64_t MergeCost(const OrderedJson& schema) {
+  int64_t cost = 1;
+  for (const char* key : {"properties", "required", "enum"}) {
+    if (!schema.contains(key)) continue;
+    const auto size = static_cast<int64_t>(schema[key].size());
+    cost += 2 * size * size;
+  }
+  return cost;
+}
+
 }  // namespace
 
 bool JsonMerge::Needed(const OrderedJson& schema) {
@@ -86,6 +97,8 @@ absl::StatusOr<OrderedJson> JsonMerge::MergedJson(const std::vector<DocumentPlac
       if (!known) choices.push_back(list);
       rest.erase(keyword);
     }
+    compares_left_ -= MergeCost(rest) + MergeCost(merged);
+    if (compares_left_ < 0) return SchemaError(one.pointer, "there is too much to merge");
     COPPICE_RETURN_IF_ERROR(MergeKeywords(one.pointer, rest, &merged));
   }
   if (choices.empty()) return merged;

@@ -2,6 +2,7 @@
 // "oneOf". One schema is made that allows the same values, where that is possible. Not thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,7 +30,8 @@ class JsonMerge {
 
   const OrderedJson& document_;
   SchemaParts& schemas_;
-  int left_ = 4000;  // schemas that may be collected
+  int left_ = 4000;                     // schemas that may be collected
+  int64_t compares_left_ = 50'000'000;  // of keys and values
   int nested_ = 0;
 };
 

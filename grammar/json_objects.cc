@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "grammar/json_keywords.h"
@@ -13,6 +14,8 @@
 
 namespace coppice::grammar {
 namespace {
+
+constexpr char kTooManyPatterns[] = "there are too many patterns of keys that one key may match";
 
 // An expression that only this text matches.
 std::string ExactExpression(absl::string_view text) {
@@ -37,8 +40,10 @@ bool HasKey(Automaton* keys, const std::string& key) {
 
 absl::StatusOr<Automaton> JsonObjects::KeysWith(const std::string& pointer,
                                                 const std::string& expression) {
-  if (--classes_left_ < 0) return SchemaError(pointer, "there are too many patterns of keys");
+  if (--classes_left_ < 0) return SchemaError(pointer, kTooManyPatterns);
   COPPICE_ASSIGN_OR_RETURN(const Grammar grammar, strings_.ReadPattern(pointer, expression));
+  for (const Part& rule : grammar.rules) expressions_left_ -= CountExpressions(*rule);
+  if (expressions_left_ < 0) return SchemaError(pointer, "the patterns of keys are too large");
   return Automaton::Make(grammar);
 }
 
@@ -113,24 +118,62 @@ absl::Status JsonObjects::ReadNames(DocumentPlace place, Keys* keys) {
   return absl::OkStatus();
 }
 
+// Whether a key can match both patterns. Goes through the states that both reach with one text.
+absl::StatusOr<bool> JsonObjects::Overlap(const std::string& pointer, Automaton* one,
+                                          Automaton* other) {
+  using Pair = std::pair<Automaton::State, Automaton::State>;
+  absl::flat_hash_set<Pair> seen = {{one->start(), other->start()}};
+  std::vector<Pair> open(seen.begin(), seen.end());
+  while (!open.empty()) {
+    const Pair at = open.back();
+    open.pop_back();
+    if (one->Complete(at.first) && other->Complete(at.second)) return true;
+    if (--pairs_left_ < 0) return SchemaError(pointer, kTooManyPatterns);
+    for (int byte = 0; byte < 256; ++byte) {
+      const auto b = static_cast<uint8_t>(byte);
+      const Pair next = {one->Next(at.first, b), other->Next(at.second, b)};
+      const bool dead = next.first == Automaton::kDead || next.second == Automaton::kDead;
+      if (!dead && seen.insert(next).second) open.push_back(next);
+    }
+  }
+  if (one->refusals() + other->refusals() > 0) return SchemaError(pointer, kTooManyPatterns);
+  return false;
+}
+
 absl::Status JsonObjects::AddPatterned(const std::vector<Member>& members,
                                        const std::optional<DocumentPlace>& other, Keys* keys,
                                        std::vector<JsonRules::Other>* others) {
-  std::vector<std::string> taken;  // keys that stand for themselves
-  for (const Member& member : members) taken.push_back(ExactExpression(member.key));
-  std::vector<size_t> chosen;
-  const auto expressions = [&](bool of_chosen) {
-    std::vector<std::string> texts = of_chosen ? keys->names : taken;
-    for (size_t i = 0; i < keys->patterns.size(); ++i) {
-      const bool is_chosen = std::find(chosen.begin(), chosen.end(), i) != chosen.end();
-      if (is_chosen == of_chosen) texts.push_back(keys->patterns[i].text);
+  const size_t count = keys->patterns.size();
+  std::vector<std::vector<bool>> overlap(count, std::vector<bool>(count));
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      COPPICE_ASSIGN_OR_RETURN(const bool both, Overlap(keys->pointer, &keys->patterns[i].keys,
+                                                        &keys->patterns[j].keys));
+      overlap[i][j] = overlap[j][i] = both;
     }
-    return texts;
+  }
+  std::vector<size_t> chosen;
+  const auto joins = [&](size_t i) {  // whether a key of the chosen patterns may match this one
+    return std::all_of(chosen.begin(), chosen.end(), [&](size_t j) { return overlap[i][j]; });
   };
   // The keys that match the chosen patterns and none of the rest.
   const auto add_class = [&]() -> absl::Status {
     std::vector<DocumentPlace> schemas;
-    for (const size_t i : chosen) schemas.push_back(keys->patterns[i].schema);
+    std::vector<std::string> must = keys->names, must_not;
+    for (const Member& member : members) {
+      const bool meant = std::all_of(chosen.begin(), chosen.end(), [&](size_t i) {
+        return HasKey(&keys->patterns[i].keys, member.key);
+      });
+      if (meant) must_not.push_back(ExactExpression(member.key));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) {
+        must.push_back(keys->patterns[i].text);
+        schemas.push_back(keys->patterns[i].schema);
+      } else if (joins(i)) {
+        must_not.push_back(keys->patterns[i].text);
+      }
+    }
     if (schemas.empty()) {
       if (!other) return absl::OkStatus();
       schemas.push_back(*other);
@@ -138,27 +181,17 @@ absl::Status JsonObjects::AddPatterned(const std::vector<Member>& members,
     auto value = schemas_.RuleOfAll(schemas);
     if (IsNoValue(value.status())) return absl::OkStatus();
     COPPICE_RETURN_IF_ERROR(value.status());
-    if (--classes_left_ < 0)
-      return SchemaError(keys->pointer, "there are too many patterns of keys");
-    COPPICE_ASSIGN_OR_RETURN(
-        Part key, strings_.CharactersOf(keys->pointer,
-                                        ExpressionOfAll(expressions(true), expressions(false))));
+    if (--classes_left_ < 0) return SchemaError(keys->pointer, kTooManyPatterns);
+    COPPICE_ASSIGN_OR_RETURN(Part key,
+                             strings_.CharactersOf(keys->pointer, ExpressionOfAll(must, must_not)));
     others->push_back({Sequence({std::move(key), Literal("\"")}), *std::move(value)});
     return absl::OkStatus();
   };
   const std::function<absl::Status(size_t)> choose = [&](size_t next) -> absl::Status {
-    if (next == keys->patterns.size()) return add_class();
+    while (next < count && !joins(next)) ++next;
+    if (next == count) return add_class();
     COPPICE_RETURN_IF_ERROR(choose(next + 1));
     chosen.push_back(next);
-    if (chosen.size() + keys->names.size() > 1) {
-      const auto both = KeysWith(keys->pointer, ExpressionOfAll(expressions(true), {}));
-      const bool none = IsNoText(both.status());
-      if (!both.ok() && !none) return SchemaError(keys->pointer, both.status().message());
-      if (none) {
-        chosen.pop_back();
-        return absl::OkStatus();
-      }
-    }
     const absl::Status status = choose(next + 1);
     chosen.pop_back();
     return status;

@@ -2,6 +2,7 @@
 // "propertyNames", "minProperties", "maxProperties". Not thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,12 +54,16 @@ class JsonObjects {
   absl::Status AddPatterned(const std::vector<Member>& members,
                             const std::optional<DocumentPlace>& other, Keys* keys,
                             std::vector<JsonRules::Other>* others);
+  absl::StatusOr<bool> Overlap(const std::string& pointer, Automaton* one, Automaton* other);
   absl::StatusOr<Automaton> KeysWith(const std::string& pointer, const std::string& expression);
 
   JsonRules& rules_;
   JsonStrings& strings_;
   SchemaParts& schemas_;
-  int classes_left_ = 2000;  // classes of keys that may be looked at
+  // Classes of keys that may be looked at, and the size of their expressions.
+  int classes_left_ = 2000;
+  int64_t expressions_left_ = 1 << 19;
+  int pairs_left_ = 100'000;  // pairs of states of patterns
 };
 
 }  // namespace coppice::grammar

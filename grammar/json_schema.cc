@@ -30,8 +30,8 @@
 namespace coppice::grammar {
 namespace {
 
-constexpr size_t kMostRules = 1 << 17;        // more have no automaton
-constexpr size_t kMostMadeBytes = 16u << 20;  // of schemas that are merged
+constexpr size_t kMostRules = 1 << 17;       // more have no automaton
+constexpr size_t kMostMadeBytes = 8u << 20;  // of schemas that are merged
 constexpr absl::string_view kTypes[] = {"object",  "array",   "string", "number",
                                         "integer", "boolean", "null"};
 

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "grammar/automaton.h"
 #include "grammar/json_formats.h"
@@ -56,6 +57,7 @@ absl::StatusOr<std::string> TextOf(const DocumentPlace& schema, const char* keyw
   return place.value->get<std::string>();
 }
 
+constexpr int64_t kMostInPlace = 100;  // expressions of characters
 constexpr absl::string_view kAnyCharacter = "[\\x{0}-\\x{10ffff}]";
 
 std::string Whole(absl::string_view expression) { return absl::StrCat("^(?:", expression, ")$"); }
@@ -68,8 +70,8 @@ std::string ExpressionOfAll(const std::vector<std::string>& must,
   std::string all = "^";
   for (const std::string& one : must)
     absl::StrAppend(&all, "(?=", kAnyCharacter, "*(?:", one, "))");
-  for (const std::string& one : must_not)
-    absl::StrAppend(&all, "(?!", kAnyCharacter, "*(?:", one, "))");
+  if (!must_not.empty())
+    absl::StrAppend(&all, "(?!", kAnyCharacter, "*(?:(?:", absl::StrJoin(must_not, ")|(?:"), ")))");
   return absl::StrCat(all, kAnyCharacter, "*$");
 }
 
@@ -146,9 +148,19 @@ absl::StatusOr<Part> JsonStrings::WithLength(const Grammar& characters, const Co
 
 absl::StatusOr<Part> JsonStrings::CharactersOf(const std::string& pointer,
                                                const std::string& expression) {
+  if (const auto known = known_.find(expression); known != known_.end()) {
+    COPPICE_RETURN_IF_ERROR(Count(pointer));
+    return known->second;
+  }
   auto characters = ReadPattern(pointer, expression);
   if (!characters.ok()) return SchemaError(pointer, characters.status().message());
-  return rules_.Adopt(*std::move(characters));
+  Part part = rules_.Adopt(*std::move(characters));
+  if (CountExpressions(*part) > kMostInPlace) {  // drawn once
+    const int rule = rules_.Add("characters");
+    rules_.Set(rule, std::move(part));
+    part = Rule(rule);
+  }
+  return known_[expression] = std::move(part);
 }
 
 absl::StatusOr<std::vector<std::string>> JsonStrings::ExpressionsOf(const DocumentPlace& schema) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "grammar/expression.h"
 #include "grammar/json_document.h"
@@ -47,6 +48,7 @@ class JsonStrings {
   JsonRules& rules_;
   std::vector<std::string>* const annotations_;
   int patterns_ = 0;
+  absl::flat_hash_map<std::string, Part> known_;  // by expression
   // What is left for the patterns and formats of the schema that have a length, so that reading it
   // takes a second or two at most.
   struct {

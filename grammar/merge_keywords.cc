@@ -33,8 +33,17 @@ OrderedJson Both(const OrderedJson& one, const OrderedJson& other) {
   if (one == other || other == true) return one;
   if (one == true) return other;
   if (one == false || other == false) return false;
+  // Lists are joined, so that they do not nest.
+  OrderedJson list = OrderedJson::array();
+  for (const OrderedJson& schema : {one, other}) {
+    const bool joins = schema.is_object() && schema.size() == 1 && schema.contains("allOf") &&
+                       schema["allOf"].is_array();
+    for (const OrderedJson& part : joins ? schema["allOf"] : OrderedJson::array({schema})) {
+      if (std::find(list.begin(), list.end(), part) == list.end()) list.push_back(part);
+    }
+  }
   OrderedJson both = OrderedJson::object();
-  both["allOf"] = OrderedJson::array({one, other});
+  both["allOf"] = std::move(list);
   return both;
 }
 

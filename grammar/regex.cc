@@ -21,6 +21,7 @@ namespace {
 
 constexpr uint32_t kLastCharacter = 0x10ffff;
 constexpr size_t kMostLooks = 100;
+constexpr int64_t kWorkOfRange = 50;       // of a large class, in steps of conditions
 constexpr size_t kMostRangesInPlace = 32;  // of a class
 
 // The characters of \d, \w or \s. Empty for another letter.
@@ -180,6 +181,8 @@ class RegexReader {
     const auto [known, added] =
         rule_of_.try_emplace(part.get(), static_cast<int>(grammar_.rules.size()));
     if (added) {
+      *work_ -= kWorkOfRange * static_cast<int64_t>(ranges.size());
+      if (*work_ < 0) return Error(at, "there are too many large classes");
       grammar_.rules.push_back(std::move(part));
       grammar_.names.emplace_back("class");
     }

@@ -27,8 +27,8 @@ struct RegexUse {
   bool any_case = false;   // ASCII letters stand for both of their cases
   bool dot_all = false;    // . is also \n
   bool conditions = true;  // false: ^, $ and look-ahead are refused
-  // Steps that look-ahead and inner ^ and $ may take, less those that they took. nullptr: as many as
-  // one expression may.
+  // Steps that look-ahead, inner ^ and $ and large classes may take, less those that they took.
+  // nullptr: as many as one expression may.
   int64_t* condition_work = nullptr;
 };
 absl::StatusOr<Grammar> RegexGrammar(absl::string_view text, const RegexUse& use);

@@ -86,11 +86,16 @@ CodePoints FindCharacters(const std::string& pcre_name) {
                     &position, nullptr),
       &pcre2_code_free);
   COPPICE_CHECK_MSG(code != nullptr, pattern);
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without it, the same is found later
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
       pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);
-  std::string all;  // every character, in order
+  // Every character that may have the property, in order: only C and Cn have some between the planes
+  // of scripts and that of tags, and behind it.
+  const bool everywhere = pcre_name[0] == 'C' && pcre_name.size() < 3;
+  std::string all;
   for (uint32_t c = 0; c <= 0x10ffff; ++c) {
-    if (!IsSurrogate(c)) tokenizer::AppendUtf8(c, &all);
+    const bool used = c <= 0x3ffff || (c >= 0xe0000 && c <= 0xe0fff);
+    if (!IsSurrogate(c) && (used || everywhere)) tokenizer::AppendUtf8(c, &all);
   }
   const absl::string_view text = all;
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(match.get());

@@ -278,7 +278,7 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
   const auto name = [&](const std::vector<std::string>& annotations) {
     for (const std::string& place : annotations) {
       fields->IgnoreField(PlaceInRequest(request, place), "unknown_field",
-                          "is not a known keyword or format");
+                          "is a keyword or format without effect");
     }
   };
   const FormatSpec& spec = request.params.format_spec;

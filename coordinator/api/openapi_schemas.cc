@@ -50,7 +50,7 @@ constexpr char kFormats[] = R"({
   "structured_outputs": {"type": "object", "properties": {
     "regex": {"type": "string", "minLength": 1},
     "choice": {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
-    "grammar": {"type": "string", "minLength": 1, "description": "In the notation of GBNF."},
+    "grammar": {"type": "string", "minLength": 1, "description": "In the notation of GBNF or Lark."},
     "json": {"type": ["object", "string"], "description": "A JSON schema, or the text of one."},
     "json_object": {"type": "boolean"},
     "disable_any_whitespace": {"description": "Not served."}, "disable_additional_properties": {"description": "Not served."},
