@@ -177,18 +177,16 @@ class TagWriter {
     }
   }
 
-  // The same with the white space at one edge left out or not, if the format says so.
+  // The same with white space that may be left out, if the format says so.
   void AppendLoose(absl::string_view text, std::vector<Tag>* elements) const {
-    absl::string_view bare = text;
-    if (format_->loose) {
-      while (!bare.empty() && absl::StrContains(kMarkSpace, bare.front())) bare.remove_prefix(1);
-      const size_t before = text.size() - bare.size();
-      if (before > 0) elements->push_back(Optional(Const(text.substr(0, before))));
-      text = bare;
-      while (!bare.empty() && absl::StrContains(kMarkSpace, bare.back())) bare.remove_suffix(1);
+    if (!format_->loose) return AppendTexts(text, elements);
+    while (!text.empty()) {
+      const size_t space = std::min(text.find_first_not_of(kMarkSpace), text.size());
+      if (space > 0) elements->push_back(Optional(Const(text.substr(0, space))));
+      absl::string_view rest;
+      AppendTexts(FirstChunk(text, &rest), elements);
+      text = rest;
     }
-    AppendTexts(bare, elements);
-    if (bare.size() < text.size()) elements->push_back(Optional(Const(text.substr(bare.size()))));
   }
 
   Tag Texts(absl::string_view text) const {
@@ -248,7 +246,8 @@ class TagWriter {
     const std::string close(FirstChunk(format_->argument_close, &rest));
     for (const auto& [key, property] : schema["properties"].items()) {
       std::vector<Tag> argument;
-      AppendTexts(absl::StrCat(format_->argument_open, key, format_->key_end), &argument);
+      AppendTexts(absl::StrCat(format_->argument_open, key), &argument);
+      AppendLoose(format_->key_end, &argument);
       argument.push_back(values.at(key) == TextValue::kString
                              ? StringOf(property, close)
                              : Schema("json_schema", WithDefinitions(property, schema)));
