@@ -44,7 +44,7 @@ struct ToolFormat {
   bool list = false;                  // the calls of a section stand in [ and ]
   std::string call_open = "", call_close = "";
   std::string between = "";
-  bool loose = false;  // models may leave out the white space at the edges of these texts
+  bool loose = false;  // models may leave out the white space in these texts
 
   std::string key = "arguments";  // kJson: of the arguments
   std::string name_end = "";      // kNamedJson, kXml

@@ -74,7 +74,9 @@ class PartsGrow {
   bool grew_ = true;
 };
 
-// "it shrank" if the parts did not grow.
+// Before what is shown of parts that did not grow. No text of UTF-8 begins with it.
+inline constexpr char kShrank[] = "\xff shrank: ";
+
 inline std::string ParseInPieces(const MessageSyntax& syntax, absl::string_view text,
                                  std::vector<size_t> cuts) {
   PartsGrow parts(syntax);
@@ -85,7 +87,7 @@ inline std::string ParseInPieces(const MessageSyntax& syntax, absl::string_view 
     at = cut;
   }
   const std::string shown = Shown(parts.Finish());
-  return parts.grew() ? shown : absl::StrCat("it shrank: ", shown);
+  return parts.grew() ? shown : absl::StrCat(kShrank, shown);
 }
 
 // The same with special tokens as such.
@@ -108,7 +110,7 @@ inline std::string ParseWithSpecials(const MessageSyntax& syntax,
   }
   parts.Text(text.substr(begin));
   const std::string shown = Shown(parts.Finish());
-  return parts.grew() ? shown : absl::StrCat("it shrank: ", shown);
+  return parts.grew() ? shown : absl::StrCat(kShrank, shown);
 }
 
 }  // namespace coppice::coordinator
