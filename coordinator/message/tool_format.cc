@@ -119,6 +119,12 @@ std::vector<ToolFormat> MakeFormats() {
                      .specials = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"}});
 
   // Python.
+  formats.push_back({.name = "minicpm3",
+                     .kind = CallKind::kPythonic,
+                     .known_by = {{"<|tool_call_start|>", "```python"}},
+                     .sections = {{"<|tool_call_start|>\n```python\n", "\n```\n<|tool_call_end|>"}},
+                     .between = "\n",
+                     .specials = {"<|tool_call_start|>", "<|tool_call_end|>"}});
   formats.push_back({.name = "lfm2",
                      .kind = CallKind::kPythonic,
                      .known_by = {{"<|tool_call_start|>"}},

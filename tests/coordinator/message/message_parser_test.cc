@@ -59,6 +59,8 @@ TEST(MessageParser, ReadsTheCallsOfEveryFormat) {
       {"pythonic", "[f(a=1, b=\"x\"), g()]", "|f{\"a\": 1, \"b\": \"x\"};g{};"},
       {"pythonic", "<|python_start|>[f(a=[1, 2.5])]<|python_end|>", "|f{\"a\": [1, 2.5]};"},
       {"lfm2", "Yes.<|tool_call_start|>[f(a='x')]<|tool_call_end|>", "Yes.|f{\"a\": \"x\"};"},
+      {"minicpm3", "<|tool_call_start|>\n```python\nf(a=\"x\",b=3)\ng()\n```\n<|tool_call_end|>",
+       "|f{\"a\": \"x\", \"b\": 3};g{};"},
       {"olmo3", "<function_calls>f(a=1)\ng(b=None)</function_calls>",
        "|f{\"a\": 1};g{\"b\": null};"},
       {"mistral",
