@@ -20,7 +20,7 @@ absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec, std::vector<std::stri
     case FormatSpec::Kind::kRegex:
       return ReadRegex(spec.text);
     case FormatSpec::Kind::kGrammar:
-      return IsLark(spec.text) ? ReadLark(spec.text) : ReadEbnf(spec.text);
+      return IsLark(spec.text) ? ReadLark(spec.text, annotations) : ReadEbnf(spec.text);
     case FormatSpec::Kind::kJsonSchema:
       return ReadJsonSchema(spec.text, annotations);
     case FormatSpec::Kind::kStructuralTag:

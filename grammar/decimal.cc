@@ -46,8 +46,9 @@ std::optional<Decimal> Decimal::Parse(const std::string& text) {
     decimal.fraction.erase(0, shift);
   } else if (shift < 0) {
     decimal.whole.insert(0, -shift, '0');
-    decimal.fraction.insert(0, decimal.whole.substr(decimal.whole.size() + shift));
-    decimal.whole.resize(decimal.whole.size() + shift);
+    const size_t kept = decimal.whole.size() - static_cast<size_t>(-shift);
+    decimal.fraction.insert(0, decimal.whole.substr(kept));
+    decimal.whole.erase(kept);
   }
   decimal.fraction.erase(decimal.fraction.find_last_not_of('0') + 1);
   decimal.whole.erase(0, std::min(decimal.whole.find_first_not_of('0'), decimal.whole.size()));

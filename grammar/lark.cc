@@ -11,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "grammar/adopt.h"
+#include "grammar/json_schema.h"
 #include "grammar/lark_terminals.h"
+#include "grammar/lark_text.h"
 #include "grammar/regex.h"
 #include "grammar/source_text.h"
 #include "tokenizer/utf8.h"
@@ -19,41 +21,12 @@
 namespace coppice::grammar {
 namespace {
 
-bool BeginsLarkName(char c) {
-  return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_';
-}
-
-// Skips spaces and comments, and line ends if `lines`.
-void SkipLarkBlanks(SourceText* text, bool lines) {
-  for (;; text->Back(text->at() + 1)) {
-    if (text->Peek() == '#' || text->Sees("//")) {
-      while (!text->done() && text->Peek() != '\n') text->Back(text->at() + 1);
-    }
-    if (text->done()) return;
-    const char c = text->Peek();
-    if (c != ' ' && c != '\t' && c != '\r' && !(lines && c == '\n')) return;
-  }
-}
-
-std::string TakeLarkName(SourceText* text) {
-  std::string name;
-  while (BeginsLarkName(text->Peek()) ||
-         absl::ascii_isdigit(static_cast<unsigned char>(text->Peek()))) {
-    name.push_back(text->Peek());
-    text->Back(text->at() + 1);
-  }
-  return name;
-}
-
-bool IsTerminalName(absl::string_view name) {
-  const size_t letter = name.find_first_not_of("_0123456789");
-  return letter != absl::string_view::npos &&
-         absl::ascii_isupper(static_cast<unsigned char>(name[letter]));
-}
+constexpr int kMostJson = 2;  // schemas inside of a grammar
 
 class LarkReader {
  public:
-  explicit LarkReader(absl::string_view text) : text_(text), source_(text) {
+  LarkReader(absl::string_view text, std::vector<std::string>* annotations)
+      : text_(text), source_(text), annotations_(annotations) {
     Number("start", 0);
     ignored_ = Add("ignored", 0);
   }
@@ -108,6 +81,11 @@ class LarkReader {
       return absl::OkStatus();
     }
     if (text_.Take("%import")) return Import(begin);
+    if (text_.Take("%llguidance")) {  // a mark of the dialect
+      Blanks(false);
+      return text_.Take("{}") ? absl::OkStatus()
+                              : Error(begin, "options of %llguidance are not served");
+    }
     text_.Take("%");
     return Error(begin, absl::StrCat("%", TakeLarkName(&text_), " is not served"));
   }
@@ -158,7 +136,7 @@ class LarkReader {
       if (!text_.Count().has_value()) return Error(begin, "a priority must be a number");
     }
     if (text_.Peek() == '{') return Error(begin, "templates of rules are not served");
-    if (text_.Peek() == '[') return Error(begin, "attributes of rules are not served");
+    if (text_.Take("[")) COPPICE_RETURN_IF_ERROR(Attributes(begin));
     Blanks(false);
     if (!text_.Take(":")) {
       return Error(text_.at(), absl::StrCat(text_.Seen(), " where : of rule ", name, " should be"));
@@ -168,6 +146,24 @@ class LarkReader {
     const int rule = Number(name, begin);
     COPPICE_ASSIGN_OR_RETURN(Part part, Alternatives(0));
     return Define(name, begin, WithoutLeftRecursion(rule, std::move(part)));
+  }
+
+  // What guidance says of a rule, after the bracket. To capture its text is left to the client.
+  absl::Status Attributes(size_t begin) {
+    do {
+      Blanks(true);
+      const std::string name = TakeLarkName(&text_);
+      if (name != "capture")
+        return Error(begin, absl::StrCat("the attribute \"", name, "\" of a rule is not served"));
+      Blanks(true);
+      if (text_.Take("=")) {
+        Blanks(true);
+        if (!text_.Take("\"")) return Error(begin, "a name to capture must be in quotes");
+        COPPICE_RETURN_IF_ERROR(Characters(begin).status());
+        Blanks(true);
+      }
+    } while (text_.Take(","));
+    return text_.Take("]") ? absl::OkStatus() : Error(begin, "a [ without its ]");
   }
 
   // rule: rule x | y becomes rule: y x*.
@@ -247,6 +243,7 @@ class LarkReader {
       if (!text_.Take("]")) return Error(begin, "a [ without its ]");
       return Optional(std::move(part));
     }
+    if (text_.Take("%json")) return Ignoring(Json(begin));
     if (text_.Peek() == '<') return Error(begin, "special tokens are not served");
     if (!BeginsLarkName(text_.Peek()))
       return Error(begin, absl::StrCat(text_.Seen(), " is unexpected"));
@@ -353,6 +350,19 @@ class LarkReader {
     }
   }
 
+  // The texts of a JSON schema.
+  absl::StatusOr<Part> Json(size_t begin) {
+    Blanks(true);
+    if (--json_left_ < 0)
+      return Error(begin, absl::StrCat("more than ", kMostJson, " %json are not served"));
+    const absl::string_view schema = JsonObjectAt(source_, text_.at());
+    if (schema.empty()) return Error(begin, "%json needs an object");
+    text_.Back(text_.at() + schema.size());
+    auto grammar = ReadJsonSchema(schema, annotations_);
+    if (!grammar.ok()) return Error(begin, grammar.status().message());
+    return AdoptRules(*std::move(grammar), &grammar_);
+  }
+
   // A regular expression after its first slash.
   absl::StatusOr<Part> Regex(size_t begin) {
     const size_t first = text_.at();
@@ -378,6 +388,8 @@ class LarkReader {
 
   SourceText text_;
   const absl::string_view source_;
+  std::vector<std::string>* const annotations_;
+  int json_left_ = kMostJson;
   CharacterParts characters_{Character};
   Grammar grammar_;
   absl::flat_hash_map<std::string, int> number_;
@@ -389,21 +401,8 @@ class LarkReader {
 
 }  // namespace
 
-bool IsLark(absl::string_view text) {
-  SourceText source(text);
-  SkipLarkBlanks(&source, true);
-  if (source.Peek() == '%') return true;
-  while (source.Take("?") || source.Take("!")) {
-  }
-  if (TakeLarkName(&source).empty()) return false;
-  if (source.Take(".")) {
-    source.Take("-");
-    source.Count();
-  }
-  SkipLarkBlanks(&source, false);
-  return source.Peek() == ':' && !source.Sees("::=");
+absl::StatusOr<Grammar> ReadLark(absl::string_view text, std::vector<std::string>* annotations) {
+  return LarkReader(text, annotations).Read();
 }
-
-absl::StatusOr<Grammar> ReadLark(absl::string_view text) { return LarkReader(text).Read(); }
 
 }  // namespace coppice::grammar

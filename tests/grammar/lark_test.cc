@@ -78,6 +78,16 @@ TEST(LarkTest, TextsOfGrammars) {
       {"start: A \"b\"\nA: \"a\" \"a\"\n%ignore \" \" | /#[^#]*#/\n",
        {"aab", "aa b", "aa#x#b "},
        {" aab", "a ab", "aa  b", "aa #x#b"}},
+      // The dialect of guidance.
+      {"%llguidance {}\n\nstart: answer\nanswer[capture, capture=\"a\"]: ANSWER\n\nANSWER: "
+       "\"yes\"\n     "
+       "| \"no\"\n\n",
+       {"yes", "no"},
+       {"", "yesno"}},
+      {"start: \"<\" %json {\"type\": \"object\", \"required\": [\"}\"],\n \"properties\": "
+       "{\"}\": {\"const\": 1}}} \">\"",
+       {"<{\"}\": 1}>"},
+       {"<{}>", "{\"}\": 1}"}},
       {"%import common.INT\n%import common.LETTER -> L\nstart: INT L", {"12a"}, {"a", "1"}},
   };
   for (const auto& c : kCases) {
@@ -157,7 +167,15 @@ TEST(LarkTest, ErrorsNameTheLineOrTheRule) {
       {"start.x: \"a\"", "line 1: a priority must be a number"},
       {"start: \"a\"\nsep{x}: x", "line 2: templates of rules are not served"},
       {"start: sep{A}", "line 1: templates of rules are not served"},
-      {"start[capture]: \"a\"", "line 1: attributes of rules are not served"},
+      {"start[capture, max_tokens=5]: \"a\"",
+       "line 1: the attribute \"max_tokens\" of a rule is not served"},
+      {"start[capture=x]: \"a\"", "line 1: a name to capture must be in quotes"},
+      {"start[capture: \"a\"", "line 1: a [ without its ]"},
+      {"%llguidance {\"x\":1}\nstart: \"a\"", "line 1: options of %llguidance are not served"},
+      {"start: %json [1]", "line 1: %json needs an object"},
+      {"start: %json {\"a\": \"}\"", "line 1: %json needs an object"},
+      {"start: \n  | %json {\"not\": 1}", "line 2: JSON schema, #/not: the keyword"},
+      {"start: %json {} %json {} %json {}", "line 1: more than 2 %json are not served"},
       {"start: <|end|>", "line 1: special tokens are not served"},
       {"start: \"a\"\n%declare A", "line 2: %declare is not served"},
       {"%import python.NAME\nstart: NAME", "line 1: only what is in `common` can be imported"},
@@ -182,8 +200,10 @@ TEST(LarkTest, GrammarsOfGbnfAreNotThoseOfLark) {
 }
 
 TEST(LarkTest, BrokenGrammarsDoNotCrash) {
-  ExpectNoCrash({kSums, kJson, "start: A~2..3 [/x\\/y/is]\nA.2: \"\\u20ac\"i | \"a\"..\"z\"\n"},
-                ReadLark);
+  ExpectNoCrash(
+      {kSums, kJson,
+       "start[capture]: %json {\"a\": {}} A~2..3 [/x\\/y/is]\nA.2: \"\\u20ac\"i | \"a\"..\"z\"\n"},
+      [](absl::string_view text) { return ReadLark(text); });
 }
 
 }  // namespace
