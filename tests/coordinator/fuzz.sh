@@ -10,17 +10,17 @@ set -euo pipefail
 fuzz_flags+=(-include utility)
 head_sources=(coordinator/http/request_parser.cc coordinator/http/request_target.cc coordinator/http/cors.cc coordinator/http/gzip.cc
   coordinator/http/api_error.cc coordinator/api/endpoints.cc base/nearest_name.cc base/trace_context.cc)
-stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc
-  tokenizer/stop_automaton.cc tokenizer/stop_strings.cc tokenizer/utf8.cc tokenizer/vocabulary.cc base/check.cc)
 message_sources=(coordinator/message/{call_arguments,call_head,call_ids,message_parser,python_arguments,text_arguments,tool_format}.cc tokenizer/utf8.cc)
+stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc
+  tokenizer/stop_automaton.cc tokenizer/stop_strings.cc tokenizer/vocabulary.cc base/check.cc "${message_sources[@]}")
 body_sources=(coordinator/http/api_error.cc plan/*.cc sampling/*.cc base/check.cc base/nearest_name.cc base/decoding_stats.cc
   base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/utf8.cc tokenizer/vocabulary.cc)
-for name in api chat_fields client_fields decoding_rules format_fields ignored_fields json_fields json_text messages_fields \
+for name in answer_format api chat_fields client_fields decoding_rules format_fields ignored_fields json_fields json_text known_formats messages_fields \
   messages_input ordered_text parameter_fields prompt_fields renamed responses_fields responses_input sampling_defaults served_models \
-  speculative_fields token_endpoints translation unserved_fields; do
+  speculative_fields token_endpoints tool_fields translation unserved_fields; do
   body_sources+=("coordinator/api/$name.cc")
 done
-for source in $(git ls-files 'decoding/*.cc' 'grammar/*.cc' 'tokenizer/chat_template/*.cc'); do
+for source in $(git ls-files 'coordinator/message/*.cc' 'decoding/*.cc' 'grammar/*.cc' 'tokenizer/chat_template/*.cc'); do
   case $source in
     */template_source.cc) ;;  # needs tokenizers; the fuzzer brings its own template
     *) body_sources+=("$source") ;;
