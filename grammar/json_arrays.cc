@@ -61,7 +61,7 @@ Part JsonArrays::Subsets(const std::string& name, const std::vector<OrderedJson>
   const uint32_t sets = uint32_t{1} << values.size();
   std::vector<int> after;
   for (uint32_t used = 0; used < sets; ++used) after.push_back(rules_.Add(name));
-  const Part comma = Sequence({Literal(","), rules_.Space()});
+  const Part comma = rules_.Comma();
   const Part end = Sequence({rules_.Space(), Literal("]")});
   std::vector<Part> literals;
   for (const OrderedJson& value : values) {

@@ -76,7 +76,16 @@ Part JsonRules::Once(std::optional<int>* rule, absl::string_view name, MakePart 
   return Rule(**rule);
 }
 
+Part JsonRules::Colon() {
+  return blanks_ == Blanks::kSingle ? Literal(": ") : Sequence({Literal(":"), Space()});
+}
+
+Part JsonRules::Comma() {
+  return blanks_ == Blanks::kSingle ? Literal(", ") : Sequence({Literal(","), Space()});
+}
+
 Part JsonRules::Space() {
+  if (blanks_ == Blanks::kSingle) return Sequence({});
   return Once(&space_, "white space", [] {
     const Part indent = Repeat(Character({{' ', ' '}, {'\t', '\t'}}), 0, kMostIndent);
     return Choice({Sequence({}), Literal(" "), Sequence({Literal("\n"), indent})});
@@ -141,7 +150,7 @@ Part JsonRules::Array() {
 
 Part JsonRules::Listed(const Part& item, absl::string_view end, int least, int most) {
   if (most == 0) return Sequence({Space(), Literal(end)});
-  const Part next = Sequence({Literal(","), Space(), item});
+  const Part next = Sequence({Comma(), item});
   const Part some = Sequence(
       {Space(), item, Repeat(next, std::max(least - 1, 0), most == kNone ? kNone : most - 1),
        Space(), Literal(end)});
@@ -150,7 +159,7 @@ Part JsonRules::Listed(const Part& item, absl::string_view end, int least, int m
 }
 
 Part JsonRules::MemberOf(const Part& key, const Part& value) {
-  return Sequence({key, Literal(":"), Space(), value});
+  return Sequence({key, Colon(), value});
 }
 
 Part JsonRules::ObjectOfAny(const Part& member, int least, int most) {
@@ -168,7 +177,7 @@ Part JsonRules::ObjectOf(absl::string_view name, const std::vector<Member>& memb
     keys.push_back(Add(absl::StrCat(name, " key ", i)));
     rest.push_back(Add(absl::StrCat(name, " rest ", i)));
   }
-  const Part colon = Sequence({Literal(":"), Space()});
+  const Part colon = Colon();
   bool may_end = true, may_go_on = !others.empty();
   for (size_t i = count + 1; i-- > 0;) {
     std::vector<Part> choices;
@@ -187,7 +196,7 @@ Part JsonRules::ObjectOf(absl::string_view name, const std::vector<Member>& memb
     Set(keys[i], Choice(std::move(choices)));
     std::vector<Part> ways;
     if (may_end) ways.push_back(Sequence({Space(), Literal("}")}));
-    if (may_go_on) ways.push_back(Sequence({Literal(","), Space(), Literal("\""), Rule(keys[i])}));
+    if (may_go_on) ways.push_back(Sequence({Comma(), Literal("\""), Rule(keys[i])}));
     Set(rest[i], Choice(std::move(ways)));
   }
   std::vector<Part> ways;
@@ -248,7 +257,7 @@ Part JsonRules::ArrayOf(absl::string_view name, const std::vector<Part>& first, 
   // A chain of rules: the text after item i.
   std::vector<int> rest;
   for (size_t i = 0; i < count; ++i) rest.push_back(Add(absl::StrCat(name, " after item ", i)));
-  const Part comma = Sequence({Literal(","), Space()});
+  const Part comma = Comma();
   const Part end = Sequence({Space(), Literal("]")});
   Set(rest[count - 1], Sequence({Repeat(Sequence({comma, other}), left(least), more), end}));
   for (size_t i = count - 1; i-- > 0;) {

@@ -20,7 +20,11 @@ class JsonRules {
  public:
   // How true, false and null are written. All else is the same in both.
   enum class Notation { kJson, kPython };
-  explicit JsonRules(Notation notation = Notation::kJson) : notation_(notation) {}
+  // Where white space stands. kSingle: a space after : and , and none inside of brackets, as Python
+  // and chat templates write JSON.
+  enum class Blanks { kAny, kSingle };
+  explicit JsonRules(Notation notation = Notation::kJson, Blanks blanks = Blanks::kAny)
+      : notation_(notation), blanks_(blanks) {}
 
   // Adds a rule, which must be set before the grammar is taken. The first rule is the whole text.
   int Add(std::string name);
@@ -32,7 +36,9 @@ class JsonRules {
 
   size_t size() const { return grammar_.rules.size(); }
 
-  Part Space();
+  Part Space();  // inside of brackets
+  Part Colon();  // with the white space that follows it
+  Part Comma();
   // One character of a string, plain or as an escape. \u escapes of surrogates are only pairs.
   Part StringCharacter();
   Part StringOf(int least, int most);  // least, most: characters; most may be kNoMost
@@ -78,6 +84,7 @@ class JsonRules {
   Part OtherKey(absl::string_view name, const std::vector<Member>& members);
 
   const Notation notation_;
+  const Blanks blanks_;
   Grammar grammar_;
   std::optional<int> space_, character_, number_, integer_, value_, object_, array_;
 };

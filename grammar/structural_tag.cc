@@ -21,13 +21,14 @@ namespace {
 
 class StructureReader {
  public:
-  StructureReader(JsonRules::Notation notation, std::vector<std::string>* annotations)
-      : annotations_(annotations), notation_(notation), rules_(notation) {}
+  StructureReader(JsonRules::Notation notation, JsonRules::Blanks blanks,
+                  std::vector<std::string>* annotations)
+      : annotations_(annotations), notation_(notation), rules_(notation, blanks) {}
 
   absl::StatusOr<Grammar> Read(const OrderedJson& document) {
     const int whole = rules_.Add("structural tag");
     const DocumentPlace root{&document, "#"};
-    COPPICE_RETURN_IF_ERROR(CheckMembers(root, {"type", "format"}));
+    COPPICE_RETURN_IF_ERROR(CheckMembers(root, {"type", "format", "whitespace"}));
     COPPICE_ASSIGN_OR_RETURN(const DocumentPlace format, Member(root, "format"));
     COPPICE_ASSIGN_OR_RETURN(Part part, Format(format));
     rules_.Set(whole, std::move(part));
@@ -333,7 +334,16 @@ absl::StatusOr<Grammar> ReadStructuralTag(absl::string_view text,
   COPPICE_ASSIGN_OR_RETURN(const OrderedJson document, ParseSchemaDocument(text));
   using Notation = JsonRules::Notation;
   const bool python = absl::StrContains(text, "\"python_arguments\"");
-  return StructureReader(python ? Notation::kPython : Notation::kJson, annotations).Read(document);
+  const std::string blanks = document.is_object() && document.contains("whitespace")
+                                 ? document["whitespace"].dump()
+                                 : "\"any\"";
+  if (blanks != "\"any\"" && blanks != "\"single\"")
+    return SchemaError("#/whitespace", "it must be \"any\" or \"single\"");
+  return StructureReader(
+             python ? Notation::kPython : Notation::kJson,
+             blanks == "\"single\"" ? JsonRules::Blanks::kSingle : JsonRules::Blanks::kAny,
+             annotations)
+      .Read(document);
 }
 
 }  // namespace coppice::grammar

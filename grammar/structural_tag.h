@@ -2,7 +2,8 @@
 // texts that are free but for the tags in them. The notation of XGrammar and vLLM, with additions.
 // Calls of tools are bound by them. Pure.
 //
-// The text is {"format": F}, beside which {"type": "structural_tag"} may stand. F is one of these:
+// The text is {"format": F}, beside which "type": "structural_tag" may stand, and "whitespace":
+// "single" (JSON has a space after : and , and no other white space) or "any". F is one of these:
 //
 //   {"type": "const_string", "value": TEXT}
 //   {"type": "token", "token": NAME}                 the special token with this name

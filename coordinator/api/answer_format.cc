@@ -50,6 +50,7 @@ OrderedFormat AsPart(const FormatSpec& spec) {
 // One of two structural tags.
 std::string Either(const std::string& one, const std::string& other) {
   OrderedFormat tag;
+  tag["whitespace"] = "single";
   tag["format"]["type"] = "or";
   for (const std::string& text : {one, other})
     tag["format"]["elements"].push_back(OrderedFormat::parse(text)["format"]);

@@ -50,8 +50,10 @@ Part AnyText(const std::vector<Part>& excludes, const std::vector<Part>& not_beg
   return part;
 }
 
-std::string Whole(Part part) {
+// calls: their JSON is written as chat templates write it, so that equal calls are equal texts.
+std::string Whole(Part part, bool calls) {
   Part tag;
+  if (calls) tag["whitespace"] = "single";
   tag["format"] = std::move(part);
   return tag.dump(-1, ' ', false, Part::error_handler_t::replace);
 }
@@ -362,14 +364,15 @@ absl::StatusOr<std::string> AnswerStructure(const MessageSyntax& syntax, IsSpeci
   const bool may_end = syntax.choice == ToolChoice::kAuto;
   COPPICE_ASSIGN_OR_RETURN(Part answer,
                            may_end ? calls.Possible(reasoning.Beginnings()) : calls.Demanded());
-  return Whole(reasoning.Before(std::move(answer), may_end));
+  return Whole(reasoning.Before(std::move(answer), may_end), /*calls=*/true);
 }
 
 absl::StatusOr<std::string> BehindReasoning(const MessageSyntax& syntax,
                                             absl::string_view format_json, IsSpecial is_special) {
   Part format = Part::parse(format_json, nullptr, /*allow_exceptions=*/false);
   if (format.is_discarded()) return absl::InvalidArgumentError("the format is no JSON");
-  return Whole(Reasoning(syntax, is_special).Before(std::move(format), /*may_end=*/false));
+  return Whole(Reasoning(syntax, is_special).Before(std::move(format), /*may_end=*/false),
+               /*calls=*/false);
 }
 
 }  // namespace coppice::coordinator

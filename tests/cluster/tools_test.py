@@ -6,12 +6,12 @@ import tempfile
 import unittest
 
 from cluster import Cluster
-from model_folders import with_chat_template
+from model_folders import ended_by_eos_alone
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [dict(role="user", content="Tom and his mom went to the store.")]
 TEMPLATE = """{{- bos_token }}
-{%- for tool in tools %}{{ tool.function.name }}, {% endfor %}{% if tools %}by <tool_call>
+{%- for tool in tools or [] %}{{ tool.function.name }}, {% endfor %}{% if tools %}by <tool_call>
 {% endif %}
 {%- for message in messages %}
     {{- message.role + ': ' + message.content }}
@@ -50,7 +50,9 @@ class Tools(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.cluster = Cluster(target=with_chat_template(f"{cls.folder.name}/target", TEMPLATE))
+        target = ended_by_eos_alone(f"{cls.folder.name}/target")
+        (target / "chat_template.jinja").write_text(TEMPLATE)
+        cls.cluster = Cluster(target=target)
         cls.cluster.__enter__()
         cls.api = cls.cluster.api
 

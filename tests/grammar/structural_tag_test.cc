@@ -101,6 +101,21 @@ TEST(StructuralTagTest, PythonArguments) {
               {"f()", "f(a=1)", "f(b=true)", "f(a=1b=True)", "f(b=True, a=1)", "f(b=True, )"});
 }
 
+TEST(StructuralTagTest, SingleWhiteSpace) {
+  const auto read = [](const char* blanks) {
+    return ReadStructuralTag(
+        absl::StrCat(R"({"whitespace":)", blanks, R"(,"format":{"type":"json_schema","json_schema":
+          {"type":"object","properties":{"a":{"type":"array","items":{"enum":[1,2]}},
+           "b":{}}}}})"),
+        nullptr);
+  };
+  ExpectTexts(read("\"single\""), {"{}", R"({"a": [1, 2], "b": {"x": [null, {}]}})"},
+              {R"({"a":[1, 2]})", R"({"a": [1,2]})", R"({ "a": []})", "{\"a\": [\n]}",
+               R"({"b": {"x":1}})"});
+  ExpectTexts(read("\"any\""), {R"({"a":[1, 2]})", R"({ "a": [1,2] })"}, {});
+  EXPECT_FALSE(read("1").ok());
+}
+
 TEST(StructuralTagTest, ErrorsNameThePlace) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"type":"tag","begin":"a","content":{"type":"regex","pattern":"["},"end":"b"})",
