@@ -117,6 +117,11 @@ class ToolsServingTest : public ClusterTest {
           delta["function"]["arguments"].get<std::string>();
     }
   }
+  // No text and no content are the same in a stream.
+  static json AsWhole(json message) {
+    if (message.contains("tool_calls") && message["content"] == "") message["content"] = nullptr;
+    return message;
+  }
   // Ids are random.
   static json WithoutIds(json message) {
     if (!message.contains("tool_calls")) return message;
@@ -132,7 +137,7 @@ class ToolsServingTest : public ClusterTest {
     EXPECT_EQ(choice["finish_reason"], finish) << says_;
     const std::vector<json> streamed = Streamed(fields);
     ASSERT_EQ(streamed.size(), 1u);
-    EXPECT_EQ(WithoutIds(streamed[0]["message"]), message) << says_;
+    EXPECT_EQ(WithoutIds(AsWhole(streamed[0]["message"])), message) << says_;
     EXPECT_EQ(streamed[0]["finish_reason"], finish) << says_;
   }
   static json Message(const json& content,
@@ -194,11 +199,11 @@ TEST_F(ToolsServingTest, BeamsOfCallsHaveScores) {
   ASSERT_EQ(choices.size(), 2u);
   EXPECT_EQ(choices[0]["message"]["tool_calls"][0]["function"]["name"], "f");
   EXPECT_EQ(choices[1]["message"]["tool_calls"][0]["function"]["name"], "g");
-  EXPECT_EQ(choices[0]["score"], -1);
+  EXPECT_GT(choices[0]["score"], choices[1]["score"]);
   const std::vector<json> streamed = Streamed(fields);
   ASSERT_EQ(streamed.size(), 2u);
   for (int i = 0; i < 2; ++i)
-    EXPECT_EQ(WithoutIds(streamed[i]["message"]), WithoutIds(choices[i]["message"]));
+    EXPECT_EQ(WithoutIds(AsWhole(streamed[i]["message"])), WithoutIds(choices[i]["message"]));
 }
 
 TEST_F(ToolsServingTest, ReasoningMayBeLeftOutOrInPlace) {

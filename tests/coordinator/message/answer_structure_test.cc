@@ -37,7 +37,7 @@ TEST(AnswerStructure, FreeTextAndWholeCalls) {
   ExpectAnswers(
       WithTools("hermes"),
       {"", "Hi <tool> {\"name\"", "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>",
-       "\nSo.\n<tool_call>{\"name\": \"f\", \"arguments\": {\"a\":1}}</tool_call>\n"
+       "\nSo.\n<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>\n"
        "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>"},
       {"<tool_call>", "a<tool_call>\n{\"name\": \"h\", \"arguments\": {}}\n</tool_call>",
        "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
@@ -45,19 +45,19 @@ TEST(AnswerStructure, FreeTextAndWholeCalls) {
   ExpectAnswers(
       WithTools("llama3_json"),
       {"Hi", "{\"nam", "see {\"name\": 1}", "{\"name\": \"g\", \"parameters\": {}}",
-       "\n{\"name\": \"f\", \"parameters\": {\"a\":1}}; {\"name\": \"g\", \"parameters\": {}}",
+       "\n{\"name\": \"f\", \"parameters\": {\"a\": 1}}; {\"name\": \"g\", \"parameters\": {}}",
        "[{\"name\"]"},
       {"{\"name\": \"h\", \"parameters\": {}}", "\n\n{\"name\"", "<|python_tag|>import x",
        "{\"name\": \"f\", \"parameters\": {}}"});
   ExpectAnswers(WithTools("pythonic"), {"Hi", "[1]", "[h()]", "[g()]", "[f(a=1), g()]", "a [g("},
                 {"[f()]", "[f(a=2)]", "[g(", "  [g(b=1)]", "[g()] and text"});
   ExpectAnswers(WithTools("functionary_v3.2"),
-                {"all\nHi", "f\n{\"a\":1}", "all\nHi>>>g\n{}", "g\n{}>>>f\n{\"a\":1}"},
+                {"all\nHi", "f\n{\"a\": 1}", "all\nHi>>>g\n{}", "g\n{}>>>f\n{\"a\": 1}"},
                 {"f\n{}", "all\nHi>>>h\n{}", "all\nHi>>>"});
   ExpectAnswers(WithTools("mistral_v11"), {"Hi", "Hi[TOOL_CALLS]g[ARGS]{}"},
                 {"[TOOL_CALLS]", "[TOOL_CALLS]f[ARGS]{}", "[TOOL_CALLS]g{}"});
   ExpectAnswers(WithTools("mistral_v11"),
-                {"Hi", "\xff[TOOL_CALLS]g\xff[ARGS]{}\xff[TOOL_CALLS]f\xff[ARGS]{\"a\":1}"},
+                {"Hi", "\xff[TOOL_CALLS]g\xff[ARGS]{}\xff[TOOL_CALLS]f\xff[ARGS]{\"a\": 1}"},
                 {"[TOOL_CALLS]g[ARGS]{}", "\xff[TOOL_CALLS]g[ARGS]{}"}, /*specials=*/true);
   ExpectAnswers(
       WithTools("qwen3_coder"),
