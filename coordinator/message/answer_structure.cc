@@ -154,35 +154,25 @@ class CallStructure {
   }
 
  private:
-  // A text in which special tokens are written as such. loose: white space at its edges may be left
-  // out.
-  Part Marks(absl::string_view text, bool loose) const {
+  // A text in which special tokens are written as such. It is exactly that of the template, so that
+  // equal calls are equal texts.
+  Part Marks(absl::string_view text) const {
     std::vector<Part> parts;
-    const auto blanks = [&](absl::string_view blank) {
-      if (!blank.empty()) parts.push_back(Around("optional", Fixed(blank)));
-    };
-    absl::string_view core = text;
-    if (loose) core = absl::StripAsciiWhitespace(text);
-    if (core.empty() && !text.empty()) return Around("optional", Fixed(text));
-    const size_t begin = core.data() - text.data();
-    blanks(text.substr(0, begin));
     size_t plain = 0;
-    for (size_t at = 0; at < core.size();) {
-      const std::string* special = SpecialAt(core.substr(at));
+    for (size_t at = 0; at < text.size();) {
+      const std::string* special = SpecialAt(text.substr(at));
       if (special == nullptr) {
         ++at;
         continue;
       }
-      if (at > plain) parts.push_back(Fixed(core.substr(plain, at - plain)));
+      if (at > plain) parts.push_back(Fixed(text.substr(plain, at - plain)));
       parts.push_back(Token(*special));
       at += special->size();
       plain = at;
     }
-    if (plain < core.size()) parts.push_back(Fixed(core.substr(plain)));
-    blanks(text.substr(begin + core.size()));
+    if (plain < text.size()) parts.push_back(Fixed(text.substr(plain)));
     return parts.empty() ? Fixed("") : Sequence(std::move(parts));
   }
-  Part Marks(absl::string_view text) const { return Marks(text, format_.loose); }
 
   const std::string* SpecialAt(absl::string_view text) const {
     const std::string* longest = nullptr;
@@ -232,7 +222,7 @@ class CallStructure {
         parts = {Fixed(tool.name)};
         if (format_.ids == CallIds::kNamed)  // it counts the calls
           parts.push_back(Sequence({Fixed(format_.name_note), Regex("[0-9]{1,4}")}));
-        parts.push_back(Marks(format_.name_end, /*loose=*/false));
+        parts.push_back(Marks(format_.name_end));
         parts.push_back(value);
         break;
       case CallKind::kPythonic:
@@ -241,7 +231,7 @@ class CallStructure {
                  Fixed(")")};
         break;
       case CallKind::kXml:
-        parts = {Fixed(tool.name), Marks(format_.name_end, /*loose=*/false)};
+        parts = {Fixed(tool.name), Marks(format_.name_end)};
         for (Part& argument : XmlArguments(schema, TextValues(tool)))
           parts.push_back(std::move(argument));
         break;
@@ -258,10 +248,10 @@ class CallStructure {
     if (!schema.is_object() || !schema.contains("properties")) return arguments;
     const Part required = schema.value("required", Part::array());
     for (const auto& property : schema["properties"].items()) {
-      Part argument = Sequence({Marks(format_.argument_open, /*loose=*/false),
-                                Fixed(property.key()), Marks(format_.key_end, /*loose=*/false),
-                                XmlValue(schema, property.value(), values[property.key()]),
-                                Marks(format_.argument_close, /*loose=*/false)});
+      Part argument =
+          Sequence({Marks(format_.argument_open), Fixed(property.key()), Marks(format_.key_end),
+                    XmlValue(schema, property.value(), values[property.key()]),
+                    Marks(format_.argument_close)});
       const bool must = absl::c_linear_search(required, Part(property.key()));
       arguments.push_back(must ? std::move(argument) : Around("optional", std::move(argument)));
     }

@@ -37,9 +37,10 @@ TEST(AnswerStructure, FreeTextAndWholeCalls) {
   ExpectAnswers(
       WithTools("hermes"),
       {"", "Hi <tool> {\"name\"", "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>",
-       "\nSo.\n<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>\n"
+       "\nSo.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n"
        "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>"},
-      {"<tool_call>", "a<tool_call>\n{\"name\": \"h\", \"arguments\": {}}\n</tool_call>",
+      {"<tool_call>", "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>",
+       "a<tool_call>\n{\"name\": \"h\", \"arguments\": {}}\n</tool_call>",
        "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
        "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call> and text"});
   ExpectAnswers(
