@@ -93,9 +93,10 @@ Part JsonRules::Space() {
 }
 
 Part JsonRules::StringCharacter() {
-  return Once(&character_, "character", [] {
-    const CodePoints letters = {{'"', '"'}, {'\\', '\\'}, {'/', '/'}, {'b', 'b'},
-                                {'f', 'f'}, {'n', 'n'},   {'r', 'r'}, {'t', 't'}};
+  return Once(&character_, "character", [this] {
+    CodePoints letters = {{'"', '"'}, {'\\', '\\'}, {'b', 'b'}, {'f', 'f'},
+                          {'n', 'n'}, {'r', 'r'},   {'t', 't'}};
+    if (notation_ == Notation::kJson) letters.emplace_back('/', '/');
     const Part escape = Choice({Character(letters), Sequence({Literal("u"), HexCharacter()})});
     return Choice({CharacterNot(Unplain()), Sequence({Literal("\\"), escape})});
   });

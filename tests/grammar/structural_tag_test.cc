@@ -98,7 +98,8 @@ TEST(StructuralTagTest, PythonArguments) {
         "c":{"$ref":"#/$defs/l"},"not-a-name":{}},
         "required":["b"],"$defs":{"l":{"type":"array","items":{}}}}}})x"),
               {"f(b=True)", "f(a=1, b=None)", "f(b=\"x\", c=[1, {\"k\": False}])"},
-              {"f()", "f(a=1)", "f(b=true)", "f(a=1b=True)", "f(b=True, a=1)", "f(b=True, )"});
+              {"f()", "f(a=1)", "f(b=true)", "f(a=1b=True)", "f(b=True, a=1)", "f(b=True, )",
+               "f(b=None, c=[\"\\/\"])"});
 }
 
 TEST(StructuralTagTest, SingleWhiteSpace) {
