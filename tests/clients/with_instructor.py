@@ -56,7 +56,7 @@ def json_object_is_json():
 
 @check
 def tools():
-    expect(isinstance(ask(instructor.Mode.TOOLS), Animal))
+    expect(isinstance(ask(instructor.Mode.TOOLS, max_tokens=1000), Animal))
 
 
 @check

@@ -86,7 +86,7 @@ def reasoning_effort():
 
 @check
 def bound_tools():
-    expect(chat(max_tokens=64).bind_tools([weather], tool_choice="required").invoke(MESSAGES).tool_calls)
+    expect(chat(max_tokens=600).bind_tools([weather], tool_choice="required").invoke(MESSAGES).tool_calls)
 
 
 @check
