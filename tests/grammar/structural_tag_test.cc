@@ -130,6 +130,12 @@ TEST(StructuralTagTest, ErrorsNameThePlace) {
           {"type":"any_text"},"end":"c"}]})",
        "it begins with no trigger"},
       {R"({"type":"any_text","excludes":[""]})", "it must not be empty"},
+      {R"({"type":"any_text","excludes":[{"type":5}]})", "an object of type"},
+      {R"({"type":"tag","begin":"a","content":{"type":1},"end":"b"})", "#/format/content/type"},
+      {R"({"type":"tag","begin":"a","content":[],"end":"b"})", "it must be an object"},
+      {R"({"type":"triggered_tags","triggers":["<"],"tags":[{"type":3,"begin":"<","content":
+          {"type":"any_text"},"end":"c"}]})",
+       "it must be \"tag\""},
       {R"({"type":"sequence","elements":[{"type":"python_arguments","json_schema":{}},
           {"type":"json_schema","json_schema":{}}]})",
        "#/format/elements/1"},
