@@ -191,7 +191,7 @@ void MetricFamilies::DeclareDecoding() {
 }
 
 void MetricFamilies::CreateKnownSeries() {
-  for (const char* reason : {"stop", "length", "abort", "error", "timeout"}) {
+  for (const char* reason : {"stop", "length", "tool_calls", "abort", "error", "timeout"}) {
     counter("request_success_total", Model({{"finished_reason", reason}}));
   }
   for (const char* code : kRefusals) counter("request_refused_total", Model({{"code", code}}));

@@ -18,7 +18,7 @@ class Metrics {
   explicit Metrics(const std::string& model_name, bool vllm_names = false);
   ~Metrics();
 
-  // finished_reason of request_success_total: stop, length, abort, error, timeout.
+  // finished_reason of request_success_total: stop, length, tool_calls, abort, error, timeout.
   void RequestEnded(const Request& request, const std::string& finished_reason, double now_s);
   void RequestRefused(const std::string& code);
   void FieldsIgnored(const IgnoredFields& ignored);
