@@ -122,6 +122,7 @@ void ToolFields::ReadChoice(const json& choice, JsonFields* fields) {
   inner.IgnoreUnknown();
   if (inner.error()) return fields->set_error(*inner.error());
   choice_ = ToolChoice::kNamed;
+  parallel_ = false;
   Keep({*name}, fields);
 }
 

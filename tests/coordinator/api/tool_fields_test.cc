@@ -120,7 +120,9 @@ TEST(ToolFields, ChoiceBindsTheAnswer) {
        {f + "\n" + g, bad}},
       {R"(, "tool_choice": "required")", {f, g, f + "\n" + g}, {"text", bad, ""}},
       {R"(, "tool_choice": "any", "parallel_tool_calls": false)", {f, g}, {f + "\n" + g, ""}},
-      {R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})", {g}, {f, "text", ""}},
+      {R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})",
+       {g},
+       {f, "text", "", g + "\n" + g}},
       {R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools":
            [{"type": "function", "function": {"name": "f"}}]}})",
        {f},
