@@ -38,16 +38,6 @@ void ReadMessagesTool(const json& tool, absl::string_view text, const std::strin
   translator->AddTool(function, path, "input_schema");
 }
 
-void ReadMessagesTools(Translator* translator) {
-  JsonFields& fields = translator->fields();
-  const json* tools = fields.FindValue({"tools"});
-  if (tools == nullptr) return;
-  if (!tools->is_array()) return fields.Fail("invalid_type", "tools", "must be a list of tools");
-  const std::vector<absl::string_view> texts = EntryTexts(translator->Text("tools"));
-  for (size_t i = 0; i < texts.size() && !fields.error(); ++i)
-    ReadMessagesTool((*tools)[i], texts[i], absl::StrCat("tools[", i, "]"), translator);
-}
-
 void ReadMessagesToolChoice(Translator* translator) {
   constexpr char kName[] = "tool_choice";
   JsonFields& fields = translator->fields();
@@ -131,7 +121,7 @@ std::variant<ChatTranslation, ApiError> TranslateMessage(const std::string& body
   ReadMessages(&translator);
   if (fields.FindValue({"stop_sequences"}) != nullptr)
     translator.Set("stop", std::string(translator.Text("stop_sequences")), "stop_sequences");
-  ReadMessagesTools(&translator);
+  translator.EachTool(ReadMessagesTool);
   ReadMessagesToolChoice(&translator);
   ReadThinking(&translator);
   ReadOutputConfig(&translator);

@@ -52,16 +52,6 @@ void ReadTool(const json& tool, absl::string_view text, const std::string& path,
   translator->AddTool(function, path, "parameters");
 }
 
-void ReadTools(Translator* translator) {
-  JsonFields& fields = translator->fields();
-  const json* tools = fields.FindValue({"tools"});
-  if (tools == nullptr) return;
-  if (!tools->is_array()) return fields.Fail("invalid_type", "tools", "must be a list of tools");
-  const std::vector<absl::string_view> texts = EntryTexts(translator->Text("tools"));
-  for (size_t i = 0; i < texts.size() && !fields.error(); ++i)
-    ReadTool((*tools)[i], texts[i], absl::StrCat("tools[", i, "]"), translator);
-}
-
 void ReadToolChoice(Translator* translator) {
   JsonFields& fields = translator->fields();
   const json* choice = fields.FindValue({"tool_choice"});
@@ -215,7 +205,7 @@ std::variant<ChatTranslation, ApiError> TranslateResponse(const std::string& bod
     translator.Set("max_tokens", std::string(translator.Text("max_output_tokens")),
                    "max_output_tokens");
   }
-  ReadTools(&translator);
+  translator.EachTool(ReadTool);
   ReadToolChoice(&translator);
   ReadText(&translator);
   ReadReasoning(&translator);

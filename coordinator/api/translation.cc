@@ -75,6 +75,16 @@ std::string Translator::AddMessage(const ObjectText& message, const std::string&
   return path;
 }
 
+void Translator::EachTool(void (*read)(const nlohmann::json& tool, absl::string_view text,
+                                       const std::string& path, Translator* translator)) {
+  const nlohmann::json* tools = fields_.FindValue({"tools"});
+  if (tools == nullptr) return;
+  if (!tools->is_array()) return fields_.Fail("invalid_type", "tools", "must be a list of tools");
+  const std::vector<absl::string_view> texts = EntryTexts(Text("tools"));
+  for (size_t i = 0; i < texts.size() && !fields_.error(); ++i)
+    read((*tools)[i], texts[i], absl::StrCat("tools[", i, "]"), this);
+}
+
 void Translator::AddTool(const ObjectText& function, const std::string& place,
                          const char* parameters) {
   const std::string path = absl::StrCat(kToolList, "[", tools_.size(), "]");

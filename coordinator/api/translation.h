@@ -46,6 +46,9 @@ class Translator {
   void Place(std::string chat, std::string client);
   // Adds a message; returns its path in the chat completion.
   std::string AddMessage(const ObjectText& message, const std::string& place);
+  // Calls read for each tool of the request: its value, its text and its place, until an error.
+  void EachTool(void (*read)(const nlohmann::json& tool, absl::string_view text,
+                             const std::string& path, Translator* translator));
   void AddTool(const ObjectText& function, const std::string& place, const char* parameters);
   // Refuses fields whose effect could not be shown in the answer, and more than one choice.
   void RefuseUnshown(std::initializer_list<const char*> names);
