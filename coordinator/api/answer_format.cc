@@ -107,7 +107,10 @@ void BindAnswer(const ApiContext& context, JsonFields* fields, GenerateRequest* 
   request->asked_format = std::move(request->params.format_spec);
   request->asked_field = request->format_field;
   absl::StatusOr<std::string> text = Structure(*context.tokenizer, *request);
-  if (!text.ok()) return fields->Fail("invalid_value", "tools", text.status().message());
+  if (!text.ok()) {
+    return fields->Fail("invalid_value", syntax.tools.empty() ? request->asked_field : "tools",
+                        absl::StrCat("is refused: ", text.status().message()));
+  }
   request->params.format_spec = {FormatSpec::Kind::kStructuralTag, *std::move(text)};
   if (!syntax.tools.empty()) request->format_field = "tools";
 }

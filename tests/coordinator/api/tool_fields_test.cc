@@ -176,6 +176,13 @@ TEST(ToolFields, ReasoningStandsBeforeWhatIsBound) {
   const GenerateRequest whole = GoodTools(format + R"(, "separate_reasoning": false)", server);
   EXPECT_EQ(whole.syntax, nullptr);
   EXPECT_FALSE(GoodTools(R"("include_reasoning": false)", server).shows_reasoning);
+  for (const char* broken : {R"("guided_json": "{")", R"("guided_regex": "[")"}) {
+    const ApiError error = Bad(ParseTools(broken, server));
+    EXPECT_EQ(error.code, "invalid_value") << broken;
+    EXPECT_THAT(error.param, HasSubstr("guided_")) << error.message;
+  }
+  EXPECT_EQ(Bad(ParseTools(R"("structured_outputs": {"structural_tag": "{"})", server)).param,
+            "structured_outputs.structural_tag");
   // Free text is not bound.
   EXPECT_TRUE(GoodTools(R"("temperature": 0)", server).format_field.empty());
 }
