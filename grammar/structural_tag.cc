@@ -84,11 +84,17 @@ class StructureReader {
     return list;
   }
 
+  // "": it has no type, or one that is no text.
+  static std::string TypeOf(const OrderedJson& object) {
+    const auto type = object.find("type");
+    return type != object.end() && type->is_string() ? type->get<std::string>() : "";
+  }
+
   // A mark as a text that an automaton reads.
   static absl::StatusOr<std::string> Mark(const DocumentPlace& place) {
     if (place.value->is_string()) return place.value->get<std::string>();
     COPPICE_RETURN_IF_ERROR(CheckMembers(place, {"type", "token"}));
-    if (place.value->value("type", "") != "token")
+    if (TypeOf(*place.value) != "token")
       return SchemaError(place.pointer, "it must be a string, or an object of type \"token\"");
     COPPICE_ASSIGN_OR_RETURN(const std::string name, TextOf(place, "token"));
     if (name.empty()) return SchemaError(place.pointer, "the token has no name");
@@ -239,7 +245,7 @@ class StructureReader {
 
   absl::StatusOr<Tag> ReadTag(const DocumentPlace& place) {
     COPPICE_RETURN_IF_ERROR(CheckMembers(place, {"type", "begin", "content", "end"}));
-    if (place.value->value("type", "tag") != "tag")
+    if (Has(place, "type") && TypeOf(*place.value) != "tag")
       return SchemaError(PointerTo(place.pointer, "type"), "it must be \"tag\"");
     COPPICE_ASSIGN_OR_RETURN(const DocumentPlace begin, Member(place, "begin"));
     COPPICE_ASSIGN_OR_RETURN(const std::string begin_mark, Mark(begin));
@@ -253,9 +259,8 @@ class StructureReader {
       ends.push_back(std::move(mark));
     }
     // The end of a free text is where the first mark of the end is.
-    const bool free = content.value->is_object() &&
-                      content.value->value("type", "") == "any_text" && !Has(content, "excludes") &&
-                      !Has(content, "not_begins") &&
+    const bool free = content.value->is_object() && TypeOf(*content.value) == "any_text" &&
+                      !Has(content, "excludes") && !Has(content, "not_begins") &&
                       std::find(ends.begin(), ends.end(), "") == ends.end();
     COPPICE_ASSIGN_OR_RETURN(Part part, free ? grammar::AnyText(ends) : Format(content));
     std::vector<Part> end_parts;
