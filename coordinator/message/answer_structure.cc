@@ -92,10 +92,11 @@ class Reasoning {
       if (may_end) ways.push_back(inside);
       return Or(std::move(ways));
     }
+    // The answer stands in it once, since it may be large.
     const Part open = Sequence({Regex(absl::StrCat(kBlanks, "*")), open_});
-    ways.push_back(answer);
+    begun.pop_back();
     begun.insert(begun.begin(), open);
-    ways.push_back(Sequence(std::move(begun)));
+    ways.push_back(Sequence({Around("optional", Sequence(std::move(begun))), std::move(answer)}));
     if (may_end) ways.push_back(Sequence({open, inside}));
     return Or(std::move(ways));
   }
@@ -340,9 +341,17 @@ class CallStructure {
   Part Calls(const CallSection& section) const {
     std::vector<Part> parts = {Marks(section.open)};
     if (format_.list) parts.push_back(Fixed("["));
-    parts.push_back(call_);
-    if (syntax_.parallel)
-      parts.push_back(Around("star", Sequence({Marks(format_.between), call_})));
+    if (!syntax_.parallel) {
+      parts.push_back(call_);
+    } else {  // the calls stand in it once, since they may be large
+      const Part any = {{"begin", ""}, {"content", call_}, {"end", ""}};
+      Part list;
+      list["type"] = "tags_with_separator";
+      list["tags"].push_back(any);
+      list["separator"] = format_.between;  // has no special token
+      list["at_least_one"] = true;
+      parts.push_back(std::move(list));
+    }
     if (format_.list) parts.push_back(Fixed("]"));
     parts.push_back(Marks(section.close));
     return Sequence(std::move(parts));

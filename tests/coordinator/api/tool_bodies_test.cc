@@ -216,5 +216,30 @@ TEST(ToolBodies, TextsOfJson) {
   EXPECT_THAT(error.message, ::testing::HasSubstr("are copied"));
 }
 
+// The format has each schema once, so that many tools are not too large for it.
+TEST(ToolBodies, ManyTools) {
+  const tokenizer::ChatPrompt chat(
+      *tokenizer::ChatTemplate::Parse("{% for t in tools or [] %}{% endfor %}{% for m in messages "
+                                      "%}{{ m.content }}{% endfor %}"),
+      "", "</s>", &api_text::Tokens());
+  ApiContext context = api_text::Context();
+  context.chat = &chat;
+  context.reasoning = ReasoningMarks{"<think>", "</think>"};
+  context.tool_format = FindToolFormat("hermes");
+  json tools;
+  for (int i = 0; i < 60; ++i) {
+    tools.push_back(
+        {{"function",
+          {{"name", absl::StrCat("f", i)},
+           {"parameters",
+            {{"type", "object"},
+             {"properties",
+              {{"x", {{"type", "string"}, {"description", std::string(3000, 'd')}}}}}}}}}});
+  }
+  const json body = {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"tools", tools}};
+  const ApiError error = api_text::Bad(ParseChatCompletion(body.dump(), "", context, 0));
+  EXPECT_EQ(error.code, "accepted") << error.message;
+}
+
 }  // namespace
 }  // namespace coppice::coordinator
