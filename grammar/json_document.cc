@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -18,6 +19,7 @@ namespace coppice::grammar {
 namespace {
 
 constexpr size_t kMostMembers = 2000;  // members of one object
+constexpr size_t kMostCopiedBytes = size_t{4} << 20;
 
 // Reads a text and keeps only its fault.
 class SchemaTextCheck : public nlohmann::json_sax<OrderedJson> {
@@ -146,6 +148,23 @@ absl::StatusOr<DocumentPlace> FindReference(const OrderedJson& document,
 
 std::string CompactJson(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+bool HasReference(const OrderedJson& value) {
+  return absl::StrContains(CompactJson(value), "\"$ref\"");
+}
+
+absl::Status CheckDefinitionCopies(const OrderedJson& schema) {
+  size_t bytes = 0, copies = 0;
+  for (const char* name : kDefinitions) {
+    if (schema.contains(name)) bytes += CompactJson(schema[name]).size();
+  }
+  if (bytes == 0) return absl::OkStatus();
+  for (const OrderedJson& property : schema["properties"]) copies += HasReference(property) ? 1 : 0;
+  if (bytes * copies <= kMostCopiedBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("it has definitions of ", bytes, " bytes for each of ", copies,
+                   " properties, at most ", kMostCopiedBytes, " bytes in all are copied"));
 }
 
 }  // namespace coppice::grammar

@@ -37,6 +37,13 @@ DocumentPlace At(const DocumentPlace& place, size_t index);
 absl::StatusOr<DocumentPlace> FindReference(const OrderedJson& document,
                                             absl::string_view reference);
 
+inline constexpr const char* kDefinitions[] = {"$defs", "definitions"};
+bool HasReference(const OrderedJson& value);
+// Where each property of an object's schema stands as a document of its own, those with a reference
+// get copies of all definitions. InvalidArgument: these would be too large. "properties" is an
+// object.
+absl::Status CheckDefinitionCopies(const OrderedJson& schema);
+
 // The value on one line without spaces.
 std::string CompactJson(const OrderedJson& value);
 

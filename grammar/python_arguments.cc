@@ -27,9 +27,9 @@ bool IsRequired(const DocumentPlace& schema, const std::string& key) {
 
 // The schema of a member as a document of its own, with the definitions that it may refer to.
 OrderedJson Alone(const DocumentPlace& schema, const OrderedJson& member) {
-  if (!member.is_object()) return member;
+  if (!member.is_object() || !HasReference(member)) return member;
   OrderedJson alone = member;
-  for (const char* name : {"$defs", "definitions"}) {
+  for (const char* name : kDefinitions) {
     if (Has(schema, name) && !alone.contains(name)) alone[name] = *At(schema, name).value;
   }
   return alone;
@@ -48,6 +48,8 @@ absl::StatusOr<Part> AddPythonArguments(const DocumentPlace& schema, JsonRules* 
     const DocumentPlace properties = At(schema, "properties");
     if (!properties.value->is_object())
       return SchemaError(properties.pointer, "it must be an object of schemas");
+    const absl::Status copies = CheckDefinitionCopies(*schema.value);
+    if (!copies.ok()) return SchemaError(schema.pointer, copies.message());
     for (const auto& item : properties.value->items()) {
       const DocumentPlace member = At(properties, item.key());
       const bool required = IsRequired(schema, item.key());

@@ -10,6 +10,7 @@
 #include "coordinator/api/format_fields.h"
 #include "coordinator/message/answer_structure.h"
 #include "grammar/compile.h"
+#include "grammar/json_document.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -103,6 +104,15 @@ void BindAnswer(const ApiContext& context, JsonFields* fields, GenerateRequest* 
     fields->IgnoreField(request->format_field, kUnsupportedCombination,
                         "has no effect where tool_choice demands a call");
     request->params.format_spec = {};
+  }
+  const FormatSpec& spec = request->params.format_spec;
+  if (spec.kind == FormatSpec::Kind::kJsonSchema || spec.kind == FormatSpec::Kind::kStructuralTag) {
+    const absl::Status status = grammar::ParseSchemaDocument(spec.text).status();
+    if (!status.ok()) {
+      return fields->Fail(
+          "invalid_value", request->format_field,
+          absl::StrCat("is refused: ", status.message().substr(0, kMostReasonBytes)));
+    }
   }
   request->asked_format = std::move(request->params.format_spec);
   request->asked_field = request->format_field;

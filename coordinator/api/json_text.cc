@@ -108,7 +108,7 @@ std::string CompactText(absl::string_view text) {
     if (!in_string && (c == ' ' || c == '\n' || c == '\r' || c == '\t')) continue;
     compact += c;
     if (c == '"') in_string = !in_string;
-    if (in_string && c == '\\') compact += text[++i];
+    if (in_string && c == '\\' && i + 1 < text.size()) compact += text[++i];
   }
   return compact;
 }

@@ -17,6 +17,7 @@ using Ordered = nlohmann::ordered_json;
 constexpr size_t kMostTools = 512;
 constexpr size_t kMostNameBytes = 128;
 constexpr size_t kMostCalls = 512;  // of one message
+constexpr int kMostArgumentsDepth = 64;
 constexpr char kNoArguments[] = R"({"type":"object","properties":{}})";
 
 // Names stand in the texts of calls without quotes or escapes.
@@ -188,10 +189,16 @@ Ordered ReadToolCalls(const json& calls, const std::string& path, JsonFields* fi
     Ordered shown = Ordered::object();
     if (arguments != nullptr && arguments->is_string()) {
       const auto& text = arguments->get_ref<const std::string&>();
-      shown = Ordered::parse(text, nullptr, /*allow_exceptions=*/false);
-      // A call that broke off has the text that it has.
-      if (!shown.is_object())
-        shown = absl::StripAsciiWhitespace(text).empty() ? Ordered::object() : Ordered(text);
+      json read;
+      // A call that broke off has the text that it has, and so has one that is nested too deep.
+      if (ParseJsonObject(text, kMostArgumentsDepth, &read)) {
+        if (!absl::StripAsciiWhitespace(text).empty()) shown = text;
+      } else if (!FitsInOrder(read)) {
+        inner.Fail("invalid_value", "arguments",
+                   absl::StrCat("has an object of more than ", kMostOrderedMembers, " members"));
+      } else {
+        shown = Ordered::parse(text);
+      }
     } else if (arguments != nullptr && arguments->is_object()) {
       shown = *arguments;
     } else if (arguments != nullptr) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "base/status.h"
 #include "coordinator/message/text_arguments.h"
 #include "coordinator/message/tool_format.h"
+#include "grammar/json_document.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -22,6 +24,7 @@ using IsSpecial = absl::FunctionRef<bool(absl::string_view)>;
 
 constexpr char kBlanks[] = "[ \\t\\r\\n]";
 constexpr const char* kBlankTexts[] = {" ", "\t", "\r", "\n"};
+constexpr int kMostLength = 1 << 20;  // of a string
 constexpr char kAnyArguments[] = R"({"type":"object"})";
 
 Part Fixed(absl::string_view text) {
@@ -89,10 +92,11 @@ class Reasoning {
       if (may_end) ways.push_back(inside);
       return Or(std::move(ways));
     }
+    // The answer stands in it once, since it may be large.
     const Part open = Sequence({Regex(absl::StrCat(kBlanks, "*")), open_});
-    ways.push_back(answer);
+    begun.pop_back();
     begun.insert(begun.begin(), open);
-    ways.push_back(Sequence(std::move(begun)));
+    ways.push_back(Sequence({Around("optional", Sequence(std::move(begun))), std::move(answer)}));
     if (may_end) ways.push_back(Sequence({open, inside}));
     return Or(std::move(ways));
   }
@@ -232,8 +236,9 @@ class CallStructure {
         break;
       case CallKind::kXml:
         parts = {Fixed(tool.name), Marks(format_.name_end)};
-        for (Part& argument : XmlArguments(schema, TextValues(tool)))
-          parts.push_back(std::move(argument));
+        COPPICE_ASSIGN_OR_RETURN(std::vector<Part> arguments,
+                                 XmlArguments(tool, schema, TextValues(tool)));
+        for (Part& argument : arguments) parts.push_back(std::move(argument));
         break;
     }
     parts.insert(parts.begin(), Marks(format_.call_open));
@@ -242,10 +247,20 @@ class CallStructure {
   }
 
   // In the order of "properties".
-  std::vector<Part> XmlArguments(const Part& schema,
-                                 absl::flat_hash_map<std::string, TextValue> values) const {
+  absl::StatusOr<std::vector<Part>> XmlArguments(
+      const Tool& tool, const Part& schema,
+      absl::flat_hash_map<std::string, TextValue> values) const {
     std::vector<Part> arguments;
     if (!schema.is_object() || !schema.contains("properties")) return arguments;
+    if (!schema["properties"].is_object()) {
+      return absl::InvalidArgumentError(absl::StrCat("the schema of the arguments of ", tool.name,
+                                                     ": properties must be an object"));
+    }
+    const absl::Status copies = grammar::CheckDefinitionCopies(schema);
+    if (!copies.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the schema of the arguments of ", tool.name, ": ", copies.message()));
+    }
     const Part required = schema.value("required", Part::array());
     for (const auto& property : schema["properties"].items()) {
       Part argument =
@@ -262,9 +277,9 @@ class CallStructure {
   Part XmlValue(const Part& schema, const Part& property, TextValue value) const {
     if (value == TextValue::kString) return XmlString(property, /*unlike_json=*/false);
     Part json = property;  // with what it may refer to
-    for (const char* name : {"$defs", "definitions"}) {
-      if (json.is_object() && schema.contains(name) && !json.contains(name))
-        json[name] = schema[name];
+    const bool refers = json.is_object() && grammar::HasReference(json);
+    for (const char* name : grammar::kDefinitions) {
+      if (refers && schema.contains(name) && !json.contains(name)) json[name] = schema[name];
     }
     const bool mixed = value == TextValue::kMixed;
     if (mixed) {
@@ -282,6 +297,17 @@ class CallStructure {
     return Or({XmlString(property, /*unlike_json=*/true), std::move(part)});
   }
 
+  // nullopt: it is no length.
+  static std::optional<int> Length(const Part& property, const char* name, int absent) {
+    const auto found = property.find(name);
+    if (found == property.end()) return absent;
+    if (!found->is_number()) return std::nullopt;
+    const double length = found->get<double>();
+    if (!(length >= 0 && length <= kMostLength) || length != static_cast<int>(length))
+      return std::nullopt;
+    return static_cast<int>(length);
+  }
+
   // unlike_json: the text is not read as an object or an array.
   Part XmlString(const Part& property, bool unlike_json) const {
     std::vector<Part> values;
@@ -294,11 +320,14 @@ class CallStructure {
     if (unlike_json) {
       for (const char* text : {"{", "[", " ", "\t", "\r", "\n"}) beginnings.emplace_back(text);
     }
-    const int least = property.value("minLength", 0);
-    if (!property.contains("maxLength") && least == 0)
+    const std::optional<int> shortest = Length(property, "minLength", 0);
+    const std::optional<int> longest = Length(property, "maxLength", -1);
+    if (!shortest || !longest)  // refused where the schema is read
+      return {{"type", "json_schema"}, {"json_schema", property}};
+    const int least = *shortest, most = *longest;
+    if (most < 0 && least == 0)
       return AnyText({Part(std::string(absl::StripAsciiWhitespace(format_.argument_close)))},
                      beginnings);
-    const int most = property.value("maxLength", -1);
     const auto count = [](int low, int high) {
       return absl::StrCat("{", std::max(low, 0), ",", high < 0 ? "" : absl::StrCat(high), "}");
     };
@@ -312,9 +341,17 @@ class CallStructure {
   Part Calls(const CallSection& section) const {
     std::vector<Part> parts = {Marks(section.open)};
     if (format_.list) parts.push_back(Fixed("["));
-    parts.push_back(call_);
-    if (syntax_.parallel)
-      parts.push_back(Around("star", Sequence({Marks(format_.between), call_})));
+    if (!syntax_.parallel) {
+      parts.push_back(call_);
+    } else {  // the calls stand in it once, since they may be large
+      const Part any = {{"begin", ""}, {"content", call_}, {"end", ""}};
+      Part list;
+      list["type"] = "tags_with_separator";
+      list["tags"].push_back(any);
+      list["separator"] = format_.between;  // has no special token
+      list["at_least_one"] = true;
+      parts.push_back(std::move(list));
+    }
     if (format_.list) parts.push_back(Fixed("]"));
     parts.push_back(Marks(section.close));
     return Sequence(std::move(parts));

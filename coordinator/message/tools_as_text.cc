@@ -74,8 +74,10 @@ ShownJson ToolsAsText(const ShownJson& messages, const ShownJson& tools) {
       std::string text =
           absl::StrCat("<tool_response>\n", ContentText(message), "\n</tool_response>");
       const bool joins = i > 0 && messages[i - 1].value("role", "") == "tool";
-      if (joins) text = absl::StrCat(ContentText(made.back()), "\n", text);
-      joins ? void(made.back()["content"] = text) : made.push_back(TextMessage("user", text));
+      if (joins)
+        absl::StrAppend(&made.back()["content"].get_ref<std::string&>(), "\n", text);
+      else
+        made.push_back(TextMessage("user", std::move(text)));
     } else if (message.contains("tool_calls")) {
       made.push_back(TextMessage("assistant", WithCalls(message)));
     } else {

@@ -53,6 +53,8 @@ class MessagesWriter : public AnswerWriter {
     Begin(identity);
     const Choice& choice = choices[0];
     if (beam_mass) beam_mass_ = beam_mass;
+    // What is left of a call that has begun comes before text that stands behind it.
+    EmitCalls(choice, /*first=*/false);
     if (!choice.reasoning.empty()) {
       Open(Block::kThinking, 0, ThinkingText(""));
       EmitDelta("thinking_delta", "thinking", choice.reasoning);
@@ -61,11 +63,7 @@ class MessagesWriter : public AnswerWriter {
       Open(Block::kText, 0, TextBlock(""));
       EmitDelta("text_delta", "text", choice.text);
     }
-    for (const CallDelta& call : choice.calls) {
-      called_ = true;
-      Open(Block::kTool, call.index, ToolText(call, "{}"));
-      if (!call.arguments.empty()) EmitDelta("input_json_delta", "partial_json", call.arguments);
-    }
+    EmitCalls(choice, /*first=*/true);
     if (!choice.finish_reason.empty()) {
       last_ = choice;
       last_.text = last_.reasoning = "";
@@ -185,6 +183,16 @@ class MessagesWriter : public AnswerWriter {
     if (open_ == Block::kNone) return;
     open_ = Block::kNone;
     Emit("content_block_stop", ObjectText().Add("index", index_++));
+  }
+
+  // Those that begin, or those that have begun.
+  void EmitCalls(const Choice& choice, bool first) {
+    for (const CallDelta& call : choice.calls) {
+      if (call.first != first) continue;
+      called_ = true;
+      Open(Block::kTool, call.index, ToolText(call, "{}"));
+      if (!call.arguments.empty()) EmitDelta("input_json_delta", "partial_json", call.arguments);
+    }
   }
 
   void EmitDelta(const char* type, const char* member, const std::string& text) {

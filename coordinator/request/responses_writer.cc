@@ -184,6 +184,8 @@ class ResponsesWriter : public AnswerWriter {
     }
     const std::string logprobs = choice.logprobs ? TokenEntries(*choice.logprobs) : "";
     if (!logprobs.empty()) absl::StrAppend(&logprobs_, logprobs_.empty() ? "" : ",", logprobs);
+    // What is left of a call that has begun comes before text that stands behind it.
+    TakeCalls(identity, choice, /*first=*/false);
     if (!choice.reasoning.empty()) {
       Continue(identity, Kind::kReasoning).text += choice.reasoning;
       Emit("response.reasoning_text.delta", Where(true).Add("delta", choice.reasoning));
@@ -193,7 +195,14 @@ class ResponsesWriter : public AnswerWriter {
       item.text += choice.text;
       EmitTextDelta(choice.text);
     }
-    for (const CallDelta& call : choice.calls) TakeCall(identity, call);
+    TakeCalls(identity, choice, /*first=*/true);
+  }
+
+  // Those that begin, or those that have begun.
+  void TakeCalls(const AnswerIdentity& identity, const Choice& choice, bool first) {
+    for (const CallDelta& call : choice.calls) {
+      if (call.first == first) TakeCall(identity, call);
+    }
   }
 
   // With the scores that have come since the last text.

@@ -315,6 +315,28 @@ TEST_P(AnswerForms, ErrorsHaveTheirForm) {
   }
 }
 
+// One event may bring the end of a call and text behind it.
+TEST_P(AnswerForms, ACallEndsBeforeTheTextBehindIt) {
+  std::vector<Choice> pieces(3);
+  pieces[0].calls = {Call(0, "weather", R"({"city")")};
+  pieces[1].calls = {{0, false, "", "", R"(: 1})"}};
+  pieces[1].text = "Done.";
+  pieces[2].finish_reason = "stop";
+  std::vector<Json> events;
+  for (const auto& event : Streamed(pieces)) events.push_back(Json::parse(event.data));
+  if (GetParam() == AnswerForm::kResponse) {
+    const Json output = OutputOf(events);
+    ASSERT_EQ(output.size(), 2u) << output;
+    EXPECT_EQ(output[0]["arguments"], R"({"city": 1})");
+    EXPECT_EQ(output[1]["content"][0]["text"], "Done.");
+  } else {
+    const Json content = MessageOf(events)["content"];
+    ASSERT_EQ(content.size(), 2u) << content;
+    EXPECT_EQ(content[0]["input"], Json({{"city", 1}}));
+    EXPECT_EQ(content[1]["text"], "Done.");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, AnswerForms,
                          ::testing::Values(AnswerForm::kResponse, AnswerForm::kMessage));
 
