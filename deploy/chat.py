@@ -5,6 +5,7 @@
                            {"title": ..., "path": "/v1/chat/completions" or "/v1/completions", "body": {the request}}
   chat.py [OPTIONS]        a chat in the terminal: reads lines, keeps the conversation. An empty line begins a new one; Ctrl-D ends
 
+A question of the file that is longer than the model's context is left out.
 Exit status 1 if a request fails or an answer is empty, 2 if an argument or the file cannot be used.
 """
 import argparse
@@ -22,6 +23,10 @@ class Failed(Exception):
     """A request was refused or broke off."""
 
 
+class TooLong(Failed):
+    """The request does not fit into the context of the model."""
+
+
 def events(server, path, body):
     """Posts the body and yields the JSON of each event of the answer."""
     connection = server.connect(timeout_s=300)
@@ -30,7 +35,8 @@ def events(server, path, body):
                            server.headers)
         answer = connection.getresponse()
         if answer.status != 200:
-            raise Failed(f"{answer.status} {answer.read().decode(errors='replace').strip()}")
+            text = answer.read().decode(errors="replace").strip()
+            raise (TooLong if '"context_length_exceeded"' in text else Failed)(f"{answer.status} {text}")
         for line in answer:
             data = line.removeprefix(b"data: ").strip()
             if data == b"[DONE]":
@@ -99,7 +105,11 @@ def ask_file(server, questions):
         body = question["body"]
         print(f"\n[{i + 1}/{len(questions)}] {question['title']}\n    | {prompt_of(body)}", flush=True)
         start = time.monotonic()
-        text, tokens = ask(server, question["path"], body)
+        try:
+            text, tokens = ask(server, question["path"], body)
+        except TooLong:
+            print("  (left out: it is longer than the context of the model)", flush=True)
+            continue
         seconds = time.monotonic() - start
         print(f"  ({tokens} tokens, {seconds:.1f} s)", flush=True)
         if not text.strip():
