@@ -52,6 +52,7 @@ constexpr char kAnswers[] = R"({
     "properties": {
     "prompt_tokens": {"type": "integer"}, "completion_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"},
     "prompt_tokens_details": {"type": "object", "required": ["cached_tokens"], "properties": {"cached_tokens": {"type": "integer"}}},
+    "completion_tokens_details": {"type": "object", "properties": {"reasoning_tokens": {"type": "integer"}}},
     "energy_joules": {"type": "number", "description": "Absent if a part of it was not measured."},
     "speculation": {"$ref": "#/components/schemas/Speculation"}}},
   "Timings": {"type": "object", "required": ["queue_ms", "prefill_ms", "first_token_ms", "draft_ms", "draft_wait_ms", "verify_ms",

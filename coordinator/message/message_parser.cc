@@ -72,6 +72,7 @@ class MessageParser::State {
     space_.clear();
   }
 
+  bool in_reasoning() const { return phase_ == Phase::kReasoning; }
   const MessageParts& parts() const { return parts_; }
 
  private:
@@ -389,6 +390,8 @@ void MessageParser::AppendSpecial(absl::string_view token) {
 }
 
 void MessageParser::Finish() { state_->Finish(); }
+
+bool MessageParser::in_reasoning() const { return state_->in_reasoning(); }
 
 const MessageParts& MessageParser::parts() const { return state_->parts(); }
 

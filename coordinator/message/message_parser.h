@@ -35,6 +35,8 @@ class MessageParser {
   void Finish();
 
   const MessageParts& parts() const;
+  // The text that has come ends inside of the reasoning.
+  bool in_reasoning() const;
 
  private:
   class State;

@@ -23,8 +23,8 @@ std::string ChoiceText::Append(absl::Span<const TokenId> tokens) {
     NoteSpecial(token);
     settled +=
         Settle(detokenizer_.Append(absl::MakeConstSpan(&token, 1)), tokens_.size() >= min_tokens_);
+    Divide(/*ended=*/false);
   }
-  Divide(/*ended=*/false);
   return settled;
 }
 
@@ -37,6 +37,7 @@ void ChoiceText::NoteSpecial(TokenId token) {
 
 void ChoiceText::Divide(bool ended) {
   if (!parser_) return;
+  const bool reasoned = parser_->in_reasoning();
   const auto give = [this](size_t end) {
     parser_->AppendText(absl::string_view(text_).substr(divided_, end - divided_));
     divided_ = end;
@@ -46,6 +47,7 @@ void ChoiceText::Divide(bool ended) {
     parser_->AppendSpecial(specials_.front().second);
   }
   give(text_.size());
+  if (!ended && (reasoned || parser_->in_reasoning())) reasoning_tokens_ = tokens_.size();
   if (ended) parser_->Finish();
 }
 

@@ -39,6 +39,8 @@ class ChoiceText {
   const std::optional<std::string>& stop() const { return matcher_.matched(); }
   // What that text consists of; nullptr: of content alone (GenerateRequest::syntax).
   const MessageParts* parts() const { return parser_ ? &parser_->parts() : nullptr; }
+  // Tokens up to the end of the reasoning, with its marks; 0: there was none.
+  size_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
   void AddOffset(TokenId token);
@@ -60,6 +62,7 @@ class ChoiceText {
   const tokenizer::Tokenizer* const tokenizer_;
   const bool skips_special_;
   std::optional<MessageParser> parser_;
+  size_t reasoning_tokens_ = 0;
   size_t divided_ = 0;                                   // bytes of text_ that the parser has
   size_t given_ = 0;                                     // bytes that the matcher has
   std::deque<std::pair<size_t, std::string>> specials_;  // given_ before a special token, its text

@@ -354,8 +354,11 @@ void Request::Summarize(const std::vector<Choice>& choices, double now_s) {
     usage_.decoding.Merge(stats);
   }
   for (const auto& prompt : request_.prompts) usage_.prompt_tokens += prompt.size();
+  if (request_.syntax != nullptr && !request_.syntax->reasoning.open.empty())
+    usage_.reasoning_tokens = 0;
   for (const Choice& choice : choices) {
     usage_.completion_tokens += choice.num_tokens;
+    if (usage_.reasoning_tokens) *usage_.reasoning_tokens += choice.reasoning_tokens;
     finish_reasons_.push_back(choice.finish_reason);
   }
   usage_.energy_joules = EnergyJoules();

@@ -39,6 +39,7 @@ Choice Request::MakeChoice(const Sequence& sequence, size_t number) const {
   choice.index = sequence.prompt * request_.n + sequence.sample;
   choice.seed = static_cast<int64_t>(request_.params.seed + static_cast<uint64_t>(sequence.sample));
   choice.num_tokens = text.tokens().size();
+  choice.reasoning_tokens = text.reasoning_tokens();
   if (text.stop()) {
     choice.finish_reason = "stop";
     choice.stop_string = text.stop();

@@ -259,6 +259,8 @@ Json UsageJson(const Usage& usage) {
   json["completion_tokens"] = usage.completion_tokens;
   json["total_tokens"] = usage.prompt_tokens + usage.completion_tokens;
   json["prompt_tokens_details"]["cached_tokens"] = usage.decoding.cached_tokens;
+  if (usage.reasoning_tokens)
+    json["completion_tokens_details"]["reasoning_tokens"] = *usage.reasoning_tokens;
   if (usage.energy_joules) json["energy_joules"] = *usage.energy_joules;
   json["speculation"] = SpeculationJson(usage.decoding);
   return json;

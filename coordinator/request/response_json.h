@@ -45,6 +45,7 @@ struct Choice {
   int64_t seed = 0;
   std::optional<double> score, joint_logprob;
   size_t num_tokens = 0;                          // tokens of the whole choice
+  size_t reasoning_tokens = 0;                    // of them up to the end of the reasoning
   std::optional<std::vector<TokenId>> token_ids;  // in an event: the new ones
   std::optional<std::vector<TokenId>> prompt_token_ids;
   std::optional<std::vector<TokenLogprob>> logprobs;  // in an event: of the new tokens
@@ -54,6 +55,7 @@ struct Choice {
 
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
+  std::optional<int64_t> reasoning_tokens;  // of completion_tokens; nullopt: none is looked for
   DecodingStats decoding;  // sum over all sequences; queue_ms includes the coordinator's queue
   double first_token_ms = 0, total_ms = 0;  // since the request's arrival
   std::optional<double> energy_joules;      // nullopt: some of it was not measured

@@ -281,7 +281,7 @@ class ResponsesWriter : public AnswerWriter {
     json["input_tokens_details"]["cached_tokens"] = usage.decoding.cached_tokens;
     json["input_tokens_details"]["cache_write_tokens"] = 0;
     json["output_tokens"] = usage.completion_tokens;
-    json["output_tokens_details"]["reasoning_tokens"] = 0;
+    json["output_tokens_details"]["reasoning_tokens"] = usage.reasoning_tokens.value_or(0);
     json["total_tokens"] = usage.prompt_tokens + usage.completion_tokens;
     if (usage.energy_joules) json["energy_joules"] = *usage.energy_joules;
     json["speculation"] = SpeculationPart(usage);

@@ -206,6 +206,22 @@ TEST_F(ToolsServingTest, BeamsOfCallsHaveScores) {
     EXPECT_EQ(WithoutIds(AsWhole(streamed[i]["message"])), WithoutIds(choices[i]["message"]));
 }
 
+// One token is one byte.
+TEST_F(ToolsServingTest, TokensOfReasoningAreCounted) {
+  Start();
+  const auto count = [this](const std::string& says, const std::string& fields) {
+    says_ = says;
+    return Answer(fields)["usage"].value("completion_tokens_details", json());
+  };
+  const json none = {{"reasoning_tokens", 0}};
+  EXPECT_EQ(count("Yes.", ""), none);
+  EXPECT_EQ(count("<think>\nhm\n</think>\n\nYes.", ""), (json{{"reasoning_tokens", 19}}));
+  EXPECT_EQ(count("<think>\nhm\n</think>\n\nYes.", R"(, "n": 2)"),
+            (json{{"reasoning_tokens", 38}}));
+  EXPECT_EQ(count("<think>a", ""), (json{{"reasoning_tokens", 9}})) << "with the end token";
+  EXPECT_EQ(count("<think>a</think>", R"(, "separate_reasoning": false)"), json());
+}
+
 TEST_F(ToolsServingTest, ReasoningMayBeLeftOutOrInPlace) {
   Start();
   says_ = "<think>\nhm\n</think>\n\nYes.";
