@@ -14,7 +14,8 @@ message_sources=(coordinator/message/{call_arguments,call_head,call_ids,message_
 stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc
   tokenizer/stop_automaton.cc tokenizer/stop_strings.cc tokenizer/vocabulary.cc base/check.cc "${message_sources[@]}")
 body_sources=(coordinator/http/api_error.cc plan/*.cc sampling/*.cc base/check.cc base/nearest_name.cc base/decoding_stats.cc
-  base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/utf8.cc tokenizer/vocabulary.cc)
+  base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/stop_automaton.cc tokenizer/utf8.cc
+  tokenizer/vocabulary.cc)
 for name in answer_format api chat_fields client_fields decoding_rules format_fields ignored_fields json_fields json_text known_formats messages_fields \
   messages_input ordered_text parameter_fields prompt_fields renamed responses_fields responses_input sampling_defaults served_models \
   speculative_fields token_endpoints tool_fields translation unserved_fields; do
@@ -26,7 +27,8 @@ for source in $(git ls-files 'coordinator/message/*.cc' 'decoding/*.cc' 'grammar
     *) body_sources+=("$source") ;;
   esac
 done
-packages=(absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_node_hash_map absl_hash absl_cord libhwy libcrypto protobuf zlib)
+packages=(absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_node_hash_map absl_hash absl_cord libhwy libcrypto libpcre2-8 libutf8proc protobuf
+  zlib)
 linked=$(pkg-config --libs "${packages[@]}")
 
 fuzz_build head_fuzz "$linked" tests/coordinator/http/head_fuzz.cc "${head_sources[@]}"
