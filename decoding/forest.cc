@@ -128,6 +128,13 @@ absl::Status DraftForest::Validate(int vocab_size) const {
       }
     }
   }
+  if (!log_probs.empty() && log_probs.size() != token.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("draft forest: ", log_probs.size(),
+                                                   " log_probs for ", token.size(), " nodes"));
+  }
+  for (size_t i = 0; i < log_probs.size(); ++i) {
+    if (!(log_probs[i] <= 1e-9)) return Bad("log_probs", static_cast<int>(i), "is above 0");
+  }
   return absl::OkStatus();
 }
 

@@ -32,6 +32,9 @@ struct DraftForest : TokenTree {
   // Rejection methods: node of every draft, drawing order, copies listed.
   std::vector<NodeId> draws;
   std::vector<int32_t> draws_begin;  // [depth + 1]
+  // For who watches: [nodes] log q(node | parent) of the draft's row, nats; -infinity: a token that
+  // the row does not have. Empty: not asked for, or a device has chosen the nodes.
+  std::vector<double> log_probs;
 
   int depth() const { return layer_begin.empty() ? 0 : static_cast<int>(layer_begin.size()) - 1; }
   // Checks the structure: no empty layer, parents in the layer above (so no cycle), root numbers,

@@ -172,6 +172,7 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   }
   Slot slot;
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
+  if (open.log_probs()) slot.session->ShowLogProbs();
   slot.last_used_s = clock_->NowSeconds();
   slot.trace_id = proto::TraceFromMessage(open.trace()).trace_id;
   LogFields(spdlog::level::debug, "session begins",

@@ -27,6 +27,9 @@ class DraftSession {
   DraftSession& operator=(const DraftSession&) = delete;
 
   const decoding::DecodingParams& params() const { return params_; }
+  // Forests have the log-probability of each node.
+  void ShowLogProbs() { log_probs_ = true; }
+  bool log_probs() const { return log_probs_; }
   model::SequenceHandle sequence() const { return sequence_; }
   int prompt_length() const { return prompt_length_; }
   // True until the KV of all prompt tokens except the last has been computed. If the session was
@@ -59,6 +62,7 @@ class DraftSession {
   int prefill_target() const;
 
   decoding::DecodingParams params_;
+  bool log_probs_ = false;
   std::vector<TokenId> tokens_;  // prompt, then the stable generated tokens
   int prompt_length_;
   int stable_length_ = 0;

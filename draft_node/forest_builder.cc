@@ -161,6 +161,25 @@ ReadRow Read(const kernels::StepRows& rows, int need, const decoding::DecodingPa
 
 }  // namespace
 
+void ForestBuilder::Grow(absl::Span<const sampling::Distribution> rows) {
+  if (!session_->log_probs()) return drafter_->Grow(rows);
+  const std::vector<TreePlace> above(drafter_->frontier().begin(), drafter_->frontier().end());
+  drafter_->Grow(rows);
+  const decoding::DraftForest& forest = drafter_->forest();
+  for (int i = static_cast<int>(log_probs_.size()); i < forest.size(); ++i) {
+    const auto row = std::find(above.begin(), above.end(), forest.parent[i]) - above.begin();
+    log_probs_.push_back(sampling::LogProbOf(rows[row], forest.token[i]));
+  }
+}
+
+decoding::DraftForest ForestBuilder::Sent() const {
+  if (grown_) return *grown_;
+  decoding::DraftForest sent = drafter_->Sent();
+  // A forest with proposals has them already, and may be a part of the drafter's.
+  if (sent.proposals.empty()) sent.log_probs = log_probs_;
+  return sent;
+}
+
 absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* threads,
                                     std::vector<KvCopy>* commits) {
   std::vector<ReadRow> read(need_.size());
@@ -175,7 +194,7 @@ absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* 
     }
     rows.push_back(std::move(read[i].row));
   }
-  drafter_->Grow(rows);
+  Grow(rows);
   if (level_ == 0) COPPICE_RETURN_IF_ERROR(CommitRoots(commits));
   ++level_;
   return absl::OkStatus();

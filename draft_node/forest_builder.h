@@ -20,6 +20,7 @@
 #include "kernels/backend.h"
 #include "model/kv/step_builder.h"
 #include "model/model_runner.h"
+#include "sampling/distribution.h"
 
 namespace coppice::draft_node {
 
@@ -45,7 +46,7 @@ class ForestBuilder {
   // Chooses the level from its rows. rows: of the whole step. Appends new commits to *commits.
   absl::Status Consume(const kernels::StepRows& rows, HostThreads* threads,
                        std::vector<KvCopy>* commits);
-  decoding::DraftForest Sent() const { return grown_ ? *grown_ : drafter_->Sent(); }
+  decoding::DraftForest Sent() const;
 
   // ---- instead, if the device chooses the levels (device_forests.h)
   // Whether this runner's backend can do so. Call it before the first forward pass.
@@ -66,6 +67,8 @@ class ForestBuilder {
   absl::Status MatchRoots();
   model::KvNode NodeOf(TreePlace place) const { return At(place, roots_, node_kv_); }
   int length() const;  // generated tokens before the rows of this level
+  // Grows the next level, and keeps the log-probabilities of its nodes if the session wants them.
+  void Grow(absl::Span<const sampling::Distribution> rows);
   // The path of a place. Holds the tokens only if the session has penalties, and the state
   // of the output's format if there is one.
   sampling::RowPath PathOf(TreePlace place) const;
@@ -86,6 +89,7 @@ class ForestBuilder {
       missing_;  // known tokens without KV, which become rows of the first level
   std::vector<model::KvNode> node_kv_;  // [forest nodes] KV of those evaluated
   std::vector<int> need_;               // [frontier] index in the rows of the step
+  std::vector<double> log_probs_;       // [forest nodes] if the session wants them
   // [level >= 1][row] KV of levels that a device grows.
   std::vector<std::vector<model::KvNode>> planned_;
   std::optional<decoding::DraftForest> grown_;

@@ -20,6 +20,7 @@
 #include "decoding/draft_request.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
+#include "decoding/round_forest.h"
 #include "plan/step_plan.h"
 #include "plan/token_score.h"
 #include "proto/control.pb.h"
@@ -72,6 +73,11 @@ struct SequenceProgress {
 // For an update without an error; the caller looks at error_code first.
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,
                                                      const ProgressLimits& limits);
+
+proto::RoundForest RoundForestToMessage(const decoding::RoundForest& round);
+// Checks everything but what only the rounds before could tell: that roots and outputs are paths.
+absl::StatusOr<decoding::RoundForest> RoundForestFromMessage(const proto::RoundForest& message,
+                                                             int vocab_size);
 
 // Check the registration and the heartbeats of a node: names are printable and short, numbers are
 // in range, ranks are in order.

@@ -50,6 +50,7 @@ proto::Forest ForestToMessage(const decoding::DraftForest& forest) {
   message.mutable_draw()->Reserve(static_cast<int>(forest.draws.size()));
   for (const NodeId node : forest.draws) message.add_draw(Index(node));
   Fill(forest.draws_begin, message.mutable_draw_begin());
+  Fill(forest.log_probs, message.mutable_log_prob());
   return message;
 }
 
@@ -73,6 +74,7 @@ absl::StatusOr<decoding::DraftForest> ForestFromMessage(const proto::Forest& mes
   forest.draws.reserve(message.draw_size());
   for (const int32_t node : message.draw()) forest.draws.push_back(NodeId{node});
   forest.draws_begin = ToVector(message.draw_begin());
+  forest.log_probs = ToVector(message.log_prob());
   COPPICE_RETURN_IF_ERROR(forest.Validate(vocab_size));
   return forest;
 }

@@ -2,6 +2,8 @@
 // of probability > 0, log-probabilities <= 0 in nats, sum of exp = 1 to 1e-12.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "base/types.h"
@@ -17,5 +19,12 @@ struct Distribution {
   std::vector<double> log_probs;  // nats, same length
   size_t size() const { return tokens.size(); }
 };
+
+// nats; -infinity for a token that the row does not have.
+inline double LogProbOf(const Distribution& row, TokenId token) {
+  const auto at = std::lower_bound(row.tokens.begin(), row.tokens.end(), token);
+  return at != row.tokens.end() && *at == token ? row.log_probs[at - row.tokens.begin()]
+                                                : -std::numeric_limits<double>::infinity();
+}
 
 }  // namespace coppice::sampling

@@ -132,6 +132,7 @@ StartedSequence StartSequence(const proto::StartSequence& start, const model::Mo
   started.sequence->prompt.assign(start.prompt().begin(), start.prompt().end());
   started.sequence->quiet = start.quiet();
   started.sequence->timeline = start.timeline();
+  started.sequence->shows_rounds = start.forests();
   started.sequence->trace = proto::TraceFromMessage(start.trace());
   started.sequence->client = start.client();
   if (start.client_weight() > 0 && std::isfinite(start.client_weight()))

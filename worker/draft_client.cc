@@ -172,6 +172,7 @@ bool DraftClient::OpenOn(Node* node, const Sequence& sequence, Session* session)
   open->mutable_prompt()->Assign(sequence.prompt.begin(), sequence.prompt.end());
   *open->mutable_decoding() = proto::DecodingToMessage(sequence.params);
   *open->mutable_trace() = proto::TraceToMessage(sequence.trace);
+  open->set_log_probs(sequence.shows_rounds);
   if (!node->channel->Send(command).ok()) return false;
   session->node = node->id;
   session->owes_energy = node->measures;

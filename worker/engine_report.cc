@@ -4,10 +4,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "proto/convert.h"
 #include "worker/engine.h"
 #include "worker/report.h"
 
 namespace coppice::worker {
+namespace {
+
+// The forest of the last round as it is reported. At the limits it is the last one.
+proto::RoundForest ShownForest(Sequence* sequence) {
+  decoding::RoundForest round = *std::exchange(sequence->round_forest, std::nullopt);
+  sequence->shown_entries += round.entries();
+  round.last = ++sequence->shown_rounds == decoding::kMostShownRounds ||
+               sequence->shown_entries > decoding::kMostShownEntries;
+  if (round.last) sequence->shows_rounds = false;
+  return proto::RoundForestToMessage(round);
+}
+
+}  // namespace
 
 void Engine::Report(Sequence* sequence, proto::Progress* progress) {
   proto::SequenceUpdate* update = progress->add_updates();
@@ -101,16 +115,20 @@ void Engine::CountStep(const StepPlanner::Planned& planned, int rows) {
   step_counts_.Add(kind, rows, clock_.pass_s(), &counters_);
 }
 
+// The first round reads the prompt: it counts from the sequence's arrival, and only who watches
+// the forests sees it.
 void Engine::Trace(const Participant& participant, double now_s) {
   Sequence& sequence = *participant.sequence;
-  if (sequence.last_verdict_s == 0) return;
+  const bool first = sequence.last_verdict_s == 0;
+  if (first && !sequence.round_forest) return;
+  const double round_s = now_s - (first ? sequence.arrival_s : sequence.last_verdict_s);
   const auto& needs = participant.rows.need;
   const auto rows = needs.size() - std::count(needs.begin(), needs.end(), -1);
-  if (sequence.timeline) {
+  if (sequence.timeline || sequence.round_forest) {
     proto::RoundTimes& times = sequence.round_times.emplace_back();
     times.set_round(sequence.round);
     times.set_end_s(now_s - sequence.arrival_s);
-    times.set_round_s(now_s - sequence.last_verdict_s);
+    times.set_round_s(round_s);
     times.set_forward_s(clock_.pass_s());
     times.set_commit_s(clock_.since_pass_s());
     times.set_draft_wait_s(sequence.draft_wait_s);
@@ -119,11 +137,13 @@ void Engine::Trace(const Participant& participant, double now_s) {
     times.set_width(sequence.draft_shape.width);
     times.set_depth(sequence.draft_shape.depth);
     times.set_layers(static_cast<int>(participant.verdict->stats.layers));
+    if (sequence.round_forest) *times.mutable_forest() = ShownForest(&sequence);
   }
+  if (first) return;
   trace_.Add({sequence.id, sequence.round, static_cast<int>(rows), sequence.draft_shape.width,
               sequence.draft_shape.depth, static_cast<int>(participant.verdict->stats.layers),
-              now_s - sequence.last_verdict_s, clock_.pass_s(), sequence.draft_wait_s,
-              sequence.draft_s, sequence.draft_model_s});
+              round_s, clock_.pass_s(), sequence.draft_wait_s, sequence.draft_s,
+              sequence.draft_model_s});
 }
 
 }  // namespace coppice::worker

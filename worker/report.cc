@@ -49,7 +49,10 @@ bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update) {
     AddScores(scores.Of(paths, stable, sequence->stable_sent), update->mutable_stable_scores());
   }
   sequence->stable_sent = std::max(sequence->stable_sent, stable.size());
-  if (!sequence->decoder->finished() && update->stable_tokens_size() == 0) return false;
+  // Who watches a stream sees every round.
+  const bool shows = !sequence->quiet && !sequence->round_times.empty() &&
+                     sequence->round_times.back().has_forest();
+  if (!sequence->decoder->finished() && update->stable_tokens_size() == 0 && !shows) return false;
   Name(sequence, update);
   if (!sequence->decoder->finished()) return true;
   update->set_finished(true);

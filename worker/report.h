@@ -13,7 +13,7 @@ void FillPromptScores(absl::Span<const TokenScore> scores, Sequence* sequence,
 // The end of a sequence that only scores its prompt.
 void FillScored(Sequence* sequence, proto::SequenceUpdate* update);
 // Fills in new stable tokens and, if the decoder has finished, hypotheses and statistics. Returns
-// false if there is nothing to report.
+// false if there is nothing to report: neither these nor, of a stream, rounds to show.
 bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update);
 
 }  // namespace coppice::worker

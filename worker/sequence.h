@@ -18,6 +18,7 @@
 #include "decoding/draft_size.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
+#include "decoding/round_forest.h"
 #include "model/kv/block_manager.h"
 #include "node/energy/energy_shares.h"
 #include "plan/candidate_row.h"
@@ -58,8 +59,12 @@ struct Sequence {
   bool score_only = false;          // StartSequence.score_only: ends with its prompt
   TokenScores scores;
   bool timeline = false;  // StartSequence.timeline
-  TraceContext trace;     // StartSequence.trace
-  std::string client;     // StartSequence.client
+  // StartSequence.forests, until as many are reported as the limits allow.
+  bool shows_rounds = false;
+  int shown_rounds = 0, shown_entries = 0;            // reported so far
+  std::optional<decoding::RoundForest> round_forest;  // of the last round, if it is to be shown
+  TraceContext trace;                                 // StartSequence.trace
+  std::string client;                                 // StartSequence.client
   double client_weight = 1;
   std::unique_ptr<decoding::BeamDecoder> decoder;
   SequencePhase phase = SequencePhase::kWaiting;

@@ -18,7 +18,7 @@ absl::Status BadLogit(TokenId token, float logit) {
 // The rows of a round by path: those of its roots, and of the paths that became forest nodes.
 class RowsOfPaths {
  public:
-  RowsOfPaths(const RoundStart& start, const decoding::DraftForest& forest,
+  RowsOfPaths(const decoding::RoundStart& start, const decoding::DraftForest& forest,
               const decoding::PathTree& paths)
       : start_(start), index_(forest) {
     for (int i = start.paths; i < paths.size(); ++i) {
@@ -34,14 +34,15 @@ class RowsOfPaths {
   }
 
  private:
-  const RoundStart& start_;
+  const decoding::RoundStart& start_;
   const decoding::ForestIndex index_;
   std::vector<int> of_new_;  // [new paths]; parents come before children
 };
 
 }  // namespace
 
-absl::Status TokenScores::RecordRound(const RoundStart& start, const decoding::DraftForest& forest,
+absl::Status TokenScores::RecordRound(const decoding::RoundStart& start,
+                                      const decoding::DraftForest& forest,
                                       const decoding::PathTree& paths, const ScoredRows& rows,
                                       HostThreads* threads) {
   log_prob_.resize(paths.size(), 0.0);

@@ -12,6 +12,7 @@
 #include "base/host_threads.h"
 #include "decoding/forest.h"
 #include "decoding/path_tree.h"
+#include "decoding/round_forest.h"
 #include "kernels/backend.h"
 #include "plan/token_score.h"
 #include "sampling/raw_scores.h"
@@ -25,12 +26,6 @@ class ScoredRows {
   virtual sampling::RawScores Scores(int row, int top) const = 0;
 };
 
-// The state at the beginning of a round.
-struct RoundStart {
-  std::vector<decoding::PathId> roots;
-  int paths = 0;  // number of paths in the tree
-};
-
 class TokenScores {
  public:
   // Alternatives of each token; nullopt: no scores are wanted.
@@ -39,7 +34,7 @@ class TokenScores {
 
   // Records the tokens by which a round has extended the tree: each is scored by the row of its
   // parent, which is one of the round. Internal: a path was extended without a row.
-  absl::Status RecordRound(const RoundStart& start, const decoding::DraftForest& forest,
+  absl::Status RecordRound(const decoding::RoundStart& start, const decoding::DraftForest& forest,
                            const decoding::PathTree& paths, const ScoredRows& rows,
                            HostThreads* threads);
   // The scores of the tokens of a path of the tree, without the first `from`.

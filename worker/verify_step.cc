@@ -226,7 +226,7 @@ absl::Status CheckTokens(const decoding::DecodingParams& params, absl::Span<cons
 
 // Checks that nothing was decided from a row whose tokens are not all known, that every beam can
 // still get the format of the request, and that every hypothesis at the end has the format.
-absl::Status CheckFormat(const Sequence& sequence, const RoundStart& start) {
+absl::Status CheckFormat(const Sequence& sequence, const decoding::RoundStart& start) {
   const decoding::DecodingParams& params = sequence.params;
   if (params.format == nullptr) return absl::OkStatus();
   const decoding::BeamDecoder& decoder = *sequence.decoder;
@@ -296,7 +296,7 @@ absl::StatusOr<decoding::Verdict> Verify(const VerifyRows& rows, const kernels::
                                          int vocab_size, HostThreads* threads, Sequence* sequence) {
   RoundRows round(rows, step, vocab_size, *sequence, threads);
   const auto roots = sequence->decoder->roots();
-  const RoundStart start{{roots.begin(), roots.end()}, sequence->decoder->paths().size()};
+  const decoding::RoundStart start{{roots.begin(), roots.end()}, sequence->decoder->paths().size()};
   decoding::Verdict verdict = sequence->decoder->Advance(sequence->forest, &round);
   if (!round.status().ok()) return round.status();
   COPPICE_RETURN_IF_ERROR(CheckFormat(*sequence, start));
@@ -304,6 +304,8 @@ absl::StatusOr<decoding::Verdict> Verify(const VerifyRows& rows, const kernels::
     COPPICE_RETURN_IF_ERROR(sequence->scores.RecordRound(
         start, sequence->forest, sequence->decoder->paths(), round, threads));
   }
+  if (sequence->shows_rounds)
+    sequence->round_forest = decoding::RoundForestOf(start, sequence->forest, *sequence->decoder);
   sequence->known_roots = KnownRoots(verdict, round, rows.root_kv.size(), *sequence);
   return verdict;
 }

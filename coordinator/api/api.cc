@@ -223,6 +223,7 @@ class RequestParser {
     request_.stream = fields_.Bool({"stream"}).value_or(false);
     given_.stream = request_.stream;
     request_.return_token_ids = fields_.Bool({"return_token_ids"}).value_or(false);
+    request_.trace = fields_.Bool({"trace"}).value_or(false);
     request_.names_are_ids = fields_.Bool({"return_tokens_as_token_ids"}).value_or(false);
     request_.skip_special_tokens = fields_.Bool({"skip_special_tokens"}).value_or(true);
     request_.params.show_special_tokens = !request_.skip_special_tokens;

@@ -42,6 +42,7 @@ struct GenerateRequest {
   bool include_usage = false;
   bool continuous_usage = false;  // each event has the counts so far
   bool return_token_ids = false;
+  bool trace = false;           // shows the draft forest and the outcome of every round
   bool names_are_ids = false;   // `logprobs` names tokens by their ids
   std::optional<int> logprobs;  // scores of all tokens, each with this many alternatives
   bool echo = false;            // puts the prompt before each choice

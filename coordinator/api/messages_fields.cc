@@ -117,7 +117,7 @@ std::variant<ChatTranslation, ApiError> TranslateMessage(const std::string& body
   Translator translator(body, object, limits.refuse_unknown_fields);
   JsonFields& fields = translator.fields();
   translator.RefuseUnshown(
-      {"return_token_ids", "return_tokens_as_token_ids", "logprobs", "top_logprobs"});
+      {"return_token_ids", "return_tokens_as_token_ids", "logprobs", "top_logprobs", "trace"});
   ReadMessages(&translator);
   if (fields.FindValue({"stop_sequences"}) != nullptr)
     translator.Set("stop", std::string(translator.Text("stop_sequences")), "stop_sequences");

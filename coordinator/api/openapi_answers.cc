@@ -55,6 +55,21 @@ constexpr char kAnswers[] = R"({
     "completion_tokens_details": {"type": "object", "properties": {"reasoning_tokens": {"type": "integer"}}},
     "energy_joules": {"type": "number", "description": "Absent if a part of it was not measured."},
     "speculation": {"$ref": "#/components/schemas/Speculation"}}},
+  "Round": {"type": "object", "required": ["prompt", "sample", "run", "round", "time_ms", "round_ms", "draft_wait_ms", "draft_ms",
+      "forward_ms", "decision_ms", "rows", "layers", "roots", "nodes", "paths", "beams"], "properties": {
+    "prompt": {"type": "integer"}, "sample": {"type": "integer"}, "run": {"type": "integer"}, "round": {"type": "integer"},
+    "time_ms": {"type": "number"}, "round_ms": {"type": "number"}, "draft_wait_ms": {"type": "number"}, "draft_ms": {"type": "number"},
+    "forward_ms": {"type": "number"}, "decision_ms": {"type": "number"}, "rows": {"type": "integer"}, "layers": {"type": "integer"},
+    "roots": {"type": "array", "items": {"type": "integer"}},
+    "nodes": {"type": "array", "items": {"type": "object", "required": ["parent", "token", "text"], "properties": {
+      "parent": {"type": "integer", "description": "An earlier node, or -1 - r for root r."}, "token": {"type": "integer"},
+      "text": {"type": "string"}, "log_prob": {"type": "number", "description": "Of the draft; absent if it is not known."},
+      "path": {"type": "integer", "description": "Absent if the target did not take the node."}}}},
+    "paths": {"type": "array", "items": {"type": "object", "required": ["path", "parent", "token", "text"], "properties": {
+      "path": {"type": "integer"}, "parent": {"type": "integer"}, "token": {"type": "integer"}, "text": {"type": "string"}}}},
+    "beams": {"type": "array", "items": {"type": "object", "required": ["path", "log_score", "finished"], "properties": {
+      "path": {"type": "integer"}, "log_score": {"type": ["number", "null"]}, "finished": {"type": "boolean"}}}},
+    "truncated": {"type": "boolean"}}},
   "Timings": {"type": "object", "required": ["queue_ms", "prefill_ms", "first_token_ms", "draft_ms", "draft_wait_ms", "verify_ms",
       "total_ms"], "properties": {
     "queue_ms": {"type": "number"}, "prefill_ms": {"type": "number"}, "first_token_ms": {"type": "number"}, "draft_ms": {"type": "number"},
@@ -298,6 +313,7 @@ Json AnswerSchema(const char* object, const char* choice) {
   properties["beam_mass"]["anyOf"] = Json::array({number, {{"type", "array"}, {"items", number}}});
   properties["usage"] = RefTo("schemas", "Usage");
   properties["timings"] = RefTo("schemas", "Timings");
+  properties["trace"] = {{"type", "array"}, {"items", RefTo("schemas", "Round")}};
   return schema;
 }
 

@@ -33,6 +33,7 @@ constexpr char kCommon[] = R"({
   "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}, "continuous_usage_stats": {"type": "boolean"}}},
   "return_token_ids": {"type": "boolean"},
   "return_tokens_as_token_ids": {"type": "boolean"},
+  "trace": {"type": "boolean", "default": false, "description": "Shows the draft forest and the outcome of every round."},
   "skip_special_tokens": {"type": "boolean", "default": true},
   "add_special_tokens": {"type": "boolean"},
   "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},

@@ -198,7 +198,7 @@ std::variant<ChatTranslation, ApiError> TranslateResponse(const std::string& bod
   Translator translator(body, object, limits.refuse_unknown_fields);
   JsonFields& fields = translator.fields();
   RefuseKeptState(&fields);
-  translator.RefuseUnshown({"return_token_ids"});
+  translator.RefuseUnshown({"return_token_ids", "trace"});
   ReadInstructions(&translator);
   ReadInput(&translator);
   if (fields.FindValue({"max_output_tokens"}) != nullptr) {

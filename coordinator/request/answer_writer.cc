@@ -15,12 +15,17 @@ class CompletionWriter : public AnswerWriter {
 
   std::string Body(const AnswerIdentity& identity, std::vector<Choice> choices,
                    absl::FunctionRef<void(Choice*)> show, const std::vector<double>& beam_mass,
-                   const Usage& usage) override {
-    return CompletionBody(identity, std::move(choices), show, beam_mass, usage);
+                   const Usage& usage,
+                   const std::optional<std::vector<std::string>>& rounds) override {
+    return CompletionBody(identity, std::move(choices), show, beam_mass, usage, rounds);
   }
   Events Delta(const AnswerIdentity& identity, const std::vector<Choice>& choices,
                std::optional<double> beam_mass, const EventUsage& usage) override {
     return {{CompletionEvent(identity, choices, beam_mass, usage), ""}};
+  }
+  Events Rounds(const AnswerIdentity& identity, absl::Span<const std::string> rounds,
+                const EventUsage& usage) override {
+    return {{RoundsEvent(identity, rounds, usage), ""}};
   }
   Events End(const AnswerIdentity& identity, const Usage& usage) override {
     Events events;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "coordinator/api/generate_request.h"
 #include "coordinator/http/api_error.h"
 #include "coordinator/http/http.h"
@@ -22,13 +23,19 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
   virtual ErrorForm error_form() const { return ErrorForm::kOpenAi; }
 
-  // A whole answer. show and beam_mass: as for CompletionBody.
+  // A whole answer. show, beam_mass and rounds: as for CompletionBody.
   virtual std::string Body(const AnswerIdentity& identity, std::vector<Choice> choices,
                            absl::FunctionRef<void(Choice*)> show,
-                           const std::vector<double>& beam_mass, const Usage& usage) = 0;
+                           const std::vector<double>& beam_mass, const Usage& usage,
+                           const std::optional<std::vector<std::string>>& rounds) = 0;
   // The events of a stream, in this order: what choices bring, then the end, or an error.
   virtual Events Delta(const AnswerIdentity& identity, const std::vector<Choice>& choices,
                        std::optional<double> beam_mass, const EventUsage& usage) = 0;
+  // Rounds, before the choices that they brought. Other forms of answers do not show them.
+  virtual Events Rounds(const AnswerIdentity& /*identity*/,
+                        absl::Span<const std::string> /*rounds*/, const EventUsage& /*usage*/) {
+    return {};
+  }
   virtual Events End(const AnswerIdentity& identity, const Usage& usage) = 0;
   virtual Events Error(const AnswerIdentity& identity, const ApiError& error) = 0;
 };

@@ -31,7 +31,8 @@ class MessagesWriter : public AnswerWriter {
 
   std::string Body(const AnswerIdentity& identity, std::vector<Choice> choices,
                    absl::FunctionRef<void(Choice*)> show, const std::vector<double>& beam_mass,
-                   const Usage& usage) override {
+                   const Usage& usage,
+                   const std::optional<std::vector<std::string>>& /*rounds*/) override {
     Choice& choice = choices[0];
     show(&choice);
     ListText content;

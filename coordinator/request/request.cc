@@ -20,7 +20,6 @@ std::string NewAnswerId(AnswerForm form) {
 
 constexpr char kOtherTokenizer[] =
     "they do not end where a stop string does: the replica's model folder has another tokenizer";
-constexpr size_t kMaxRounds = 4096;  // rounds kept in a timeline
 
 // The HTTP status of a replica's error. The code says whether the request caused it.
 int StatusOfReplicaError(const std::string& code) {
@@ -79,6 +78,7 @@ proto::StartSequence Request::StartMessage(int index) const {
   start.set_score_prompt(request_.score_prompt());
   start.set_score_only(request_.score_only);
   start.set_timeline(origin_.timeline);
+  start.set_forests(request_.trace);
   start.set_client(origin_.client.name);
   start.set_client_weight(origin_.client.weight);
   *start.mutable_trace() = proto::TraceToMessage(origin_.trace);
@@ -111,6 +111,7 @@ bool Request::Requeue(int index) {
   sequence.updates = 0;
   sequence.prompt_scores.clear();
   sequence.replayed = true;
+  ++sequence.run;
   if (sequence.shown) return Reproducible();
   sequence.text =
       std::make_unique<ChoiceText>(tokenizer_, request_.prompts[sequence.prompt], request_);
@@ -165,11 +166,7 @@ bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
           absl::StrCat(sequence.replica, ": ", update.error_message())});
     return true;
   }
-  for (const proto::RoundTimes& round : update.rounds()) {
-    if (!origin_.timeline || rounds_kept_ == kMaxRounds) break;
-    sequence.rounds.push_back(round);
-    ++rounds_kept_;
-  }
+  if (!TakeRounds(&sequence, update)) return false;
   absl::StatusOr<proto::SequenceProgress> progress =
       proto::ProgressFromMessage(update, Limits(sequence));
   if (!progress.ok()) return Refuse(sequence, progress.status().message());
@@ -323,7 +320,8 @@ void Request::Complete(double now_s) {
           const auto show = [this](Choice* choice) {
             Show(sequences_[choice->sequence], choice->hypothesis, Sent(), choice);
           };
-          std::string body = writer_->Body(identity_, choices, show, beam_mass, usage_);
+          std::string body =
+              writer_->Body(identity_, choices, show, beam_mass, usage_, shown_rounds_);
           FreeScores();
           return body;
         },

@@ -63,6 +63,7 @@ class Request : public std::enable_shared_from_this<Request> {
     std::optional<DecodingStats> stats;
     std::optional<double> energy_joules;    // joules so far; nullopt: some of it was not measured
     bool replayed = false;                  // on another replica, after the first was lost
+    int run = 0;                            // how often it was begun anew
     double started_s = -1;                  // when this run was dispatched
     std::vector<proto::RoundTimes> rounds;  // of this run, if a timeline is kept
   };
@@ -121,6 +122,7 @@ class Request : public std::enable_shared_from_this<Request> {
   std::string FinishSequence(Sequence* sequence, proto::SequenceProgress* progress);
   bool EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis, const ChoiceText& text) const;
   bool Refuse(const Sequence& sequence, absl::string_view what);
+  bool TakeRounds(Sequence* sequence, const proto::SequenceUpdate& update);
   EventUsage CountStreamed(size_t tokens);
   void SendDelta(Sequence* sequence);
   void SendSequenceEnd(Sequence* sequence);
@@ -164,8 +166,12 @@ class Request : public std::enable_shared_from_this<Request> {
   Outbox outbox_;
   std::vector<std::unique_ptr<ChoiceText>> echoed_;  // [prompts], with echo
   std::vector<Sequence> sequences_;
-  std::vector<Sent> sent_;            // per sequence
-  size_t rounds_kept_ = 0;            // rounds kept for all sequences
+  std::vector<Sent> sent_;  // per sequence
+  size_t rounds_kept_ = 0;  // rounds kept for all sequences
+  // With trace, of a whole answer: the JSON of the rounds of all sequences, up to the limits.
+  std::optional<std::vector<std::string>> shown_rounds_;
+  int rounds_shown_ = 0, shown_entries_ = 0;
+  bool rounds_end_ = false;
   std::vector<bool> prompt_counted_;  // [prompts] TakeNewTokens has returned its tokens
   int64_t generated_tokens_ = 0;
   int64_t streamed_tokens_ = 0;  // of all events

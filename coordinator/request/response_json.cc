@@ -71,18 +71,6 @@ void AddText(const Choice& choice, const AnswerIdentity& identity, Form form, Js
   (*json)[form == Form::kAnswer ? "message" : "delta"] = std::move(message);
 }
 
-// A token's bytes as text that JSON can hold: a part of a character is written as OpenAI does. Or
-// the name, if it was requested.
-std::string TokenText(const ShownToken& token) {
-  const std::string& bytes = token.bytes;
-  if (!token.name.empty()) return token.name;
-  if (tokenizer::ValidUtf8(bytes) == bytes) return bytes;
-  std::string text = "bytes:";
-  for (const char byte : bytes)
-    absl::StrAppend(&text, "\\x", absl::Hex(static_cast<uint8_t>(byte), absl::kZeroPad2));
-  return text;
-}
-
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -233,6 +221,12 @@ void AppendAfterChoices(const Json& members, std::string* text) {
   }
 }
 
+// Adds the member `trace` to an object.
+void AppendRounds(absl::Span<const std::string> rounds, std::string* text) {
+  text->pop_back();  // the brace
+  absl::StrAppend(text, ",\"trace\":[", absl::StrJoin(rounds, ","), "]}");
+}
+
 Json SpeculationJson(const DecodingStats& stats) {
   Json json;
   json["method"] = stats.method;
@@ -289,9 +283,20 @@ Json TimingsJson(const Usage& usage) {
 
 }  // namespace
 
+std::string TokenText(const ShownToken& token) {
+  const std::string& bytes = token.bytes;
+  if (!token.name.empty()) return token.name;
+  if (tokenizer::ValidUtf8(bytes) == bytes) return bytes;
+  std::string text = "bytes:";
+  for (const char byte : bytes)
+    absl::StrAppend(&text, "\\x", absl::Hex(static_cast<uint8_t>(byte), absl::kZeroPad2));
+  return text;
+}
+
 std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> choices,
                            absl::FunctionRef<void(Choice*)> show,
-                           const std::vector<double>& beam_mass, const Usage& usage) {
+                           const std::vector<double>& beam_mass, const Usage& usage,
+                           const std::optional<std::vector<std::string>>& rounds) {
   std::string text = BeforeChoices(Head(identity, Form::kAnswer));
   for (Choice& choice : choices) {
     if (&choice != &choices.front()) text += ',';
@@ -305,6 +310,7 @@ std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> c
   tail["usage"] = UsageJson(usage);
   tail["timings"] = TimingsJson(usage);
   AppendAfterChoices(tail, &text);
+  if (rounds) AppendRounds(*rounds, &text);
   return text;
 }
 
@@ -319,6 +325,13 @@ std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Ch
   if (beam_mass) tail["beam_mass"] = *beam_mass;
   if (usage.shown) tail["usage"] = EventUsageJson(usage);
   AppendAfterChoices(tail, &text);
+  return text;
+}
+
+std::string RoundsEvent(const AnswerIdentity& identity, absl::Span<const std::string> rounds,
+                        const EventUsage& usage) {
+  std::string text = CompletionEvent(identity, {}, std::nullopt, usage);
+  AppendRounds(rounds, &text);
   return text;
 }
 

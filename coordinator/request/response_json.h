@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "base/decoding_stats.h"
 #include "base/types.h"
 #include "coordinator/request/token_logprobs.h"
@@ -63,9 +64,11 @@ struct Usage {
 
 // show: adds the text, scores and ids of a choice. Choices are shown one after the other, so that
 // no more than one is in memory twice. beam_mass: of each prompt, with a beam decoding.
+// rounds: JSON texts (round_json.h), if they are to be shown.
 std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> choices,
                            absl::FunctionRef<void(Choice*)> show,
-                           const std::vector<double>& beam_mass, const Usage& usage);
+                           const std::vector<double>& beam_mass, const Usage& usage,
+                           const std::optional<std::vector<std::string>>& rounds);
 // `usage` of a stream event. With include_usage it is null, or has the counts so far.
 struct EventUsage {
   bool shown = false;
@@ -78,6 +81,13 @@ std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Ch
 // The event after the last choice: no choices, usage and timings.
 std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage);
 
+// The event that shows rounds (round_json.h): no choices.
+std::string RoundsEvent(const AnswerIdentity& identity, absl::Span<const std::string> rounds,
+                        const EventUsage& usage);
+
+// A token's bytes as text that JSON can hold: a part of a character is written as OpenAI does. Or
+// the name, if it was requested.
+std::string TokenText(const ShownToken& token);
 // Parts of answers in other forms: `usage.speculation`, `timings`, a score (null if it is not
 // finite), and the entries of a list of tokens as chats have it, without its brackets.
 nlohmann::ordered_json SpeculationPart(const Usage& usage);

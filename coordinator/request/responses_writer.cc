@@ -33,7 +33,8 @@ class ResponsesWriter : public AnswerWriter {
 
   std::string Body(const AnswerIdentity& identity, std::vector<Choice> choices,
                    absl::FunctionRef<void(Choice*)> show, const std::vector<double>& beam_mass,
-                   const Usage& usage) override {
+                   const Usage& usage,
+                   const std::optional<std::vector<std::string>>& /*rounds*/) override {
     show(&choices[0]);
     quiet_ = true;
     Take(identity, choices[0]);

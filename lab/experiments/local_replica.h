@@ -11,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,14 @@ class LocalReplica {
 
   // Has the rounds of the open sequence keep the scores of its tokens, with this many alternatives.
   void KeepScores(int top) { sequence_->scores.top = top; }
+  // Has the rounds of the open sequence keep what they drafted and decided.
+  void ShowRounds() {
+    sequence_->shows_rounds = true;
+    if (session_ != nullptr) session_->ShowLogProbs();
+  }
+  const std::optional<decoding::RoundForest>& round_forest() const {
+    return sequence_->round_forest;
+  }
   // The scores of the tokens of a hypothesis.
   std::vector<TokenScore> Scores(absl::Span<const TokenId> tokens) const {
     return sequence_->scores.Of(decoder().paths(), tokens);

@@ -115,7 +115,20 @@ proto::SequenceUpdate ProgressToMessage(const SequenceProgress& progress) {
   return message;
 }
 
+void CheckRounds(const proto::SequenceUpdate& message) {
+  for (const proto::RoundTimes& round : message.rounds()) {
+    if (!round.has_forest()) continue;
+    const auto forest = RoundForestFromMessage(round.forest(), kSampleVocabulary);
+    if (!forest.ok()) {
+      CheckRefusal(forest.status());
+    } else {
+      RequireSame(RoundForestToMessage(*forest), round.forest());
+    }
+  }
+}
+
 void CheckProgress(proto::SequenceUpdate message, const ProgressLimits& limits) {
+  CheckRounds(message);
   const auto progress = ProgressFromMessage(message, limits);
   if (!progress.ok()) return CheckRefusal(progress.status());
   Require(progress->finished == !progress->hypotheses.empty(), "hypotheses before the end");

@@ -181,5 +181,64 @@ TEST(ConvertProgressTest, StatisticsNameTheBadField) {
   EXPECT_TRUE(with([](auto* m) { m->set_method("none"); }).ok());
 }
 
+decoding::RoundForest SampleRound() {
+  decoding::RoundForest round;
+  round.roots = {decoding::PathId{3}, decoding::PathId{4}};
+  round.nodes.num_roots = 2;
+  const NodeId first = round.nodes.Add(RootId{1}, 7);
+  round.nodes.Add(first, 8);
+  round.log_probs = {-0.5, -INFINITY};
+  round.node_path = {decoding::PathId{5}, decoding::kNoPath};
+  round.first_path = 5;
+  round.path_parent = {decoding::PathId{4}, decoding::PathId{5}};
+  round.path_token = {7, 9};
+  round.outputs = {{decoding::PathId{6}, -1.5, true}, {decoding::PathId{6}, -1.5, false}};
+  round.last = true;
+  return round;
+}
+
+TEST(ConvertProgressTest, RoundsSurvive) {
+  const decoding::RoundForest round = SampleRound();
+  const auto back = RoundForestFromMessage(RoundForestToMessage(round), 10);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->roots, round.roots);
+  EXPECT_EQ(back->nodes.num_roots, 2);
+  EXPECT_EQ(back->nodes.token, round.nodes.token);
+  EXPECT_EQ(back->nodes.parent, round.nodes.parent);
+  EXPECT_EQ(back->log_probs, round.log_probs);
+  EXPECT_EQ(back->node_path, round.node_path);
+  EXPECT_EQ(back->first_path, 5);
+  EXPECT_EQ(back->path_parent, round.path_parent);
+  EXPECT_EQ(back->path_token, round.path_token);
+  ASSERT_EQ(back->outputs.size(), 2u);
+  EXPECT_EQ(back->outputs[0].path, decoding::PathId{6});
+  EXPECT_TRUE(back->outputs[0].finished);
+  EXPECT_FALSE(back->outputs[1].finished);
+  EXPECT_TRUE(back->last);
+}
+
+TEST(ConvertProgressTest, BadRoundsAreNamed) {
+  const auto refused = [](const char* names, void (*change)(proto::RoundForest*)) {
+    proto::RoundForest message = RoundForestToMessage(SampleRound());
+    change(&message);
+    ExpectInvalid(RoundForestFromMessage(message, 10), names);
+  };
+  refused("roots[0]", [](proto::RoundForest* m) { m->set_roots(0, 5); });
+  refused("tokens[1]", [](proto::RoundForest* m) { m->set_tokens(1, 10); });
+  refused("parents[0]", [](proto::RoundForest* m) { m->set_parents(0, -3); });
+  refused("parents[1]", [](proto::RoundForest* m) { m->set_parents(1, 1); });
+  refused("parents: 3", [](proto::RoundForest* m) { m->add_parents(0); });
+  refused("log_probs[0]", [](proto::RoundForest* m) { m->set_log_probs(0, NAN); });
+  refused("log_probs: 3", [](proto::RoundForest* m) { m->add_log_probs(0); });
+  refused("node_paths[0]", [](proto::RoundForest* m) { m->set_node_paths(0, 4); });
+  refused("node_paths[1]", [](proto::RoundForest* m) { m->set_node_paths(1, 7); });
+  refused("first_path", [](proto::RoundForest* m) { m->set_first_path(0); });
+  refused("path_parents[1]", [](proto::RoundForest* m) { m->set_path_parents(1, 6); });
+  refused("path_tokens[0]", [](proto::RoundForest* m) { m->set_path_tokens(0, -1); });
+  refused("outputs[1]", [](proto::RoundForest* m) { m->set_outputs(1, 7); });
+  refused("log_scores[0]", [](proto::RoundForest* m) { m->set_log_scores(0, NAN); });
+  refused("finished: 1", [](proto::RoundForest* m) { m->mutable_finished()->RemoveLast(); });
+}
+
 }  // namespace
 }  // namespace coppice::proto

@@ -134,7 +134,8 @@ class AnswerForms : public ::testing::TestWithParam<AnswerForm> {
     hidden.calls.clear();
     hidden.logprobs.reset();
     const auto show = [&](Choice* shown) { *shown = choice; };
-    return Json::parse(MakeAnswerWriter(&request_)->Body(identity_, {hidden}, show, {}, Tokens()));
+    return Json::parse(
+        MakeAnswerWriter(&request_)->Body(identity_, {hidden}, show, {}, Tokens(), std::nullopt));
   }
   AnswerWriter::Events Streamed(const std::vector<Choice>& pieces) {
     const auto writer = MakeAnswerWriter(&request_);

@@ -1,0 +1,53 @@
+#include "decoding/round_forest.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "decoding/forest_index.h"
+#include "sampling/distribution.h"
+
+namespace coppice::decoding {
+
+RoundForest RoundForestOf(const RoundStart& start, const DraftForest& forest,
+                          const BeamDecoder& decoder) {
+  const PathTree& paths = decoder.paths();
+  const ForestIndex index(forest);
+  RoundForest round;
+  round.roots = start.roots;
+  round.nodes = forest;
+  round.log_probs = !forest.log_probs.empty() || forest.proposals.empty()
+                        ? forest.log_probs
+                        : ProposedLogProbs(forest);
+  round.node_path.assign(forest.size(), kNoPath);
+  round.first_path = start.paths;
+  std::vector<int> row_of;  // [new paths] -1: not of the forest
+  const auto row = [&](PathId path) {
+    if (Index(path) >= start.paths) return row_of[Index(path) - start.paths];
+    const auto root = std::find(start.roots.begin(), start.roots.end(), path);
+    return root == start.roots.end() ? -1 : static_cast<int>(root - start.roots.begin());
+  };
+  for (int i = start.paths; i < paths.size(); ++i) {
+    const PathId path{i};
+    round.path_parent.push_back(paths.parent(path));
+    round.path_token.push_back(paths.token(path));
+    const int above = row(paths.parent(path));
+    row_of.push_back(above < 0 ? -1 : index.Child(above, paths.token(path)));
+    if (row_of.back() >= 0) round.node_path[row_of.back() - forest.num_roots] = path;
+  }
+  const auto outputs = decoder.last_layer();
+  round.outputs.assign(outputs.begin(), outputs.end());
+  return round;
+}
+
+std::vector<double> ProposedLogProbs(const DraftForest& forest) {
+  std::vector<double> log_probs(forest.size(), -std::numeric_limits<double>::infinity());
+  for (const Proposal& proposal : forest.proposals) {
+    for (int i = 0; i < forest.size(); ++i) {
+      if (forest.parent[i] == proposal.place)
+        log_probs[i] = sampling::LogProbOf(proposal.row, forest.token[i]);
+    }
+  }
+  return log_probs;
+}
+
+}  // namespace coppice::decoding
