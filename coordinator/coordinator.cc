@@ -139,6 +139,7 @@ class CoordinatorImpl : public Coordinator {
     context.rate = &rate_;
     context.jobs = &jobs_;
     context.metrics_require_key = options_.metrics_require_key;
+    context.web = options_.web;
     return context;
   }
 

@@ -42,6 +42,9 @@ struct CoordinatorOptions {
   // too. Empty: users need no key; admins are the clients on this host.
   std::string api_keys_file, admin_keys_file;
 
+  // Whether there are pages for people, at / and /docs.
+  bool web = true;
+
   // Whether GET /metrics needs a user's key.
   bool metrics_require_key = false;
 

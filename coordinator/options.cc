@@ -114,6 +114,10 @@ FlagGroup HttpGroup(CoordinatorOptions* options) {
         .text = "origins whose web pages may use the API (CORS), such as "
                 "https://chat.example.com; * = all",
         .more = "[api.md](api.md) 4."},
+       {.name = "web",
+        .value = &options->web,
+        .text = "pages for people at / and /docs; false: they are 404",
+        .more = "[api.md](api.md) 1."},
        {.name = "log_requests",
         .value = &options->dispatcher.log_requests,
         .text = "one log line for each request"},

@@ -178,6 +178,10 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
       return RequestTimeline(PathArgument(endpoint, request.path));
     case EndpointId::kTokenizerInfo:
       return JsonReply(context_.tokenizer_info);
+    case EndpointId::kPage:
+    case EndpointId::kDocs:
+    case EndpointId::kWebFile:
+      return Web(endpoint, request);
     case EndpointId::kCompletions:
     case EndpointId::kChat:
     case EndpointId::kResponses:
@@ -188,6 +192,35 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
       break;
   }
   return ErrorReply({404, "unknown_route", "not here"});
+}
+
+HttpReply Routes::Web(const Endpoint& endpoint, const HttpRequest& request) const {
+  if (endpoint.id == EndpointId::kPage && PrefersJson(request.accept)) {
+    nlohmann::ordered_json json;
+    json["name"] = "coppice";
+    json["version"] = kVersion;
+    json["models"] = "/v1/models";
+    json["openapi"] = "/openapi.json";
+    if (context_.web) json["docs"] = "/docs";
+    HttpReply reply = JsonReply(json.dump());
+    reply.headers.emplace_back("Vary", "Accept");
+    return reply;
+  }
+  if (!context_.web) {
+    return ErrorReply({404, "unknown_route",
+                       "this server has no pages (--web=false); its API is at /v1, described by "
+                       "GET /openapi.json"});
+  }
+  const std::string name = endpoint.id == EndpointId::kPage   ? "page.html"
+                           : endpoint.id == EndpointId::kDocs ? "docs.html"
+                                                              : PathArgument(endpoint, request.path);
+  std::optional<HttpReply> reply = web_files_.Serve(name, request);
+  if (!reply) {
+    return ErrorReply(
+        {404, "unknown_route", absl::StrCat("there is no ", request.path.substr(0, 200))});
+  }
+  if (endpoint.id == EndpointId::kPage) reply->headers.emplace_back("Vary", "Accept");
+  return *std::move(reply);
 }
 
 HttpReply Routes::RequestTimeline(const std::string& request_id) const {

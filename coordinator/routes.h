@@ -16,6 +16,7 @@
 #include "coordinator/http/http.h"
 #include "coordinator/http/parse_pool.h"
 #include "coordinator/http/rate_limiter.h"
+#include "coordinator/web/web_files.h"
 
 namespace coppice::coordinator {
 
@@ -34,6 +35,7 @@ struct RoutesContext {
   RateLimiter* rate = nullptr;
   ParsePool* jobs = nullptr;
   bool metrics_require_key = false;
+  bool web = true;
 };
 
 class Routes : public HttpApp {
@@ -49,6 +51,8 @@ class Routes : public HttpApp {
 
  private:
   std::optional<ApiError> CheckRate(const Endpoint& endpoint, const HttpRequest& request);
+  // A page for people, or one of its files.
+  HttpReply Web(const Endpoint& endpoint, const HttpRequest& request) const;
   HttpReply Answer(const Endpoint& endpoint, const HttpRequest& request);
   // A request whose body may take long to read: it is read here, or in the background with Finish
   // afterwards.
@@ -74,6 +78,7 @@ class Routes : public HttpApp {
   int ShownLen() const;
 
   const RoutesContext context_;
+  const WebFiles web_files_;
 };
 
 }  // namespace coppice::coordinator

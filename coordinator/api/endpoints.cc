@@ -54,6 +54,13 @@ constexpr Endpoint kEndpoints[] = {
     {EndpointId::kTimeline, "GET", "/admin/timelines/{request_id}", "timeline", Access::kAdmin,
      "The timeline of a request, as Chrome trace JSON; of a running request "
      "or one of the last."},
+    {EndpointId::kPage, "GET", "/", "page", Access::kOpen,
+     "A page for people: ask, and see the drafts. A client that asks for JSON gets a list of "
+     "addresses."},
+    {EndpointId::kDocs, "GET", "/docs", "docs", Access::kOpen,
+     "`/openapi.json` as a page for people."},
+    {EndpointId::kWebFile, "GET", "/web/{file}", "web", Access::kOpen,
+     "The files of these pages."},
 };
 
 // Parts of the OpenAI API, and of servers that extend it, for other uses of models.
@@ -133,7 +140,8 @@ std::string NoEndpointText(absl::string_view path) {
   }
   std::vector<std::string> known;
   for (const Endpoint& endpoint : kEndpoints) {
-    if (!absl::StrContains(endpoint.path, '{')) known.push_back(endpoint.path);
+    if (!absl::StrContains(endpoint.path, '{') && endpoint.id != EndpointId::kPage)
+      known.push_back(endpoint.path);
   }
   return DidYouMean(path, known);
 }

@@ -33,6 +33,9 @@ enum class EndpointId {
   kUndrain,
   kCancel,
   kTimeline,
+  kPage,
+  kDocs,
+  kWebFile,
 };
 
 struct Endpoint {
@@ -45,6 +48,10 @@ struct Endpoint {
 
   bool takes_body() const { return method[0] == 'P'; }  // POST
   bool gets() const { return method[0] == 'G'; }        // GET, and thus HEAD
+  // Of the pages for people (coordinator/web), which --web=false switches off.
+  bool web() const {
+    return id == EndpointId::kPage || id == EndpointId::kDocs || id == EndpointId::kWebFile;
+  }
 };
 
 absl::Span<const Endpoint> Endpoints();

@@ -120,8 +120,10 @@ std::string OpenApiJson(const ApiLimits& limits, const std::string& version) {
       "Speculative beam decoding behind the API of OpenAI. A field at null counts as absent. "
       "Unknown "
       "fields and hints are ignored and named in the header X-Coppice-Ignored.";
-  for (const Endpoint& endpoint : Endpoints())
+  for (const Endpoint& endpoint : Endpoints()) {
+    if (endpoint.web()) continue;  // for people, not for clients
     json["paths"][endpoint.path][Lower(endpoint.method)] = Operation(endpoint);
+  }
   json["components"]["schemas"] = RequestSchemas(limits);
   json["components"]["schemas"].update(
       FormRequestSchemas(json["components"]["schemas"]["ChatRequest"]));

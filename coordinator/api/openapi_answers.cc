@@ -251,6 +251,10 @@ Json Success(const Endpoint& endpoint) {
       return json("Ended.", "CancelAnswer");
     case EndpointId::kTimeline:
       return json("The timeline.", "Timeline");
+    case EndpointId::kPage:
+    case EndpointId::kDocs:
+    case EndpointId::kWebFile:
+      break;  // the document has no pages
   }
   return {};
 }

@@ -73,9 +73,10 @@ std::optional<bool> IsGzipCoding(absl::string_view content_encoding) {
   return gzip;
 }
 
-std::optional<std::string> Gzip(absl::string_view text) {
+std::optional<std::string> Gzip(absl::string_view text, GzipEffort effort) {
   z_stream zlib{};
-  if (deflateInit2(&zlib, Z_BEST_SPEED, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY) !=
+  const int level = effort == GzipEffort::kFast ? Z_BEST_SPEED : Z_BEST_COMPRESSION;
+  if (deflateInit2(&zlib, level, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY) !=
       Z_OK)
     return std::nullopt;
   const absl::Cleanup end = [&zlib] { deflateEnd(&zlib); };

@@ -17,8 +17,9 @@ bool PrefersGzip(absl::string_view accept_encoding);
 // several.
 std::optional<bool> IsGzipCoding(absl::string_view content_encoding);
 
-// Fast rather than small. nullopt: no memory.
-std::optional<std::string> Gzip(absl::string_view text);
+enum class GzipEffort { kFast, kSmall };  // kSmall: for what is compressed once and sent often
+// nullopt: no memory.
+std::optional<std::string> Gzip(absl::string_view text, GzipEffort effort = GzipEffort::kFast);
 
 // The number of bytes that a gzip file of one member says it has. Gunzip gives no more.
 size_t GunzippedSize(absl::string_view file);

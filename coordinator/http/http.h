@@ -35,6 +35,8 @@ struct HttpRequest {
   std::string content_type;          // "" = absent
   std::string content_encoding;      // "" = absent
   std::string accept_encoding;       // "" = absent
+  std::string accept;                // "" = absent
+  std::string if_none_match;         // "" = absent
   std::string timeout_header;        // X-Request-Timeout, "" = absent
   std::string authorization;         // "" = absent; a secret
   std::string api_key;               // X-Api-Key, "" = absent; a secret
@@ -55,6 +57,7 @@ struct HttpReply {
   std::string content_type = "application/json";
   std::string body;
   HttpHeaders headers;  // besides the usual ones
+  bool coded = false;   // the body has the coding that the headers name, and is sent as it is
 };
 
 // The server's side of one request. Call Reply once, or SendEvent any number of times and then

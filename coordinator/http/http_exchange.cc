@@ -37,7 +37,7 @@ void SessionExchange::Reply(HttpReply reply) {
   if (replied_ || ended_ || gone_) return;
   replied_ = true;
   reply.headers.insert(reply.headers.end(), headers_.begin(), headers_.end());
-  if (reply.body.size() < kLeastCompressed) return Send(std::move(reply));
+  if (reply.coded || reply.body.size() < kLeastCompressed) return Send(std::move(reply));
   reply.headers.emplace_back("Vary", "Accept-Encoding");
   if (!options_.gzip) return Send(std::move(reply));
   if (options_.jobs != nullptr && reply.body.size() >= kLargeBody)

@@ -6,7 +6,7 @@
 namespace coppice::coordinator {
 namespace {
 
-constexpr int kNoContent = 204;
+constexpr int kNoContent = 204, kNotModified = 304;  // these have no body
 
 const char* Reason(int status) {
   switch (status) {
@@ -16,6 +16,8 @@ const char* Reason(int status) {
       return "Accepted";
     case 204:
       return "No Content";
+    case 304:
+      return "Not Modified";
     case 400:
       return "Bad Request";
     case 401:
@@ -77,7 +79,7 @@ std::string HttpDate(absl::Time time) {
 std::string FormatHead(const HttpReply& reply, const std::string& request_id, bool keep_connection,
                        absl::Time now) {
   std::string head = Begin(reply.status, request_id, now);
-  if (reply.status != kNoContent) {
+  if (reply.status != kNoContent && reply.status != kNotModified) {
     AddLine("Content-Type", reply.content_type, &head);
     AddLine("Content-Length", absl::StrCat(reply.body.size()), &head);
   }

@@ -201,6 +201,10 @@ void RequestParser::ReadField(http::field name, const std::string& name_text, st
       return AddToList(value, &request_.content_encoding);
     case http::field::accept_encoding:
       return AddToList(value, &request_.accept_encoding);
+    case http::field::accept:
+      return AddToList(value, &request_.accept);
+    case http::field::if_none_match:
+      return AddToList(value, &request_.if_none_match);
     case http::field::origin:
       request_.has_origin = true;
       return first(&request_.origin);
