@@ -35,6 +35,8 @@ class QueuedCoordinator : public comm::NodeAgent {
       if (update.finished()) finished_[update.sequence_id()] = update;
       std::vector<TokenId>& stable = stable_[update.sequence_id()];
       stable.insert(stable.end(), update.stable_tokens().begin(), update.stable_tokens().end());
+      if (update.rounds_size() > 0)
+        Append(update.rounds(), &rounds_[update.sequence_id()].emplace_back());
       Append(update.stable_scores(), &stable_scores_[update.sequence_id()]);
       Append(update.prompt_scores(), &prompt_scores_[update.sequence_id()]);
       if (update.has_energy_joules())
@@ -93,13 +95,17 @@ class QueuedCoordinator : public comm::NodeAgent {
   const std::vector<proto::TokenScore>& prompt_scores(uint64_t id) const {
     return prompt_scores_.at(id);
   }
+  // The rounds of each update that has some.
+  const std::vector<std::vector<proto::RoundTimes>>& rounds(uint64_t id) const {
+    return rounds_.at(id);
+  }
   // What each update said that the sequence had used.
   const std::vector<double>& energy(uint64_t id) const { return energy_.at(id); }
   const proto::NodeStatus& status() const { return status_; }  // the last one
 
  private:
-  template <class Messages>
-  static void Append(const Messages& messages, std::vector<proto::TokenScore>* all) {
+  template <class Messages, class Message>
+  static void Append(const Messages& messages, std::vector<Message>* all) {
     all->insert(all->end(), messages.begin(), messages.end());
   }
   void BeginTurn() {
@@ -127,6 +133,7 @@ class QueuedCoordinator : public comm::NodeAgent {
   std::map<uint64_t, proto::SequenceUpdate> errors_, finished_;
   std::map<uint64_t, std::vector<TokenId>> stable_;
   std::map<uint64_t, std::vector<proto::TokenScore>> stable_scores_, prompt_scores_;
+  std::map<uint64_t, std::vector<std::vector<proto::RoundTimes>>> rounds_;
   std::map<uint64_t, std::vector<double>> energy_;
   std::map<uint64_t, uint32_t> updates_;
   proto::NodeStatus status_;

@@ -93,6 +93,31 @@ TEST_F(EngineTest, WhatIsNotStreamedIsReportedFewTimes) {
   EXPECT_EQ(reported[true], (std::vector<size_t>{1, 33, 60}));
 }
 
+// Who watches a stream sees every round when it ends, though its beams share no new token yet.
+TEST_F(EngineTest, WatchedRoundsAreReportedOneByOne) {
+  for (const bool quiet : {false, true}) {
+    const uint64_t id = quiet ? 2 : 1;
+    decoding::DecodingParams params = Params();
+    params.max_tokens = 40;
+    proto::StartSequence start = MakeStart(id, params);
+    start.set_forests(true);
+    start.set_quiet(quiet);
+    coordinator_.Start(start);
+    Run();
+    std::vector<proto::RoundTimes> all;
+    for (const auto& update : coordinator_.rounds(id))
+      all.insert(all.end(), update.begin(), update.end());
+    ASSERT_EQ(all.size(), 40u);
+    for (int round = 0; round < 40; ++round) {
+      EXPECT_EQ(all[round].round(), static_cast<uint32_t>(round));
+      ASSERT_TRUE(all[round].has_forest());
+      EXPECT_EQ(all[round].forest().outputs_size(), 3);
+    }
+    const size_t updates = coordinator_.rounds(id).size();
+    EXPECT_TRUE(quiet ? updates < 5 : updates == 40) << updates;
+  }
+}
+
 TEST_F(EngineTest, EveryStepMovesTheClockOn) {
   coordinator_.Start(MakeStart(1, Params()));
   Run();
