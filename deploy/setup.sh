@@ -23,9 +23,13 @@ packages=(
 
 models=(python3-numpy python3-pip)  # to fetch and convert models
 
+# A browser for the tests of the web page. Ubuntu has it as a snap only, so there cluster_web is left out.
+browser=()
+if grep -qsx 'ID=debian' /etc/os-release; then browser=(chromium chromium-driver); fi
+
 case ${1:-} in
   '') ;;
-  --tests) packages+=(clang-format-14 shellcheck iproute2 "${models[@]}") ;;
+  --tests) packages+=(clang-format-14 shellcheck iproute2 nodejs "${browser[@]}" "${models[@]}") ;;
   --models) packages+=("${models[@]}") ;;
   -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) echo "setup: unknown argument '$1', expected --tests or --models" >&2; exit 2 ;;

@@ -4,7 +4,7 @@ import { byId, count, el, number, percent, plural, setText } from "./dom.js";
 
 const MOST_LIVE = 16, LIVE_TAIL = 60;  // beams; letters of what is shared that are shown live
 
-// The length of the text that all begin with, not inside of a character.
+// The length of the whole words that all begin with.
 function sharedLength(texts) {
   if (texts.length < 2) return 0;
   let length = Math.min(...texts.map((text) => text.length));
@@ -13,14 +13,14 @@ function sharedLength(texts) {
     while (at < length && text[at] === texts[0][at]) ++at;
     length = at;
   }
-  const code = texts[0].charCodeAt(length - 1);
-  return code >= 0xd800 && code < 0xdc00 ? length - 1 : length;
+  if (texts.every((text) => text.length === length)) return length;
+  return texts[0].slice(0, length).search(/\S*$/);  // whole words
 }
 
 function textWithShared(text, shared, tail = Infinity) {
-  const from = Math.max(0, shared - tail);
-  return el("p", { class: "text" }, shared > 0 ? el("span", { class: "shared" }, from > 0 ? "… " : "", text.slice(from, shared)) : null,
-    text.slice(shared) || (text === "" ? el("i", {}, "(empty)") : null));
+  const from = Math.max(text.startsWith(" ") ? 1 : 0, shared - tail);  // a text often begins with a space
+  return el("p", { class: "text" }, shared > from ? el("span", { class: "shared" }, from > 1 ? "… " : "", text.slice(from, shared)) : null,
+    text.slice(Math.max(shared, from)) || (text === "" ? el("i", {}, "(empty)") : null));
 }
 
 export class BeamsPanel {
@@ -41,7 +41,7 @@ export class BeamsPanel {
     const shared = sharedLength(texts);
     this.list.replaceChildren(...outputs.slice(0, MOST_LIVE).map((output, i) => el("li", { class: "card choice live" },
       el("h3", {}, `Beam ${i + 1}`),
-      el("p", { class: "facts" }, `log-probability ${number(output.log_score, 2)} · ${plural(output.tokens, "token")} · ${output.finished ? "ended" : "live"}`),
+      el("p", { class: "facts" }, `score ${number(output.score, 3)} · ${plural(output.tokens, "token")} · ${output.finished ? "ended" : "live"}`),
       textWithShared(output.text, shared, LIVE_TAIL))));
   }
 

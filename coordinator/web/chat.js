@@ -8,7 +8,7 @@ import { byId, count, el, ms, number, plural, setText, show } from "./dom.js";
 const END = { done: "", stopped: "Stopped. The text up to here is kept.", broken: "", refused: "" };
 
 export class Chat {
-  // parts: {api, settings, forest, beams, announce, onKeyNeeded, onBusy}
+  // parts: {api, settings, forest, beams, announce, complain, onKeyNeeded, onBusy}
   constructor(parts) {
     Object.assign(this, parts);
     this.turns = [];  // {question, answer, state, picked, texts, chat, nodes}
@@ -34,16 +34,19 @@ export class Chat {
     return [...messages, { role: "user", content: turn.question }];
   }
 
-  // The request that asks this now, or the last question again; null: there is none. For a race.
+  // The request that asks this now, or the last question again; null: there is none. For a race, in
+  // which the server chooses how much to draft unless the settings say it.
   requestFor(question) {
     const settings = this.settings.read();
+    settings.drafts = "auto";
     const turn = question.trim() === "" ? this.last : { question };
     return turn ? makeRequest(settings, this.#messages(turn), this.settings.methods) : null;
   }
 
   send(question) {
     const fault = this.settings.fault();
-    if (fault) return this.announce(fault, true);
+    this.complain(fault);
+    if (fault) return undefined;
     const nodes = this.#show(question);
     const turn = { question, picked: 0, texts: null, state: "", nodes };
     this.turns.push(turn);
@@ -53,7 +56,8 @@ export class Chat {
   regenerate() {
     if (this.running || !this.last) return undefined;
     const fault = this.settings.fault();
-    if (fault) return this.announce(fault, true);
+    this.complain(fault);
+    if (fault) return undefined;
     return this.#run(this.last);
   }
 
@@ -99,7 +103,7 @@ export class Chat {
     this.running = new AbortController();
     this.#buttons();
     this.announce("The answer begins.");
-    this.forest.begin({ drafts: settings.drafts });
+    this.forest.begin({ drafts: settings.drafts, lengthPenalty: request.body.length_penalty ?? 1 });
     this.beams.begin(request.body.n);
     nodes.item.scrollIntoView({ block: "nearest" });
 
@@ -144,7 +148,7 @@ export class Chat {
         node.replaceChildren(document.createTextNode(text));
       }
     };
-    grow(nodes.body, choice.text);
+    grow(nodes.body, choice.text.replace(/^ /, ""));
     if (choice.reasoning) {
       show(nodes.reasoning);
       grow(nodes.thought, choice.reasoning);

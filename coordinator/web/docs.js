@@ -3,6 +3,7 @@
 import { byId, el, plural, setText, show } from "./dom.js";
 import { startTheme } from "./theme.js";
 
+const FOREIGN = /^(Not served|A hint|Without effect)/;  // fields of other servers, by their descriptions
 const DEEPEST = 3;  // levels of objects inside of objects
 
 class Document {
@@ -19,10 +20,10 @@ class Document {
   typeText(schema) {
     schema = this.resolve(schema);
     const alternatives = schema.anyOf ?? schema.oneOf;
-    if (alternatives) return [...new Set(alternatives.map((one) => this.typeText(one)))].join(" or ");
+    if (alternatives) return [...new Set(alternatives.map((one) => this.typeText(one)))].filter(Boolean).join(" or ");
     if (schema.const !== undefined) return JSON.stringify(schema.const);
     if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(", ");
-    const type = [schema.type ?? "any value"].flat().join(" or ");
+    const type = [schema.type ?? "any value"].flat().filter((name) => name !== "null").join(" or ");
     return type === "array" && schema.items ? `list of ${this.typeText(schema.items)}` : type;
   }
 
@@ -43,7 +44,7 @@ class Document {
     const properties = Object.entries(schema.properties ?? {});
     if (properties.length === 0) return null;
     const required = new Set(schema.required ?? []);
-    const rows = properties.map(([name, raw]) => {
+    const row = ([name, raw]) => {
       const member = this.resolve(raw);
       const below = level < DEEPEST ? this.members(member, level + 1) : null;
       return el("tr", {},
@@ -51,13 +52,25 @@ class Document {
         el("td", {}, this.typeText(member)),
         el("td", {}, [member.description, this.limits(member)].filter(Boolean).join(" "),
           below ? el("details", {}, el("summary", {}, `Members of ${name}`), below) : null));
-    });
-    return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Members" }, el("table", {},
+    };
+    const table = (members) => el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Members" }, el("table", {},
       el("thead", {}, el("tr", {}, ...["Member", "Type", "Meaning"].map((text) => el("th", { scope: "col" }, text)))),
-      el("tbody", {}, ...rows)));
+      el("tbody", {}, ...members.map(row))));
+    const foreign = properties.filter(([, raw]) => FOREIGN.test(this.resolve(raw).description ?? ""));
+    const own = properties.filter((member) => !foreign.includes(member));
+    return el("div", {}, own.length > 0 ? table(own) : null,
+      foreign.length > 0 ? el("details", {}, el("summary", {}, `Fields of other servers (${foreign.length})`), table(foreign)) : null);
   }
 
+  // An endpoint. What it takes and answers is made when it is opened.
   operation(path, verb, operation) {
+    const box = el("details", { "data-text": `${verb} ${path} ${operation.summary} ${(operation.tags ?? []).join(" ")}`.toLowerCase() },
+      el("summary", {}, el("span", { class: "verb" }, verb.toUpperCase()), el("code", {}, path), ` ${operation.summary}`));
+    box.addEventListener("toggle", () => box.append(this.#content(path, verb, operation)), { once: true });
+    return box;
+  }
+
+  #content(path, verb, operation) {
     const body = operation.requestBody?.content?.["application/json"]?.schema;
     const key = (operation.security ?? []).some((one) => one.key);
     const content = el("div", { class: "doc" },
@@ -73,13 +86,12 @@ class Document {
       const text = `${status}: ${response.description ?? ""}`;
       content.append(table && status.startsWith("2") ? el("details", {}, el("summary", {}, text), table) : el("p", {}, text));
     }
-    return el("details", { "data-text": `${verb} ${path} ${operation.summary} ${(operation.tags ?? []).join(" ")}`.toLowerCase() },
-      el("summary", {}, el("span", { class: "verb" }, verb.toUpperCase()), el("code", {}, path), ` ${operation.summary}`), content);
+    return content;
   }
 
   example(path, verb, body) {
-    const server = new URL(path.slice(1), document.baseURI).href.replaceAll("%7B", "{").replaceAll("%7D", "}");
-    if (!body) return verb === "get" ? `curl ${server}` : `curl -X ${verb.toUpperCase()} ${server}`;
+    const url = new URL(path.slice(1), document.baseURI).href.replaceAll("%7B", "{").replaceAll("%7D", "}");
+    if (!body) return verb === "get" ? `curl ${url}` : `curl -X ${verb.toUpperCase()} ${url}`;
     const properties = this.resolve(body).properties ?? {};
     const sample = {};
     if (properties.prompt) sample.prompt = "Once upon a time";
@@ -88,7 +100,7 @@ class Document {
     if (properties.tokens) sample.tokens = [5, 6, 7];
     if (properties.target) sample.target = "cluster";
     if (sample.messages && properties.prompt) delete sample.prompt;
-    return `curl ${server} -H 'Content-Type: application/json' -d '${JSON.stringify(sample)}'`;
+    return `curl ${url} -H 'Content-Type: application/json' -d '${JSON.stringify(sample)}'`;
   }
 }
 

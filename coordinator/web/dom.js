@@ -38,6 +38,7 @@ export function ms(value) {
 export function percent(share) {
   if (!Number.isFinite(share)) return "–";
   const value = share * 100;
+  if (value > 0 && value < 0.005) return "under 0.01 %";
   return `${number(value, value >= 99.95 || value === 0 ? 0 : value >= 1 ? 1 : 2)} %`;
 }
 

@@ -7,6 +7,24 @@ export function empty(text) {
   return text === undefined || text === "";
 }
 
+// A token that is not text by itself, as the server writes it: bytes:\xe2\x82. null: it is text.
+function bytesOf(text) {
+  if (!/^bytes:(\\x[0-9a-f]{2})+$/i.test(text)) return null;
+  return text.slice(6).split("\\x").slice(1).map((code) => parseInt(code, 16));
+}
+
+// The text after one more token: {full, pending}. pending are bytes that no character ends yet.
+function extend(parent, text) {
+  const more = bytesOf(text);
+  if (!more) return { full: parent.full + (parent.pending.length > 0 ? "\ufffd" : "") + text, pending: [] };
+  const pending = [...parent.pending, ...more];
+  try {
+    return { full: parent.full + new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(pending)), pending: [] };
+  } catch {
+    return pending.length < 4 ? { full: parent.full, pending } : { full: `${parent.full}\ufffd`, pending: [] };
+  }
+}
+
 // One sequence: what the target has decided, and the rounds in which it did.
 export class SequenceForest {
   constructor(prompt, sample) {
@@ -18,9 +36,9 @@ export class SequenceForest {
   #begin(run) {
     this.run = run;
     this.rounds = [];
-    // The paths by number: {path, parent, token, text, full, depth, round, drafted}.
+    // The paths by number: {path, parent, token, text, full, pending, depth, round, drafted}.
     this.paths = new Map([[PROMPT, {
-      path: PROMPT, parent: -1, token: -1, text: "", full: "", depth: 0, round: -1, drafted: false,
+      path: PROMPT, parent: -1, token: -1, text: "", full: "", pending: [], depth: 0, round: -1, drafted: false,
     }]]);
     this.finished = [];  // outputs that have ended: {path, log_score, finished}
     this.drafted = 0;    // nodes that were drafted, and those of them that the target took
@@ -43,7 +61,7 @@ export class SequenceForest {
       }
       const text = made.text ?? "";
       this.paths.set(made.path, {
-        path: made.path, parent: made.parent, token: made.token, text, full: parent.full + text,
+        path: made.path, parent: made.parent, token: made.token, text, ...extend(parent, text),
         depth: parent.depth + 1, round: this.rounds.length, drafted: taken.has(made.path),
       });
     }
@@ -87,8 +105,9 @@ export class SequenceForest {
     return common ? common.path : PROMPT;
   }
 
-  // What live beams and ended ones say after a round, best first.
-  outputsAfter(index) {
+  // What live beams and ended ones say after a round, best first: by log-probability divided by
+  // length to the power of the penalty, as the answers are.
+  outputsAfter(index, lengthPenalty = 1) {
     const round = this.rounds[index];
     if (!round) return [];
     const ended = [];
@@ -97,8 +116,11 @@ export class SequenceForest {
       if (made && made.round < index) ended.push(beam);
     }
     return [...round.beams, ...ended]
-      .map((beam) => ({ ...beam, text: this.textOf(beam.path), tokens: this.paths.get(beam.path)?.depth ?? 0 }))
-      .sort((a, b) => (b.log_score ?? -Infinity) - (a.log_score ?? -Infinity));
+      .map((beam) => {
+        const tokens = this.paths.get(beam.path)?.depth ?? 0;
+        return { ...beam, text: this.textOf(beam.path), tokens, score: (beam.log_score ?? -Infinity) / Math.max(1, tokens) ** lengthPenalty };
+      })
+      .sort((a, b) => b.score - a.score);
   }
 
   // The picture of a round. shown: how many layers of its drafts are drawn, without the verdict;

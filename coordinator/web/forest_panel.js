@@ -23,6 +23,7 @@ export class ForestPanel {
     this.index = 0;
     this.shown = Infinity;
     this.live = this.following = this.scheduled = false;
+    this.lengthPenalty = 1;
     this.timer = 0;
     this.#controls();
     this.#clear();
@@ -47,13 +48,14 @@ export class ForestPanel {
 
   // ---- an answer that comes ----
 
-  // drafts: whether they were asked for. asked: whether a trace was.
-  begin({ drafts }) {
+  // drafts, lengthPenalty: as in the settings.
+  begin({ drafts, lengthPenalty }) {
     this.#pause();
     this.example = false;
     this.forest = new Forest();
     this.name = "";
     this.drafts = drafts;
+    this.lengthPenalty = lengthPenalty;
     this.live = this.following = true;
     this.arrived = this.drawn = 0;
     this.noteFrom = { at: performance.now(), arrived: 0, drawn: 0 };
@@ -82,6 +84,8 @@ export class ForestPanel {
     if (this.following) this.#goTo(this.sequence.rounds.length - 1);
     else this.#draw();
     this.announce(this.summary());
+    const unseen = this.following && this.drawn < this.arrived / 2;
+    if (unseen && byId("replay-auto").checked && !this.calm.matches) this.#play();
   }
 
   summary() {
@@ -246,7 +250,7 @@ export class ForestPanel {
     const values = {
       layers: plural(round.layers, "layer"),
       nodes: round.nodes.length === 0 ? "no drafts" : `${count(round.accepted)} of ${count(round.nodes.length)} (${percent(round.accepted / round.nodes.length)})`,
-      draft: ms(round.draft_ms), wait: ms(round.draft_wait_ms), forward: ms(round.forward_ms),
+      draft: round.nodes.length > 0 ? ms(round.draft_ms) : "–", wait: ms(round.draft_wait_ms), forward: ms(round.forward_ms),
       decision: ms(round.decision_ms), round: ms(round.round_ms), rows: Number.isFinite(round.rows) ? plural(round.rows, "row") : "–",
     };
     for (const [name, text] of Object.entries(values)) setText(byId(`n-${name}`), text);
@@ -257,16 +261,16 @@ export class ForestPanel {
       this.lastStrip = now;
       this.#strip();
       this.#names();
-      if (!this.example) this.onShow(sequence.outputsAfter(this.index), this.live && this.following);
+      if (!this.example) this.onShow(sequence.outputsAfter(this.index, this.lengthPenalty), this.live && this.following);
     }
-    this.#note(now);
+    this.#note(now, round);
     this.#buttons();
     if (!moving) this.#table();
   }
 
   // The best beam so far, token by token.
   #strip() {
-    const sequence = this.sequence, [best] = sequence.outputsAfter(this.index);
+    const sequence = this.sequence, [best] = sequence.outputsAfter(this.index, this.lengthPenalty);
     const way = best ? sequence.wayTo(best.path) : [];
     const from = Math.max(0, way.length - (this.live ? LIVE_STRIP_TOKENS : STRIP_TOKENS));
     byId("forest-strip").replaceChildren(
@@ -274,7 +278,7 @@ export class ForestPanel {
       ...way.slice(from).map((step) => el("span", { class: step.drafted ? "t-accepted" : "t-own" }, step.text || label("", step.token))));
   }
 
-  #note(now) {
+  #note(now, round) {
     const sequence = this.sequence, notes = [];
     if (this.example) notes.push("This is an example of one round: press Play to see it layer by layer, or ask something to see the forest of your own answer.");
     if (this.live && this.following) {
@@ -290,8 +294,8 @@ export class ForestPanel {
       notes.push(`Live, ${count(this.drawn)} of ${count(this.arrived)} rounds were drawn. The replay has all of them.`);
     }
     if (sequence.drafted === 0 && sequence.rounds.length > 2) {
-      notes.push(`No token was drafted, so the forest is a line: the large model decides one layer in each pass. ${
-        this.drafts ? "Either no draft node is there, or the server expects that drafts would not pay." : "Drafts are off in the settings."}`);
+      const why = { never: "Drafts are off in the settings.", always: "No draft node was there in time.", auto: "No draft node is there, or the server expects no gain." };
+      notes.push(`No token was drafted, so the forest ${round.roots.length > 1 ? "has no branches but the beams" : "is a line"}: the large model decides one layer in each pass. ${why[this.drafts]}`);
     }
     if (sequence.run > 0) notes.push("The server that decoded this answer was lost. Another one began again.");
     if (sequence.truncated) notes.push("The answer is longer than the trace: the last rounds are not shown.");

@@ -16,13 +16,15 @@ const RETRY_MS = 3000;
 const api = new Api();
 const prompt = byId("prompt");
 
-// Says a text to screen readers; with seen, to all.
-function announce(text, seen = false) {
+// Says a text to screen readers.
+function announce(text) {
   setText(byId("announce"), text);
-  if (seen) {
-    setText(byId("mode-note"), text);
-    show(byId("mode-note"));
-  }
+}
+
+// Says what is wrong with what shall be sent; "": nothing.
+function complain(text) {
+  setText(byId("fault"), text);
+  show(byId("fault"), text !== "");
 }
 
 const beams = new BeamsPanel((index) => chat.pick(index));
@@ -36,7 +38,7 @@ settings = new Settings((chatMode) => {
   show(byId("mode-note"), !chatMode);
   showExamples();
 });
-const chat = new Chat({ api, settings, forest, beams, announce, onKeyNeeded: askForKey, onBusy: busy });
+const chat = new Chat({ api, settings, forest, beams, announce, complain, onKeyNeeded: askForKey, onBusy: busy });
 const race = new Race({ api, announce, onBusy: busy });
 const status = new Status(api, () => { if (!settings.model) loadModel(); });
 startTheme(byId("theme"), () => forest.recolour());
@@ -49,7 +51,7 @@ function busy() {
 }
 
 function askForKey(error) {
-  setText(byId("key-why"), error.message);
+  setText(byId("key-why"), error.code === "missing_api_key" ? "Ask whoever runs it for one." : `The server says: ${error.message}.`);
   show(byId("key-form"));
   byId("key").focus();
 }
@@ -92,6 +94,7 @@ function send() {
   if (isChat && chat.running) prompt.value = "";
 }
 
+byId("composer").noValidate = true;  // complain says it, also of a field that is folded away
 byId("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   send();
@@ -110,10 +113,11 @@ document.addEventListener("keydown", (event) => {
 byId("race-run").addEventListener("click", () => {
   if (race.running) return race.stop();
   const fault = settings.fault();
-  if (fault) return announce(fault, true);
+  complain(fault);
+  if (fault) return undefined;
   const request = chat.requestFor(prompt.value);
   if (!request) {
-    announce("Write a question first, or choose one.", true);
+    complain("Write a question first, or choose one.");
     return prompt.focus();
   }
   byId("race").scrollIntoView({ block: "nearest" });

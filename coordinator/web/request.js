@@ -2,8 +2,8 @@
 
 // Ways to choose words. sampled: temperature and the like apply. beams: the answers are one search.
 export const WAYS = [
-  { id: "beam_sampling_without_replacement", name: "Beams, drawn, all different", beams: true, sampled: true },
   { id: "beam_search", name: "Beams, the likeliest", beams: true, sampled: false },
+  { id: "beam_sampling_without_replacement", name: "Beams, drawn, all different", beams: true, sampled: true },
   { id: "beam_sampling", name: "Beams, drawn, may be equal", beams: true, sampled: true },
   { id: "multinomial", name: "Samples, drawn one by one", beams: false, sampled: true },
   { id: "greedy", name: "The likeliest word each time", beams: false, sampled: false },
@@ -22,9 +22,13 @@ export function decodingOf(way) {
   return way === "greedy" ? "multinomial" : way;
 }
 
+// What is drafted where the reader wants to see a forest and gives no numbers.
+export const SHAPE = { draft_width: 8, draft_depth: 4 };
+
+// settings.drafts: always, auto (where the server expects a gain) or never.
 export function speculative(settings, methods = []) {
-  if (!settings.drafts) return false;
-  const object = {};
+  if (settings.drafts === "never") return false;
+  const object = settings.drafts === "always" ? { ...SHAPE } : {};
   if (settings.method && settings.method !== "auto") {
     object.method = settings.method;
     if (methods.some((method) => method.name === settings.method && !method.lossless)) object.allow_lossy = true;

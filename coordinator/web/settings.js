@@ -1,6 +1,6 @@
 // The settings of the page: what the served model offers, and what the reader has chosen.
 
-import { WAYS, decodingOf, wayOf } from "./request.js";
+import { SHAPE, WAYS, decodingOf, wayOf } from "./request.js";
 import { byId, el, setText, show } from "./dom.js";
 
 const NUMBERS = ["beams", "max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",
@@ -46,12 +46,13 @@ export class Settings {
 
   // What depends on what: a field without effect is off.
   #apply() {
-    const way = wayOf(byId("way").value), drafts = byId("drafts").checked;
+    const way = wayOf(byId("way").value), drafts = byId("drafts").value;
     byId("beams").disabled = way.id === "greedy";
     for (const id of SAMPLED_FIELDS) byId(id).disabled = !way.sampled;
     byId("seed").disabled = !way.sampled;
     byId("length_penalty").disabled = !way.beams;
-    for (const id of DRAFT_FIELDS) byId(id).disabled = !drafts;
+    for (const id of DRAFT_FIELDS) byId(id).disabled = drafts === "never";
+    for (const [name, value] of Object.entries(SHAPE)) byId(name).placeholder = drafts === "always" ? value : "the server chooses";
 
     const method = byId("method"), chosen = method.value;
     const fit = this.methods.filter((row) => row.decodings.includes(decodingOf(way.id)) && row.sampling_scopes.includes("row")
@@ -85,7 +86,7 @@ export class Settings {
   read() {
     const settings = {
       model: this.model?.id, chat: byId("chat-mode").value === "chat", system: byId("system").value,
-      way: byId("way").value, drafts: byId("drafts").checked, method: byId("method").value,
+      way: byId("way").value, drafts: byId("drafts").value, method: byId("method").value,
     };
     for (const name of NUMBERS) {
       const field = byId(name);

@@ -96,9 +96,9 @@ export class Status {
     byId("state").dataset.state = state === "ready" ? "ready" : state === "starting" || state === "draining" ? "waiting" : "lost";
     const body = byId("cluster-body");
     if (!cluster) {
-      const why = this.refused?.status === 403 && !this.api.hasKey
-        ? "Only an admin sees the list of nodes: open this page on the coordinator's own host, or give an admin's key."
-        : `Only an admin sees the list of nodes. The server says: ${this.refused?.message ?? ""}`;
+      const why = this.api.hasKey ? "Only an admin sees the list of nodes, and this key is not an admin's."
+        : this.refused?.status === 401 ? "The list of nodes needs an admin's key."
+        : "Only an admin sees the list of nodes: open this page on the coordinator's own host, or give an admin's key.";
       setText(byId("cluster-note"), `${stateText(state)}${reason ? `: ${reason}` : ""}. ${why}`);
       body.replaceChildren(el("button", { type: "button", onclick: () => { show(byId("key-form")); byId("key").focus(); } }, "Give a key"));
       return;

@@ -17,7 +17,7 @@ from stopwatch import Stopwatch, at_most, wait_until
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 KEYS = {"Enter": "\ue007", "Tab": "\ue004", "Escape": "\ue00c", "ArrowLeft": "\ue012", "ArrowRight": "\ue014", "ArrowUp": "\ue013", "Home": "\ue011",
-        "End": "\ue010", "ArrowDown": "\ue015", "Shift": "\ue008", "Space": " ", "Control": "\ue009"}
+        "End": "\ue010", "ArrowDown": "\ue015", "Shift": "\ue008", "Space": " ", "Control": "\ue009", "Backspace": "\ue003"}
 
 
 def find_browser():

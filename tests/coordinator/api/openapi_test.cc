@@ -40,10 +40,13 @@ TEST(OpenApi, HasEveryEndpointOnceAndAllItRefersTo) {
   EXPECT_EQ(document["openapi"], "3.1.0");
   EXPECT_EQ(document["info"]["version"], "1.2.3");
   std::set<std::string> ids;
+  size_t of_clients = 0;
   for (const Endpoint& endpoint : Endpoints()) {
+    EXPECT_EQ(endpoint.web(), !document["paths"].contains(endpoint.path)) << endpoint.path;
+    if (endpoint.web()) continue;
+    ++of_clients;
     std::string method = endpoint.method;
     for (char& c : method) c = static_cast<char>(std::tolower(c));
-    ASSERT_TRUE(document["paths"].contains(endpoint.path)) << endpoint.path;
     const json& operation = document["paths"][endpoint.path][method];
     ASSERT_TRUE(operation.is_object()) << endpoint.path;
     EXPECT_TRUE(ids.insert(operation["operationId"]).second) << endpoint.path;
@@ -51,7 +54,7 @@ TEST(OpenApi, HasEveryEndpointOnceAndAllItRefersTo) {
     EXPECT_EQ(operation["security"].size(), endpoint.access == Access::kOpen ? 1 : 2);
     EXPECT_EQ(operation["tags"].size(), 1) << endpoint.path;
   }
-  EXPECT_EQ(document["paths"].size(), Endpoints().size());
+  EXPECT_EQ(document["paths"].size(), of_clients);
   std::set<std::string> refs;
   CollectRefs(document, &refs);
   EXPECT_GE(refs.size(), 10);

@@ -1,0 +1,525 @@
+#!/usr/bin/env python3
+"""The page at / in headless Chromium, against real clusters: a whole answer, its beams and its forest, stop and regenerate, the keyboard
+alone, narrow and wide, light and dark, keys, no draft node, no JavaScript. In every test the console is silent, and no other host is asked.
+
+  page_test.py [CLASS.test_NAME]      COPPICE_SCREENSHOTS=FOLDER keeps pictures of the page
+"""
+import json
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import unittest
+import urllib.parse
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[1])]
+from browser import Browser, find_browser  # noqa: E402
+from cluster import Cluster, send_signal  # noqa: E402
+from stopwatch import SLOWDOWN, wait_until  # noqa: E402
+
+WIDE, NARROW = (1400, 1000), (360, 780)
+PROMPT = "One day, Lily and Tom went to the park. They saw"
+FIRST_PAINT_MS = 100
+FIXED = {"way": "beam_search", "beams": 4, "max_tokens": 24, "seed": "", "draft_width": 4, "draft_depth": 3}
+SHAPE = {"speculative": {"draft_width": 4, "draft_depth": 3}, "decoding": "beam_search", "beam_width": 4, "n": 4, "max_tokens": 24}
+
+# What is wider than the screen, and texts whose contrast is below 4.5 to 1. Faded controls that are switched off do not count.
+CONTRAST = """
+const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+const light = ([r, g, b]) => { const [x, y, z] = [r, g, b].map((c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * x + 0.7152 * y + 0.0722 * z; };
+const back = (node) => { for (let at = node; at; at = at.parentElement) { const c = parse(getComputedStyle(at).backgroundColor);
+  if (c.length === 3 || c[3] > 0.99) return c; } return [255, 255, 255]; };
+const bad = [];
+for (const node of document.querySelectorAll("body *")) {
+  const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+  if (!own || !node.checkVisibility() || node.closest(":disabled, .hidden-text, .skip, noscript")) continue;
+  const [a, b] = [light(parse(getComputedStyle(node).color)), light(back(node))].sort((x, y) => y - x);
+  const ratio = (a + 0.05) / (b + 0.05);
+  if (ratio < 4.5) bad.push(`${node.tagName}.${node.className} "${node.textContent.slice(0, 30)}" ${ratio.toFixed(2)}`);
+}
+return bad;"""
+
+
+# Bytes of the page and its files, as they came.
+WEIGHT = """return performance.getEntriesByType('resource').concat(performance.getEntriesByType('navigation'))
+.filter((entry) => !/[/](v1|cluster|ready)/.test(entry.name)).reduce((sum, entry) => sum + entry.encodedBodySize, 0)"""
+
+
+class Page(unittest.TestCase):
+    """A browser for each test. A class that serves has a cluster."""
+    cluster, size = None, WIDE
+
+    @classmethod
+    def serve(cls, **arguments):
+        cls.cluster = Cluster(**arguments)
+        cls.cluster.__enter__()
+        cls.addClassCleanup(cls.cluster.__exit__, None)
+
+    def setUp(self):
+        self.browser = self.enterContext(Browser(*self.size)) if hasattr(self, "enterContext") else self.entered(Browser(*self.size))
+        self.address = f"http://127.0.0.1:{self.cluster.port}/" if self.cluster else ""
+        self.expected_messages = ("willReadFrequently",)  # of painted(). Parts of messages of the console that the test provokes
+
+    def entered(self, manager):  # enterContext of Python 3.11
+        value = manager.__enter__()
+        self.addCleanup(manager.__exit__, None, None, None)
+        return value
+
+    def tearDown(self):
+        messages = [m for m in self.browser.console() if not any(part in m for part in self.expected_messages)]
+        self.assertEqual(messages, [])  # errors, and violations of the policy
+        hosts = {urllib.parse.urlsplit(url).netloc for url in self.browser.requests() if not url.startswith(("chrome", "about:", "data:"))}
+        self.assertLessEqual(hosts, {urllib.parse.urlsplit(self.address).netloc})
+
+    def visit(self, ready="document.querySelector('.example')", replays=False):
+        self.browser.open(self.address)
+        self.browser.run("document.querySelector('#replay-auto').checked = arguments[0]", replays)
+        if ready:
+            self.browser.wait_for(ready, "the page has asked for the model")
+
+    def settings(self, **fields):
+        self.browser.run("document.querySelector('#settings').open = true")
+        for name, value in fields.items():
+            self.browser.choose(f"#{name}", value)
+
+    def ask(self, text):
+        self.browser.choose("#prompt", text)
+        self.browser.click("#send")
+
+    def wait_answer(self, seconds=60):
+        self.browser.wait_for("document.querySelector('.turn') && !document.querySelector('.turn.running')", "the answer is complete", seconds)
+        self.assertEqual(self.browser.text(".turn:last-child .end"), "")
+
+    def answer(self):
+        return self.browser.texts(".turn:last-child .answer > .text")[-1]
+
+    def cards(self):
+        return self.browser.texts("#beams-list .choice > .text")
+
+    def fits(self):
+        width, inner = self.browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+        self.assertLessEqual(width, inner)
+
+
+class Completion(Page):
+    """The small pair without a chat template: the page continues texts."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.serve()
+
+    def test_a_first_visit(self):
+        self.visit()
+        self.assertIn("no chat template", self.browser.text("#mode-note"))
+        self.assertEqual(self.browser.run("return document.querySelector('#chat-mode option[value=chat]').disabled"), True)
+        self.assertIn("This is an example", self.browser.text("#forest-note"))
+        self.browser.wait_for("document.querySelector('#state').dataset.state === 'ready'")
+        self.browser.wait_for("document.querySelectorAll('#cluster-body tbody tr').length === 2", "replica and draft node are listed")
+        self.assertIn("stories260k-draft", self.browser.text("#cluster-body"))
+        self.browser.screenshot("first-visit-wide")
+
+    def test_the_first_paint_comes_soon(self):
+        times, weight = [], 0
+        for _ in range(5):
+            self.visit()
+            weight = weight or self.browser.run(WEIGHT)
+            times.append(self.browser.wait_for("performance.getEntriesByName('first-contentful-paint')[0]?.startTime"))
+        print(f"first paint after {', '.join(f'{t:.0f}' for t in sorted(times))} ms")
+        if not self.busy():  # other programs of the machine are no part of the page
+            self.assertLess(min(times), FIRST_PAINT_MS)
+        self.assertLess(min(times), FIRST_PAINT_MS * 10 * SLOWDOWN)
+        print(f"the page weighs {weight} bytes compressed")
+        self.assertGreater(weight, 10000)
+        self.assertLess(weight, 60 << 10)
+
+    def busy(self):
+        with open("/proc/loadavg", encoding="ascii") as file:
+            return float(file.read().split()[0]) > len(os.sched_getaffinity(0)) * 0.75
+
+    def test_a_whole_answer_and_its_beams(self):
+        self.visit()
+        self.settings(**FIXED)
+        self.ask(PROMPT)
+        self.wait_answer()
+        expected = self.cluster.api.complete(dict(SHAPE, prompt=PROMPT))["choices"]
+        self.assertEqual(self.answer(), expected[0]["text"].removeprefix(" "))
+        self.assertEqual(self.cards(), [choice["text"].removeprefix(" ") for choice in expected])
+        for i, facts in enumerate(self.browser.texts("#beams-list .choice .facts")):
+            self.assertIn(f"score {expected[i]['score']:.3f}", facts)
+        self.assertRegex(self.browser.text(".answer > .facts"), r"\d+ tokens · [\d.,]+ m?s · [\d.,]+ tokens/s · [\d.]+ layers per pass")
+        self.browser.screenshot("answer-wide")
+        self.fits()
+
+    def test_the_forest_is_that_of_the_trace(self):
+        self.visit()
+        self.settings(**FIXED)
+        self.ask(PROMPT)
+        self.wait_answer()
+        answer = self.cluster.api.complete(dict(SHAPE, prompt=PROMPT, trace=True))
+        trace = answer["trace"]
+        self.assertGreater(sum(len(r["nodes"]) for r in trace), 10)
+        self.browser.run("document.querySelector('#forest-table').open = true")
+        last = int(self.browser.run("return document.querySelector('#replay-round').max"))
+        self.assertEqual(last + 1, len(trace))
+        sign = {"drafted and accepted": "accepted", "drafted and rejected": "rejected", "the large model's own": "own"}
+        for number, round_ in enumerate(trace):
+            self.browser.choose("#replay-round", number)
+            rows = self.browser.run("return [...document.querySelectorAll('#forest-rows tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+            drafted = [(row[1], sign[row[3]]) for row in rows if sign[row[3]] != "own"]
+            self.assertEqual(drafted, [(self.label(node["text"]), "accepted" if "path" in node else "rejected") for node in round_["nodes"]], number)
+            taken = {node["path"] for node in round_["nodes"] if "path" in node}
+            own = [self.label(path["text"]) for path in round_["paths"] if path["path"] not in taken]
+            self.assertEqual([row[1] for row in rows if sign[row[3]] == "own"], own, number)
+            self.assertEqual(self.browser.text("#n-layers").split()[0], str(round_["layers"]))
+            ranks = [row[5] for row in rows if row[5] != "–"]
+            self.assertEqual(sorted(ranks), [str(i + 1) for i in range(len(ranks))])
+        # The canvas has the colours of both states: it is not empty.
+        self.browser.run("document.querySelector('#forest-frame').scrollIntoView({block: 'center'})")
+        self.assertGreater(self.painted("--accepted"), 50)
+        self.assertGreater(self.painted("--own"), 50)
+
+    @staticmethod
+    def label(text):
+        if text.strip(" ") == "":
+            return "␣" * min(len(text), 4)
+        return text.replace("\n", "⏎").removeprefix(" ")
+
+    def painted(self, colour):
+        """How many points of the canvas have this colour of the style."""
+        return self.browser.run("""
+const canvas = document.querySelector('#forest-canvas'), probe = document.createElement('i');
+probe.style.color = `var(${arguments[0]})`; document.body.append(probe);
+const [r, g, b] = getComputedStyle(probe).color.match(/\\d+/g).map(Number); probe.remove();
+const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+let found = 0;
+for (let i = 0; i < data.length; i += 4) if (data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255) ++found;
+return found;""", colour)
+
+    def test_stop_keeps_the_text_and_regenerate_replaces_it(self):
+        self.visit()
+        self.settings(way="multinomial", beams=1, max_tokens=400, temperature="1")
+        before = self.cancelled()
+        self.ask(PROMPT)
+        self.browser.wait_for("document.querySelector('.answer > .text').textContent.length > 10")
+        self.browser.press("Escape")
+        self.browser.wait_for("!document.querySelector('.turn.running')")
+        if self.browser.text(".answer .end"):  # it was not complete yet
+            self.assertIn("Stopped", self.browser.text(".answer .end"))
+            self.assertTrue(wait_until(lambda: self.cancelled() == before + 1, 20))
+        self.assertGreater(len(self.answer()), 10)
+        self.settings(max_tokens=12)
+        self.browser.click("#again")
+        self.wait_answer()
+        self.assertEqual(len(self.browser.texts(".turn")), 1)
+        self.assertTrue(wait_until(lambda: self.cluster.api.cluster()["requests"]["running"] == 0, 20))
+
+    def cancelled(self):
+        return sum(float(line.split()[-1]) for line in self.cluster.api.get("/metrics")[1].splitlines()
+                   if line.startswith("coppice_cancelled_requests_total{"))
+
+    def test_a_race_shows_that_the_texts_are_equal(self):
+        self.visit()
+        for way in ("beam_search", "beam_sampling", "multinomial"):
+            self.settings(way=way, beams=4, max_tokens=24, draft_width=4, draft_depth=3)
+            self.browser.choose("#prompt", PROMPT)
+            self.browser.run("document.querySelector('#race-verdict').textContent = ''")
+            self.browser.click("#race-run")
+            self.browser.wait_for("document.querySelector('#race-verdict').textContent", seconds=60)
+            self.assertEqual(self.browser.run("return document.querySelector('#race-verdict').dataset.same"), "yes", self.browser.text("#race-verdict"))
+            self.assertIn("character by character", self.browser.text("#race-verdict"))
+            drafts, plain = self.browser.run("return [...document.querySelectorAll('.lane')].map(lane => lane.innerText)")
+            self.assertRegex(drafts, r"\d+ of \d+")
+            self.assertIn("none drafted", plain)
+        self.browser.screenshot("race-wide")
+
+    def test_the_replay_goes_layer_by_layer(self):
+        self.visit()
+        self.settings(**FIXED)
+        self.ask(PROMPT)
+        self.wait_answer()
+        self.browser.choose("#replay-round", 1)
+        self.browser.run("document.querySelector('#forest-table').open = true")
+        self.browser.choose("#replay-round", 0)
+        seen = []
+        while True:
+            self.browser.click("#replay-step")
+            at = self.browser.text("#replay-at")
+            if not at.startswith("round 2 "):
+                break
+            seen.append((at, self.browser.texts("#forest-rows td:nth-child(4)")))
+        self.assertEqual([at.partition(", ")[2] for at, _ in seen], ["layer 1 of 3 drafted", "layer 2 of 3 drafted", "layer 3 of 3 drafted", ""])
+        for _, states in seen[:-1]:
+            self.assertEqual(set(states), {"drafted, not checked yet"})
+        self.assertNotIn("drafted, not checked yet", seen[-1][1])
+        self.browser.choose("#replay-by", "round")
+        self.browser.choose("#replay-speed", "20")
+        self.browser.choose("#replay-round", 0)
+        self.browser.click("#replay-play")
+        self.browser.wait_for("document.querySelector('#replay-round').value === document.querySelector('#replay-round').max")
+        self.browser.wait_for("document.querySelector('#replay-play').textContent === 'Play'")
+
+    def test_what_came_too_fast_is_replayed(self):
+        self.visit(replays=True)
+        self.settings(**FIXED)
+        self.browser.choose("#replay-speed", "1")
+        self.ask(PROMPT)
+        self.wait_answer()
+        if "were drawn" in self.browser.text("#forest-note"):
+            self.browser.wait_for("document.querySelector('#replay-play').textContent === 'Pause'")
+            self.browser.wait_for("document.querySelector('#replay-at').textContent.includes('drafted')")
+            self.browser.click("#replay-play")
+            self.browser.wait_for("document.querySelector('#replay-play').textContent === 'Play'")
+        self.browser.screenshot("replay-wide")
+
+    def test_the_keyboard_alone(self):
+        self.visit()
+        self.browser.press("Tab")
+        self.assertEqual(self.focus(), "To the question")
+        self.browser.press("Enter")
+        self.browser.wait_for("document.activeElement.id === 'prompt' || location.hash === '#prompt'")
+        self.browser.press("Tab") if self.browser.run("return document.activeElement.id") != "prompt" else None
+        self.assertEqual(self.browser.run("return document.activeElement.id"), "prompt")
+        self.browser.type("One day")
+        self.browser.press("Shift", "Enter")
+        self.browser.type("Tom")
+        self.assertEqual(self.browser.run("return document.querySelector('#prompt').value"), "One day\nTom")
+        self.assertEqual(self.browser.texts(".turn"), [])
+        self.browser.press("Enter")
+        self.browser.wait_for("document.querySelector('.turn')")
+        self.wait_answer()
+        seen = []
+        for _ in range(60):
+            self.browser.press("Tab")
+            if self.browser.run("return document.activeElement === document.body"):
+                break
+            style = self.browser.run("const s = getComputedStyle(document.activeElement); return [s.outlineStyle, parseFloat(s.outlineWidth)]")
+            self.assertEqual(style[0], "solid", self.focus())
+            self.assertGreaterEqual(style[1], 2, self.focus())
+            seen.append(self.browser.run("return document.activeElement.id"))
+            if seen[-1] == "replay-round":
+                last = int(self.browser.run("return document.activeElement.value"))
+                self.browser.press("ArrowLeft")
+                self.assertEqual(int(self.browser.run("return document.activeElement.value")), last - 1)
+                self.assertIn(f"round {last} of", self.browser.text("#replay-at"))
+        for name in ("send", "again", "race-run", "forest-frame", "replay-back", "replay-play", "replay-step", "replay-round", "replay-by"):
+            self.assertIn(name, seen)
+        # Back to the question, a long answer, and Escape.
+        self.browser.run("document.querySelector('#prompt').focus()")
+        self.browser.press("Enter")
+        self.browser.press("Escape")
+        self.browser.wait_for("!document.querySelector('.turn.running')")
+
+    def focus(self):
+        return self.browser.run("const node = document.activeElement; return node.id || node.textContent.trim().slice(0, 40)")
+
+    def test_it_fits_and_can_be_read(self):
+        self.visit()
+        self.settings(**FIXED)
+        self.ask(PROMPT)
+        self.wait_answer()
+        self.browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
+        for name, size in (("wide", WIDE), ("narrow", NARROW)):
+            self.browser.resize(*size)
+            for scheme in ("light", "dark"):
+                self.browser.media(prefers_color_scheme=scheme)
+                self.browser.wait_for(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
+                self.fits()
+                self.assertEqual(self.browser.run(CONTRAST), [], f"{name} {scheme}")
+                self.browser.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+                self.assertGreater(self.painted("--accepted") + self.painted("--own"), 50)
+                self.browser.screenshot(f"everything-{name}-{scheme}")
+        self.browser.resize(*WIDE)
+        for expected in ("light", "dark", "auto"):
+            self.browser.click("#theme")
+            self.assertEqual(self.browser.text("#theme"), f"Colours: {expected}")
+            self.assertEqual(self.browser.run("return document.documentElement.dataset.theme ?? 'auto'"), expected)
+
+    def test_less_motion(self):
+        self.browser.media(prefers_reduced_motion="reduce")
+        self.visit()
+        self.settings(way="multinomial", beams=1, max_tokens=200)
+        self.ask(PROMPT)
+        self.wait_answer()
+        self.assertIn("The replay has all of them", self.browser.text("#forest-note"))
+
+    def test_bad_values_are_named(self):
+        self.visit()
+        self.settings(way="multinomial", temperature="9")
+        self.browser.run("document.querySelector('#settings').open = false")
+        self.ask(PROMPT)
+        self.assertIn("Temperature", self.browser.text("#fault"))
+        self.assertEqual(self.browser.texts(".turn"), [])
+        self.settings(temperature="1", max_tokens=100000)
+        self.browser.run("document.querySelector('#max_tokens').max = ''")
+        self.ask(PROMPT)
+        self.expected_messages += ("400 (Bad Request)",)
+        self.browser.wait_for("document.querySelector('.answer .end').textContent")
+        self.assertIn("maximum context length", self.browser.text(".answer .end"))
+
+    def test_text_of_a_model_is_never_markup(self):
+        self.visit()
+        self.ask("<img src=x onerror=alert(1)><b>bold</b>")
+        self.wait_answer()
+        self.assertEqual(self.browser.run("return document.querySelectorAll('main img, .turn b').length"), 0)
+        self.assertIn("<b>bold</b>", self.browser.text(".question"))
+
+    def test_the_docs_have_every_endpoint(self):
+        self.browser.open(self.address + "docs")
+        self.browser.wait_for("document.querySelector('[data-text]')")
+        document = json.loads(self.cluster.api.get("/openapi.json")[1])
+        shown = self.browser.run("return [...document.querySelectorAll('[data-text] summary')].map(node => [node.querySelector('.verb').textContent, node.querySelector('code').textContent])")
+        self.assertEqual(sorted(map(tuple, shown)), sorted((verb.upper(), path) for path, verbs in document["paths"].items() for verb in verbs))
+        self.browser.choose("#filter", "chat")
+        self.browser.wait_for("document.querySelectorAll('[data-text]:not([hidden])').length < 6")
+        self.browser.click("[data-text]:not([hidden]) summary")
+        self.browser.wait_for("document.querySelector('[open] table')")
+        self.fits()
+        self.assertEqual(self.browser.run(CONTRAST), [])
+        self.browser.screenshot("docs-wide")
+        self.browser.resize(*NARROW)
+        self.fits()
+        self.browser.screenshot("docs-narrow")
+
+    def test_without_javascript_it_is_a_form(self):
+        self.browser.devtools("Emulation.setScriptExecutionDisabled", value=True)
+        self.browser.open(self.address)
+        for selector, seen in (("#composer", True), ("#prompt", True), ("#send", True), ("noscript p", True), ("#forest", False), ("#again", False), ("#theme", False)):
+            path = f"{self.browser.session}/element/{self.browser.element(selector)}/displayed"
+            self.assertEqual(self.browser.ask("GET", path), seen, selector)
+        self.browser.screenshot("no-javascript")
+
+
+class Conversation(Page):
+    """The small pair with a chat template."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.serve(coordinator_flags=("--chat_template=chatml",))
+
+    def test_two_turns_a_system_prompt_and_another_beam(self):
+        self.visit()
+        self.assertEqual(self.browser.text("#prompt-label"), "Your message")
+        self.settings(way="beam_search", beams=3, max_tokens=10, system="You tell stories.")
+        self.ask("Tell me of a dog.")
+        self.wait_answer()
+        self.assertEqual(self.browser.run("return document.querySelector('#prompt').value"), "")
+        before = self.cluster.api.complete(dict(messages=[{"role": "system", "content": "You tell stories."}, {"role": "user", "content": "Tell me of a dog."}],
+                                                use_beam_search=True, n=3, max_tokens=10), "/v1/chat/completions")
+        texts = [choice["message"]["content"] for choice in before["choices"]]
+        self.assertEqual(self.cards(), [text.removeprefix(" ") for text in texts])
+        self.browser.click("#beams-list .choice:nth-child(2) button")
+        self.browser.wait_for("document.querySelector('.choice.picked h3').textContent.startsWith('Answer 2')")
+        self.assertEqual(self.answer(), texts[1].removeprefix(" "))
+        self.ask("And then?")
+        self.wait_answer()
+        messages = [{"role": "system", "content": "You tell stories."}, {"role": "user", "content": "Tell me of a dog."},
+                    {"role": "assistant", "content": texts[1]}, {"role": "user", "content": "And then?"}]
+        expected = self.cluster.api.complete(dict(messages=messages, use_beam_search=True, n=3, max_tokens=10), "/v1/chat/completions")
+        self.assertEqual(self.cards(), [c["message"]["content"].removeprefix(" ") for c in expected["choices"]])
+        self.browser.screenshot("conversation-wide")
+        self.browser.click("#clear")
+        self.assertEqual(self.browser.texts(".turn"), [])
+
+
+class NoDraft(Page):
+    @classmethod
+    def setUpClass(cls):
+        cls.serve(drafts=0)
+
+    def test_the_forest_is_a_line_and_says_so(self):
+        self.visit()
+        self.settings(way="greedy", max_tokens=16)
+        self.ask(PROMPT)
+        self.wait_answer()
+        self.assertIn("the forest is a line", self.browser.text("#forest-note"))
+        self.browser.run("document.querySelector('#forest-table').open = true")
+        self.browser.choose("#replay-round", 5)
+        self.assertEqual(self.browser.texts("#forest-rows td:nth-child(4)"), ["the large model's own"])
+        self.browser.screenshot("no-draft")
+
+    def test_a_race_says_that_nothing_was_drafted(self):
+        self.visit()
+        self.settings(way="beam_search", beams=2, max_tokens=8)
+        self.browser.choose("#prompt", PROMPT)
+        self.browser.click("#race-run")
+        self.browser.wait_for("document.querySelector('#race-verdict').textContent", seconds=60)
+        self.assertIn("drafted nothing", self.browser.text("#race-verdict"))
+
+
+class Keys(Page):
+    USER, ADMIN = "user-key-4f8a0e17c2", "admin-key-91b37de5aa"
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name)
+        (path / "users").write_text(f"{cls.USER} alice\n")
+        (path / "admins").write_text(f"{cls.ADMIN} root\n")
+        cls.cluster = Cluster(coordinator_flags=(f"--api_keys_file={path}/users", f"--admin_keys_file={path}/admins"))
+        plain = cls.cluster.api.get
+        cls.cluster.api.cluster = lambda: json.loads(plain("/cluster", {"Authorization": f"Bearer {cls.ADMIN}"})[1])
+        cls.cluster.__enter__()
+        cls.addClassCleanup(cls.cluster.__exit__, None)
+
+    def setUp(self):
+        super().setUp()
+        self.expected_messages += ("401 (Unauthorized)", "403 (Forbidden)")
+
+    def give(self, key):
+        self.browser.run("document.querySelector('#key').focus()")
+        self.browser.type(key)
+        self.browser.press("Enter")
+
+    def test_the_page_asks_for_a_key_and_keeps_it_in_memory_only(self):
+        self.visit(ready="!document.querySelector('#key-form').hidden")
+        self.assertIn("Ask whoever runs it", self.browser.text("#key-why"))
+        self.browser.screenshot("key-asked")
+        self.give("not-a-known-key-at-all")
+        self.browser.wait_for("document.querySelector('#key-why').textContent.includes('not known')")
+        self.give(self.USER)
+        self.browser.wait_for("document.querySelector('#key-form').hidden && document.querySelector('.example')")
+        self.browser.wait_for("document.querySelector('#cluster-note').textContent.includes('admin')")
+        self.settings(max_tokens=8)
+        self.ask(PROMPT)
+        self.wait_answer()
+        self.browser.click("#cluster-body button")
+        self.give(self.ADMIN)
+        self.browser.wait_for("document.querySelectorAll('#cluster-body tbody tr').length === 2")
+        kept = self.browser.run("return [localStorage.length, sessionStorage.length, document.cookie, document.querySelector('#key').value, location.href]")
+        self.assertEqual(kept, [0, 0, "", "", self.address])
+        self.browser.open(self.address)
+        self.browser.wait_for("!document.querySelector('#key-form').hidden", "the key is forgotten")
+
+
+class Lost(Page):
+    """The coordinator dies in the middle of an answer, and another one takes its place."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.serve(worker_flags=("--threads=1",))
+
+    def test_a_broken_answer_is_said_and_not_sent_again(self):
+        self.visit()
+        self.expected_messages += ("net::ERR", "Failed to load resource")
+        self.settings(way="multinomial", beams=64, max_tokens=400, temperature="2")
+        self.ask(PROMPT)
+        self.browser.wait_for("document.querySelector('.answer > .text').textContent.length > 0")
+        for pid, _ in self.cluster.process("replica-0").left():
+            send_signal(pid, signal.SIGSTOP)  # no more text comes
+        send_signal(self.cluster.process("coordinator").process.pid, signal.SIGKILL)
+        self.browser.wait_for("!document.querySelector('.turn.running')")
+        self.assertIn("broke off", self.browser.text(".answer .end"))
+        self.assertGreater(len(self.answer()), 0)
+        self.browser.wait_for("!document.querySelector('#banner').hidden")
+        self.assertIn("does not answer", self.browser.text("#banner"))
+        self.browser.screenshot("lost-wide")
+        self.fits()
+
+
+if __name__ == "__main__":
+    if not find_browser():
+        sys.exit("page_test: chromium or chromedriver is not installed; deploy/setup.sh --tests installs them")
+    unittest.main(verbosity=2)
