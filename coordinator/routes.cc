@@ -17,6 +17,7 @@
 #include "coordinator/api/served_models.h"
 #include "coordinator/http/gzip.h"
 #include "coordinator/request/request_log.h"
+#include "coordinator/web/ask_form.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -28,13 +29,26 @@ constexpr size_t kLargeBody = 16 << 10;
 // Parsing a format takes at least as long as parsing this many bytes of text.
 constexpr size_t kFormatBytes = 64 << 10;
 
+absl::string_view MediaType(absl::string_view content_type) {
+  return absl::StripAsciiWhitespace(content_type.substr(0, content_type.find(';')));
+}
+
+bool IsForm(absl::string_view content_type) {
+  return absl::EqualsIgnoreCase(MediaType(content_type), kFormType);
+}
+
 // No type, application/json, or another application type whose name ends in json, such as
 // application/problem+json.
-bool IsJson(const std::string& content_type) {
-  absl::string_view type = content_type;
-  type = absl::StripAsciiWhitespace(type.substr(0, type.find(';')));
+bool IsJson(absl::string_view content_type) {
+  const absl::string_view type = MediaType(content_type);
   return type.empty() || (absl::StartsWithIgnoreCase(type, "application/") &&
                           absl::EndsWithIgnoreCase(type, "json"));
+}
+
+ApiError NoPages() {
+  return {404, "unknown_route",
+          "this server has no pages (--web=false); its API is at /v1, described by GET "
+          "/openapi.json"};
 }
 
 HttpReply JsonReply(std::string body) {
@@ -108,7 +122,9 @@ std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
     reply.headers.emplace_back("Accept-Encoding", "gzip, identity");
     return reply;
   }
-  if (endpoint->takes_body() && !IsJson(request->content_type)) {
+  if (endpoint->id == EndpointId::kAsk) {
+    if (auto error = CheckForm(*request)) return refuse(*error);
+  } else if (endpoint->takes_body() && !IsJson(request->content_type)) {
     return refuse(
         {415, "unsupported_media_type",
          "the body must be JSON: send the header Content-Type: application/json (curl: -H "
@@ -116,6 +132,17 @@ std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
   }
   if (auto error = CheckRate(*endpoint, *request)) return refuse(*error);
   return std::nullopt;
+}
+
+std::optional<ApiError> Routes::CheckForm(const HttpRequest& request) const {
+  if (!context_.web) return NoPages();
+  if (!IsForm(request.content_type)) {
+    return ApiError{415, "unsupported_media_type",
+                    absl::StrCat("the body must be a form (", kFormType,
+                                 "); clients use /v1/completions or /v1/chat/completions")};
+  }
+  if (FromOwnPage(request)) return std::nullopt;
+  return ApiError{403, "other_origin", "the form is of a page of another server"};
 }
 
 std::optional<ApiError> Routes::CheckRate(const Endpoint& endpoint, const HttpRequest& request) {
@@ -136,6 +163,7 @@ void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
     case EndpointId::kChat:
     case EndpointId::kResponses:
     case EndpointId::kMessages:
+    case EndpointId::kAsk:
     case EndpointId::kCountTokens:
     case EndpointId::kTokenize:
     case EndpointId::kDetokenize:
@@ -186,6 +214,7 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
     case EndpointId::kChat:
     case EndpointId::kResponses:
     case EndpointId::kMessages:
+    case EndpointId::kAsk:
     case EndpointId::kCountTokens:
     case EndpointId::kTokenize:
     case EndpointId::kDetokenize:
@@ -206,14 +235,11 @@ HttpReply Routes::Web(const Endpoint& endpoint, const HttpRequest& request) cons
     reply.headers.emplace_back("Vary", "Accept");
     return reply;
   }
-  if (!context_.web) {
-    return ErrorReply({404, "unknown_route",
-                       "this server has no pages (--web=false); its API is at /v1, described by "
-                       "GET /openapi.json"});
-  }
-  const std::string name = endpoint.id == EndpointId::kPage   ? "page.html"
-                           : endpoint.id == EndpointId::kDocs ? "docs.html"
-                                                              : PathArgument(endpoint, request.path);
+  if (!context_.web) return ErrorReply(NoPages());
+  const std::string name = endpoint.id == EndpointId::kPage ? "page.html"
+                           : endpoint.id == EndpointId::kDocs
+                               ? "docs.html"
+                               : PathArgument(endpoint, request.path);
   std::optional<HttpReply> reply = web_files_.Serve(name, request);
   if (!reply) {
     return ErrorReply(

@@ -50,6 +50,7 @@ class Routes : public HttpApp {
   ErrorForm FormOfErrors(const std::string& path) const override;
 
  private:
+  std::optional<ApiError> CheckForm(const HttpRequest& request) const;
   std::optional<ApiError> CheckRate(const Endpoint& endpoint, const HttpRequest& request);
   // A page for people, or one of its files.
   HttpReply Web(const Endpoint& endpoint, const HttpRequest& request) const;

@@ -8,6 +8,7 @@ enum class AnswerForm {
   kChat,        // /v1/chat/completions
   kResponse,    // /v1/responses
   kMessage,     // /v1/messages
+  kPage,        // /ask, the form of the page
 };
 
 }  // namespace coppice::coordinator

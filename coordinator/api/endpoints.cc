@@ -59,6 +59,8 @@ constexpr Endpoint kEndpoints[] = {
      "addresses."},
     {EndpointId::kDocs, "GET", "/docs", "docs", Access::kOpen,
      "`/openapi.json` as a page for people."},
+    {EndpointId::kAsk, "POST", "/ask", "ask", Access::kUser,
+     "The form of that page, for browsers without JavaScript; the answer is a page."},
     {EndpointId::kWebFile, "GET", "/web/{file}", "web", Access::kOpen,
      "The files of these pages."},
 };
@@ -99,14 +101,23 @@ std::optional<AnswerForm> FormOf(EndpointId id) {
       return AnswerForm::kResponse;
     case EndpointId::kMessages:
       return AnswerForm::kMessage;
+    case EndpointId::kAsk:
+      return AnswerForm::kPage;
     default:
       return std::nullopt;
   }
 }
 
 ErrorForm ErrorFormOf(EndpointId id) {
-  return id == EndpointId::kMessages || id == EndpointId::kCountTokens ? ErrorForm::kAnthropic
-                                                                       : ErrorForm::kOpenAi;
+  switch (id) {
+    case EndpointId::kMessages:
+    case EndpointId::kCountTokens:
+      return ErrorForm::kAnthropic;
+    case EndpointId::kAsk:
+      return ErrorForm::kPage;
+    default:
+      return ErrorForm::kOpenAi;
+  }
 }
 
 const char* RouteOf(AnswerForm form) {

@@ -35,6 +35,7 @@ enum class EndpointId {
   kTimeline,
   kPage,
   kDocs,
+  kAsk,
   kWebFile,
 };
 
@@ -50,7 +51,8 @@ struct Endpoint {
   bool gets() const { return method[0] == 'G'; }        // GET, and thus HEAD
   // Of the pages for people (coordinator/web), which --web=false switches off.
   bool web() const {
-    return id == EndpointId::kPage || id == EndpointId::kDocs || id == EndpointId::kWebFile;
+    return id == EndpointId::kPage || id == EndpointId::kDocs || id == EndpointId::kAsk ||
+           id == EndpointId::kWebFile;
   }
 };
 

@@ -51,6 +51,7 @@ struct GenerateRequest {
   double timeout_s = 600;
   // kResponse: the members of the request that its answer repeats, as JSON text without braces.
   std::string repeated_fields;
+  std::string question;  // kPage: the text that the page repeats
   // Of a chat: what its answers consist of beside their content. nullptr: of nothing else.
   std::shared_ptr<const MessageSyntax> syntax;
   bool shows_reasoning = true;

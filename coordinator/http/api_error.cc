@@ -1,6 +1,10 @@
 #include "coordinator/http/api_error.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/http/page_reply.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -41,9 +45,17 @@ const char* AnthropicErrorType(int status) {
   }
 }
 
+std::string ErrorPage(const ApiError& error) {
+  return PageText("Coppice",
+                  absl::StrCat("<section>\n<h2>No answer</h2>\n<p>", HtmlText(error.message),
+                               "</p>\n<p class=\"note\">", error.status, ", ", HtmlText(error.code),
+                               "</p>\n<p><a href=\"./\">Back</a></p>\n", "</section>\n"));
+}
+
 }  // namespace
 
 std::string ErrorBody(const ApiError& error, ErrorForm form) {
+  if (form == ErrorForm::kPage) return ErrorPage(error);
   nlohmann::ordered_json inner;
   inner["message"] = error.message;
   inner["type"] =
@@ -57,10 +69,16 @@ std::string ErrorBody(const ApiError& error, ErrorForm form) {
   return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-HttpReply ErrorReply(const ApiError& error, ErrorForm form) {
+HttpReply WholeReply(int status, std::string body, ErrorForm form) {
+  if (form == ErrorForm::kPage) return PageReply(status, std::move(body));
   HttpReply reply;
-  reply.status = error.status;
-  reply.body = ErrorBody(error, form);
+  reply.status = status;
+  reply.body = std::move(body);
+  return reply;
+}
+
+HttpReply ErrorReply(const ApiError& error, ErrorForm form) {
+  HttpReply reply = WholeReply(error.status, ErrorBody(error, form), form);
   if (error.retry_after_s > 0) {
     reply.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
   }

@@ -15,8 +15,8 @@
 
 namespace coppice::coordinator {
 
-// Whose form errors have: that of OpenAI, or of Anthropic for the endpoints of its API.
-enum class ErrorForm { kOpenAi, kAnthropic };
+// The form that errors have: that of OpenAI, of Anthropic for the endpoints of its API, or a page.
+enum class ErrorForm { kOpenAi, kAnthropic, kPage };
 
 // A server-sent event.
 struct StreamEvent {
@@ -47,6 +47,7 @@ struct HttpRequest {
   bool from_this_host = false;  // the client is on the host of the server
   bool has_origin = false;      // an Origin header: a browser may have sent it for any web page
   std::string origin;           // that header
+  std::string host;             // the Host header; "" = absent
   std::string request_id;       // the client's X-Request-Id, else generated
   std::vector<std::string> traceparents, tracestates;  // headers of these names
   TraceContext trace;                                  // a span of its own. CheckHead fills it

@@ -210,7 +210,7 @@ void RequestParser::ReadField(http::field name, const std::string& name_text, st
       return first(&request_.origin);
     case http::field::host:
       several_hosts_ = host_.has_value();
-      host_ = std::move(value);
+      host_ = request_.host = std::move(value);
       return;
     case http::field::expect:
       for (absl::string_view what : absl::StrSplit(value, ',', absl::SkipWhitespace())) {

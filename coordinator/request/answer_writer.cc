@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "coordinator/request/answer_page.h"
 #include "coordinator/request/messages_writer.h"
 #include "coordinator/request/responses_writer.h"
 
@@ -49,6 +50,8 @@ std::unique_ptr<AnswerWriter> MakeAnswerWriter(const GenerateRequest* request) {
       return MakeResponsesWriter(request);
     case AnswerForm::kMessage:
       return MakeMessagesWriter(request);
+    case AnswerForm::kPage:
+      return MakeAnswerPage(request);
     default:
       return std::make_unique<CompletionWriter>(request);
   }
@@ -63,9 +66,11 @@ const char* AnswerIdPrefix(AnswerForm form) {
     case AnswerForm::kResponse:
       return "resp_";
     case AnswerForm::kMessage:
+      return "msg_";
+    case AnswerForm::kPage:
       break;
   }
-  return "msg_";
+  return "page-";
 }
 
 }  // namespace coppice::coordinator

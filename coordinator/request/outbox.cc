@@ -17,9 +17,7 @@ std::vector<StreamEvent> Nothing() { return {}; }
 
 void Outbox::Reply(size_t bytes, Make make, const std::shared_ptr<void>& owner) {
   const auto send = [this](std::vector<StreamEvent> made) {
-    HttpReply reply;
-    reply.body = std::move(made[0].data);
-    exchange_->Reply(std::move(reply));
+    exchange_->Reply(WholeReply(200, std::move(made[0].data), errors_.form));
   };
   const auto make_one = [make = std::move(make)] { return std::vector<StreamEvent>{{make(), ""}}; };
   Add({bytes, make_one, send}, owner);

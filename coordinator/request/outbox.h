@@ -23,7 +23,7 @@ class Outbox {
   using Make = std::function<std::string()>;
   using MakeEvents = std::function<std::vector<StreamEvent>()>;
   // jobs nullptr: every piece is made at once. jobs must outlive this.
-  // errors: how an error is told.
+  // errors: how an error is told. Its form is also that of a whole answer.
   struct Errors {
     ErrorForm form = ErrorForm::kOpenAi;
     std::function<std::vector<StreamEvent>(const ApiError&)> events;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/translation.h"
 #include "coordinator/http/gzip.h"
+#include "coordinator/web/ask_form.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -61,6 +62,9 @@ void Read(PendingBody* pending) {
                     pending);
       case EndpointId::kMessages:
         return Take(ParseMessage(request.body, request.timeout_header, api, pending->now_unix),
+                    pending);
+      case EndpointId::kAsk:
+        return Take(ParseAskForm(request.body, request.timeout_header, api, pending->now_unix),
                     pending);
       case EndpointId::kCountTokens:
         return Take(CountTokens(request.body, api, pending->now_unix), pending);

@@ -11,15 +11,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "coordinator/http/gzip.h"
+#include "coordinator/http/page_reply.h"
 #include "coordinator/web/embedded_files.h"
 
 namespace coppice::coordinator {
 namespace {
 
-constexpr char kPolicy[] =
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'";
 constexpr size_t kTagBytes = 8;
 
 const char* TypeOf(absl::string_view name) {
@@ -49,15 +46,6 @@ bool Has(absl::string_view if_none_match, absl::string_view tag) {
 }
 
 }  // namespace
-
-const HttpHeaders& PageHeaders() {
-  static const HttpHeaders headers = {{"Content-Security-Policy", kPolicy},
-                                      {"X-Content-Type-Options", "nosniff"},
-                                      {"Referrer-Policy", "same-origin"},
-                                      {"Cross-Origin-Opener-Policy", "same-origin"},
-                                      {"Cross-Origin-Resource-Policy", "same-origin"}};
-  return headers;
-}
 
 bool PrefersJson(absl::string_view accept) {
   const std::string types = absl::AsciiStrToLower(accept);

@@ -36,8 +36,4 @@ class WebFiles {
 // Whether a client asks for JSON rather than for a page: what a library sends to /, not a browser.
 bool PrefersJson(absl::string_view accept);
 
-// The headers of every page and file that let a browser load nothing from elsewhere, run no script
-// but those files, and be in no frame.
-const HttpHeaders& PageHeaders();
-
 }  // namespace coppice::coordinator
