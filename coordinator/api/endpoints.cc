@@ -61,8 +61,7 @@ constexpr Endpoint kEndpoints[] = {
      "`/openapi.json` as a page for people."},
     {EndpointId::kAsk, "POST", "/ask", "ask", Access::kUser,
      "The form of that page, for browsers without JavaScript; the answer is a page."},
-    {EndpointId::kWebFile, "GET", "/web/{file}", "web", Access::kOpen,
-     "The files of these pages."},
+    {EndpointId::kWebFile, "GET", "/web/{file}", "web", Access::kOpen, "The files of these pages."},
 };
 
 // Parts of the OpenAI API, and of servers that extend it, for other uses of models.

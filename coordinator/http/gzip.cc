@@ -76,8 +76,7 @@ std::optional<bool> IsGzipCoding(absl::string_view content_encoding) {
 std::optional<std::string> Gzip(absl::string_view text, GzipEffort effort) {
   z_stream zlib{};
   const int level = effort == GzipEffort::kFast ? Z_BEST_SPEED : Z_BEST_COMPRESSION;
-  if (deflateInit2(&zlib, level, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY) !=
-      Z_OK)
+  if (deflateInit2(&zlib, level, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY) != Z_OK)
     return std::nullopt;
   const absl::Cleanup end = [&zlib] { deflateEnd(&zlib); };
   try {

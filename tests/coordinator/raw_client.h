@@ -95,8 +95,8 @@ class RawClient {
   RawAnswer ReadAnswer() {
     RawAnswer answer = ReadHead();
     const size_t length = answer.head.find("Content-Length: ");
-    if (answer.status == 0 || answer.status == 100 || answer.status == 204 ||
-        answer.status == 304) return answer;
+    if (answer.status == 0 || answer.status == 100 || answer.status == 204 || answer.status == 304)
+      return answer;
     if (answer.head.find("Transfer-Encoding: chunked") != std::string::npos) {
       answer.body = ReadChunks();
     } else if (length != std::string::npos) {

@@ -103,9 +103,9 @@ TEST(WebFiles, HaveAStrictPolicy) {
     EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
     EXPECT_THAT(policy, Not(HasSubstr("*")));
     EXPECT_THAT(policy, Not(HasSubstr(":")));  // no address, no data:
-    for (const char* part : {"default-src 'none'", "script-src 'self'", "style-src 'self'",
-                             "connect-src 'self'", "img-src 'self'", "form-action 'self'",
-                             "base-uri 'none'", "frame-ancestors 'none'"})
+    for (const char* part :
+         {"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'",
+          "img-src 'self'", "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'"})
       EXPECT_THAT(policy, HasSubstr(part));
     EXPECT_EQ(Header(reply, "X-Content-Type-Options"), "nosniff");
     EXPECT_EQ(Header(reply, "Referrer-Policy"), "same-origin");

@@ -31,7 +31,8 @@ TEST_F(WebServing, ThePageNeedsNoKeyAndNoReplica) {
   for (const char* path : {"/", "/docs", "/web/style.css", "/web/main.js", "/web/icon.svg"}) {
     const RawAnswer answer = Ask(Head("GET", path));
     EXPECT_EQ(answer.status, 200) << path;
-    EXPECT_THAT(answer.head, HasSubstr("\r\nContent-Security-Policy: default-src 'none'; ")) << path;
+    EXPECT_THAT(answer.head, HasSubstr("\r\nContent-Security-Policy: default-src 'none'; "))
+        << path;
     EXPECT_TRUE(answer.Has("Cache-Control: no-cache")) << path;
     EXPECT_THAT(answer.head, HasSubstr("Vary: Accept-Encoding")) << path;
   }
