@@ -283,7 +283,8 @@ export function layRows(items) {
 // A token as a label: what cannot be seen has a sign.
 export function label(text, token) {
   if (empty(text)) return token === undefined || token < 0 ? "" : `#${token}`;
-  if (/^ +$/.test(text)) return "␣".repeat(Math.min(text.length, 4));
+  if (/^[^\S\r\n\t]+$/.test(text)) return "␣".repeat(Math.min(text.length, 4));
+  if (/^<\|.+\|>$/.test(text)) return `‹${text.slice(2, -2)}›`;  // a special token
   return text.replace(/\r?\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ /, "");
 }
 

@@ -214,6 +214,9 @@ test("labels show what cannot be seen", () => {
   assert.equal(label(" lived"), "lived");
   assert.equal(label("\n\n"), "⏎⏎");
   assert.equal(label("  "), "␣␣");
+  assert.equal(label("\u00a0"), "␣");
+  assert.equal(label("<|im_end|>"), "‹im_end›");
+  assert.equal(label("<|"), "<|");
   assert.equal(label("", 17), "#17");
   assert.equal(shorten("abcdef", 4), "abc…");
   assert.equal(shorten("abcdef", 4, true), "…def");
