@@ -115,6 +115,20 @@ class Breaks(Scripted):
         self.assertEqual(self.browser.text(".answer > .text"), "[begin] there was a little girl.")
         self.assertEqual(len(self.browser.texts(".turn")), 1)
 
+    def test_an_answer_that_is_stopped(self):
+        self.script.rounds, self.script.rounds_per_s = 1000, 10
+        self.ask()
+        self.browser.wait_for("document.querySelector('.answer > .text').textContent")
+        self.browser.click("#stop")
+        self.wait_answer()
+        self.assertEqual(self.browser.text(".answer .end"), "Stopped. The text up to here is kept.")
+        self.assertEqual(self.browser.text(".answer > .text"), "[begin]")
+        self.script.rounds = 3
+        self.browser.click("#again")
+        self.browser.wait_for("document.querySelector('.answer > .facts').textContent")
+        self.assertEqual((self.browser.text(".answer .end"), self.browser.text(".answer > .text")), ("", "[begin] there was a little girl."))
+        self.assertEqual((len(self.browser.texts(".turn")), len(self.script.bodies)), (1, 2))
+
     def test_a_server_that_comes_back_is_found(self):
         self.script.down = True
         self.browser.wait_for("!document.querySelector('#banner').hidden")

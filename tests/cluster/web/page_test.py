@@ -199,16 +199,16 @@ return found;""", colour)
 
     def test_stop_keeps_the_text_and_regenerate_replaces_it(self):
         self.visit()
-        self.settings(way="multinomial", beams=1, max_tokens=400, temperature="1")
+        self.settings(way="multinomial", beams=64, max_tokens=400, temperature="2")
         before = self.cancelled()
         self.ask(PROMPT)
-        self.browser.wait_for("document.querySelector('.answer > .text').textContent.length > 10")
+        self.browser.wait_for("document.querySelector('.answer > .text').textContent.length > 0")
         self.browser.press("Escape")
         self.browser.wait_for("!document.querySelector('.turn.running')")
         if self.browser.text(".answer .end"):  # it was not complete yet
             self.assertIn("Stopped", self.browser.text(".answer .end"))
             self.assertTrue(wait_until(lambda: self.cancelled() == before + 1, 20))
-        self.assertGreater(len(self.answer()), 10)
+        self.assertGreater(len(self.answer()), 0)
         self.settings(max_tokens=12)
         self.browser.click("#again")
         self.wait_answer()
@@ -389,6 +389,14 @@ return found;""", colour)
             path = f"{self.browser.session}/element/{self.browser.element(selector)}/displayed"
             self.assertEqual(self.browser.ask("GET", path), seen, selector)
         self.browser.screenshot("no-javascript")
+        self.browser.post(f"/element/{self.browser.element('#prompt')}/value", {"text": PROMPT})
+        self.browser.click("#send")
+        self.browser.wait_for("location.pathname === '/ask' && document.querySelector('li pre')")
+        expected = self.cluster.api.complete(dict(prompt=PROMPT, use_beam_search=True, n=4, max_tokens=128))
+        self.assertEqual(self.browser.texts("li pre"), [choice["text"] for choice in expected["choices"]])
+        self.fits()
+        self.assertEqual(self.browser.run(CONTRAST), [])
+        self.browser.screenshot("no-javascript-answer")
 
 
 class Conversation(Page):

@@ -174,7 +174,7 @@ TEST(WebFiles, HaveNoWayFromTextToMarkup) {
 }
 
 TEST(WebFiles, ReferToNothingOutside) {
-  std::set<std::string> known = {"docs", "./", "openapi.json", "/"};
+  std::set<std::string> known = {"docs", "./", "openapi.json", "ask"};
   for (const EmbeddedFile& file : EmbeddedFiles()) known.insert(absl::StrCat("web/", file.name));
   for (const EmbeddedFile& file : EmbeddedFiles()) {
     const size_t addresses = Matches(WithoutComments(file.content), "https?://").size();
@@ -201,7 +201,7 @@ TEST(WebFiles, NamesItsModulesInThePage) {
 // The form that answers without JavaScript.
 TEST(WebFiles, HasAForm) {
   const std::string page = Served(WebFiles(), "page.html").body;
-  EXPECT_THAT(page, HasSubstr("<form id=\"composer\" method=\"post\" action=\"/\">"));
+  EXPECT_THAT(page, HasSubstr("<form id=\"composer\" method=\"post\" action=\"ask\">"));
   std::set<std::string> names;
   for (const std::string& name : Matches(page, "<(?:input|textarea|select)[^>]*\\sname=\"(\\w+)\""))
     names.insert(name);
