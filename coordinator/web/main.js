@@ -13,9 +13,6 @@ import { byId, el, setText, show } from "./dom.js";
 
 const RETRY_MS = 3000;
 
-// The page is painted first.
-await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
-
 const api = new Api();
 const prompt = byId("prompt");
 

@@ -1,0 +1,17 @@
+// Starts the page once it is painted: the form is there at once, and the modules come after it. All of
+// them are asked for together, not one after the other.
+
+const MODULES = [
+  "api.js", "beams.js", "chat.js", "dom.js", "example_forest.js", "examples.js",
+  "forest_model.js", "forest_panel.js", "forest_view.js", "main.js", "race.js", "request.js",
+  "settings.js", "sse.js", "status.js", "theme.js",
+];
+
+await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+for (const name of MODULES) {
+  const link = document.createElement("link");
+  link.rel = "modulepreload";
+  link.href = `web/${name}`;
+  document.head.append(link);
+}
+await import("./main.js");
