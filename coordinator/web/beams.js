@@ -45,6 +45,11 @@ export class BeamsPanel {
       textWithShared(output.text, shared, LIVE_TAIL))));
   }
 
+  // The answer has ended before it was complete.
+  leave() {
+    if (this.list.firstChild) setText(byId("beams-note"), "How the beams were when the answer ended early.");
+  }
+
   // The choices of the answer, the best first. usable: one of them can become the answer.
   showChoices(choices, { picked = 0, usable = false, ranked = true, kept = "" } = {}) {
     const shared = sharedLength(choices.map((choice) => choice.text));

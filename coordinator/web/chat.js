@@ -171,6 +171,7 @@ export class Chat {
       this.announce(`The answer is complete: ${texts.choices[0].text.slice(0, 300)}`);
       return;
     }
+    this.beams.leave();
     if (state === "stopped") {
       nodes.end.replaceChildren(END.stopped);
       this.announce(END.stopped);

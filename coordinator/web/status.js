@@ -81,6 +81,7 @@ export class Status {
     setText(byId("banner"), `The server does not answer. The page asks again every ${plural(this.#wait() / 1000, "second")}. Nothing that you sent is sent again.`);
     setText(byId("state"), stateText("unreachable"));
     byId("state").dataset.state = "lost";
+    setText(byId("cluster-note"), `${stateText("unreachable")}. What stands here is how it was before.`);
   }
 
   #reached() {
