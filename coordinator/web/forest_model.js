@@ -52,7 +52,10 @@ export class SequenceForest {
     if ((round.run ?? 0) !== this.run) this.#begin(round.run);
     const nodes = round.nodes ?? [], roots = round.roots ?? [];
     const taken = new Set();
-    for (const node of nodes) if (node.path !== undefined) taken.add(node.path);
+    nodes.forEach((node, i) => {
+      if (node.path !== undefined) taken.add(node.path);
+      if (node.parent >= i || -1 - node.parent >= roots.length) ++this.faults;
+    });
     for (const made of round.paths ?? []) {
       const parent = this.paths.get(made.parent);
       if (!parent) {
@@ -175,11 +178,7 @@ export class SequenceForest {
       const layer = below ? (layerOf[node.parent] ?? 0) + 1 : 1;
       const parent = below ? itemOf[node.parent] : rootOf.get(round.roots[-1 - node.parent]);
       layerOf[i] = layer;
-      if (parent === undefined) {
-        if (layer <= shown) ++this.faults;
-        return;
-      }
-      if (layer > shown) return;
+      if (parent === undefined || layer > shown) return;
       deepest = Math.max(deepest, layer);
       itemOf[i] = put({
         kind: !verdict ? "draft" : node.path !== undefined ? "accepted" : "rejected",

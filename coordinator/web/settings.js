@@ -21,9 +21,9 @@ export class Settings {
 
   // The entry of /v1/models that is served.
   useModel(model) {
-    this.model = model;
     const can = model.capabilities;
-    byId("chat-mode").value = can.chat ? "chat" : "text";
+    if (!this.model) byId("chat-mode").value = can.chat ? "chat" : "text";
+    this.model = model;
     byId("chat-mode").querySelector("[value=chat]").disabled = !can.chat;
     setText(byId("chat-mode-note"), can.chat ? "A conversation uses the model's chat template."
       : "This model has no chat template, so it can only continue a text.");

@@ -42,6 +42,13 @@ for (const node of document.querySelectorAll("body *")) {
 return bad;"""
 
 
+# Controls without a name, and names that two elements have.
+NAMELESS = """
+const bad = [...document.querySelectorAll("input, select, textarea, button, canvas, [role=region]")].filter((node) =>
+  !(node.labels?.length || node.getAttribute("aria-label") || node.getAttribute("aria-labelledby") || (node.tagName === "BUTTON" && node.textContent.trim())));
+const ids = [...document.querySelectorAll("[id]")].map((node) => node.id);
+return [...bad.map((node) => node.outerHTML.slice(0, 60)), ...ids.filter((id, i) => ids.indexOf(id) !== i)];"""
+
 # Bytes of the page and its files, as they came.
 WEIGHT = """return performance.getEntriesByType('resource').concat(performance.getEntriesByType('navigation'))
 .filter((entry) => !/[/](v1|cluster|ready)/.test(entry.name)).reduce((sum, entry) => sum + entry.encodedBodySize, 0)"""
@@ -320,6 +327,7 @@ return found;""", colour)
         self.ask(PROMPT)
         self.wait_answer()
         self.browser.run("for (const box of document.querySelectorAll('details')) box.open = true")
+        self.assertEqual(self.browser.run(NAMELESS), [])
         for name, size in (("wide", WIDE), ("narrow", NARROW)):
             self.browser.resize(*size)
             for scheme in ("light", "dark"):
