@@ -13,7 +13,8 @@ class Fault(Exception):
 
 
 def add_options(parser):
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="http://HOST[:PORT] or https://HOST[:PORT]; default: %(default)s")
+    parser.add_argument("--url", metavar="URL", help="http://HOST[:PORT] or https://HOST[:PORT]; default: http://127.0.0.1:8000")
+    parser.add_argument("--port", metavar="PORT", help="of a server on this host: --url http://127.0.0.1:PORT")
     parser.add_argument("--cert", metavar="FILE", help="of an https URL: the server's certificate or that of its CA, which alone is trusted")
     parser.add_argument("--api-key", metavar="KEY", default=os.environ.get("COPPICE_API_KEY", ""), help="default: $COPPICE_API_KEY")
 
@@ -22,16 +23,20 @@ class Server:
     """A coordinator's address and what its clients need. Raises Fault."""
 
     def __init__(self, args):
-        self.url = args.url
+        if args.port and args.url:
+            raise Fault("--port and --url exclude each other")
+        if args.port and not (re.fullmatch("[0-9]{1,5}", args.port) and 1 <= int(args.port) <= 65535):
+            raise Fault(f"--port must be between 1 and 65535, got '{args.port}'")
+        self.url = args.url or f"http://127.0.0.1:{args.port or 8000}"
         try:
-            parts = urllib.parse.urlsplit(args.url)
+            parts = urllib.parse.urlsplit(self.url)
             self.host, self.port = parts.hostname, parts.port
-            known = parts.scheme in ("http", "https") and self.host and parts.path in ("", "/") and not re.search(r"[@?#\s]", args.url)
+            known = parts.scheme in ("http", "https") and self.host and parts.path in ("", "/") and not re.search(r"[@?#\s]", self.url)
             (self.host or "").encode("idna")
         except ValueError:
             known = False
         if not known:
-            raise Fault(f"--url must be http://HOST[:PORT] or https://HOST[:PORT], got '{args.url}'")
+            raise Fault(f"--url must be http://HOST[:PORT] or https://HOST[:PORT], got '{self.url}'")
         if args.cert and parts.scheme == "http":
             raise Fault("--cert is for an https URL")
         if not re.fullmatch(r"[!-~]*", args.api_key):

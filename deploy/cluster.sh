@@ -10,8 +10,9 @@
 # DIR is a Hugging Face folder, or a file FILE.gguf, which is converted first, once, and its folder kept (models.sh convert).
 # up starts a cluster of your own models in the background: a coordinator, R replicas of T ranks (each has its own mpirun, so
 # a failure stays in its replica) and D draft nodes (none without --draft). It returns 0 when all are ready. Otherwise it stops
-# everything, says why and returns non-zero. down stops the cluster. status exits 0 if it is ready. --dry-run prints the lines
-# that would start, and starts nothing. down --forget gives up a host that is gone for good.
+# everything, says why and returns non-zero. --dry-run prints the lines that would start, and starts nothing.
+# down stops the cluster. down --forget gives up a host that is gone for good.
+# status shows the processes and nodes of the cluster. It exits 0 if the cluster is ready.
 # Without --hostfile or --cluster everything is on this host. --hostfile names the hosts, a line for each: NAME [gpus=N|LIST]
 # [slots=N] [cores=N] [address=IP]. --cluster is a file that also says what runs where (docs/hosts.md, deploy/examples). On other
 # hosts processes are started by --agent, called as ssh is (default: ssh -o BatchMode=yes -o ConnectTimeout=10).

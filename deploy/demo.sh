@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # demo.sh [--model text2sql|smollm2|FILE.gguf] [--once] [--tour] [--port N] [--no-build]
-# Installs what is missing, builds, and starts a cluster under one mpirun: a coordinator, a target replica and a draft node,
-# with the model pair in deploy/demo. Asks it the questions in deploy/demo with one beam and with four, each with drafts and
-# without, and prints the answers and a table of the times. Then serves at http://127.0.0.1:8000 until Ctrl-C.
+# Starts a cluster under one mpirun: a coordinator, a target replica and a draft node, with the model pair in deploy/demo. Asks it
+# the questions in deploy/demo with one beam and with four, each with drafts and without, and prints the answers and a table of the
+# times. Then serves at http://127.0.0.1:8000 until Ctrl-C. In a source tree it first installs what is missing and builds, unless
+# --no-build is given.
 # --once: exits after the questions, non-zero if anything failed. --tour: asks the questions with every verification method and
 # prints one line for each. --model smollm2: chats, with a model that models.sh fetches (93 MB); in a terminal you can then chat
 # with it. Where there is no network, the pair of deploy/demo is used and the demo says so. --model FILE.gguf: chats with a model
@@ -50,14 +51,17 @@ check_port() {
 }
 
 check_port
-if [ $build = 1 ]; then
+# shellcheck source=deploy/environment.sh
+. deploy/environment.sh
+missing="run without --no-build"
+if [ "$coppice_installed" = 1 ]; then
+  missing="the installation is not whole"
+elif [ $build = 1 ]; then
   deploy/setup.sh
   deploy/build.sh release coppice-coordinator coppice-worker coppice-draft
 fi
-# shellcheck source=deploy/environment.sh
-. deploy/environment.sh
 for role in coordinator worker draft; do
-  [ -x "$coppice_bin/coppice-$role" ] || { echo "demo: $coppice_bin/coppice-$role is missing; run without --no-build" >&2; exit 1; }
+  [ -x "$coppice_bin/coppice-$role" ] || { echo "demo: $coppice_bin/coppice-$role is missing; $missing" >&2; exit 1; }
 done
 coppice_make_run_folders
 log=${coppice_run_folders[0]}/cluster.log
@@ -117,7 +121,7 @@ patience=60
 [[ $model != *.gguf ]] || patience=600  # such a file may be of any size
 wait_ready() {
   local started=$SECONDS reason last=
-  until reason=$(python3 deploy/cluster_state.py ready --url "$url" --replicas 1 --drafts $drafts); do
+  until reason=$(python3 -B deploy/cluster_state.py ready --url "$url" --replicas 1 --drafts $drafts); do
     if ! kill -0 "$session" 2>/dev/null; then
       echo "demo: the cluster ended before it was ready:" >&2
       coppice_reasons "$log" >&2 || tail -n 20 "$log" >&2

@@ -2,9 +2,15 @@
 # already set is not changed. The reason for each setting: docs/operating.md, "Settings of MPI and OpenMP".
 # shellcheck shell=bash
 
+# In a tree the programs are those of its release build. In an installation the launchers are below PREFIX/lib/coppice, without the
+# files of a build, and the programs in PREFIX/bin. For Python: launch/installation.py.
 coppice_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck disable=SC2034  # read by the scripts that source this file
-coppice_bin=${COPPICE_BIN:-$coppice_root/build/release/bin}
+# shellcheck disable=SC2034  # these are read by the scripts that source this file
+if [ -f "$coppice_root/CMakeLists.txt" ]; then
+  coppice_installed=0 coppice_bin=${COPPICE_BIN:-$coppice_root/build/release/bin}
+else
+  coppice_installed=1 coppice_bin=${COPPICE_BIN:-${coppice_root%/lib/coppice}/bin}
+fi
 
 coppice_default() { [ -n "${!1+set}" ] || export "$1=$2"; }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages that Coppice needs to build and run and that this machine lacks, from the distribution (Debian 12,
-# Ubuntu 24.04). With --tests, also those that only the tests need; with --models, those that models.sh needs. Returns at once if
-# nothing is missing. Called by demo.sh, test.sh and models.sh; safe to run again.
+# Ubuntu 24.04). With --tests, also those that only the tests need; with --models, those that models.sh needs; with --package, those
+# that package.sh needs. Returns at once if nothing is missing. Called by demo.sh, test.sh, models.sh and package.sh; safe to run again.
 set -euo pipefail
 
 packages=(
@@ -22,6 +22,7 @@ packages=(
 )
 
 models=(python3-numpy python3-pip)  # to fetch and convert models
+package=(dpkg-dev file)             # to find what the programs of a package depend on
 
 # A browser for the tests of the web page. Ubuntu has it as a snap only, so there cluster_web is left out.
 browser=()
@@ -29,10 +30,11 @@ if grep -qsx 'ID=debian' /etc/os-release; then browser=(chromium chromium-driver
 
 case ${1:-} in
   '') ;;
-  --tests) packages+=(clang-format-14 shellcheck iproute2 nodejs "${browser[@]}" "${models[@]}") ;;
+  --tests) packages+=(clang-format-14 shellcheck iproute2 mandoc nodejs "${browser[@]}" "${models[@]}" "${package[@]}") ;;
   --models) packages+=("${models[@]}") ;;
+  --package) packages+=("${package[@]}") ;;
   -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-  *) echo "setup: unknown argument '$1', expected --tests or --models" >&2; exit 2 ;;
+  *) echo "setup: unknown argument '$1', expected --tests, --models or --package" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -15,7 +15,7 @@ import json
 import re
 
 PROGRAMS = "/opt/coppice/bin"
-WITH_ADDRESS = "/opt/coppice/deploy/with_address.sh"
+WITH_ADDRESS = "/opt/coppice/lib/coppice/deploy/with_address.sh"
 HTTP_PORT, CONTROL_PORT, SSH_PORT = 8000, 7000, 2222
 USER = 1000  # of the images
 KEY_FOLDER = "/run/coppice"  # in the pods; the key of the cluster is below it

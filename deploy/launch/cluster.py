@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 
+import installation
 from agent import DEFAULT_AGENT, HostError
 from cluster_file import read_cluster_file
 from description import SETTINGS, DescriptionError, check_setting, is_local, local_host, read_host_file
@@ -47,7 +48,8 @@ def model_folder(option, path, options):
     if not path.endswith(".gguf"):
         return path
     if "hostfile" in options:
-        raise Usage(f"{option} {path}: each host reads its own folder; make it there with deploy/models.sh convert, and give the folder")
+        raise Usage(f"{option} {path}: each host reads its own folder; make it there with "
+                    f"{installation.told('deploy/models.sh convert')}, and give the folder")
     try:
         return str((conversion.folder_of_file if "dry-run" in options else conversion.convert)(path))
     except conversion.Failure as error:
@@ -66,6 +68,8 @@ def describe(options, extra):
 
 def describe_plain(options, listen):
     """listen: address:port of the API, if it is not what --port says."""
+    if "preset" in options and installation.INSTALLED:
+        raise Usage("--preset is for a source tree; --bin names another folder of programs")
     named = [name for name in options if name.replace("-", "_") in SETTINGS]
     if "cluster" in options:
         clash = [*named, *(name for name in ("hostfile", "gpus", "port") if name in options)]
@@ -110,8 +114,8 @@ def program_folder(cluster, options):
     if cluster.settings["bin"]:
         return cluster.settings["bin"]
     if "preset" in options:
-        return str(DEPLOY.parent / "build" / options["preset"] / "bin")
-    return os.path.abspath(os.environ.get("COPPICE_BIN") or DEPLOY.parent / "build/release/bin")
+        return str(installation.ROOT / "build" / options["preset"] / "bin")
+    return installation.program_folder()
 
 
 def free_port():
@@ -258,7 +262,8 @@ def check_free(state):
     if unasked:
         raise Failure("\n".join([*unasked, f"a cluster has its state in {state}", before.way_out()]))
     if any(process["running"] for answer in answers for process in answer["processes"]):
-        raise Failure(f"a cluster with its state in {state} is already up; end it with: cluster.sh down --state {state}")
+        raise Failure(f"a cluster with its state in {state} is already up; "
+                      f"end it with: {installation.told('cluster.sh down')} --state {state}")
     failed = before.stop()
     if failed:
         raise Failure("\n".join([*failed, before.way_out()]))

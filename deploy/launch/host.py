@@ -19,6 +19,8 @@ import tempfile
 import time
 import tomllib
 
+import installation
+
 import_path = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(import_path.parent))
 from cluster_state import Coordinator, cluster_problem  # noqa: E402
@@ -96,14 +98,16 @@ def missing(request):
     """What this host lacks for the processes, or None."""
     for path in request["programs"]:
         if not os.access(path, os.X_OK):
+            if installation.INSTALLED:
+                return f"{path} is missing; Coppice must be installed on every host"
             return f"{path} is missing; run deploy/setup.sh and deploy/build.sh{request['build']} first"
     for path in request["models"]:
         if path.endswith(".gguf") and os.path.isfile(path):
-            return f"{path}: a GGUF file; deploy/models.sh convert makes a folder of it on this host"
+            return f"{path}: a GGUF file; {installation.told('deploy/models.sh convert')} makes a folder of it on this host"
         if not os.path.isdir(path):
             return f"{path}: no such folder; expected a Hugging Face model folder with config.json and model.safetensors"
     if request["mpi"] and shutil.which("orted") is None:
-        return "orted is not in PATH; Open MPI must be installed on every host (deploy/setup.sh)"
+        return f"orted is not in PATH; Open MPI must be installed on every host{'' if installation.INSTALLED else ' (deploy/setup.sh)'}"
     return None
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+import installation
 from network import Link, Network, NetworkError, why_not
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[1]
@@ -43,7 +44,7 @@ def arguments():
     parser.add_argument("--body", default='{"speculative": {"draft_width": 8, "draft_depth": 4}}')
     parser.add_argument("--target", type=pathlib.Path, default=DEPLOY / "demo/wikisql-target")
     parser.add_argument("--draft", type=pathlib.Path, default=DEPLOY / "demo/wikisql-draft")
-    parser.add_argument("--bin", type=pathlib.Path, default=os.environ.get("COPPICE_BIN", DEPLOY.parent / "build/release/bin"))
+    parser.add_argument("--bin", type=pathlib.Path, default=installation.program_folder())
     parser.add_argument("--json", type=pathlib.Path)
     return parser.parse_args()
 

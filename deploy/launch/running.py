@@ -9,6 +9,7 @@ import shutil
 import sys
 
 from agent import Agent, HostError
+from installation import told
 
 
 class Failure(Exception):
@@ -25,7 +26,7 @@ def locked(state):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Failure(f"another cluster.sh is at work on {state}") from error
+                raise Failure(f"another {told('cluster.sh')} is at work on {state}") from error
             except OSError:  # a file system without locks
                 pass
             try:
@@ -106,5 +107,5 @@ class Running:
 
     def way_out(self):
         """What to do when stop could not end all."""
-        down = f"cluster.sh down --state {shlex.quote(str(self.state))}"
+        down = f"{told('cluster.sh down')} --state {shlex.quote(str(self.state))}"
         return f"what ran there may still run: {down} when it can be reached, or {down} --forget if it is gone for good"

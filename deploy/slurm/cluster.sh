@@ -9,7 +9,7 @@
 #   sbatch --nodes=2 --gpus-per-node=4 --ntasks-per-node=5 deploy/slurm/cluster.sh --backend cuda --target T --draft D \
 #          --tp 2 --replicas 3 --drafts 2
 # (a task more on the first node, for the coordinator). Open MPI must have been built with PMIx, as Debian's is, and Slurm too.
-# Submit from the root of the tree, which must be at the same place on all nodes. --address is the first node's IPv4 address that
+# Submit from the root of the tree, which must be at the same place on all nodes, or install Coppice on them. --address is the first node's IPv4 address that
 # the other nodes reach (default: what getent finds for its name). --dry-run prints the lines of the steps.
 # The processes prove to each other that they have the cluster key, and encrypt what they send (docs/operating.md, "Security between
 # nodes"). Each job makes a key of its own. A further step, `key`, keeps it on each node in a file that only you can read, below
@@ -44,9 +44,12 @@ for name in tp replicas nodes-per-replica cpus; do [ "${option[$name]}" -ge 1 ] 
 case ${option[backend]} in cpu | cuda) ;; *) usage "--backend must be cpu or cuda, got '${option[backend]}'" ;; esac
 [ $((option[tp] % option[nodes-per-replica])) -eq 0 ] || usage "--tp ${option[tp]} ranks do not divide over ${option[nodes-per-replica]} nodes"
 
-# sbatch copies this script, so the tree is told by where the job was submitted.
+# sbatch copies this script, so the tree is told by where the job was submitted, and an installation by its command.
 root=${SLURM_SUBMIT_DIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
-[ -f "$root/deploy/environment.sh" ] || fail "$root: deploy/environment.sh is not there; submit from the root of the tree"
+if [ ! -f "$root/deploy/environment.sh" ] && installed=$(command -v coppice); then
+  root=$(dirname "$(dirname "$(readlink -f "$installed")")")
+fi
+[ -f "$root/deploy/environment.sh" ] || fail "$root: deploy/environment.sh is not there; submit from the root of the tree, or install Coppice on all nodes"
 own_interfaces=${OMPI_MCA_btl_tcp_if_include+set}
 # A replica over several nodes needs TCP. environment.sh has settings for one host, so its choice of interfaces is taken back.
 [ "${option[nodes-per-replica]}" -eq 1 ] || export OMPI_MCA_btl="${OMPI_MCA_btl:-vader,self,tcp}"

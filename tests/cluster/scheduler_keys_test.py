@@ -348,7 +348,7 @@ class Kubernetes(KeyTest):
 
     def here(self, words):
         """A command of a pod with the places and names of this machine."""
-        for pattern, place in (("/opt/coppice/bin/", f"{BIN}/"), ("/opt/coppice/deploy/", f"{DEPLOY}/"), ("0.0.0.0:8000", f"127.0.0.1:{self.port}"),
+        for pattern, place in (("/opt/coppice/bin/", f"{BIN}/"), ("/opt/coppice/lib/coppice/deploy/", f"{DEPLOY}/"), ("0.0.0.0:8000", f"127.0.0.1:{self.port}"),
                                ("0.0.0.0:7000", f"127.0.0.1:{self.control}"), ("sql-control:7000", f"127.0.0.1:{self.control}"),
                                ("sql-control", "127.0.0.1"), ("$(POD_NAME)", "sql-draft-0")):
             words = [word.replace(pattern, place) for word in words]

@@ -130,8 +130,8 @@ class Kubernetes(unittest.TestCase):
     def check_command(self, command):
         """Every flag is one of the program that the command runs."""
         programs = [word for word in command if word.startswith("/opt/coppice/bin/")]
-        for script in (word for word in command if word.startswith("/opt/coppice/deploy/")):
-            self.assertTrue((DEPLOY / script.removeprefix("/opt/coppice/deploy/")).is_file(), script)
+        for script in (word for word in command if word.startswith("/opt/coppice/lib/coppice/deploy/")):
+            self.assertTrue((DEPLOY / script.removeprefix("/opt/coppice/lib/coppice/deploy/")).is_file(), script)
         for program in programs:
             known = flags_of(program.rpartition("/")[2])
             for word in command[command.index(program) + 1:]:
@@ -217,6 +217,7 @@ class Images(unittest.TestCase):
                 self.assertTrue((ROOT / source).exists(), source)
         built = re.search(r"deploy/build.sh \${PRESET} (.*?)&&", self.stages[0])[1].split()
         self.assertEqual(built, ["coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen"])
+        self.assertIn("&& cmake --install build/${PRESET} --prefix /opt/coppice ", self.stages[0])  # tests/package says what that is
 
     def test_the_two_lines_of_docker(self):
         line = ("docker build --file {0}/deploy/docker/Dockerfile --build-arg BUILD_IMAGE={1} --build-arg RUN_IMAGE={2} "
@@ -231,7 +232,9 @@ class Images(unittest.TestCase):
 
 class Scripts(unittest.TestCase):
     def test_shellcheck(self):
-        scripts = sorted(path.relative_to(ROOT) for path in [*DEPLOY.glob("*.sh"), *DEPLOY.glob("*/*.sh")])
+        scripts = sorted(path.relative_to(ROOT) for path in [*DEPLOY.glob("*.sh"), *DEPLOY.glob("*/*.sh"), DEPLOY / "coppice", *DEPLOY.glob("package/*.bash"),
+                                                                   *DEPLOY.glob("package/p*st*"), DEPLOY / "package/prerm",
+                                                                   *(ROOT / "tests/package").glob("*.sh")])
         self.assertGreater(len(scripts), 10)
         result = subprocess.run(["shellcheck", "-x", *scripts], cwd=ROOT, capture_output=True, text=True)
         self.assertEqual((result.returncode, result.stdout), (0, ""))
