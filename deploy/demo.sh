@@ -157,7 +157,7 @@ if [ "$model" != text2sql ]; then
   python3 -B deploy/chat.py --url "$url" deploy/demo/chat.jsonl
   [ $once = 0 ] || exit 0
   echo
-  echo "Serving at $url until Ctrl-C, to any OpenAI client. Try:"
+  echo "Serving at $url until Ctrl-C: open it in a browser, or use any OpenAI client. Try:"
   echo "  $curl $url/v1/chat/completions -H 'Content-Type: application/json' -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a coppice?\"}]}'"
   if [ -t 0 ]; then
     echo "Or chat here; an empty line begins a new conversation, Ctrl-D ends the demo."
@@ -171,7 +171,7 @@ python3 -B deploy/ask.py --url "$url" "${tour[@]}" deploy/demo/questions.jsonl
 
 cat <<TEXT
 
-Serving at $url until Ctrl-C. Try:
+Serving at $url until Ctrl-C: open it in a browser. Or try:
   $curl $url/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "columns: city, country\nquestion: Which city is in Peru?\nsql:", "use_beam_search": true, "n": 4}'
 TEXT
 wait_for_the_end
