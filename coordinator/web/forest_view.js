@@ -5,7 +5,7 @@
 import { label, layRows, shorten } from "./forest_model.js";
 import { number, percent } from "./dom.js";
 
-const FONT = "12px ui-monospace, SFMono-Regular, Menlo, Consolas, 'Liberation Mono', monospace";
+const FONT = "12px ui-monospace, Menlo, Consolas, monospace";
 const LETTER = 7.25;  // width of a character of FONT
 const GAP = 18;       // between columns, for the lines
 const SIDES = 14;     // of a box, left and right of its text

@@ -7,7 +7,16 @@ const MODULES = [
   "settings.js", "sse.js", "status.js", "theme.js",
 ];
 
-await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+const LATEST_MS = 300;  // a browser that does not tell when it has painted, or has nothing to paint
+
+await new Promise((resolve) => {
+  try {
+    new PerformanceObserver(resolve).observe({ type: "paint", buffered: true });
+  } catch {
+    // it has no such entries
+  }
+  setTimeout(resolve, LATEST_MS);
+});
 for (const name of MODULES) {
   const link = document.createElement("link");
   link.rel = "modulepreload";

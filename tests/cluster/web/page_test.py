@@ -5,7 +5,6 @@ alone, narrow and wide, light and dark, keys, no draft node, no JavaScript. In e
   page_test.py [CLASS.test_NAME]      COPPICE_SCREENSHOTS=FOLDER keeps pictures of the page
 """
 import json
-import os
 import pathlib
 import signal
 import sys
@@ -16,7 +15,7 @@ import urllib.parse
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[1])]
 from browser import Browser, find_browser  # noqa: E402
 from cluster import Cluster, send_signal  # noqa: E402
-from stopwatch import SLOWDOWN, wait_until  # noqa: E402
+from stopwatch import wait_until  # noqa: E402
 
 WIDE, NARROW = (1400, 1000), (360, 780)
 PROMPT = "One day, Lily and Tom went to the park. They saw"
@@ -128,22 +127,22 @@ class Completion(Page):
         self.browser.screenshot("first-visit-wide")
 
     def test_the_first_paint_comes_soon(self):
-        times, weight = [], 0
+        """On a machine that has time for it. What a line of JSON takes here says how much of it has."""
+        times, floor, weight = [], [], 0
         for _ in range(5):
+            self.browser.open(self.address + "version")
+            floor.append(self.painted_after())
             self.visit()
+            times.append(self.painted_after())
             weight = weight or self.browser.run(WEIGHT)
-            times.append(self.browser.wait_for("performance.getEntriesByName('first-contentful-paint')[0]?.startTime"))
-        print(f"first paint after {', '.join(f'{t:.0f}' for t in sorted(times))} ms")
-        if not self.busy():  # other programs of the machine are no part of the page
-            self.assertLess(min(times), FIRST_PAINT_MS)
-        self.assertLess(min(times), FIRST_PAINT_MS * 10 * SLOWDOWN)
+        print(f"first paint after {', '.join(f'{t:.0f}' for t in sorted(times))} ms; of a line of JSON after {', '.join(f'{t:.0f}' for t in sorted(floor))} ms")
+        self.assertLess(min(times), max(FIRST_PAINT_MS, 4 * min(floor)))
         print(f"the page weighs {weight} bytes compressed")
         self.assertGreater(weight, 10000)
         self.assertLess(weight, 60 << 10)
 
-    def busy(self):
-        with open("/proc/loadavg", encoding="ascii") as file:
-            return float(file.read().split()[0]) > len(os.sched_getaffinity(0)) * 0.75
+    def painted_after(self):
+        return self.browser.wait_for("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
 
     def test_a_whole_answer_and_its_beams(self):
         self.visit()

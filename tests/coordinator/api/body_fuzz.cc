@@ -35,6 +35,7 @@ std::variant<coppice::coordinator::GenerateRequest, ApiError> Parse(
     case AnswerForm::kResponse:
       return ParseResponse(body, "", context, 0);
     case AnswerForm::kMessage:
+    case AnswerForm::kPage:  // a form, not JSON
       break;
   }
   return ParseMessage(body, "", context, 0);
