@@ -9,11 +9,11 @@ set -euo pipefail
 
 fuzz_flags+=(-include utility)
 head_sources=(coordinator/http/request_parser.cc coordinator/http/request_target.cc coordinator/http/cors.cc coordinator/http/gzip.cc
-  coordinator/http/api_error.cc coordinator/api/endpoints.cc base/nearest_name.cc base/trace_context.cc)
+  coordinator/http/api_error.cc coordinator/http/page_reply.cc coordinator/api/endpoints.cc base/nearest_name.cc base/trace_context.cc)
 message_sources=(coordinator/message/{call_arguments,call_head,call_ids,message_parser,python_arguments,text_arguments,tool_format}.cc tokenizer/utf8.cc)
 stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc
   tokenizer/stop_automaton.cc tokenizer/stop_strings.cc tokenizer/vocabulary.cc base/check.cc "${message_sources[@]}")
-body_sources=(coordinator/http/api_error.cc plan/*.cc sampling/*.cc base/check.cc base/nearest_name.cc base/decoding_stats.cc
+body_sources=(coordinator/http/api_error.cc coordinator/http/page_reply.cc coordinator/web/ask_form.cc plan/*.cc sampling/*.cc base/check.cc base/nearest_name.cc base/decoding_stats.cc
   base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/stop_automaton.cc tokenizer/utf8.cc
   tokenizer/vocabulary.cc)
 for name in answer_format api chat_fields client_fields decoding_rules format_fields ignored_fields json_fields json_text known_formats messages_fields \

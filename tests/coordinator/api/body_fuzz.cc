@@ -7,6 +7,7 @@
 #include "coordinator/api/api.h"
 #include "coordinator/api/token_endpoints.h"
 #include "coordinator/api/translation.h"
+#include "coordinator/web/ask_form.h"
 #include "tests/coordinator/byte_tokenizer.h"
 #include "tests/testing/fuzz_require.h"
 
@@ -20,7 +21,8 @@ void Check(const ApiError& error) {
   Require(error.status == 400 || error.status == 404, "status " + std::to_string(error.status));
   Require(!error.message.empty(), "an error without a message");
   Require(!error.code.empty(), "no code: " + error.message);
-  Require(!error.param.empty() || error.code == "invalid_json" || error.code == "invalid_header",
+  Require(!error.param.empty() || error.code == "invalid_json" || error.code == "invalid_header" ||
+              error.code == "invalid_body",
           "no field: " + error.code + ": " + error.message);
 }
 
@@ -35,10 +37,11 @@ std::variant<coppice::coordinator::GenerateRequest, ApiError> Parse(
     case AnswerForm::kResponse:
       return ParseResponse(body, "", context, 0);
     case AnswerForm::kMessage:
-    case AnswerForm::kPage:  // a form, not JSON
+      return ParseMessage(body, "", context, 0);
+    case AnswerForm::kPage:
       break;
   }
-  return ParseMessage(body, "", context, 0);
+  return ParseAskForm(body, "", context, 0);
 }
 
 }  // namespace
@@ -59,8 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   model.max_model_len = 512;
   model.vocab_size = tokenizer.vocab_size();
   model.kv_blocks_total = 1000;
-  for (const AnswerForm form :
-       {AnswerForm::kCompletion, AnswerForm::kChat, AnswerForm::kResponse, AnswerForm::kMessage}) {
+  for (const AnswerForm form : {AnswerForm::kCompletion, AnswerForm::kChat, AnswerForm::kResponse,
+                                AnswerForm::kMessage, AnswerForm::kPage}) {
     std::variant<GenerateRequest, ApiError> parsed = Parse(form, body, context);
     if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
       Check(*error);
