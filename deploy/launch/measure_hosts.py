@@ -2,7 +2,6 @@
 """netns_cluster.sh: a cluster across network namespaces, and its throughput against replicas, link rate and delay."""
 import argparse
 import json
-import os
 import pathlib
 import re
 import shlex

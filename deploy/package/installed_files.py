@@ -69,7 +69,8 @@ def changed():
 def write_pages(files, programs, version, prefix):
     """The manual pages and the completion."""
     date = time.strftime("%Y-%m-%d", time.gmtime(changed()))
-    places = [(f"{prefix}/share/doc/coppice/docs", "all pages: the API, the flags, how to operate a cluster.")]
+    places = [(f"{prefix}/share/doc/coppice/docs", "all pages: the API, the flags, how to operate a cluster."),
+              (f"{prefix}/share/doc/coppice/examples", "configurations and cluster files to begin with.")]
     configured = [("/etc/coppice/cluster.toml", "the configuration of the services that systemd starts."), *places]
     kept = [("${XDG_STATE_HOME:-~/.local/state}/coppice/PORT", "logs and process ids of a cluster that coppice up has started."),
             ("${XDG_DATA_HOME:-~/.local/share}/coppice/models", "models that coppice models has made."), *places]

@@ -213,6 +213,11 @@ class Installation(unittest.TestCase):
             table = self.succeeds("bench", "--port", port, "--requests", "4", "--turns", "1")
             self.assertRegex(table, r"(?m)^tokens/s +\d+\.\d +\d+\.\d$")
             self.assertRegex(table, r"(?m)^\d+\.\d\d times as many tokens per second with drafts; all answers are the same\.")
+            for words, reason in ((["--port", "0"], "--port must be between 1 and 65535, got '0'"), (["--tokens", "0"], "must be a number of at least 1"),
+                                  (["--port", port, "--url", "http://a"], "--port and --url exclude each other")):
+                result = self.coppice("bench", *words)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(reason, result.stderr)
             self.assertIn("unknown flag --nosuch", self.coppice("bench", "--port", port, "--", "--nosuch=1").stderr)
             (self.home / "questions").write_text('{"title": "A question", "path": "/v1/completions", "body": {"prompt": "columns: city\\nquestion: '
                                                  'Which city?\\nsql:", "max_tokens": 8}}\n', encoding="utf8")
