@@ -51,6 +51,19 @@ ApiError NoPages() {
           "/openapi.json"};
 }
 
+std::string WebFileOf(const Endpoint& endpoint, const std::string& path) {
+  switch (endpoint.id) {
+    case EndpointId::kPage:
+      return "page.html";
+    case EndpointId::kDocs:
+      return "docs.html";
+    case EndpointId::kIcon:
+      return "icon.svg";
+    default:
+      return PathArgument(endpoint, path);
+  }
+}
+
 HttpReply JsonReply(std::string body) {
   HttpReply reply;
   reply.body = std::move(body);
@@ -208,6 +221,7 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
       return JsonReply(context_.tokenizer_info);
     case EndpointId::kPage:
     case EndpointId::kDocs:
+    case EndpointId::kIcon:
     case EndpointId::kWebFile:
       return Web(endpoint, request);
     case EndpointId::kCompletions:
@@ -236,11 +250,7 @@ HttpReply Routes::Web(const Endpoint& endpoint, const HttpRequest& request) cons
     return reply;
   }
   if (!context_.web) return ErrorReply(NoPages());
-  const std::string name = endpoint.id == EndpointId::kPage ? "page.html"
-                           : endpoint.id == EndpointId::kDocs
-                               ? "docs.html"
-                               : PathArgument(endpoint, request.path);
-  std::optional<HttpReply> reply = web_files_.Serve(name, request);
+  std::optional<HttpReply> reply = web_files_.Serve(WebFileOf(endpoint, request.path), request);
   if (!reply) {
     return ErrorReply(
         {404, "unknown_route", absl::StrCat("there is no ", request.path.substr(0, 200))});

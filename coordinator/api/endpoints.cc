@@ -61,6 +61,8 @@ constexpr Endpoint kEndpoints[] = {
      "`/openapi.json` as a page for people."},
     {EndpointId::kAsk, "POST", "/ask", "ask", Access::kUser,
      "The form of that page, for browsers without JavaScript; the answer is a page."},
+    {EndpointId::kIcon, "GET", "/favicon.ico", "icon", Access::kOpen,
+     "The icon that browsers show beside an address, as SVG."},
     {EndpointId::kWebFile, "GET", "/web/{file}", "web", Access::kOpen, "The files of these pages."},
 };
 

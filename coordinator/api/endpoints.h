@@ -36,6 +36,7 @@ enum class EndpointId {
   kPage,
   kDocs,
   kAsk,
+  kIcon,
   kWebFile,
 };
 
@@ -52,7 +53,7 @@ struct Endpoint {
   // Of the pages for people (coordinator/web), which --web=false switches off.
   bool web() const {
     return id == EndpointId::kPage || id == EndpointId::kDocs || id == EndpointId::kAsk ||
-           id == EndpointId::kWebFile;
+           id == EndpointId::kIcon || id == EndpointId::kWebFile;
   }
 };
 

@@ -253,6 +253,7 @@ Json Success(const Endpoint& endpoint) {
       return json("The timeline.", "Timeline");
     case EndpointId::kPage:
     case EndpointId::kDocs:
+    case EndpointId::kIcon:
     case EndpointId::kAsk:
     case EndpointId::kWebFile:
       break;  // the document has no pages

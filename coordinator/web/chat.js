@@ -35,10 +35,12 @@ export class Chat {
   }
 
   // The request that asks this now, or the last question again; null: there is none. For a race, in
-  // which the server chooses how much to draft unless the settings say it.
-  requestFor(question) {
+  // which the server chooses how much to draft unless the settings say it. way: of request.js;
+  // "settings": theirs.
+  requestFor(question, way) {
     const settings = this.settings.read();
     settings.drafts = "auto";
+    if (way !== "settings" && way !== settings.way) Object.assign(settings, { way, method: "auto" });
     const turn = question.trim() === "" ? this.last : { question };
     return turn ? makeRequest(settings, this.#messages(turn), this.settings.methods) : null;
   }

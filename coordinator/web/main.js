@@ -115,7 +115,7 @@ byId("race-run").addEventListener("click", () => {
   const fault = settings.fault();
   complain(fault);
   if (fault) return undefined;
-  const request = chat.requestFor(prompt.value);
+  const request = chat.requestFor(prompt.value, byId("race-way").value);
   if (!request) {
     complain("Write a question first, or choose one.");
     return prompt.focus();

@@ -227,8 +227,9 @@ return found;""", colour)
 
     def test_a_race_shows_that_the_texts_are_equal(self):
         self.visit()
-        for way in ("beam_search", "beam_sampling", "multinomial"):
+        for way, race in (("beam_search", "beam_sampling"), ("beam_search", "settings"), ("multinomial", "settings")):
             self.settings(way=way, beams=4, max_tokens=24, draft_width=4, draft_depth=3)
+            self.browser.choose("#race-way", race)
             self.browser.choose("#prompt", PROMPT)
             self.browser.run("document.querySelector('#race-verdict').textContent = ''")
             self.browser.click("#race-run")

@@ -28,7 +28,8 @@ class WebServing : public ClusterTest {
 
 TEST_F(WebServing, ThePageNeedsNoKeyAndNoReplica) {
   StartCluster();
-  for (const char* path : {"/", "/docs", "/web/style.css", "/web/main.js", "/web/icon.svg"}) {
+  for (const char* path :
+       {"/", "/docs", "/web/style.css", "/web/main.js", "/web/icon.svg", "/favicon.ico"}) {
     const RawAnswer answer = Ask(Head("GET", path));
     EXPECT_EQ(answer.status, 200) << path;
     EXPECT_THAT(answer.head, HasSubstr("\r\nContent-Security-Policy: default-src 'none'; "))
