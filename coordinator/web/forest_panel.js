@@ -103,7 +103,11 @@ export class ForestPanel {
       this.scheduled = false;
       if (!this.following || !this.sequence) return;
       if (this.calm.matches && this.live && now - this.lastDraw < CALM_MS) {
-        setTimeout(() => this.#schedule(), CALM_MS - (now - this.lastDraw));
+        this.scheduled = true;
+        setTimeout(() => {
+          this.scheduled = false;
+          this.#schedule();
+        }, CALM_MS - (now - this.lastDraw));
         return;
       }
       this.lastDraw = now;
