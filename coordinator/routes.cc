@@ -16,8 +16,8 @@
 #include "coordinator/api/openapi.h"
 #include "coordinator/api/served_models.h"
 #include "coordinator/http/gzip.h"
+#include "coordinator/http/http_head.h"
 #include "coordinator/request/request_log.h"
-#include "coordinator/web/ask_form.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -29,39 +29,12 @@ constexpr size_t kLargeBody = 16 << 10;
 // Parsing a format takes at least as long as parsing this many bytes of text.
 constexpr size_t kFormatBytes = 64 << 10;
 
-absl::string_view MediaType(absl::string_view content_type) {
-  return absl::StripAsciiWhitespace(content_type.substr(0, content_type.find(';')));
-}
-
-bool IsForm(absl::string_view content_type) {
-  return absl::EqualsIgnoreCase(MediaType(content_type), kFormType);
-}
-
 // No type, application/json, or another application type whose name ends in json, such as
 // application/problem+json.
 bool IsJson(absl::string_view content_type) {
   const absl::string_view type = MediaType(content_type);
   return type.empty() || (absl::StartsWithIgnoreCase(type, "application/") &&
                           absl::EndsWithIgnoreCase(type, "json"));
-}
-
-ApiError NoPages() {
-  return {404, "unknown_route",
-          "this server has no pages (--web=false); its API is at /v1, described by GET "
-          "/openapi.json"};
-}
-
-std::string WebFileOf(const Endpoint& endpoint, const std::string& path) {
-  switch (endpoint.id) {
-    case EndpointId::kPage:
-      return "page.html";
-    case EndpointId::kDocs:
-      return "docs.html";
-    case EndpointId::kIcon:
-      return "icon.svg";
-    default:
-      return PathArgument(endpoint, path);
-  }
 }
 
 HttpReply JsonReply(std::string body) {
@@ -136,7 +109,7 @@ std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
     return reply;
   }
   if (endpoint->id == EndpointId::kAsk) {
-    if (auto error = CheckForm(*request)) return refuse(*error);
+    if (auto error = web_pages_.CheckForm(*request)) return refuse(*error);
   } else if (endpoint->takes_body() && !IsJson(request->content_type)) {
     return refuse(
         {415, "unsupported_media_type",
@@ -145,17 +118,6 @@ std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
   }
   if (auto error = CheckRate(*endpoint, *request)) return refuse(*error);
   return std::nullopt;
-}
-
-std::optional<ApiError> Routes::CheckForm(const HttpRequest& request) const {
-  if (!context_.web) return NoPages();
-  if (!IsForm(request.content_type)) {
-    return ApiError{415, "unsupported_media_type",
-                    absl::StrCat("the body must be a form (", kFormType,
-                                 "); clients use /v1/completions or /v1/chat/completions")};
-  }
-  if (FromOwnPage(request)) return std::nullopt;
-  return ApiError{403, "other_origin", "the form is of a page of another server"};
 }
 
 std::optional<ApiError> Routes::CheckRate(const Endpoint& endpoint, const HttpRequest& request) {
@@ -223,7 +185,7 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
     case EndpointId::kDocs:
     case EndpointId::kIcon:
     case EndpointId::kWebFile:
-      return Web(endpoint, request);
+      return web_pages_.Answer(endpoint, request);
     case EndpointId::kCompletions:
     case EndpointId::kChat:
     case EndpointId::kResponses:
@@ -235,28 +197,6 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
       break;
   }
   return ErrorReply({404, "unknown_route", "not here"});
-}
-
-HttpReply Routes::Web(const Endpoint& endpoint, const HttpRequest& request) const {
-  if (endpoint.id == EndpointId::kPage && PrefersJson(request.accept)) {
-    nlohmann::ordered_json json;
-    json["name"] = "coppice";
-    json["version"] = kVersion;
-    json["models"] = "/v1/models";
-    json["openapi"] = "/openapi.json";
-    if (context_.web) json["docs"] = "/docs";
-    HttpReply reply = JsonReply(json.dump());
-    reply.headers.emplace_back("Vary", "Accept");
-    return reply;
-  }
-  if (!context_.web) return ErrorReply(NoPages());
-  std::optional<HttpReply> reply = web_files_.Serve(WebFileOf(endpoint, request.path), request);
-  if (!reply) {
-    return ErrorReply(
-        {404, "unknown_route", absl::StrCat("there is no ", request.path.substr(0, 200))});
-  }
-  if (endpoint.id == EndpointId::kPage) reply->headers.emplace_back("Vary", "Accept");
-  return *std::move(reply);
 }
 
 HttpReply Routes::RequestTimeline(const std::string& request_id) const {

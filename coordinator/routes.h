@@ -16,7 +16,7 @@
 #include "coordinator/http/http.h"
 #include "coordinator/http/parse_pool.h"
 #include "coordinator/http/rate_limiter.h"
-#include "coordinator/web/web_files.h"
+#include "coordinator/web/web_pages.h"
 
 namespace coppice::coordinator {
 
@@ -41,7 +41,7 @@ struct RoutesContext {
 class Routes : public HttpApp {
  public:
   // All that context points to must outlive the routes.
-  explicit Routes(RoutesContext context) : context_(std::move(context)) {}
+  explicit Routes(RoutesContext context) : context_(std::move(context)), web_pages_(context_.web) {}
 
   std::optional<HttpReply> CheckHead(HttpRequest* request) override;
   void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override;
@@ -50,10 +50,7 @@ class Routes : public HttpApp {
   ErrorForm FormOfErrors(const std::string& path) const override;
 
  private:
-  std::optional<ApiError> CheckForm(const HttpRequest& request) const;
   std::optional<ApiError> CheckRate(const Endpoint& endpoint, const HttpRequest& request);
-  // A page for people, or one of its files.
-  HttpReply Web(const Endpoint& endpoint, const HttpRequest& request) const;
   HttpReply Answer(const Endpoint& endpoint, const HttpRequest& request);
   // A request whose body may take long to read: it is read here, or in the background with Finish
   // afterwards.
@@ -79,7 +76,7 @@ class Routes : public HttpApp {
   int ShownLen() const;
 
   const RoutesContext context_;
-  const WebFiles web_files_;
+  const WebPages web_pages_;
 };
 
 }  // namespace coppice::coordinator

@@ -1,5 +1,6 @@
 #include "coordinator/http/http_head.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -71,6 +72,10 @@ void End(bool keep_connection, std::string* head) {
 }
 
 }  // namespace
+
+absl::string_view MediaType(absl::string_view content_type) {
+  return absl::StripAsciiWhitespace(content_type.substr(0, content_type.find(';')));
+}
 
 std::string HttpDate(absl::Time time) {
   return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", time, absl::UTCTimeZone());

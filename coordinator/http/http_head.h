@@ -1,13 +1,17 @@
-// Status line and headers of answers, as bytes (RFC 9110, RFC 9112). Used by http_exchange and
-// http_session. Any thread.
+// Status line and headers of answers, as bytes (RFC 9110, RFC 9112). Used by http_exchange,
+// http_session and routes. Any thread.
 #pragma once
 
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "coordinator/http/http.h"
 
 namespace coppice::coordinator {
+
+// The media type of a header Content-Type, without parameters.
+absl::string_view MediaType(absl::string_view content_type);
 
 // What the header Date says of this time.
 std::string HttpDate(absl::Time time);

@@ -52,11 +52,13 @@ class AnswerPage : public AnswerWriter {
   }
   static std::string Summary(const Usage& usage) {
     const DecodingStats& stats = usage.decoding;
-    return absl::StrFormat(
-        "%.0f ms. The target model made %d forward passes for %d layers of tokens; it accepted %d "
-        "of %d drafted tokens.",
-        usage.total_ms, stats.target_passes, stats.layers, stats.accepted_nodes,
-        stats.drafted_nodes);
+    std::string text =
+        absl::StrFormat("%.0f ms. The target model made %d forward passes for %d layers of tokens",
+                        usage.total_ms, stats.target_passes, stats.layers);
+    if (stats.drafted_nodes == 0) return text + "; nothing was drafted.";
+    absl::StrAppendFormat(&text, "; it accepted %d of %d drafted tokens.", stats.accepted_nodes,
+                          stats.drafted_nodes);
+    return text;
   }
 
   const GenerateRequest& request_;
