@@ -288,7 +288,7 @@ TEST(Api, APathThatIsNoEndpointIsAnsweredWithTheNearest) {
     EXPECT_EQ(NoEndpointText(path), absl::StrCat(", did you mean ", nearest, "?")) << path;
   }
   EXPECT_EQ(NoEndpointText("/"), "");
-  EXPECT_EQ(NoEndpointText("/favicon.ico"), "");
+  EXPECT_EQ(NoEndpointText("/robots.txt"), "");
   for (const char* path :
        {"/v1/embeddings", "/embeddings", "/v1/audio/speech", "/v1/messages/batches"})
     EXPECT_THAT(NoEndpointText(path), HasSubstr("text completions and chats only")) << path;
