@@ -76,7 +76,7 @@ export class Race {
     for (const lane of lanes) lane.bar.style.width = `${Math.max(1, (100 * lane.figures.total_ms) / longest)}%`;
     const ratio = plain.total_ms / drafted.total_ms;
     const speed = ratio >= 1.005 ? `With drafts it was ${number(ratio, 2)} times as fast.`
-      : ratio <= 0.995 ? `With drafts it took ${number(1 / ratio, 2)} times as long.` : "Both took the same time.";
+      : ratio <= 0.995 ? `With drafts it took ${number(1 / ratio, 2)} times as long: they pay where the large model is much slower than the small one.` : "Both took the same time.";
     const differs = difference(lanes[0].texts.choices, lanes[1].texts.choices);
     const method = methods.find((row) => row.name === drafted.method);
     const answers = lanes[0].texts.choices.length;

@@ -344,14 +344,6 @@ return found;""", colour)
             self.assertEqual(self.browser.text("#theme"), f"Colours: {expected}")
             self.assertEqual(self.browser.run("return document.documentElement.dataset.theme ?? 'auto'"), expected)
 
-    def test_less_motion(self):
-        self.browser.media(prefers_reduced_motion="reduce")
-        self.visit()
-        self.settings(way="multinomial", beams=1, max_tokens=200)
-        self.ask(PROMPT)
-        self.wait_answer()
-        self.assertIn("The replay has all of them", self.browser.text("#forest-note"))
-
     def test_bad_values_are_named(self):
         self.visit()
         self.settings(way="multinomial", temperature="9")
