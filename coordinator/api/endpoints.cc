@@ -152,8 +152,8 @@ std::string NoEndpointText(absl::string_view path) {
   }
   std::vector<std::string> known;
   for (const Endpoint& endpoint : kEndpoints) {
-    if (!absl::StrContains(endpoint.path, '{') && endpoint.id != EndpointId::kPage)
-      known.push_back(endpoint.path);
+    const bool told = !endpoint.web() || endpoint.id == EndpointId::kDocs;
+    if (told && !absl::StrContains(endpoint.path, '{')) known.push_back(endpoint.path);
   }
   return DidYouMean(path, known);
 }
