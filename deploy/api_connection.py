@@ -23,11 +23,11 @@ class Server:
     """A coordinator's address and what its clients need. Raises Fault."""
 
     def __init__(self, args):
-        if args.port and args.url:
+        if args.port is not None and args.url is not None:
             raise Fault("--port and --url exclude each other")
-        if args.port and not (re.fullmatch("[0-9]{1,5}", args.port) and 1 <= int(args.port) <= 65535):
+        if args.port is not None and not (re.fullmatch("[0-9]{1,5}", args.port) and 1 <= int(args.port) <= 65535):
             raise Fault(f"--port must be between 1 and 65535, got '{args.port}'")
-        self.url = args.url or f"http://127.0.0.1:{args.port or 8000}"
+        self.url = f"http://127.0.0.1:{args.port or 8000}" if args.url is None else args.url
         try:
             parts = urllib.parse.urlsplit(self.url)
             self.host, self.port = parts.hostname, parts.port
