@@ -40,12 +40,14 @@ RoundForest RoundForestOf(const RoundStart& start, const DraftForest& forest,
 }
 
 std::vector<double> ProposedLogProbs(const DraftForest& forest) {
-  std::vector<double> log_probs(forest.size(), -std::numeric_limits<double>::infinity());
-  for (const Proposal& proposal : forest.proposals) {
-    for (int i = 0; i < forest.size(); ++i) {
-      if (forest.parent[i] == proposal.place)
-        log_probs[i] = sampling::LogProbOf(proposal.row, forest.token[i]);
-    }
+  std::vector<const sampling::Distribution*> row_of(forest.rows(), nullptr);
+  for (const Proposal& proposal : forest.proposals)
+    row_of[forest.RowOf(proposal.place)] = &proposal.row;
+  std::vector<double> log_probs;
+  for (int i = 0; i < forest.size(); ++i) {
+    const sampling::Distribution* row = row_of[forest.RowOf(forest.parent[i])];
+    log_probs.push_back(row == nullptr ? -std::numeric_limits<double>::infinity()
+                                       : sampling::LogProbOf(*row, forest.token[i]));
   }
   return log_probs;
 }

@@ -176,7 +176,7 @@ decoding::DraftForest ForestBuilder::Sent() const {
   if (grown_) return *grown_;
   decoding::DraftForest sent = drafter_->Sent();
   // A forest with proposals has them already, and may be a part of the drafter's.
-  if (sent.proposals.empty()) sent.log_probs = log_probs_;
+  if (sent.proposals.empty() && sent.token.size() == log_probs_.size()) sent.log_probs = log_probs_;
   return sent;
 }
 

@@ -314,14 +314,18 @@ void Request::Complete(double now_s) {
   size_t bytes = 0;
   for (const Choice& choice : choices) bytes += ShownBytes(choice);
   if (!request_.stream) {
+    if (shown_rounds_) {
+      for (const ShownRound& round : *shown_rounds_) bytes += round.bytes();
+    }
     return outbox_.Reply(
         bytes,
         [this, choices = std::move(choices), beam_mass = std::move(beam_mass)]() mutable {
           const auto show = [this](Choice* choice) {
             Show(sequences_[choice->sequence], choice->hypothesis, Sent(), choice);
           };
-          std::string body =
-              writer_->Body(identity_, choices, show, beam_mass, usage_, shown_rounds_);
+          std::optional<std::vector<std::string>> rounds;
+          if (shown_rounds_) rounds = RoundTexts(*shown_rounds_);
+          std::string body = writer_->Body(identity_, choices, show, beam_mass, usage_, rounds);
           FreeScores();
           return body;
         },

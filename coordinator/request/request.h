@@ -19,6 +19,7 @@
 #include "coordinator/request/choice_text.h"
 #include "coordinator/request/outbox.h"
 #include "coordinator/request/response_json.h"
+#include "coordinator/request/round_json.h"
 #include "plan/token_score.h"
 #include "proto/control.pb.h"
 #include "proto/convert.h"
@@ -122,6 +123,7 @@ class Request : public std::enable_shared_from_this<Request> {
   std::string FinishSequence(Sequence* sequence, proto::SequenceProgress* progress);
   bool EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis, const ChoiceText& text) const;
   bool Refuse(const Sequence& sequence, absl::string_view what);
+  std::vector<std::string> RoundTexts(const std::vector<ShownRound>& rounds) const;
   bool TakeRounds(Sequence* sequence, const proto::SequenceUpdate& update);
   EventUsage CountStreamed(size_t tokens);
   void SendDelta(Sequence* sequence);
@@ -168,8 +170,8 @@ class Request : public std::enable_shared_from_this<Request> {
   std::vector<Sequence> sequences_;
   std::vector<Sent> sent_;  // per sequence
   size_t rounds_kept_ = 0;  // rounds kept for all sequences
-  // With trace, of a whole answer: the JSON of the rounds of all sequences, up to the limits.
-  std::optional<std::vector<std::string>> shown_rounds_;
+  // With trace, of a whole answer: the rounds of all sequences, up to the limits.
+  std::optional<std::vector<ShownRound>> shown_rounds_;
   int rounds_shown_ = 0, shown_entries_ = 0;
   bool rounds_end_ = false;
   std::vector<bool> prompt_counted_;  // [prompts] TakeNewTokens has returned its tokens

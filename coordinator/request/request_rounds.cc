@@ -14,13 +14,21 @@ constexpr size_t kMaxRounds = 4096;  // rounds kept in a timeline
 
 }  // namespace
 
+std::vector<std::string> Request::RoundTexts(const std::vector<ShownRound>& rounds) const {
+  std::vector<std::string> texts;
+  for (const ShownRound& round : rounds) texts.push_back(RoundJson(round, *tokenizer_));
+  return texts;
+}
+
 // Keeps the times for the timeline, and shows the forests to who asked for them.
 bool Request::TakeRounds(Sequence* sequence, const proto::SequenceUpdate& update) {
-  std::vector<std::string> shown;
+  std::vector<ShownRound> shown;
+  size_t bytes = 0;
   for (const proto::RoundTimes& round : update.rounds()) {
+    proto::RoundTimes times = round;
+    times.clear_forest();
     if (origin_.timeline && rounds_kept_ < kMaxRounds && round.round() > 0) {
-      sequence->rounds.push_back(round);
-      sequence->rounds.back().clear_forest();
+      sequence->rounds.push_back(times);
       ++rounds_kept_;
     }
     if (!request_.trace || !round.has_forest() || rounds_end_) continue;
@@ -33,17 +41,19 @@ bool Request::TakeRounds(Sequence* sequence, const proto::SequenceUpdate& update
                     shown_entries_ > decoding::kMostShownEntries;
       forest->last |= rounds_end_;
     }
-    shown.push_back(RoundJson({sequence->prompt, sequence->sample, sequence->run}, round, *forest,
-                              *tokenizer_));
+    shown.push_back({{sequence->prompt, sequence->sample, sequence->run},
+                     std::move(times),
+                     *std::move(forest)});
+    bytes += shown.back().bytes();
   }
   if (!request_.stream && request_.trace) {
     if (!shown_rounds_) shown_rounds_.emplace();
     std::move(shown.begin(), shown.end(), std::back_inserter(*shown_rounds_));
   } else if (!shown.empty()) {
     outbox_.Send(
-        /*bytes=*/0,
+        bytes,
         [this, shown = std::move(shown), usage = CountStreamed(0)] {
-          return writer_->Rounds(identity_, shown, usage);
+          return writer_->Rounds(identity_, RoundTexts(shown), usage);
         },
         weak_from_this().lock());
   }

@@ -70,8 +70,8 @@ Json Beams(const decoding::RoundForest& forest) {
 
 }  // namespace
 
-std::string RoundJson(const RoundOrigin& origin, const proto::RoundTimes& times,
-                      const decoding::RoundForest& forest, const tokenizer::Tokenizer& tokenizer) {
+std::string RoundJson(const ShownRound& shown, const tokenizer::Tokenizer& tokenizer) {
+  const auto& [origin, times, forest] = shown;
   const TokenMember token(tokenizer);
   Json round;
   round["prompt"] = origin.prompt;

@@ -1,6 +1,7 @@
 // A round of a sequence as JSON text: what a request with `trace` shows (docs/api.md 3.3). Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "proto/control.pb.h"
@@ -15,7 +16,16 @@ struct RoundOrigin {
   int run = 0;  // how often the sequence was begun anew
 };
 
-std::string RoundJson(const RoundOrigin& origin, const proto::RoundTimes& times,
-                      const decoding::RoundForest& forest, const tokenizer::Tokenizer& tokenizer);
+// A round that is to be shown.
+struct ShownRound {
+  RoundOrigin origin;
+  proto::RoundTimes times;  // without its forest
+  decoding::RoundForest forest;
+
+  // Approximate bytes of its JSON.
+  size_t bytes() const { return 300 + 80 * static_cast<size_t>(forest.entries()); }
+};
+
+std::string RoundJson(const ShownRound& round, const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace coppice::coordinator

@@ -29,8 +29,12 @@ export class Api {
     return this.#key !== "";
   }
 
+  // "", or why it can be no key.
   useKey(key) {
-    this.#key = key.trim();
+    const plain = key.trim();
+    if (!/^[\x21-\x7e]*$/.test(plain)) return "A key has letters, digits and signs of ASCII only, and no space.";
+    this.#key = plain;
+    return "";
   }
 
   async #fetch(path, options = {}) {

@@ -8,7 +8,8 @@ import { byId, count, el, ms, number, plural, setText, show } from "./dom.js";
 const END = { done: "", stopped: "Stopped. The text up to here is kept.", broken: "", refused: "" };
 
 export class Chat {
-  // parts: {api, settings, forest, beams, announce, complain, onKeyNeeded, onBusy}
+  // parts: {api, settings, forest, beams, announce, complain, onKeyNeeded, onBusy, blocked: whether
+  // something else asks the server}
   constructor(parts) {
     Object.assign(this, parts);
     this.turns = [];  // {question, answer, state, picked, texts, chat, nodes}
@@ -49,14 +50,17 @@ export class Chat {
     const fault = this.settings.fault();
     this.complain(fault);
     if (fault) return undefined;
+    for (const button of this.last?.nodes.end.querySelectorAll("button") ?? []) button.remove();
     const nodes = this.#show(question);
     const turn = { question, picked: 0, texts: null, state: "", nodes };
     this.turns.push(turn);
     return this.#run(turn);
   }
 
-  regenerate() {
-    if (this.running || !this.last) return undefined;
+  // Writes the last answer again. turn: the one whose button asks for it; an earlier one is left,
+  // because what follows it has read its answer.
+  regenerate(turn = this.last) {
+    if (this.running || this.blocked() || !turn || turn !== this.last) return undefined;
     const fault = this.settings.fault();
     this.complain(fault);
     if (fault) return undefined;
@@ -93,6 +97,7 @@ export class Chat {
     const request = makeRequest(settings, this.#messages(turn), this.settings.methods);
     const { nodes } = turn;
     turn.chat = settings.chat;
+    turn.ranked = way.beams;
     turn.picked = 0;
     const texts = turn.texts = new AnswerText();
     nodes.body.replaceChildren(document.createTextNode(""));
@@ -160,7 +165,7 @@ export class Chat {
   #finish(turn, state, fault, way) {
     const { nodes, texts } = turn;
     const seen = figures(texts.usage, texts.timings);
-    const retry = (text) => el("button", { type: "button", onclick: () => this.regenerate() }, text);
+    const retry = (text) => el("button", { type: "button", onclick: () => this.regenerate(turn) }, text);
     if (state === "done") {
       const seeds = texts.choices[0].seed;
       nodes.facts.textContent = [
@@ -169,7 +174,7 @@ export class Chat {
         seen.joules > 0 ? `${number(seen.joules, 2)} J` : "", seeds !== undefined ? `seed ${seeds}` : "",
       ].filter(Boolean).join(" · ");
       if (texts.choices[0].text === "" && !texts.choices[0].reasoning) nodes.end.replaceChildren("The answer is empty.");
-      this.beams.showChoices(texts.choices, { picked: turn.picked, usable: turn.chat, ranked: way.beams });
+      this.beams.showChoices(texts.choices, { picked: turn.picked, usable: turn.chat, ranked: turn.ranked });
       this.announce(`The answer is complete: ${texts.choices[0].text.slice(0, 300)}`);
       return;
     }
@@ -195,7 +200,7 @@ export class Chat {
     if (!turn || this.running || !turn.texts?.choices[index]) return;
     turn.picked = index;
     this.#paint(turn);
-    this.beams.showChoices(turn.texts.choices, { picked: index, usable: turn.chat });
+    this.beams.showChoices(turn.texts.choices, { picked: index, usable: turn.chat, ranked: turn.ranked });
     this.announce(`Answer ${count(index + 1)} is now in the conversation.`);
   }
 

@@ -38,7 +38,7 @@ settings = new Settings((chatMode) => {
   show(byId("mode-note"), !chatMode);
   showExamples();
 });
-const chat = new Chat({ api, settings, forest, beams, announce, complain, onKeyNeeded: askForKey, onBusy: busy });
+const chat = new Chat({ api, settings, forest, beams, announce, complain, onKeyNeeded: askForKey, onBusy: busy, blocked: () => race.running !== null });
 const race = new Race({ api, announce, onBusy: busy });
 const status = new Status(api, () => { if (!settings.model) loadModel(); });
 startTheme(byId("theme"), () => forest.recolour());
@@ -48,6 +48,7 @@ function busy() {
   byId("race-run").disabled = on && race.running === null;
   setText(byId("race-run"), race.running ? "Stop the race" : "Race: with and without drafts");
   byId("send").disabled = race.running !== null;
+  byId("again").disabled = on || chat.turns.length === 0;
 }
 
 function askForKey(error) {
@@ -65,19 +66,25 @@ function showExamples() {
     el("button", { type: "button", class: "example", title: text, onclick: () => { prompt.value = text; send(); } }, name))));
 }
 
+let modelTimer = 0;
 async function loadModel() {
+  clearTimeout(modelTimer);
   try {
     const list = await api.get("v1/models");
     const model = list.data[0];
-    noTemplate = !model.capabilities.chat;
-    settings.useModel(model);
-    setText(byId("model"), `${model.id}${model.max_model_len ? ` · context ${model.max_model_len} tokens` : ""}`);
-    show(byId("key-form"), false);
+    if (JSON.stringify(model) !== JSON.stringify(settings.model)) {
+      noTemplate = !model.capabilities.chat;
+      settings.useModel(model);
+      setText(byId("model"), `${model.id}${model.max_model_len ? ` · context ${model.max_model_len} tokens` : ""}`);
+    }
     // The length of the context is known once a replica has joined.
-    if (!model.max_model_len) setTimeout(loadModel, RETRY_MS);
+    if (!model.max_model_len) modelTimer = setTimeout(loadModel, RETRY_MS);
+    return true;
   } catch (error) {
     if (KEY_NEEDED.has(error.code)) askForKey(error);
     else if (error instanceof ApiError) setText(byId("model"), error.message);
+    else if (settings.model && !settings.model.max_model_len) modelTimer = setTimeout(loadModel, RETRY_MS);
+    return false;
   }
 }
 
@@ -125,10 +132,11 @@ byId("race-run").addEventListener("click", () => {
 });
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  api.useKey(byId("key").value);
+  const fault = api.useKey(byId("key").value);
   byId("key").value = "";
-  loadModel();
-  status.now(true);
+  if (fault) return setText(byId("key-why"), fault);
+  loadModel().then((known) => { if (known) show(byId("key-form"), false); });
+  return status.now(true);
 });
 
 loadModel();

@@ -101,7 +101,9 @@ export class Status {
         : this.refused?.status === 401 ? "The list of nodes needs an admin's key."
         : "Only an admin sees the list of nodes: open this page on the coordinator's own host, or give an admin's key.";
       setText(byId("cluster-note"), `${stateText(state)}${reason ? `: ${reason}` : ""}. ${why}`);
-      body.replaceChildren(el("button", { type: "button", onclick: () => { show(byId("key-form")); byId("key").focus(); } }, "Give a key"));
+      if (body.firstChild?.id === "give-key") return;
+      this.shown = "";
+      body.replaceChildren(el("button", { id: "give-key", type: "button", onclick: () => { show(byId("key-form")); byId("key").focus(); } }, "Give a key"));
       return;
     }
     const { running, waiting } = cluster.requests;
@@ -113,6 +115,9 @@ export class Status {
     const text = JSON.stringify(nodes.map((node) => [node.id, node.state, node.reason, node.work, node.kv])) + JSON.stringify(cluster.events);
     if (text === this.shown && body.firstChild) return;
     this.shown = text;
+    // What the reader has opened or is in stays so.
+    const open = body.querySelector("details")?.open ?? false, focused = document.activeElement;
+    const place = body.contains(focused) ? focused.tagName.toLowerCase() : "";
     body.replaceChildren(
       nodes.length === 0 ? el("p", {}, "No node has joined yet.") : el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Nodes" },
         el("table", {},
@@ -124,8 +129,9 @@ export class Status {
             el("td", {}, [lastPart(node.model), node.dtype, node.backend].filter(Boolean).join(", ")),
             el("td", {}, node.work),
             el("td", {}, kvText(node.kv))))))),
-      cluster.events.length === 0 ? "" : el("details", {}, el("summary", {}, `Last events (${number(cluster.events.length, 0)})`),
+      cluster.events.length === 0 ? "" : el("details", { open }, el("summary", {}, `Last events (${number(cluster.events.length, 0)})`),
         el("ul", {}, ...cluster.events.slice(-8).reverse().map((event) => el("li", {},
           `${new Date(event.time * 1000).toLocaleTimeString("en-GB")} ${event.what}`)))));
+    if (place) body.querySelector(place)?.focus();
   }
 }
