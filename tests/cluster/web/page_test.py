@@ -1,25 +1,17 @@
 #!/usr/bin/env python3
-"""The page at / in headless Chromium, against real clusters: a whole answer, its beams and its forest, stop and regenerate, the keyboard
-alone, narrow and wide, light and dark, keys, no draft node, no JavaScript. In every test the console is silent, and no other host is asked.
+"""The page at / in headless Chromium, against a real cluster of a model without a chat template: a whole answer, its beams and its forest,
+stop and regenerate, the keyboard alone, narrow and wide, light and dark, no JavaScript.
 
   page_test.py [CLASS.test_NAME]      COPPICE_SCREENSHOTS=FOLDER keeps pictures of the page
 """
 import json
 import pathlib
-import signal
 import sys
-import tempfile
-import unittest
-import urllib.parse
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[1])]
-from browser import Browser, find_browser  # noqa: E402
-from cluster import Cluster, send_signal  # noqa: E402
+from page_fixture import NARROW, PROMPT, WIDE, Page, run_tests  # noqa: E402
 from stopwatch import wait_until  # noqa: E402
 
-WIDE, NARROW = (1400, 1000), (360, 780)
-PROMPT = "One day, Lily and Tom went to the park. They saw"
-FIRST_PAINT_MS = 100
 FIXED = {"way": "beam_search", "beams": 4, "max_tokens": 24, "seed": "", "draft_width": 4, "draft_depth": 3}
 SHAPE = {"speculative": {"draft_width": 4, "draft_depth": 3}, "decoding": "beam_search", "beam_width": 4, "n": 4, "max_tokens": 24}
 
@@ -48,67 +40,6 @@ const bad = [...document.querySelectorAll("input, select, textarea, button, canv
 const ids = [...document.querySelectorAll("[id]")].map((node) => node.id);
 return [...bad.map((node) => node.outerHTML.slice(0, 60)), ...ids.filter((id, i) => ids.indexOf(id) !== i)];"""
 
-# Bytes of the page and its files, as they came.
-WEIGHT = """return performance.getEntriesByType('resource').concat(performance.getEntriesByType('navigation'))
-.filter((entry) => !/[/](v1|cluster|ready)/.test(entry.name)).reduce((sum, entry) => sum + entry.encodedBodySize, 0)"""
-
-
-class Page(unittest.TestCase):
-    """A browser for each test. A class that serves has a cluster."""
-    cluster, size = None, WIDE
-
-    @classmethod
-    def serve(cls, **arguments):
-        cls.cluster = Cluster(**arguments)
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.__exit__, None)
-
-    def setUp(self):
-        self.browser = self.enterContext(Browser(*self.size)) if hasattr(self, "enterContext") else self.entered(Browser(*self.size))
-        self.address = f"http://127.0.0.1:{self.cluster.port}/" if self.cluster else ""
-        self.expected_messages = ("willReadFrequently",)  # of painted(). Parts of messages of the console that the test provokes
-
-    def entered(self, manager):  # enterContext of Python 3.11
-        value = manager.__enter__()
-        self.addCleanup(manager.__exit__, None, None, None)
-        return value
-
-    def tearDown(self):
-        messages = [m for m in self.browser.console() if not any(part in m for part in self.expected_messages)]
-        self.assertEqual(messages, [])  # errors, and violations of the policy
-        hosts = {urllib.parse.urlsplit(url).netloc for url in self.browser.requests() if not url.startswith(("chrome", "about:", "data:"))}
-        self.assertLessEqual(hosts, {urllib.parse.urlsplit(self.address).netloc})
-
-    def visit(self, ready="document.querySelector('.example')", replays=False):
-        self.browser.open(self.address)
-        self.browser.run("document.querySelector('#replay-auto').checked = arguments[0]", replays)
-        if ready:
-            self.browser.wait_for(ready, "the page has asked for the model")
-
-    def settings(self, **fields):
-        self.browser.run("document.querySelector('#settings').open = true")
-        for name, value in fields.items():
-            self.browser.choose(f"#{name}", value)
-
-    def ask(self, text):
-        self.browser.choose("#prompt", text)
-        self.browser.click("#send")
-
-    def wait_answer(self, seconds=60):
-        self.browser.wait_for("document.querySelector('.turn') && !document.querySelector('.turn.running')", "the answer is complete", seconds)
-        self.assertEqual(self.browser.text(".turn:last-child .end"), "")
-
-    def answer(self):
-        return self.browser.texts(".turn:last-child .answer > .text")[-1]
-
-    def cards(self):
-        return self.browser.texts("#beams-list .choice > .text")
-
-    def fits(self):
-        width, inner = self.browser.run("return [document.documentElement.scrollWidth, innerWidth]")
-        self.assertLessEqual(width, inner)
-
-
 class Completion(Page):
     """The small pair without a chat template: the page continues texts."""
 
@@ -125,24 +56,6 @@ class Completion(Page):
         self.browser.wait_for("document.querySelectorAll('#cluster-body tbody tr').length === 2", "replica and draft node are listed")
         self.assertIn("stories260k-draft", self.browser.text("#cluster-body"))
         self.browser.screenshot("first-visit-wide")
-
-    def test_the_first_paint_comes_soon(self):
-        """On a machine that has time for it. What a line of JSON takes here says how much of it has."""
-        times, floor, weight = [], [], 0
-        for _ in range(5):
-            self.browser.open(self.address + "version")
-            floor.append(self.painted_after())
-            self.visit()
-            times.append(self.painted_after())
-            weight = weight or self.browser.run(WEIGHT)
-        print(f"first paint after {', '.join(f'{t:.0f}' for t in sorted(times))} ms; of a line of JSON after {', '.join(f'{t:.0f}' for t in sorted(floor))} ms")
-        self.assertLess(min(times), max(FIRST_PAINT_MS, 4 * min(floor)))
-        print(f"the page weighs {weight} bytes compressed")
-        self.assertGreater(weight, 10000)
-        self.assertLess(weight, 60 << 10)
-
-    def painted_after(self):
-        return self.browser.wait_for("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
 
     def test_a_whole_answer_and_its_beams(self):
         self.visit()
@@ -399,135 +312,5 @@ return found;""", colour)
         self.browser.screenshot("no-javascript-answer")
 
 
-class Conversation(Page):
-    """The small pair with a chat template."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.serve(coordinator_flags=("--chat_template=chatml",))
-
-    def test_two_turns_a_system_prompt_and_another_beam(self):
-        self.visit()
-        self.assertEqual(self.browser.text("#prompt-label"), "Your message")
-        self.settings(way="beam_search", beams=3, max_tokens=10, system="You tell stories.")
-        self.ask("Tell me of a dog.")
-        self.wait_answer()
-        self.assertEqual(self.browser.run("return document.querySelector('#prompt').value"), "")
-        before = self.cluster.api.complete(dict(messages=[{"role": "system", "content": "You tell stories."}, {"role": "user", "content": "Tell me of a dog."}],
-                                                use_beam_search=True, n=3, max_tokens=10), "/v1/chat/completions")
-        texts = [choice["message"]["content"] for choice in before["choices"]]
-        self.assertEqual(self.cards(), [text.removeprefix(" ") for text in texts])
-        self.browser.click("#beams-list .choice:nth-child(2) button")
-        self.browser.wait_for("document.querySelector('.choice.picked h3').textContent.startsWith('Answer 2')")
-        self.assertEqual(self.answer(), texts[1].removeprefix(" "))
-        self.ask("And then?")
-        self.wait_answer()
-        messages = [{"role": "system", "content": "You tell stories."}, {"role": "user", "content": "Tell me of a dog."},
-                    {"role": "assistant", "content": texts[1]}, {"role": "user", "content": "And then?"}]
-        expected = self.cluster.api.complete(dict(messages=messages, use_beam_search=True, n=3, max_tokens=10), "/v1/chat/completions")
-        self.assertEqual(self.cards(), [c["message"]["content"].removeprefix(" ") for c in expected["choices"]])
-        self.browser.screenshot("conversation-wide")
-        self.browser.click("#clear")
-        self.assertEqual(self.browser.texts(".turn"), [])
-
-
-class NoDraft(Page):
-    @classmethod
-    def setUpClass(cls):
-        cls.serve(drafts=0)
-
-    def test_the_forest_is_a_line_and_says_so(self):
-        self.visit()
-        self.settings(way="greedy", max_tokens=16)
-        self.ask(PROMPT)
-        self.wait_answer()
-        self.assertIn("the forest is a line", self.browser.text("#forest-note"))
-        self.browser.run("document.querySelector('#forest-table').open = true")
-        self.browser.choose("#replay-round", 5)
-        self.assertEqual(self.browser.texts("#forest-rows td:nth-child(4)"), ["the large model's own"])
-        self.browser.screenshot("no-draft")
-
-    def test_a_race_says_that_nothing_was_drafted(self):
-        self.visit()
-        self.settings(way="beam_search", beams=2, max_tokens=8)
-        self.browser.choose("#prompt", PROMPT)
-        self.browser.click("#race-run")
-        self.browser.wait_for("document.querySelector('#race-verdict').textContent", seconds=60)
-        self.assertIn("drafted nothing", self.browser.text("#race-verdict"))
-
-
-class Keys(Page):
-    USER, ADMIN = "user-key-4f8a0e17c2", "admin-key-91b37de5aa"
-
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        path = pathlib.Path(folder.name)
-        (path / "users").write_text(f"{cls.USER} alice\n")
-        (path / "admins").write_text(f"{cls.ADMIN} root\n")
-        cls.cluster = Cluster(coordinator_flags=(f"--api_keys_file={path}/users", f"--admin_keys_file={path}/admins"))
-        plain = cls.cluster.api.get
-        cls.cluster.api.cluster = lambda: json.loads(plain("/cluster", {"Authorization": f"Bearer {cls.ADMIN}"})[1])
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.__exit__, None)
-
-    def setUp(self):
-        super().setUp()
-        self.expected_messages += ("401 (Unauthorized)", "403 (Forbidden)")
-
-    def give(self, key):
-        self.browser.run("document.querySelector('#key').focus()")
-        self.browser.type(key)
-        self.browser.press("Enter")
-
-    def test_the_page_asks_for_a_key_and_keeps_it_in_memory_only(self):
-        self.visit(ready="!document.querySelector('#key-form').hidden")
-        self.assertIn("Ask whoever runs it", self.browser.text("#key-why"))
-        self.browser.screenshot("key-asked")
-        self.give("not-a-known-key-at-all")
-        self.browser.wait_for("document.querySelector('#key-why').textContent.includes('not known')")
-        self.give(self.USER)
-        self.browser.wait_for("document.querySelector('#key-form').hidden && document.querySelector('.example')")
-        self.browser.wait_for("document.querySelector('#cluster-note').textContent.includes('admin')")
-        self.settings(max_tokens=8)
-        self.ask(PROMPT)
-        self.wait_answer()
-        self.browser.click("#cluster-body button")
-        self.give(self.ADMIN)
-        self.browser.wait_for("document.querySelectorAll('#cluster-body tbody tr').length === 2")
-        kept = self.browser.run("return [localStorage.length, sessionStorage.length, document.cookie, document.querySelector('#key').value, location.href]")
-        self.assertEqual(kept, [0, 0, "", "", self.address])
-        self.browser.open(self.address)
-        self.browser.wait_for("!document.querySelector('#key-form').hidden", "the key is forgotten")
-
-
-class Lost(Page):
-    """The coordinator dies in the middle of an answer, and another one takes its place."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.serve(worker_flags=("--threads=1",))
-
-    def test_a_broken_answer_is_said_and_not_sent_again(self):
-        self.visit()
-        self.expected_messages += ("net::ERR", "Failed to load resource")
-        self.settings(way="multinomial", beams=64, max_tokens=400, temperature="2")
-        self.ask(PROMPT)
-        self.browser.wait_for("document.querySelector('.answer > .text').textContent.length > 0")
-        for pid, _ in self.cluster.process("replica-0").left():
-            send_signal(pid, signal.SIGSTOP)  # no more text comes
-        send_signal(self.cluster.process("coordinator").process.pid, signal.SIGKILL)
-        self.browser.wait_for("!document.querySelector('.turn.running')")
-        self.assertIn("broke off", self.browser.text(".answer .end"))
-        self.assertGreater(len(self.answer()), 0)
-        self.browser.wait_for("!document.querySelector('#banner').hidden")
-        self.assertIn("does not answer", self.browser.text("#banner"))
-        self.browser.screenshot("lost-wide")
-        self.fits()
-
-
 if __name__ == "__main__":
-    if not find_browser():
-        sys.exit("page_test: chromium or chromedriver is not installed; deploy/setup.sh --tests installs them")
-    unittest.main(verbosity=2)
+    run_tests("page_test")
