@@ -84,25 +84,57 @@ class KvPool {
 class RopeTable {
  public:
   virtual ~RopeTable() = default;
-  int head_dim = 0;
+  int rotary_dim = 0;  // dimensions of a head that rotate, the first; even
   int max_positions = 0;
 };
 
 struct RopeConfig {
-  int head_dim = 0;
   int max_positions = 0;
-  double theta = 10000.0;
-  // Llama-3 frequency scaling; factor 0 = none. Linear scaling: linear_factor != 1.
-  double linear_factor = 1.0;
-  double llama3_factor = 0.0;
-  double llama3_low_freq_factor = 1.0;
-  double llama3_high_freq_factor = 4.0;
-  double llama3_original_max_positions = 8192;
+  std::vector<double> frequencies;  // [rotary_dim / 2] radians per position
+  double scale = 1.0;               // multiplies cos and sin
 };
+
+// A norm of a vector of n values. RMS: x / sqrt(mean(x^2) + epsilon) * gain. Layer: (x - mean(x)) /
+// sqrt(variance(x) + epsilon) * gain + bias.
+enum class NormKind { kRms, kLayer };
+struct Norm {
+  const Weight* gain = nullptr;  // [n] with the bias, from PackGain; nullptr: the values stay
+  NormKind kind = NormKind::kRms;
+  float epsilon = 0;
+
+  bool empty() const { return gain == nullptr; }
+};
+
+// What AddNorm adds to the residual stream: scale * norm(values).
+struct Addend {
+  Tensor values = {};  // f32; empty: nothing is added
+  Norm norm = {};
+  float scale = 1;
+
+  bool empty() const { return values.empty(); }
+};
+
+// What happens to q and k before attention: the norm of each head, then rotary positions.
+struct HeadSteps {
+  Norm q_norm, k_norm;              // gains [head_dim]; both or none
+  const RopeTable* rope = nullptr;  // nullptr: nothing rotates
+};
+
+// How a layer attends. score = q k * scale; with a cap: cap * tanh(score / cap).
+struct AttentionRule {
+  float scale = 0;
+  float softcap = 0;  // 0: none
+  int window = 0;     // a row sees the last `window` positions, its own included; 0: all
+
+  bool operator==(const AttentionRule&) const = default;
+};
+
+enum class Activation { kSilu, kGelu, kGeluTanh, kRelu };
 
 // The ops of one step, given to a pass. They work on the rows of the plan, and after GatherRows on
 // those with needs. Every rank calls the same ops in the same order. A backend may join an op with
-// the product just before it: what gate_up, and V in qkv, hold afterwards is not defined.
+// the product just before it: what the input of Activate, and V in qkv, hold afterwards is not
+// defined.
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -111,22 +143,29 @@ class Ops {
   virtual bool has_needs() const = 0;
   // Does the plan's commits: copies K and V of all layers from slot to slot.
   virtual void CommitKv(KvPool* pool) = 0;
-  // x[r] = row token[r] - first_row of the matrix, or zeros when the matrix does not hold that row
-  // (vocabulary-parallel embedding). A tied head shares the matrix. x [rows, w.columns].
-  virtual void Embed(const Weight& w, int64_t first_row, Tensor x) = 0;
-  // x += addend if addend is not empty; out = x / sqrt(mean(x^2) + epsilon) * gain. All [rows, n].
-  // `out` is for one MatMul; its contents are undefined afterwards.
-  virtual void AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) = 0;
+  // x[r] = scale times row token[r] - first_row of the matrix, or zeros when the matrix does not
+  // hold that row (vocabulary-parallel embedding). A tied head shares the matrix. x [rows,
+  // w.columns].
+  virtual void Embed(const Weight& w, int64_t first_row, float scale, Tensor x) = 0;
+  // x[r] += row position[r] + offset of the matrix (learned positions). x [rows, w.columns].
+  virtual void AddPositions(const Weight& w, int offset, Tensor x) = 0;
+  // x += addend, unless it is empty; out = norm(x). All [rows, n]; out may be x. Another `out` is
+  // for one MatMul; its contents are undefined afterwards.
+  virtual void AddNorm(Tensor x, const Addend& addend, const Norm& norm, Tensor out) = 0;
   // y[rows, w.rows] = x[rows, w.columns] w^T (+ bias). With accumulate: y += instead of =.
   virtual void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) = 0;
-  // qkv [rows, (q_heads + 2 kv_heads) * head_dim]. Rotates the q and k heads of each row in place
-  // (the half-split convention of Hugging Face Llama) and writes K and V of the row to its slot.
-  virtual void RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) = 0;
-  // Forest attention: each row attends to the context that the plan gives it. qkv is what
-  // RopeAndStoreKv left; out [rows, q_heads * head_dim]. Scales by 1/sqrt(head_dim).
-  virtual void Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) = 0;
-  // gate_up [rows, 2 n]: gate then up. out[rows, n] = silu(gate) * up.
-  virtual void SwiGlu(Tensor gate_up, Tensor out) = 0;
+  // qkv [rows, (q_heads + 2 kv_heads) * head_dim]. Applies the steps to the q and k heads of each
+  // row in place (rotation: the half-split convention of Hugging Face Llama, over the first
+  // rotary_dim dimensions) and writes K and V of the row to its slot.
+  virtual void RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPool* pool) = 0;
+  // Forest attention: each row attends to the context that the plan and the rule give it. qkv is
+  // what RopeAndStoreKv left; out [rows, q_heads * head_dim].
+  virtual void Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
+                         Tensor out) = 0;
+  // in [rows, 2 n], gate then up: out[rows, n] = f(gate) * up. in [rows, n]: out = f(in).
+  virtual void Activate(Activation f, Tensor in, Tensor out) = 0;
+  // x[rows, n] = cap * tanh(x / cap). f32.
+  virtual void SoftCap(Tensor x, float cap) = 0;
   // Moves the rows that have needs to the front of each tensor, in order. Later ops work on these.
   virtual void GatherRows(absl::Span<const Tensor> tensors) = 0;
   // x[rows, n] = sum over the ranks, in rank order.
@@ -194,7 +233,9 @@ class Backend {
   // match, and the weight that is too large for F16.
   virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,
                                                        DType dtype, std::vector<float> bias) = 0;
-  virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) = 0;
+  // For a Norm. bias: as long as the gain, or empty.
+  virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain,
+                                                           std::vector<float> bias = {}) = 0;
   // For Ops::Scatter. ids: ascending, distinct, in [0, places).
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackScatter(std::vector<int32_t> ids,
                                                               int64_t places) = 0;
