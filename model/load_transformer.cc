@@ -19,7 +19,8 @@ namespace coppice::model {
 namespace {
 
 // The precision in which weights and KV are stored in memory.
-absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Checkpoint& checkpoint,
+absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const ModelConfig& config,
+                                           const Checkpoint& checkpoint,
                                            const kernels::Backend& backend) {
   using kernels::DType;
   const bool f16 = backend.stores(DType::kF16);
@@ -35,7 +36,8 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Check
     return absl::InvalidArgumentError(
         absl::StrCat("dtype: ", asked, ", expected auto, f32, bf16 or f16"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const DType stored, checkpoint.TensorDType("model.embed_tokens.weight"));
+  COPPICE_ASSIGN_OR_RETURN(const DType stored,
+                           checkpoint.TensorDType(absl::StrCat(config.names.embedding, ".weight")));
   return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
@@ -70,7 +72,8 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
   COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
-  COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint, *backend));
+  COPPICE_ASSIGN_OR_RETURN(parts.dtype,
+                           StoredDType(options.dtype, parts.config, checkpoint, *backend));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
                            MatrixDType(options.weight_dtype, parts.dtype, *backend));
   if (options.weight_dtype != "auto" && parts.weight_dtype == parts.dtype && rank == 0) {

@@ -4,8 +4,9 @@
 //   - the matrices and gains of its layers once, whatever the number of rows; final norm and head
 //     if a row is needed; of the embedding only the rows of its tokens;
 //   - K and V of what the rows of a segment see: its block table once, as far as a row sees it, and
-//     each slot of its chains once. A prefix that several segments share counts for each, because
-//     attention reads it for each.
+//     each slot of its chains once; in a layer with a window, without the positions of the table
+//     that lie before the windows of all rows. A prefix that several segments share counts
+//     for each, because attention reads it for each.
 // A forward pass without needs ends after the K and V of the last layer, which then has no
 // attention. KV copies, activations and repeated reads of a kernel are not counted.
 // Thread-compatible: the thread of the runner owns it.
@@ -27,8 +28,8 @@ struct ReadSizes {
   uint64_t last_rest = 0;  // the part of the last layer's weights after its K and V
   uint64_t head = 0;       // final norm and head
   uint64_t embedding_row = 0;
-  uint64_t kv_token = 0;  // K and V of a token in one layer
-  uint64_t num_layers = 0;
+  uint64_t kv_token = 0;     // K and V of a token in one layer
+  std::vector<int> windows;  // [layers] as LayerAttention has them
 };
 // The sizes on one rank.
 ReadSizes SizesOf(const TransformerParts& parts);
@@ -48,8 +49,8 @@ class ReadCounter {
   const MemoryTraffic& total() const { return total_; }
 
  private:
-  // Tokens whose K and V the segment's rows see.
-  uint64_t TokensOf(const StepPlan& plan, const Segment& segment);
+  // Tokens whose K and V the segment's rows see, summed over the first `layers` layers.
+  uint64_t TokensOf(const StepPlan& plan, const Segment& segment, size_t layers);
 
   const ReadSizes sizes_;
   MemoryTraffic total_;

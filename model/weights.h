@@ -14,24 +14,35 @@
 
 namespace coppice::model {
 
-// D = head_dim, d = hidden_size, q, kv, f, v, h = this rank's query heads, KV heads, MLP columns,
-// vocabulary rows, rows of the head (v, or fewer). Matrices hold their biases. Biases of
-// row-parallel products (output, down) are on rank 0 only.
+// D = head_dim, d = hidden_size, e = embedding_size, q, kv, f, v, h = this rank's query heads, KV
+// heads, MLP columns, vocabulary rows, rows of the head (v, or fewer). Matrices hold their biases,
+// gains theirs. Biases of row-parallel products (output, down) are on rank 0 only. What the family
+// does not have is null.
 struct LayerWeights {
-  std::unique_ptr<kernels::Weight> attention_norm;  // gain [d]
-  std::unique_ptr<kernels::Weight> qkv;             // [(q + 2 kv) D, d]
-  std::unique_ptr<kernels::Weight> output;          // [d, q D]
-  std::unique_ptr<kernels::Weight> mlp_norm;        // gain [d]
-  std::unique_ptr<kernels::Weight> gate_up;         // [2 f, d]
-  std::unique_ptr<kernels::Weight> down;            // [d, f]
+  std::unique_ptr<kernels::Weight> attention_norm;      // gain [d]
+  std::unique_ptr<kernels::Weight> attention_out_norm;  // gain [d]
+  std::unique_ptr<kernels::Weight> q_norm, k_norm;      // gains [D]
+  std::unique_ptr<kernels::Weight> qkv;                 // [(q + 2 kv) D, d]
+  std::unique_ptr<kernels::Weight> output;              // [d, q D]
+  std::unique_ptr<kernels::Weight> mlp_norm;            // gain [d]
+  std::unique_ptr<kernels::Weight> mlp_out_norm;        // gain [d]
+  std::unique_ptr<kernels::Weight> gate_up;             // [2 f, d], or up alone [f, d]
+  std::unique_ptr<kernels::Weight> down;                // [d, f]
+
+  // Bytes until K and V are stored, and after that.
+  size_t bytes_before_attention() const;
+  size_t bytes_after() const;
 };
 
 struct TransformerWeights {
-  std::unique_ptr<kernels::Weight> embedding;  // [v, d]
-  std::unique_ptr<kernels::Weight> own_head;   // [h, d]; null when tied
-  std::unique_ptr<kernels::Weight> scatter;    // from h to v logits; null when the head is whole
+  std::unique_ptr<kernels::Weight> embedding;    // [v, e]
+  std::unique_ptr<kernels::Weight> positions;    // [position_rows, d]
+  std::unique_ptr<kernels::Weight> project_in;   // [d, e]
+  std::unique_ptr<kernels::Weight> project_out;  // [e, d]
+  std::unique_ptr<kernels::Weight> own_head;     // [h, e]; null when tied
+  std::unique_ptr<kernels::Weight> scatter;      // from h to v logits; null when the head is whole
   std::vector<LayerWeights> layers;
-  std::unique_ptr<kernels::Weight> final_norm;  // gain [d]
+  std::unique_ptr<kernels::Weight> final_norm;  // gain [d], times logit_scale
   size_t bytes = 0;                             // bytes of all weights above
 
   const kernels::Weight& head() const { return own_head != nullptr ? *own_head : *embedding; }

@@ -38,8 +38,9 @@ class WithoutIntegers : public kernels::Backend {
     EXPECT_TRUE(stores(dtype));
     return cpu_->Pack(stacked, dtype, std::move(bias));
   }
-  absl::StatusOr<std::unique_ptr<kernels::Weight>> PackGain(std::vector<float> gain) override {
-    return cpu_->PackGain(std::move(gain));
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> PackGain(std::vector<float> gain,
+                                                            std::vector<float> bias) override {
+    return cpu_->PackGain(std::move(gain), std::move(bias));
   }
   absl::StatusOr<std::unique_ptr<kernels::Weight>> PackScatter(std::vector<int32_t> ids,
                                                                int64_t places) override {

@@ -1,0 +1,13 @@
+#include "model/families/family.h"
+
+namespace coppice::model {
+
+absl::Span<const Family> Families() {
+  static const Family kFamilies[] = {
+      LlamaFamily(),  MistralFamily(), Qwen2Family(), Qwen3Family(),   GraniteFamily(),
+      Gemma2Family(), Gemma3Family(),  OptFamily(),   SmolLm3Family(), Phi3Family(),
+  };
+  return kFamilies;
+}
+
+}  // namespace coppice::model
