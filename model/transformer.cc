@@ -123,13 +123,13 @@ void Transformer::Embed(kernels::Ops* ops) {
 void Transformer::Attend(kernels::Ops* ops, int layer) {
   const ModelConfig& config = parts_.config;
   const LayerWeights& w = parts_.weights.layers[layer];
-  const LayerWeights* const before = layer == 0 ? nullptr : &parts_.weights.layers[layer - 1];
-  if (config.norm_place == NormPlace::kAfterSum) {
-    Enter(ops, nullptr, before == nullptr ? nullptr : before->mlp_norm.get(), nullptr);
-  } else if (before == nullptr) {
-    ops->AddNorm(x_, {}, NormOf(w.attention_norm.get()), normed_);
+  const bool after_sum = config.norm_place == NormPlace::kAfterSum;
+  const kernels::Weight* const norm = after_sum ? nullptr : w.attention_norm.get();
+  if (layer == 0) {
+    ops->AddNorm(x_, {}, NormOf(norm), normed_);
   } else {
-    Enter(ops, before->mlp_out_norm.get(), nullptr, w.attention_norm.get());
+    const LayerWeights& before = parts_.weights.layers[layer - 1];
+    Enter(ops, before.mlp_out_norm.get(), after_sum ? before.mlp_norm.get() : nullptr, norm);
   }
   ops->MatMul(*w.qkv, normed_, qkv_, /*accumulate=*/false);
   const LayerAttention& attention = config.layers[layer];

@@ -52,19 +52,13 @@ absl::Status ReadActivation(const JsonFile& json, const std::string& field,
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> ReadWindow(const JsonFile& json, const ModelConfig& config, int absent) {
-  const bool unset = !json.Has("sliding_window");
-  const int64_t missing = json.IsNull("sliding_window") ? 0 : absent;
-  int64_t window = missing;
-  if (!unset) {
-    COPPICE_ASSIGN_OR_RETURN(window, json.Int("sliding_window", 0, int64_t{1} << 40));
-  }
-  return window < config.max_positions ? static_cast<int>(window) : 0;
-}
-
-absl::Status SetWindows(const JsonFile& json, int window, const std::function<bool(int)>& slides,
-                        ModelConfig* config, int rope) {
+absl::Status SetWindows(const JsonFile& json, int absent_window,
+                        const std::function<bool(int)>& slides, ModelConfig* config, int rope) {
   COPPICE_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, json.StringsOr("layer_types"));
+  COPPICE_ASSIGN_OR_RETURN(const int64_t length,
+                           json.IntOr("sliding_window", 0, int64_t{1} << 40,
+                                      json.IsNull("sliding_window") ? 0 : absent_window));
+  const int window = length < config->max_positions ? static_cast<int>(length) : 0;
   const auto layers = static_cast<size_t>(config->num_layers);
   if (!kinds.empty() && kinds.size() != layers) {
     return json.Error("layer_types", absl::StrCat(kinds.size(), " entries, expected ", layers,
@@ -78,6 +72,10 @@ absl::Status SetWindows(const JsonFile& json, int window, const std::function<bo
         return json.Error("layer_types",
                           kinds[i] + ", expected full_attention or sliding_attention");
       }
+      if (sliding && length == 0) {
+        return json.Error("sliding_window",
+                          "missing, expected an integer since layer_types has sliding_attention");
+      }
     }
     if (sliding) config->layers[i] = {window, rope};
   }
@@ -87,6 +85,8 @@ absl::Status SetWindows(const JsonFile& json, int window, const std::function<bo
 absl::Status ReadLlamaParts(const JsonFile& json, ModelConfig* config) {
   COPPICE_RETURN_IF_ERROR(ReadSizes(json, config));
   COPPICE_RETURN_IF_ERROR(ReadRope(json, config));
+  COPPICE_RETURN_IF_ERROR(SetWindows(
+      json, 0, [](int) { return false; }, config));
   COPPICE_RETURN_IF_ERROR(ReadActivation(json, "hidden_act", "silu", config));
   COPPICE_ASSIGN_OR_RETURN(config->mlp_bias, json.BoolOr("mlp_bias", false));
   COPPICE_ASSIGN_OR_RETURN(const double epsilon, json.PositiveNumber("rms_norm_eps"));

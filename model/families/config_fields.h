@@ -28,15 +28,15 @@ absl::Status ReadSizes(const JsonFile& json, ModelConfig* config, const SizeFiel
 absl::Status ReadActivation(const JsonFile& json, const std::string& field,
                             const std::string& absent, ModelConfig* config);
 
-// sliding_window, absent: `absent`; null or 0: none. No window is as long as the context.
-absl::StatusOr<int> ReadWindow(const JsonFile& json, const ModelConfig& config, int absent);
 // Sets the window, and ropes[rope], of the layers that layer_types calls sliding_attention; absent:
-// of those for which `slides` is true.
-absl::Status SetWindows(const JsonFile& json, int window, const std::function<bool(int)>& slides,
-                        ModelConfig* config, int rope = 0);
+// of those for which `slides` is true. The window is sliding_window; absent: absent_window. null, 0,
+// or one that is as long as the context: none.
+absl::Status SetWindows(const JsonFile& json, int absent_window,
+                        const std::function<bool(int)>& slides, ModelConfig* config, int rope = 0);
 
 // What most families share with Llama: sizes, RMS norms (rms_norm_eps), one set of rotary
-// positions, a gated MLP (hidden_act, SiLU if absent; mlp_bias).
+// positions, windows where layer_types asks for them, a gated MLP (hidden_act, SiLU if absent;
+// mlp_bias).
 absl::Status ReadLlamaParts(const JsonFile& json, ModelConfig* config);
 
 // `field` as a multiplier. Absent: 1.

@@ -15,9 +15,8 @@ Family Gemma2Family() {
           [](const JsonFile& json, ModelConfig* config) -> absl::Status {
             COPPICE_RETURN_IF_ERROR(ReadGemmaParts(json, config));
             COPPICE_RETURN_IF_ERROR(ReadRope(json, config));
-            COPPICE_ASSIGN_OR_RETURN(const int window, ReadWindow(json, *config, 4096));
             return SetWindows(
-                json, window, [](int layer) { return layer % 2 == 0; }, config);
+                json, 4096, [](int layer) { return layer % 2 == 0; }, config);
           }};
 }
 

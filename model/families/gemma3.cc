@@ -25,9 +25,8 @@ Family Gemma3Family() {
         }
         COPPICE_ASSIGN_OR_RETURN(const int64_t every,
                                  json.IntOr("sliding_window_pattern", 1, 4096, 6));
-        COPPICE_ASSIGN_OR_RETURN(const int window, ReadWindow(json, *config, 4096));
         return SetWindows(
-            json, window, [every](int layer) { return (layer + 1) % every != 0; }, config,
+            json, 4096, [every](int layer) { return (layer + 1) % every != 0; }, config,
             /*rope=*/1);
       }};
 }

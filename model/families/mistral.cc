@@ -9,9 +9,8 @@ Family MistralFamily() {
   return {"MistralForCausalLM", TensorNames(),
           [](const JsonFile& json, ModelConfig* config) -> absl::Status {
             COPPICE_RETURN_IF_ERROR(ReadLlamaParts(json, config));
-            COPPICE_ASSIGN_OR_RETURN(const int window, ReadWindow(json, *config, 4096));
             return SetWindows(
-                json, window, [](int) { return true; }, config);
+                json, 4096, [](int) { return true; }, config);
           }};
 }
 

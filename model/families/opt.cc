@@ -28,7 +28,7 @@ Family OptFamily() {
             config->norm_bias = true;
             COPPICE_ASSIGN_OR_RETURN(const bool before, json.BoolOr("do_layer_norm_before", true));
             config->norm_place = before ? NormPlace::kBefore : NormPlace::kAfterSum;
-            COPPICE_RETURN_IF_ERROR(Require(json, "_remove_final_layer_norm", !before));
+            if (before) COPPICE_RETURN_IF_ERROR(Require(json, "_remove_final_layer_norm", false));
             COPPICE_RETURN_IF_ERROR(Require(json, "layer_norm_elementwise_affine", true));
             COPPICE_ASSIGN_OR_RETURN(config->attention_bias, json.BoolOr("enable_bias", true));
             config->output_bias = config->mlp_bias = config->attention_bias;

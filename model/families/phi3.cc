@@ -12,9 +12,8 @@ Family Phi3Family() {
   names.gate_up = "mlp.gate_up_proj";
   return {"Phi3ForCausalLM", names, [](const JsonFile& json, ModelConfig* config) -> absl::Status {
             COPPICE_RETURN_IF_ERROR(ReadLlamaParts(json, config));
-            COPPICE_ASSIGN_OR_RETURN(const int window, ReadWindow(json, *config, 0));
             return SetWindows(
-                json, window, [](int) { return true; }, config);
+                json, 0, [](int) { return true; }, config);
           }};
 }
 
