@@ -70,6 +70,11 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   parts.max_rows = options.max_rows;
   parts.on_layer = options.on_layer;
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
+  if (parts.config.experts.count > 0 && !backend->mixes_experts()) {
+    return absl::UnimplementedError(absl::StrCat(options.dir, ": ", parts.config.architecture,
+                                                 " is a mixture of experts, which the ",
+                                                 backend->name(), " backend does not serve yet"));
+  }
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
   COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype,
@@ -93,8 +98,8 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
     quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
     parts.fingerprint = quantised.value();
   }
-  const WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype,
-                               options.progress};
+  const WeightsRequest request{&parts.config,      parts.plan,  rank,
+                               parts.weight_dtype, parts.dtype, options.progress};
   COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, &checkpoint, backend));
   LogUnused(options.dir, checkpoint);
   return parts;

@@ -22,25 +22,31 @@ ReadSizes SizesOf(const TransformerParts& parts) {
   for (const LayerWeights& w : weights.layers) {
     sizes.last_rest = w.bytes_after();
     sizes.layers += w.bytes_before_attention() + sizes.last_rest;
+    sizes.last_has_experts = w.router != nullptr;
+    if (w.router == nullptr) continue;
+    ++sizes.expert_layers;
+    sizes.expert = std::max<uint64_t>(sizes.expert, w.bytes_of_expert());
   }
+  sizes.experts = parts.config.experts.count;
+  sizes.experts_of_row = parts.config.experts.chosen;
   sizes.layers += BytesOf(weights.project_in);
   sizes.head = BytesOf(weights.final_norm) + BytesOf(weights.project_out) + weights.head().bytes +
                BytesOf(weights.scatter);
   sizes.embedding_row = weights.embedding->bytes /
                         static_cast<uint64_t>(std::max<int64_t>(1, weights.embedding->rows));
-  for (const LayerAttention& layer : parts.config.layers) sizes.windows.push_back(layer.window);
+  for (const LayerParts& layer : parts.config.layers) sizes.windows.push_back(layer.window);
   sizes.kv_token = parts.kv_block_bytes() / kBlockSize / sizes.windows.size();
   return sizes;
 }
 
 absl::StatusOr<ReadSizes> SumOverRanks(const ReadSizes& mine, comm::Communicator* communicator) {
   // Sums of 0 and numbers below 2^16 are exact in f32.
-  constexpr int kDigits = 4, kFields = 4, kWords = kDigits * kFields;
+  constexpr int kDigits = 4, kFields = 5, kWords = kDigits * kFields;
   constexpr uint64_t kBase = 1 << 16;
   std::vector<float> words(communicator->size() * kWords);
   const auto fields = [](ReadSizes* sizes) {
     return std::array<uint64_t*, kFields>{&sizes->layers, &sizes->last_rest, &sizes->head,
-                                          &sizes->kv_token};
+                                          &sizes->kv_token, &sizes->expert};
   };
   ReadSizes sum = mine;
   float* out = &words[communicator->rank() * kWords];
@@ -65,7 +71,10 @@ absl::StatusOr<ReadSizes> SumOverRanks(const ReadSizes& mine, comm::Communicator
 void ReadCounter::Add(const StepPlan& plan) {
   if (plan.rows() == 0) return;
   const bool needs = !plan.needs.empty();
-  total_.weights += sizes_.layers + plan.rows() * sizes_.embedding_row;
+  const uint64_t expert_layers = sizes_.expert_layers - (!needs && sizes_.last_has_experts ? 1 : 0);
+  const uint64_t experts = std::min<uint64_t>(sizes_.experts, plan.rows() * sizes_.experts_of_row);
+  total_.weights +=
+      sizes_.layers + plan.rows() * sizes_.embedding_row + expert_layers * experts * sizes_.expert;
   if (needs) {
     total_.weights += sizes_.head;
   } else {

@@ -1,8 +1,9 @@
 // How many bytes of weights and KV the forward passes of a model must read from memory, over all
 // its ranks: the work of a memory-bound transformer, counted from the plans and the sizes of
 // weights and KV in memory. A forward pass reads
-//   - the matrices and gains of its layers once, whatever the number of rows; final norm and head
-//     if a row is needed; of the embedding only the rows of its tokens;
+//   - the matrices and gains of its layers once, whatever the number of rows; of experts as many as
+//     its rows can choose; final norm and head if a row is needed; of the embedding only the rows of
+//     its tokens;
 //   - K and V of what the rows of a segment see: its block table once, as far as a row sees it, and
 //     each slot of its chains once; in a layer with a window, without the positions of the table
 //     that lie before the windows of all rows. A prefix that several segments share counts
@@ -28,8 +29,12 @@ struct ReadSizes {
   uint64_t last_rest = 0;  // the part of the last layer's weights after its K and V
   uint64_t head = 0;       // final norm and head
   uint64_t embedding_row = 0;
-  uint64_t kv_token = 0;     // K and V of a token in one layer
-  std::vector<int> windows;  // [layers] as LayerAttention has them
+  uint64_t kv_token = 0;  // K and V of a token in one layer
+  // Of layers with experts: how many they are, and whether the last layer is one; the experts of a
+  // row and in all, and bytes of one.
+  uint64_t expert_layers = 0, experts_of_row = 0, experts = 0, expert = 0;
+  bool last_has_experts = false;
+  std::vector<int> windows;  // [layers] as LayerParts has them
 };
 // The sizes on one rank.
 ReadSizes SizesOf(const TransformerParts& parts);

@@ -22,9 +22,18 @@ enum class NormPlace {
 };
 
 // What differs between the layers of a model.
-struct LayerAttention {
-  int window = 0;  // a row sees the last `window` positions, its own included; 0: all
-  int rope = 0;    // index into ropes; -1: positions do not rotate
+struct LayerParts {
+  int window = 0;        // a row sees the last `window` positions, its own included; 0: all
+  int rope = 0;          // index into ropes; -1: positions do not rotate
+  bool experts = false;  // instead of one MLP
+};
+
+// A mixture of experts: what layers with experts have instead of an MLP.
+struct ExpertParts {
+  int count = 0;            // 0: the model has none
+  int size = 0;             // the intermediate size of an expert
+  int chosen = 0;           // experts of a row
+  bool normalised = false;  // the shares of the chosen experts are divided by their sum
 };
 
 struct ModelConfig {
@@ -54,12 +63,13 @@ struct ModelConfig {
   float attention_scale = 0;    // of the scores
   float attention_softcap = 0;  // 0: none
   std::vector<kernels::RopeConfig> ropes;
-  std::vector<LayerAttention> layers;  // [num_layers]
+  std::vector<LayerParts> layers;  // [num_layers]
   int position_offset = 0;  // of learned positions: rows of their matrix before that of position 0
 
   kernels::Activation activation = kernels::Activation::kSilu;
   bool gated_mlp = true;
   bool mlp_bias = false;
+  ExpertParts experts;
 
   float embedding_scale = 1;  // multiplies the embedding of a token
   float residual_scale = 1;   // multiplies what attention and MLP add
@@ -78,7 +88,8 @@ struct ModelConfig {
   int position_rows() const { return max_positions + position_offset; }
   // Whether attention and MLP write what they add to a tensor of its own, which the next norm adds.
   bool adds_apart(int ranks) const {
-    return ranks > 1 || norm_place == NormPlace::kAround || residual_scale != 1;
+    return ranks > 1 || norm_place == NormPlace::kAround || residual_scale != 1 ||
+           experts.count > 0;
   }
 };
 

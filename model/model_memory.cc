@@ -28,7 +28,7 @@ struct LayerSize {
   int64_t vectors = 0;
 };
 
-LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan) {
+LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan, const LayerParts& parts) {
   const int64_t d = config.hidden_size, f = plan.intermediate.size();
   const int64_t up = config.gated_mlp ? 2 * f : f;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
@@ -36,8 +36,14 @@ LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan) {
   const int64_t norms = config.norm_place == NormPlace::kAround ? 4 : 2;
   LayerSize size;
   size.qkv = (q + 2 * kv) * d;
-  size.matrices = d * q + up * d + d * f;
-  size.vectors = norms * d * (config.norm_bias ? 2 : 1);
+  size.matrices = d * q;
+  if (parts.experts) {
+    size.matrices += int64_t{config.experts.count} * 3 * plan.expert.size() * d;
+    size.vectors += config.experts.count * d;  // the router, which is not quantised
+  } else {
+    size.matrices += up * d + d * f;
+  }
+  size.vectors += norms * d * (config.norm_bias ? 2 : 1);
   if (config.qk_norm) size.vectors += 2 * config.head_dim;
   if (config.attention_bias) size.vectors += q + 2 * kv;
   if (config.output_bias) size.vectors += d;
@@ -58,18 +64,23 @@ int64_t OuterMatrices(const ModelConfig& config, int64_t vocab, int64_t head) {
 ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kernels::DType weights,
                           kernels::DType activations, int max_rows, int ranks) {
   const int64_t d = config.hidden_size, vocab = plan.vocab.size();
-  const LayerSize layer = SizeOfLayer(config, plan);
+  LayerSize layers;  // of all
+  for (const LayerParts& parts : config.layers) {
+    const LayerSize layer = SizeOfLayer(config, plan, parts);
+    layers.qkv += layer.qkv;
+    layers.matrices += layer.matrices;
+    layers.vectors += layer.vectors;
+  }
   // It is not known yet which rows of a draft vocabulary this rank holds: at most this many.
   const bool reduced = config.draft_vocab_size > 0;
   const int64_t head = reduced ? std::min<int64_t>(config.draft_vocab_size, vocab) : vocab;
-  const int64_t fine = config.num_layers * layer.qkv + OuterMatrices(config, vocab, head);
+  const int64_t fine = layers.qkv + OuterMatrices(config, vocab, head);
   const int64_t final_norm =
       config.norm_place == NormPlace::kAfterSum ? 0 : d * (config.norm_bias ? 2 : 1);
-  const int64_t vectors = config.num_layers * layer.vectors + final_norm;
+  const int64_t vectors = layers.vectors + final_norm;
   ModelMemory memory;
-  memory.weights = MatrixBytes(config.num_layers * layer.matrices, weights) +
-                   MatrixBytes(fine, FineDType(weights)) + vectors * kFloatBytes +
-                   (reduced ? vocab : 0) * kIdBytes;
+  memory.weights = MatrixBytes(layers.matrices, weights) + MatrixBytes(fine, FineDType(weights)) +
+                   vectors * kFloatBytes + (reduced ? vocab : 0) * kIdBytes;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
   const int64_t e = config.projects_embedding() ? config.embedding_size : 0;

@@ -30,6 +30,11 @@ struct TensorNames {
   absl::string_view up = "mlp.up_proj";
   absl::string_view gate_up;  // if not empty: gate and up stacked in one tensor
   absl::string_view down = "mlp.down_proj";
+  absl::string_view router;   // [experts, hidden]
+  absl::string_view experts;  // then the number of the expert, a dot, and a name:
+  absl::string_view expert_gate = "gate_proj";
+  absl::string_view expert_up = "up_proj";
+  absl::string_view expert_down = "down_proj";
 };
 
 }  // namespace coppice::model

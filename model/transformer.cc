@@ -132,7 +132,7 @@ void Transformer::Attend(kernels::Ops* ops, int layer) {
     Enter(ops, before.mlp_out_norm.get(), after_sum ? before.mlp_norm.get() : nullptr, norm);
   }
   ops->MatMul(*w.qkv, normed_, qkv_, /*accumulate=*/false);
-  const LayerAttention& attention = config.layers[layer];
+  const LayerParts& attention = config.layers[layer];
   const kernels::HeadSteps steps = {NormOf(w.q_norm.get()), NormOf(w.k_norm.get()),
                                     attention.rope < 0 ? nullptr : ropes_[attention.rope].get()};
   ops->RopeAndStoreKv(layer, steps, qkv_, pool_);
@@ -145,6 +145,14 @@ void Transformer::Mlp(kernels::Ops* ops, const LayerWeights& w) {
   const bool after_sum = parts_.config.norm_place == NormPlace::kAfterSum;
   Enter(ops, w.attention_out_norm.get(), after_sum ? w.attention_norm.get() : nullptr,
         after_sum ? nullptr : w.mlp_norm.get());
+  if (w.router != nullptr) {
+    const ExpertParts& parts = parts_.config.experts;
+    ops->MixExperts({w.router.get(), w.expert_gate_up, w.expert_down, parts_.config.activation,
+                     parts.chosen, parts.normalised},
+                    normed_, partial_);
+    if (ranks_ > 1) ops->AllReduce(partial_);
+    return;
+  }
   ops->MatMul(*w.gate_up, normed_, gate_up_, /*accumulate=*/false);
   ops->Activate(parts_.config.activation, gate_up_, activated_);
   AddRowParallel(ops, *w.down, activated_);

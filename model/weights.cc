@@ -58,8 +58,10 @@ class Loader {
         checkpoint_(checkpoint),
         backend_(backend) {
     d_ = config_.hidden_size;
-    steps_ = 4 * config_.num_layers + (config_.tied_head ? 1 : 2) +
-             (config_.learned_positions() ? 1 : 0) + (config_.projects_embedding() ? 2 : 0);
+    for (const LayerParts& layer : config_.layers)
+      steps_ += layer.experts ? 3 + 2 * config_.experts.count : 4;
+    steps_ += (config_.tied_head ? 1 : 2) + (config_.learned_positions() ? 1 : 0) +
+              (config_.projects_embedding() ? 2 : 0);
   }
 
   absl::StatusOr<TransformerWeights> Load() {
@@ -70,8 +72,9 @@ class Loader {
     COPPICE_ASSIGN_OR_RETURN(weights_.embedding, Vocabulary(vocab));
     COPPICE_RETURN_IF_ERROR(LoadPositionsAndProjections());
     for (int layer = 0; layer < config_.num_layers; ++layer) {
-      COPPICE_ASSIGN_OR_RETURN(LayerWeights loaded,
-                               LoadLayer(absl::StrCat(names_.layers, layer, ".")));
+      COPPICE_ASSIGN_OR_RETURN(
+          LayerWeights loaded,
+          LoadLayer(absl::StrCat(names_.layers, layer, "."), config_.layers[layer].experts));
       weights_.layers.push_back(std::move(loaded));
     }
     if (config_.norm_place != NormPlace::kAfterSum) {
@@ -108,7 +111,7 @@ class Loader {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<LayerWeights> LoadLayer(const std::string& prefix) {
+  absl::StatusOr<LayerWeights> LoadLayer(const std::string& prefix, bool layer_has_experts) {
     LayerWeights layer;
     const auto name = [&](absl::string_view part) { return absl::StrCat(prefix, part); };
     COPPICE_ASSIGN_OR_RETURN(layer.attention_norm, Gain(name(names_.attention_norm), d_));
@@ -122,7 +125,11 @@ class Loader {
       COPPICE_ASSIGN_OR_RETURN(layer.k_norm, Gain(name(names_.k_norm), config_.head_dim));
     }
     COPPICE_RETURN_IF_ERROR(LoadAttention(prefix, &layer));
-    COPPICE_RETURN_IF_ERROR(LoadMlp(prefix, &layer));
+    if (layer_has_experts) {
+      COPPICE_RETURN_IF_ERROR(LoadExperts(prefix, &layer));
+    } else {
+      COPPICE_RETURN_IF_ERROR(LoadMlp(prefix, &layer));
+    }
     return layer;
   }
 
@@ -153,6 +160,28 @@ class Loader {
     COPPICE_ASSIGN_OR_RETURN(layer->gate_up,
                              ColumnParallel(shards, request_.dtype, config_.mlp_bias, d_));
     COPPICE_ASSIGN_OR_RETURN(layer->down, RowParallel(shard(names_.down), config_.mlp_bias));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadExperts(const std::string& prefix, LayerWeights* layer) {
+    const Range g = plan().expert;
+    const int count = config_.experts.count;
+    COPPICE_ASSIGN_OR_RETURN(
+        layer->router, ColumnParallel({{absl::StrCat(prefix, names_.router), count, 0, count}},
+                                      request_.router_dtype, /*has_bias=*/false, d_));
+    for (int expert = 0; expert < count; ++expert) {
+      const auto shard = [&](absl::string_view name) {
+        return Shard{absl::StrCat(prefix, names_.experts, expert, ".", name), config_.experts.size,
+                     g.begin, g.end};
+      };
+      COPPICE_ASSIGN_OR_RETURN(auto gate_up,
+                               ColumnParallel({shard(names_.expert_gate), shard(names_.expert_up)},
+                                              request_.dtype, /*has_bias=*/false, d_));
+      COPPICE_ASSIGN_OR_RETURN(auto down,
+                               RowParallel(shard(names_.expert_down), /*has_bias=*/false));
+      layer->expert_gate_up.push_back(std::move(gate_up));
+      layer->expert_down.push_back(std::move(down));
+    }
     return absl::OkStatus();
   }
 
@@ -276,7 +305,14 @@ size_t LayerWeights::bytes_before_attention() const {
 
 size_t LayerWeights::bytes_after() const {
   return BytesOf({output.get(), attention_out_norm.get(), mlp_norm.get(), gate_up.get(), down.get(),
-                  mlp_out_norm.get()});
+                  mlp_out_norm.get(), router.get()});
+}
+
+size_t LayerWeights::bytes_of_expert() const {
+  size_t most = 0;
+  for (size_t i = 0; i < expert_down.size(); ++i)
+    most = std::max(most, expert_gate_up[i]->bytes + expert_down[i]->bytes);
+  return most;
 }
 
 absl::StatusOr<TransformerWeights> LoadWeights(const WeightsRequest& request,

@@ -28,10 +28,16 @@ struct LayerWeights {
   std::unique_ptr<kernels::Weight> mlp_out_norm;        // gain [d]
   std::unique_ptr<kernels::Weight> gate_up;             // [2 f, d], or up alone [f, d]
   std::unique_ptr<kernels::Weight> down;                // [d, f]
+  // Instead of gate_up and down: g = this rank's columns of an expert.
+  std::unique_ptr<kernels::Weight> router;                       // [experts, d]
+  std::vector<std::unique_ptr<kernels::Weight>> expert_gate_up;  // [experts] of [2 g, d]
+  std::vector<std::unique_ptr<kernels::Weight>> expert_down;     // [experts] of [d, g]
 
   // Bytes until K and V are stored, and after that.
   size_t bytes_before_attention() const;
   size_t bytes_after() const;
+  // Of one expert, the largest.
+  size_t bytes_of_expert() const;
 };
 
 struct TransformerWeights {
@@ -58,8 +64,9 @@ struct WeightsRequest {
   const ModelConfig* config = nullptr;
   ShardPlan plan;
   int rank = 0;
-  kernels::DType dtype = kernels::DType::kF32;    // one that the backend stores
-  std::function<void(double fraction)> progress;  // may be empty
+  kernels::DType dtype = kernels::DType::kF32;         // one that the backend stores
+  kernels::DType router_dtype = kernels::DType::kF32;  // of routers, which stay as they are
+  std::function<void(double fraction)> progress;       // may be empty
 };
 
 // Packs one matrix at a time and releases its pages before the next, so peak memory is the packed

@@ -164,6 +164,13 @@ void CpuOps::Activate(Activation f, Tensor in, Tensor out) {
   });
 }
 
+void CpuOps::MixExperts(const Experts& experts, Tensor x, Tensor out) {
+  if (!status_.ok()) return;
+  const int64_t d = experts.router->columns;
+  cpu::MixExperts(experts, Rows(x, d), rows_, Rows(out, d), team_, &matmul_scratch_,
+                  &expert_scratch_);
+}
+
 void CpuOps::SoftCap(Tensor x, float cap) {
   if (!status_.ok()) return;
   float* const values = Rows(x, x.columns);

@@ -12,6 +12,7 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/experts.h"
 #include "kernels/cpu/gain.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/host_step_rows.h"
@@ -41,6 +42,7 @@ class CpuOps final : public Ops {
   void Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
                  Tensor out) override;
   void Activate(Activation f, Tensor in, Tensor out) override;
+  void MixExperts(const Experts& experts, Tensor x, Tensor out) override;
   void SoftCap(Tensor x, float cap) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;
@@ -70,6 +72,7 @@ class CpuOps final : public Ops {
   std::vector<float> positions_;                 // [rows, columns]
   WaitingNorm norm_;
   MatMulScratch matmul_scratch_;
+  ExpertScratch expert_scratch_;
 };
 
 }  // namespace coppice::kernels::cpu

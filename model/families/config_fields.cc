@@ -30,7 +30,7 @@ absl::Status ReadSizes(const JsonFile& json, ModelConfig* config, const SizeFiel
   COPPICE_ASSIGN_OR_RETURN(config->head_dim, json.IntOr(fields.head_dim, 1, 4096,
                                                         config->hidden_size / config->num_heads));
   config->attention_scale = 1.0f / std::sqrt(static_cast<float>(config->head_dim));
-  config->layers.assign(config->num_layers, LayerAttention());
+  config->layers.assign(config->num_layers, LayerParts());
   return absl::OkStatus();
 }
 
@@ -77,7 +77,7 @@ absl::Status SetWindows(const JsonFile& json, int absent_window,
                           "missing, expected an integer since layer_types has sliding_attention");
       }
     }
-    if (sliding) config->layers[i] = {window, rope};
+    if (sliding) config->layers[i].window = window, config->layers[i].rope = rope;
   }
   return absl::OkStatus();
 }
@@ -91,6 +91,14 @@ absl::Status ReadLlamaParts(const JsonFile& json, ModelConfig* config) {
   COPPICE_ASSIGN_OR_RETURN(config->mlp_bias, json.BoolOr("mlp_bias", false));
   COPPICE_ASSIGN_OR_RETURN(const double epsilon, json.PositiveNumber("rms_norm_eps"));
   config->norm_epsilon = static_cast<float>(epsilon);
+  return absl::OkStatus();
+}
+
+absl::Status ReadExperts(const JsonFile& json, const ExpertFields& fields, ModelConfig* config) {
+  ExpertParts& experts = config->experts;
+  COPPICE_ASSIGN_OR_RETURN(experts.count, json.Int(fields.count, 1, 1 << 16));
+  COPPICE_ASSIGN_OR_RETURN(experts.size, json.Int(fields.size, 1, 1 << 22));
+  COPPICE_ASSIGN_OR_RETURN(experts.chosen, json.Int(fields.chosen, 1, experts.count));
   return absl::OkStatus();
 }
 

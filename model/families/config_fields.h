@@ -39,6 +39,14 @@ absl::Status SetWindows(const JsonFile& json, int absent_window,
 // mlp_bias).
 absl::Status ReadLlamaParts(const JsonFile& json, ModelConfig* config);
 
+// The fields of a mixture of experts.
+struct ExpertFields {
+  std::string count;
+  std::string size;
+  std::string chosen = "num_experts_per_tok";
+};
+absl::Status ReadExperts(const JsonFile& json, const ExpertFields& fields, ModelConfig* config);
+
 // `field` as a multiplier. Absent: 1.
 absl::Status ReadMultiplier(const JsonFile& json, const std::string& field, float* multiplier);
 

@@ -24,8 +24,10 @@ struct Family {
 // A file each.
 Family LlamaFamily();
 Family MistralFamily();
+Family MixtralFamily();
 Family Qwen2Family();
 Family Qwen3Family();
+Family Qwen3MoeFamily();
 Family OptFamily();
 Family Gemma2Family();
 Family Gemma3Family();

@@ -22,7 +22,7 @@ Family OptFamily() {
   names.down = "fc2";
   return {"OPTForCausalLM", names, [](const JsonFile& json, ModelConfig* config) -> absl::Status {
             COPPICE_RETURN_IF_ERROR(ReadSizes(json, config, {.intermediate = "ffn_dim"}));
-            for (LayerAttention& layer : config->layers) layer.rope = -1;
+            for (LayerParts& layer : config->layers) layer.rope = -1;
             config->position_offset = 2;
             config->norm = kernels::NormKind::kLayer;
             config->norm_bias = true;

@@ -134,7 +134,7 @@ TEST(ModelConfig, ReadsRopeScaling) {
 TEST(ModelConfig, ReadsWindows) {
   const auto windows = [](const char* patch) {
     std::vector<int> list;
-    for (const LayerAttention& layer : Read(patch).layers) list.push_back(layer.window);
+    for (const LayerParts& layer : Read(patch).layers) list.push_back(layer.window);
     return list;
   };
   EXPECT_THAT(windows(R"({"architectures": ["MistralForCausalLM"], "sliding_window": 40})"),

@@ -114,7 +114,7 @@ class Reference {
         if (Is("Gemma")) added = Normed(prefix + "post_attention_layernorm", added);
         AddTo(&x[t], added, residual);
         const char* before = Is("Gemma") ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-        added = Mlp(prefix + "mlp.", Normed(prefix + before, x[t]));
+        added = LayerMlp(prefix, Normed(prefix + before, x[t]));
         if (Is("Gemma")) added = Normed(prefix + "post_feedforward_layernorm", added);
         AddTo(&x[t], added, residual);
       }
@@ -142,6 +142,42 @@ class Reference {
   static void Cap(double cap, Row* values) {
     if (cap == 0) return;
     for (double& value : *values) value = cap * std::tanh(value / cap);
+  }
+
+  Row LayerMlp(const std::string& prefix, const Row& x) const {
+    if (Is("Mixtral")) {
+      const int chosen = config_["num_experts_per_tok"];
+      return Experts(prefix + "block_sparse_moe.", {"w1", "w3", "w2"}, chosen, true, x);
+    }
+    if (!Has(prefix + "mlp.gate.weight")) return Mlp(prefix + "mlp.", x);
+    return Experts(prefix + "mlp.", {"gate_proj", "up_proj", "down_proj"},
+                   config_["num_experts_per_tok"], config_["norm_topk_prob"], x);
+  }
+
+  // names: of gate, up and down.
+  Row Experts(const std::string& prefix, const std::vector<std::string>& names, int chosen,
+              bool normalised, const Row& x) const {
+    Row share = Linear(prefix + "gate", x);
+    double total = 0;
+    for (double& s : share) total += s = std::exp(s);
+    for (double& s : share) s /= total;
+    Row left = share, out(hidden_);
+    std::vector<int> taken;
+    double of_taken = 0;
+    for (int i = 0; i < chosen; ++i) {
+      const auto best = std::max_element(left.begin(), left.end());
+      taken.push_back(static_cast<int>(best - left.begin()));
+      of_taken += *best;
+      *best = -1;
+    }
+    for (const int expert : taken) {
+      const std::string one = prefix + "experts." + std::to_string(expert) + ".";
+      Row gate = Linear(one + names[0], x);
+      const Row up = Linear(one + names[1], x);
+      for (size_t i = 0; i < gate.size(); ++i) gate[i] *= Sigmoid(gate[i]) * up[i];
+      AddTo(&out, Linear(one + names[2], gate), share[expert] / (normalised ? of_taken : 1));
+    }
+    return out;
   }
 
   Row Mlp(const std::string& prefix, const Row& x) const {

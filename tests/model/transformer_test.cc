@@ -126,6 +126,9 @@ class OpLog : public kernels::Ops {
     Add(absl::StrCat("attention", layer));
   }
   void Activate(kernels::Activation, kernels::Tensor, kernels::Tensor) override { Add("activate"); }
+  void MixExperts(const kernels::Experts&, kernels::Tensor, kernels::Tensor) override {
+    Add("experts");
+  }
   void SoftCap(kernels::Tensor, float) override { Add("cap"); }
   void GatherRows(absl::Span<const kernels::Tensor> tensors) override {
     Add(absl::StrCat("gather", tensors.size()));

@@ -31,6 +31,9 @@ OWN = {
     "Gemma3TextConfig": dict(GATED, head_dim=16, query_pre_attn_scalar=20, sliding_window=7),
     "OPTConfig": dict(SMALL, ffn_dim=80, word_embed_proj_dim=48),
     "OPTConfig/350m": dict(SMALL, ffn_dim=80, word_embed_proj_dim=24, do_layer_norm_before=False),
+    "MixtralConfig": dict(GATED, num_local_experts=5, num_experts_per_tok=2, sliding_window=None),
+    "Qwen3MoeConfig": dict(GATED, head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40, norm_topk_prob=True,
+                           decoder_sparse_step=2),
     "Phi3Config": dict(GATED, sliding_window=11),
     "SmolLM3Config": dict(GATED),
 }

@@ -1,5 +1,6 @@
 #include "tests/testing/tiny_family.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 
@@ -17,6 +18,7 @@ constexpr int kHidden = 32, kHeads = 4, kKvHeads = 2, kIntermediate = 48;
 // Its name in config.json.
 std::string ModelType(const std::string& architecture) {
   if (architecture == "Gemma3ForCausalLM") return "gemma3_text";
+  if (architecture == "Qwen3MoeForCausalLM") return "qwen3_moe";
   std::string type = architecture.substr(0, architecture.find("For"));
   for (char& letter : type) letter = static_cast<char>(std::tolower(letter));
   return type;
@@ -41,12 +43,20 @@ constexpr Variant kVariants[] = {
      R"({"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "mscale": 1.5, "mscale_all_dim": 0.5,
          "beta_fast": 16, "beta_slow": 2, "original_max_position_embeddings": 32}})"},
     {"mistral", "MistralForCausalLM", 8, R"({"sliding_window": 11})"},
+    {"mixtral", "MixtralForCausalLM", 8,
+     R"({"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": null})"},
     {"qwen2", "Qwen2ForCausalLM", 8, R"({"use_sliding_window": false, "sliding_window": 8})"},
     {"qwen2_window", "Qwen2ForCausalLM", 8,
      R"({"use_sliding_window": true, "sliding_window": 20, "max_window_layers": 2})"},
     {"qwen3", "Qwen3ForCausalLM", 16,
      R"({"rope_theta": 1000000, "rms_norm_eps": 1e-6, "sliding_window": null})"},
     {"qwen3_bias", "Qwen3ForCausalLM", 16, R"({"attention_bias": true})"},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", 16,
+     R"({"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+         "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": []})"},
+    {"qwen3_moe_dense_layers", "Qwen3MoeForCausalLM", 16,
+     R"({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+         "norm_topk_prob": false, "decoder_sparse_step": 1, "mlp_only_layers": [1]})"},
     {"granite", "GraniteForCausalLM", 8,
      R"({"embedding_multiplier": 12.0, "attention_multiplier": 0.25, "residual_multiplier": 0.22,
          "logits_scaling": 8.0, "tie_word_embeddings": true})"},
@@ -130,7 +140,7 @@ class Tensors {
     if (architecture_ == "OPTForCausalLM") return AddOpt();
     Tensor("model.embed_tokens.weight", {options_.vocab, kHidden}, 0, 1);
     for (int layer = 0; layer < options_.layers; ++layer)
-      AddLayer(absl::StrCat("model.layers.", layer, "."));
+      AddLayer(layer, absl::StrCat("model.layers.", layer, "."));
     Norm("model.norm", kHidden);
     if (!config_.value("tie_word_embeddings", false))
       Linear("lm_head", options_.vocab, kHidden, false);
@@ -152,7 +162,7 @@ class Tensors {
     if (bias) Tensor(name + ".bias", {size}, 0, 0.3);
   }
 
-  void AddLayer(const std::string& prefix) {
+  void AddLayer(int layer, const std::string& prefix) {
     const bool bias = config_.value("attention_bias", false);
     const bool qkv_bias = bias || architecture_ == "Qwen2ForCausalLM";
     const int64_t q = kHeads * head_dim_, kv = kKvHeads * head_dim_;
@@ -162,12 +172,13 @@ class Tensors {
       Norm(prefix + "pre_feedforward_layernorm", kHidden);
       Norm(prefix + "post_feedforward_layernorm", kHidden);
     }
-    if (architecture_ == "Qwen3ForCausalLM" || architecture_ == "Gemma3ForCausalLM") {
+    if (architecture_.rfind("Qwen3", 0) == 0 || architecture_ == "Gemma3ForCausalLM") {
       Norm(prefix + "self_attn.q_norm", head_dim_);
       Norm(prefix + "self_attn.k_norm", head_dim_);
     }
     Linear(prefix + "self_attn.o_proj", kHidden, q, bias);
-    Linear(prefix + "mlp.down_proj", kHidden, kIntermediate, false);
+    if (architecture_ != "MixtralForCausalLM" && !HasExperts(layer))
+      Linear(prefix + "mlp.down_proj", kHidden, kIntermediate, false);
     if (architecture_ == "Phi3ForCausalLM") {
       Linear(prefix + "self_attn.qkv_proj", q + 2 * kv, kHidden, false);
       Linear(prefix + "mlp.gate_up_proj", 2 * kIntermediate, kHidden, false);
@@ -176,8 +187,34 @@ class Tensors {
     Linear(prefix + "self_attn.q_proj", q, kHidden, qkv_bias);
     Linear(prefix + "self_attn.k_proj", kv, kHidden, qkv_bias);
     Linear(prefix + "self_attn.v_proj", kv, kHidden, qkv_bias);
-    Linear(prefix + "mlp.gate_proj", kIntermediate, kHidden, false);
-    Linear(prefix + "mlp.up_proj", kIntermediate, kHidden, false);
+    if (architecture_ == "MixtralForCausalLM") {
+      AddExperts(prefix + "block_sparse_moe.", config_["num_local_experts"], kIntermediate,
+                 {"w1", "w3", "w2"});
+    } else if (HasExperts(layer)) {
+      AddExperts(prefix + "mlp.", config_["num_experts"], config_["moe_intermediate_size"],
+                 {"gate_proj", "up_proj", "down_proj"});
+    } else {
+      Linear(prefix + "mlp.gate_proj", kIntermediate, kHidden, false);
+      Linear(prefix + "mlp.up_proj", kIntermediate, kHidden, false);
+    }
+  }
+
+  bool HasExperts(int layer) const {
+    if (architecture_ != "Qwen3MoeForCausalLM") return false;
+    const Json& dense = config_["mlp_only_layers"];
+    return std::find(dense.begin(), dense.end(), layer) == dense.end();
+  }
+
+  // names: of gate, up and down.
+  void AddExperts(const std::string& prefix, int count, int64_t size,
+                  const std::vector<std::string>& names) {
+    Linear(prefix + "gate", count, kHidden, false);
+    for (int expert = 0; expert < count; ++expert) {
+      const std::string one = absl::StrCat(prefix, "experts.", expert, ".");
+      Linear(one + names[0], size, kHidden, false);
+      Linear(one + names[1], size, kHidden, false);
+      Linear(one + names[2], kHidden, size, false);
+    }
   }
 
   void AddOpt() {
