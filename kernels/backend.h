@@ -114,9 +114,10 @@ struct Addend {
   bool empty() const { return values.empty(); }
 };
 
-// What happens to q and k before attention: the norm of each head, then rotary positions.
+// What happens to q and k before attention: norms, then rotary positions.
 struct HeadSteps {
-  Norm q_norm, k_norm;              // gains [head_dim]; both or none
+  // Of each head, with gains [head_dim], or of all heads of the row together. Both or none.
+  Norm q_norm, k_norm;
   const RopeTable* rope = nullptr;  // nullptr: nothing rotates
 };
 
@@ -139,6 +140,12 @@ struct Experts {
   Activation activation = Activation::kSilu;
   int chosen = 0;           // experts of a row
   bool normalised = false;  // the shares of the chosen experts are divided by their sum
+};
+
+// Parts of a model that a backend may lack.
+enum class Part {
+  kExperts,     // Ops::MixExperts
+  kWholeNorms,  // HeadSteps with norms over all heads together
 };
 
 // The ops of one step, given to a pass. They work on the rows of the plan, and after GatherRows on
@@ -241,8 +248,7 @@ class Backend {
   virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // memory in use now
   // Whether weights may be kept in this type; KV too, but for kI8 and kI4.
   virtual bool stores(DType dtype) const = 0;
-  // Whether Ops::MixExperts is served.
-  virtual bool mixes_experts() const { return false; }
+  virtual bool serves(Part /*part*/) const { return true; }
 
   // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. bias
   // [rows] or empty. ResourceExhausted when memory runs out; InvalidArgument names what does not

@@ -60,6 +60,23 @@ void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
     spdlog::debug("{}: {} tensors not used, such as {}", dir, names.size(), names[0]);
 }
 
+// A part that the backend lacks, or that several ranks do.
+absl::Status CheckServed(const std::string& dir, const ModelConfig& config,
+                         const kernels::Backend& backend, int ranks) {
+  const auto refused = [&](absl::string_view what, absl::string_view by) {
+    return absl::UnimplementedError(
+        absl::StrCat(dir, ": ", config.architecture, " has ", what, ", not served yet ", by));
+  };
+  const std::string by_backend = absl::StrCat("by the ", backend.name(), " backend");
+  if (config.experts.count > 0 && !backend.serves(kernels::Part::kExperts))
+    return refused("experts", by_backend);
+  if (!config.whole_qk_norm) return absl::OkStatus();
+  if (!backend.serves(kernels::Part::kWholeNorms))
+    return refused("norms of q and k over all heads", by_backend);
+  if (ranks > 1) return refused("norms of q and k over all heads", "by several ranks (--tp)");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::Backend* backend,
                                            int rank, int ranks) {
   if (options.max_rows < 1) {
@@ -70,11 +87,7 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   parts.max_rows = options.max_rows;
   parts.on_layer = options.on_layer;
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
-  if (parts.config.experts.count > 0 && !backend->mixes_experts()) {
-    return absl::UnimplementedError(absl::StrCat(options.dir, ": ", parts.config.architecture,
-                                                 " is a mixture of experts, which the ",
-                                                 backend->name(), " backend does not serve yet"));
-  }
+  COPPICE_RETURN_IF_ERROR(CheckServed(options.dir, parts.config, *backend, ranks));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
   COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype,

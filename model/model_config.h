@@ -18,6 +18,7 @@ namespace coppice::model {
 enum class NormPlace {
   kBefore,    // x += f(norm(x))
   kAround,    // x += norm(f(norm(x)))
+  kAfter,     // x += norm(f(x))
   kAfterSum,  // x = norm(x + f(x)); there is no final norm
 };
 
@@ -55,8 +56,10 @@ struct ModelConfig {
   NormPlace norm_place = NormPlace::kBefore;
   bool norm_bias = false;
   float norm_epsilon = 1e-5f;
-  float gain_offset = 0;  // added to the gains of the checkpoint
-  bool qk_norm = false;   // an RMS norm of each q and k head
+  float gain_offset = 0;           // added to the gains of the checkpoint
+  bool qk_norm = false;            // a norm of each q and k head
+  bool whole_qk_norm = false;      // with qk_norm: of all heads together
+  bool parallel_residual = false;  // x += attention(norm(x)) + MLP(other norm(x)); kBefore alone
 
   bool attention_bias = false;  // on q, k, v
   bool output_bias = false;     // on the attention output
@@ -86,10 +89,15 @@ struct ModelConfig {
   bool learned_positions() const { return !names.positions.empty(); }
   // The rows of the matrix of learned positions.
   int position_rows() const { return max_positions + position_offset; }
+  // Whether there are norms of what attention and MLP read, and of what they add.
+  bool has_in_norms() const { return norm_place != NormPlace::kAfter; }
+  bool has_out_norms() const {
+    return norm_place == NormPlace::kAround || norm_place == NormPlace::kAfter;
+  }
   // Whether attention and MLP write what they add to a tensor of its own, which the next norm adds.
   bool adds_apart(int ranks) const {
-    return ranks > 1 || norm_place == NormPlace::kAround || residual_scale != 1 ||
-           experts.count > 0;
+    return ranks > 1 || has_out_norms() || residual_scale != 1 || experts.count > 0 ||
+           parallel_residual;
   }
 };
 

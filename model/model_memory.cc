@@ -33,7 +33,7 @@ LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan, const La
   const int64_t up = config.gated_mlp ? 2 * f : f;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
-  const int64_t norms = config.norm_place == NormPlace::kAround ? 4 : 2;
+  const int64_t norms = (config.has_in_norms() ? 2 : 0) + (config.has_out_norms() ? 2 : 0);
   LayerSize size;
   size.qkv = (q + 2 * kv) * d;
   size.matrices = d * q;
@@ -44,7 +44,7 @@ LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan, const La
     size.matrices += up * d + d * f;
   }
   size.vectors += norms * d * (config.norm_bias ? 2 : 1);
-  if (config.qk_norm) size.vectors += 2 * config.head_dim;
+  if (config.qk_norm) size.vectors += config.whole_qk_norm ? q + kv : 2 * config.head_dim;
   if (config.attention_bias) size.vectors += q + 2 * kv;
   if (config.output_bias) size.vectors += d;
   if (config.mlp_bias) size.vectors += up + d;
@@ -86,8 +86,8 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
   const int64_t e = config.projects_embedding() ? config.embedding_size : 0;
   // As Transformer::Allocate: the residual, what is added apart and the logits are f32.
   const int64_t floats = d + (config.adds_apart(ranks) ? d : 0) + e + vocab + (reduced ? head : 0);
-  const int64_t others =
-      d + e + (q + 2 * kv) + q + (config.gated_mlp ? 3 : 2) * int64_t{plan.intermediate.size()};
+  const int64_t others = (config.parallel_residual ? 2 : 1) * d + e + (q + 2 * kv) + q +
+                         (config.gated_mlp ? 3 : 2) * int64_t{plan.intermediate.size()};
   int64_t rope = 0;
   for (const kernels::RopeConfig& table : config.ropes)
     rope += int64_t{table.max_positions} * 2 * static_cast<int64_t>(table.frequencies.size());

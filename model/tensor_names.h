@@ -20,7 +20,8 @@ struct TensorNames {
   absl::string_view q = "self_attn.q_proj";
   absl::string_view k = "self_attn.k_proj";
   absl::string_view v = "self_attn.v_proj";
-  absl::string_view qkv;  // if not empty: q, k and v stacked in one tensor
+  absl::string_view qkv;     // if not empty: q, k and v stacked in one tensor
+  bool qkv_by_head = false;  // there q, k and v of each head lie together
   absl::string_view q_norm;
   absl::string_view k_norm;
   absl::string_view output = "self_attn.o_proj";

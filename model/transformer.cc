@@ -60,6 +60,9 @@ absl::Status Transformer::Allocate(kernels::Backend* backend) {
     COPPICE_ASSIGN_OR_RETURN(narrow_, make(e, dtype));
   }
   COPPICE_ASSIGN_OR_RETURN(normed_, make(d, dtype));
+  if (config.parallel_residual) {
+    COPPICE_ASSIGN_OR_RETURN(beside_, make(d, dtype));
+  }
   COPPICE_ASSIGN_OR_RETURN(qkv_, make((q + 2 * kv) * head_dim, dtype));
   COPPICE_ASSIGN_OR_RETURN(attended_, make(q * head_dim, dtype));
   const int64_t f = plan.intermediate.size();
@@ -82,10 +85,19 @@ void Transformer::Body(kernels::Ops* ops) {
     if (layer + 1 == layers) {
       if (!ops->has_needs()) return;
       ops->GatherRows({x_, attended_});
+      if (!beside_.empty()) ops->GatherRows({beside_});
     }
     const LayerWeights& w = parts_.weights.layers[layer];
-    AddRowParallel(ops, *w.output, attended_);
-    Mlp(ops, w);
+    if (beside_.empty()) {
+      AddRowParallel(ops, *w.output, attended_);
+      Mlp(ops, w);
+    } else {
+      ops->MatMul(*w.output, attended_, partial_, /*accumulate=*/false);
+      ops->MatMul(*w.gate_up, beside_, gate_up_, /*accumulate=*/false);
+      ops->Activate(parts_.config.activation, gate_up_, activated_);
+      ops->MatMul(*w.down, activated_, partial_, /*accumulate=*/true);
+      if (ranks_ > 1) ops->AllReduce(partial_);
+    }
     if (parts_.on_layer) parts_.on_layer();
   }
 }
@@ -131,6 +143,7 @@ void Transformer::Attend(kernels::Ops* ops, int layer) {
     const LayerWeights& before = parts_.weights.layers[layer - 1];
     Enter(ops, before.mlp_out_norm.get(), after_sum ? before.mlp_norm.get() : nullptr, norm);
   }
+  if (!beside_.empty()) ops->AddNorm(x_, {}, NormOf(w.mlp_norm.get()), beside_);
   ops->MatMul(*w.qkv, normed_, qkv_, /*accumulate=*/false);
   const LayerParts& attention = config.layers[layer];
   const kernels::HeadSteps steps = {NormOf(w.q_norm.get()), NormOf(w.k_norm.get()),

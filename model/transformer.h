@@ -76,6 +76,7 @@ class Transformer final : public kernels::Pass {
   kernels::Tensor narrow_;     // [R, e] what is projected from or to; empty with embedded_
   kernels::Tensor x_;          // [R, d] the residual stream
   kernels::Tensor normed_;     // [R, d]
+  kernels::Tensor beside_;     // [R, d] the MLP's norm beside that of attention; may be empty
   kernels::Tensor partial_;    // [R, d] what AddRowParallel leaves to Enter; may be empty
   kernels::Tensor qkv_;        // [R, (q + 2 kv) D]
   kernels::Tensor attended_;   // [R, q D]

@@ -114,15 +114,20 @@ class Loader {
   absl::StatusOr<LayerWeights> LoadLayer(const std::string& prefix, bool layer_has_experts) {
     LayerWeights layer;
     const auto name = [&](absl::string_view part) { return absl::StrCat(prefix, part); };
-    COPPICE_ASSIGN_OR_RETURN(layer.attention_norm, Gain(name(names_.attention_norm), d_));
-    COPPICE_ASSIGN_OR_RETURN(layer.mlp_norm, Gain(name(names_.mlp_norm), d_));
-    if (config_.norm_place == NormPlace::kAround) {
+    if (config_.has_in_norms()) {
+      COPPICE_ASSIGN_OR_RETURN(layer.attention_norm, Gain(name(names_.attention_norm), d_));
+      COPPICE_ASSIGN_OR_RETURN(layer.mlp_norm, Gain(name(names_.mlp_norm), d_));
+    }
+    if (config_.has_out_norms()) {
       COPPICE_ASSIGN_OR_RETURN(layer.attention_out_norm, Gain(name(names_.attention_out_norm), d_));
       COPPICE_ASSIGN_OR_RETURN(layer.mlp_out_norm, Gain(name(names_.mlp_out_norm), d_));
     }
     if (config_.qk_norm) {
-      COPPICE_ASSIGN_OR_RETURN(layer.q_norm, Gain(name(names_.q_norm), config_.head_dim));
-      COPPICE_ASSIGN_OR_RETURN(layer.k_norm, Gain(name(names_.k_norm), config_.head_dim));
+      const int64_t head = config_.head_dim;
+      const int64_t q = config_.whole_qk_norm ? config_.num_heads * head : head;
+      const int64_t k = config_.whole_qk_norm ? config_.num_kv_heads * head : head;
+      COPPICE_ASSIGN_OR_RETURN(layer.q_norm, Gain(name(names_.q_norm), q));
+      COPPICE_ASSIGN_OR_RETURN(layer.k_norm, Gain(name(names_.k_norm), k));
     }
     COPPICE_RETURN_IF_ERROR(LoadAttention(prefix, &layer));
     if (layer_has_experts) {
@@ -142,11 +147,25 @@ class Loader {
         {absl::StrCat(prefix, names_.k), kv_rows, kv.begin * head, kv.end * head},
         {absl::StrCat(prefix, names_.v), kv_rows, kv.begin * head, kv.end * head}};
     if (!names_.qkv.empty()) Stack(absl::StrCat(prefix, names_.qkv), &shards);
+    if (names_.qkv_by_head) shards = ByHead(shards[0].name, q);
     COPPICE_ASSIGN_OR_RETURN(
         layer->qkv, ColumnParallel(shards, FineDType(request_.dtype), config_.attention_bias, d_));
     const Shard o{absl::StrCat(prefix, names_.output), q_rows, q.begin * head, q.end * head};
     COPPICE_ASSIGN_OR_RETURN(layer->output, RowParallel(o, config_.output_bias));
     return absl::OkStatus();
+  }
+
+  // q of the heads, then k, then v, of a tensor that has the three of each head together.
+  std::vector<Shard> ByHead(const std::string& name, Range heads) const {
+    const int64_t rows = config_.head_dim;
+    std::vector<Shard> shards;
+    for (int part = 0; part < 3; ++part) {
+      for (int64_t head = heads.begin; head < heads.end; ++head) {
+        const int64_t begin = (3 * head + part) * rows;
+        shards.push_back({name, 3 * config_.num_heads * rows, begin, begin + rows});
+      }
+    }
+    return shards;
   }
 
   absl::Status LoadMlp(const std::string& prefix, LayerWeights* layer) {

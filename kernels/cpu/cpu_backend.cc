@@ -40,7 +40,6 @@ class CpuBackend final : public Backend {
     return MemoryFacts{memory.free, memory.total, /*of_device=*/false};
   }
   bool stores(DType dtype) const override { return dtype != DType::kF16; }
-  bool mixes_experts() const override { return true; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override {

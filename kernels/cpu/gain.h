@@ -27,13 +27,14 @@ struct NormArgs {
   const float* bias = nullptr;  // [n] or nullptr
   NormKind kind = NormKind::kRms;
   float epsilon = 0;
+  int64_t columns = 0;  // n
 };
 
 inline NormArgs ArgsOf(const Norm& norm) {
   if (norm.empty()) return {};
   const auto& gain = static_cast<const CpuGain&>(*norm.gain);
   return {gain.values.data(), gain.bias.empty() ? nullptr : gain.bias.data(), norm.kind,
-          norm.epsilon};
+          norm.epsilon, gain.columns};
 }
 
 }  // namespace coppice::kernels::cpu

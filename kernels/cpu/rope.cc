@@ -77,6 +77,13 @@ void StoreRow(const float* row, int head_dim, DType dtype, uint8_t* out) {
   HWY_DYNAMIC_DISPATCH(StoreBf16)(row, head_dim, reinterpret_cast<uint16_t*>(out));
 }
 
+// The norm of each head, or of all together, as many values as the gain has at a time.
+void NormHeads(const NormArgs& norm, int64_t values, float* heads) {
+  if (norm.gain == nullptr) return;
+  COPPICE_CHECK(values % norm.columns == 0);
+  NormRows(norm, heads, values / norm.columns, norm.columns, heads);
+}
+
 }  // namespace
 
 void RopeAndStoreKv(const RopeAndStoreArgs& args, int64_t begin, int64_t end) {
@@ -94,9 +101,8 @@ void RopeAndStoreKv(const RopeAndStoreArgs& args, int64_t begin, int64_t end) {
     COPPICE_CHECK_MSG(slot >= 0 && slot < shape.blocks * kBlockSize, absl::StrCat("slot ", slot));
     float* row = args.qkv + r * (heads + shape.kv_heads) * head_dim;
     float* const k_heads = row + int64_t{args.q_heads} * head_dim;
-    if (args.q_norm.gain != nullptr) NormRows(args.q_norm, row, args.q_heads, head_dim, row);
-    if (args.k_norm.gain != nullptr)
-      NormRows(args.k_norm, k_heads, shape.kv_heads, head_dim, k_heads);
+    NormHeads(args.q_norm, args.q_heads * head_dim, row);
+    NormHeads(args.k_norm, shape.kv_heads * head_dim, k_heads);
     if (rotated > 0) {
       const int half = rotated / 2;
       const float* cos = args.rope->cos.data() + int64_t{position} * half;

@@ -1,4 +1,4 @@
-// Norms the heads of q and k, applies rotary positions to them, and stores K and V in the pool.
+// Norms q and k, applies rotary positions to them, and stores K and V in the pool.
 #pragma once
 
 #include <cstdint>

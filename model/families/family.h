@@ -34,6 +34,8 @@ Family Gemma3Family();
 Family Phi3Family();
 Family SmolLm3Family();
 Family GraniteFamily();
+Family Olmo2Family();
+Family GptNeoXFamily();
 
 absl::Span<const Family> Families();
 

@@ -128,9 +128,15 @@ absl::Status ScaleRope(const JsonFile& json, const JsonFile& scaling, const Plai
       field, absl::StrCat(type, ", expected default, linear, dynamic, llama3, yarn or longrope"));
 }
 
-absl::StatusOr<int> RotatedDimensions(const JsonFile& json, const ModelConfig& config) {
-  const std::string field = json.Has("rotary_pct") ? "rotary_pct" : "partial_rotary_factor";
-  COPPICE_ASSIGN_OR_RETURN(const double part, json.PositiveNumberOr(field, 1));
+// parameters: the object that newer folders have beside the old fields, if there is one.
+absl::StatusOr<int> RotatedDimensions(const JsonFile& outer,
+                                      const std::optional<JsonFile>& parameters,
+                                      double default_part, const ModelConfig& config) {
+  std::string field = outer.Has("rotary_pct") ? "rotary_pct" : "partial_rotary_factor";
+  const bool inner = parameters.has_value() && parameters->Has("partial_rotary_factor");
+  if (inner) field = "partial_rotary_factor";
+  const JsonFile& json = inner ? *parameters : outer;
+  COPPICE_ASSIGN_OR_RETURN(const double part, json.PositiveNumberOr(field, default_part));
   const int dim = static_cast<int>(config.head_dim * part);
   if (part > 1 || dim == 0) {
     return json.Error(field, absl::StrCat(part, ", expected a part of head_dim (", config.head_dim,
@@ -148,7 +154,6 @@ absl::StatusOr<int> RotatedDimensions(const JsonFile& json, const ModelConfig& c
 absl::StatusOr<RopeConfig> ReadRopeOf(const JsonFile& json, const RopeFields& fields,
                                       ModelConfig* config) {
   PlainRope plain;
-  COPPICE_ASSIGN_OR_RETURN(plain.dim, RotatedDimensions(json, *config));
   plain.positions = config->max_positions;
   COPPICE_ASSIGN_OR_RETURN(plain.theta,
                            json.PositiveNumberOr(fields.theta_field, fields.default_theta));
@@ -165,6 +170,8 @@ absl::StatusOr<RopeConfig> ReadRopeOf(const JsonFile& json, const RopeFields& fi
   if (scaling.has_value()) {
     COPPICE_ASSIGN_OR_RETURN(plain.theta, scaling->PositiveNumberOr("rope_theta", plain.theta));
   }
+  COPPICE_ASSIGN_OR_RETURN(plain.dim,
+                           RotatedDimensions(json, scaling, fields.default_part, *config));
   RopeConfig rope;
   rope.frequencies = kernels::PlainFrequencies(plain.dim, plain.theta);
   if (scaling.has_value()) COPPICE_RETURN_IF_ERROR(ScaleRope(json, *scaling, plain, &rope, config));

@@ -18,12 +18,14 @@ absl::Status ReadRope(const JsonFile& json, ModelConfig* config);
 
 // The positions of one kind of layer. theta_field: its base frequency, default_theta if absent.
 // kind: its name in rope_parameters, if that has an object for each kind. scaled: whether
-// rope_scaling is for these layers.
+// rope_scaling is for these layers. default_part: the part of a head that rotates if the config does
+// not say.
 struct RopeFields {
   std::string theta_field = "rope_theta";
   double default_theta = 10000;
   std::string kind;
   bool scaled = true;
+  double default_part = 1;
 };
 absl::StatusOr<kernels::RopeConfig> ReadRopeOf(const JsonFile& json, const RopeFields& fields,
                                                ModelConfig* config);

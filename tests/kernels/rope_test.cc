@@ -103,6 +103,28 @@ TEST_P(RopeTest, NormsRotatesAndStoresKAndV) {
   }
 }
 
+TEST_P(RopeTest, NormsAllHeadsTogether) {
+  constexpr int kDim = 24;
+  const std::vector<float> gains[2] = {RandomFloats(3 * kDim, 5), RandomFloats(kDim, 6)};
+  const auto q_gain = single_->PackGain(gains[0]).value();
+  const auto k_gain = single_->PackGain(gains[1]).value();
+  const HeadSteps steps = {{q_gain.get(), NormKind::kRms, 1e-6f},
+                           {k_gain.get(), NormKind::kRms, 1e-6f}};
+  const auto pool = single_->MakeKvPool({1, 1, kDim, 3, DType::kF32}).value();
+  const std::vector<float> before = RandomFloats(5 * kDim, 1);  // 3 q heads, k, v
+  std::vector<float> after = before;
+  RunOps(single_.get(), PlanOfRows(1),
+         [&](Ops* ops) { ops->RopeAndStoreKv(0, steps, TensorOf(&after, 5 * kDim), pool.get()); });
+  double squares[2] = {};
+  for (int i = 0; i < 4 * kDim; ++i) squares[i >= 3 * kDim] += double{before[i]} * before[i];
+  for (int i = 0; i < 4 * kDim; ++i) {
+    const bool k = i >= 3 * kDim;
+    const double scale = 1 / std::sqrt(squares[k] / gains[k].size() + 1e-6);
+    ASSERT_NEAR(after[i], before[i] * scale * gains[k][k ? i - 3 * kDim : i], 1e-6) << i;
+  }
+  for (int i = 4 * kDim; i < 5 * kDim; ++i) EXPECT_EQ(after[i], before[i]);
+}
+
 TEST_P(RopeTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   constexpr int kRows = 64, kHeadDim = 64, kWidth = 16 * kHeadDim;
   const auto rope = single_->MakeRope({kRows, PlainFrequencies(kHeadDim, 10000)}).value();

@@ -61,6 +61,16 @@ TEST_P(FamilyTest, LogitsAreThoseOfTheReference) {
 TEST_P(FamilyTest, LogitsOfTwoRanksAreThoseOfTheReference) {
   const test::TinyLlama tiny = test::MakeTinyFamily(GetParam());
   test::WriteTinyLlama(tiny, dir_.path());
+  if (tiny.options.architecture == "Olmo2ForCausalLM") {  // refused
+    test::RunRanks(2, [&](comm::Communicator* communicator) {
+      const absl::Status status = LoadForTest({.dir = dir_.path()}, communicator).status();
+      EXPECT_EQ(status.message(),
+                dir_.path() +
+                    ": Olmo2ForCausalLM has norms of q and k over all heads, not served "
+                    "yet by several ranks (--tp)");
+    });
+    return;
+  }
   test::RunRanks(2, [&](comm::Communicator* communicator) {
     EXPECT_LT(ErrorOf(tiny, "auto", communicator), 1e-5) << "rank " << communicator->rank();
   });

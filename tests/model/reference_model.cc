@@ -38,6 +38,7 @@ class Reference {
   }
 
   Rows Logits(const std::vector<TokenId>& tokens) const {
+    if (Is("GPTNeoX")) return GptNeoXLogits(tokens);
     return Is("OPT") ? OptLogits(tokens) : LlamaLogits(tokens);
   }
 
@@ -107,15 +108,17 @@ class Reference {
     for (int layer = 0; layer < layers_; ++layer) {
       const std::string prefix = "model.layers." + std::to_string(layer) + ".";
       Rows inner;
-      for (const Row& row : x) inner.push_back(Normed(prefix + "input_layernorm", row));
+      for (const Row& row : x)
+        inner.push_back(Is("Olmo2") ? row : Normed(prefix + "input_layernorm", row));
       const Rows attended = Attention(layer, prefix + "self_attn.", inner);
       for (size_t t = 0; t < x.size(); ++t) {
         Row added = Linear(prefix + "self_attn.o_proj", attended[t]);
-        if (Is("Gemma")) added = Normed(prefix + "post_attention_layernorm", added);
+        const bool after = Is("Gemma") || Is("Olmo2");
+        if (after) added = Normed(prefix + "post_attention_layernorm", added);
         AddTo(&x[t], added, residual);
         const char* before = Is("Gemma") ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-        added = LayerMlp(prefix, Normed(prefix + before, x[t]));
-        if (Is("Gemma")) added = Normed(prefix + "post_feedforward_layernorm", added);
+        added = LayerMlp(prefix, Is("Olmo2") ? x[t] : Normed(prefix + before, x[t]));
+        if (after) added = Normed(prefix + "post_feedforward_layernorm", added);
         AddTo(&x[t], added, residual);
       }
     }
@@ -215,9 +218,11 @@ class Reference {
   // Inverse frequencies of the rotated pairs, and the factor of cos and sin.
   Row Frequencies(int layer, double* factor) const {
     const bool local = Is("Gemma3") && Slides(layer);
-    const int dim = static_cast<int>(head_dim_ * Number(config_, "partial_rotary_factor", 1));
+    const double part = Number(config_, Is("GPTNeoX") ? "rotary_pct" : "partial_rotary_factor", 1);
+    const int dim = static_cast<int>(head_dim_ * part);
     const double theta =
-        local ? Number(config_, "rope_local_base_freq", 0) : Number(config_, "rope_theta", 10000);
+        local ? Number(config_, "rope_local_base_freq", 0)
+              : Number(config_, Is("GPTNeoX") ? "rotary_emb_base" : "rope_theta", 10000);
     Row plain(dim / 2);
     for (int i = 0; i < dim / 2; ++i) plain[i] = std::pow(theta, -2.0 * i / dim);
     *factor = 1;
@@ -273,7 +278,7 @@ class Reference {
 
   // One head: its norm, then x * cos + rotate_half(x) * sin.
   void Finish(int layer, const std::string& norm, int position, double* head) const {
-    if (Has(norm + ".weight")) RmsNorm(norm, head, head_dim_);
+    if (Has(norm + ".weight") && !Is("Olmo2")) RmsNorm(norm, head, head_dim_);
     if (!Rotates(layer)) return;
     double factor = 1;
     const Row frequencies = Frequencies(layer, &factor);
@@ -298,6 +303,10 @@ class Reference {
         q.push_back(Linear(prefix + "q_proj", row));
         k.push_back(Linear(prefix + "k_proj", row));
         v.push_back(Linear(prefix + "v_proj", row));
+      }
+      if (Is("Olmo2")) {
+        RmsNorm(prefix + "q_norm", q.back().data(), static_cast<int>(q.back().size()));
+        RmsNorm(prefix + "k_norm", k.back().data(), static_cast<int>(k.back().size()));
       }
       const int position = static_cast<int>(q.size()) - 1;
       for (int h = 0; h < heads_; ++h)
@@ -333,6 +342,47 @@ class Reference {
       }
     }
     return out;
+  }
+
+  Rows GptNeoXLogits(const std::vector<TokenId>& tokens) const {
+    const std::string root = "gpt_neox.";
+    const bool parallel = config_["use_parallel_residual"];
+    Rows x = Embedded(root + "embed_in.weight", tokens, 1);
+    for (int layer = 0; layer < layers_; ++layer) {
+      const std::string prefix = root + "layers." + std::to_string(layer) + ".";
+      Rows q, k, v;
+      for (const Row& row : x) {
+        const Row all = Linear(prefix + "attention.query_key_value",
+                               LayerNormed(prefix + "input_layernorm", row));
+        Row parts[3];
+        for (int h = 0; h < heads_; ++h) {
+          for (int part = 0; part < 3; ++part) {
+            const auto begin = all.begin() + (h * 3 + part) * head_dim_;
+            parts[part].insert(parts[part].end(), begin, begin + head_dim_);
+          }
+        }
+        const int position = static_cast<int>(q.size());
+        for (int h = 0; h < heads_; ++h) {
+          Finish(layer, "", position, &parts[0][h * head_dim_]);
+          Finish(layer, "", position, &parts[1][h * head_dim_]);
+        }
+        q.push_back(parts[0]), k.push_back(parts[1]), v.push_back(parts[2]);
+      }
+      const Rows attended = Attend(q, k, v, 1 / std::sqrt(head_dim_), 0, 0);
+      for (size_t t = 0; t < x.size(); ++t) {
+        const Row before = x[t];
+        AddTo(&x[t], Linear(prefix + "attention.dense", attended[t]));
+        Row inner =
+            Linear(prefix + "mlp.dense_h_to_4h",
+                   LayerNormed(prefix + "post_attention_layernorm", parallel ? before : x[t]));
+        for (double& value : inner) value *= std::erfc(-value / std::sqrt(2.0)) / 2;
+        AddTo(&x[t], Linear(prefix + "mlp.dense_4h_to_h", inner));
+      }
+    }
+    Rows logits;
+    for (const Row& row : x)
+      logits.push_back(Linear("embed_out", LayerNormed(root + "final_layer_norm", row)));
+    return logits;
   }
 
   Rows OptLogits(const std::vector<TokenId>& tokens) const {

@@ -34,6 +34,8 @@ OWN = {
     "MixtralConfig": dict(GATED, num_local_experts=5, num_experts_per_tok=2, sliding_window=None),
     "Qwen3MoeConfig": dict(GATED, head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40, norm_topk_prob=True,
                            decoder_sparse_step=2),
+    "Olmo2Config": GATED,
+    "GPTNeoXConfig": dict(SMALL, intermediate_size=80),
     "Phi3Config": dict(GATED, sliding_window=11),
     "SmolLM3Config": dict(GATED),
 }

@@ -19,6 +19,7 @@ constexpr int kHidden = 32, kHeads = 4, kKvHeads = 2, kIntermediate = 48;
 std::string ModelType(const std::string& architecture) {
   if (architecture == "Gemma3ForCausalLM") return "gemma3_text";
   if (architecture == "Qwen3MoeForCausalLM") return "qwen3_moe";
+  if (architecture == "GPTNeoXForCausalLM") return "gpt_neox";
   std::string type = architecture.substr(0, architecture.find("For"));
   for (char& letter : type) letter = static_cast<char>(std::tolower(letter));
   return type;
@@ -84,6 +85,13 @@ constexpr Variant kVariants[] = {
      R"({"partial_rotary_factor": 0.75, "tie_word_embeddings": true,
          "original_max_position_embeddings": 256, "rope_scaling": {"type": "longrope",
          "short_factor": [1.0, 1.25, 1.5], "long_factor": [2.0, 3.0, 4.0]}})"},
+    {"olmo2", "Olmo2ForCausalLM", 8, R"({"rope_theta": 500000})"},
+    {"gpt_neox", "GPTNeoXForCausalLM", 0,
+     R"({"rotary_pct": 0.5, "rotary_emb_base": 10000, "hidden_act": "gelu", "layer_norm_eps": 1e-5,
+         "intermediate_size": 48, "use_parallel_residual": true})"},
+    {"gpt_neox_sequential", "GPTNeoXForCausalLM", 0,
+     R"({"rotary_pct": 1.0, "rotary_emb_base": 5000, "hidden_act": "gelu", "layer_norm_eps": 1e-5,
+         "intermediate_size": 48, "use_parallel_residual": false})"},
     {"smollm3", "SmolLM3ForCausalLM", 8,
      R"({"no_rope_layers": [1, 0, 1, 1, 0, 1, 1, 1], "rope_theta": 5000000.0,
          "tie_word_embeddings": true})"},
@@ -111,8 +119,8 @@ Json ConfigOf(const Variant& variant, const TinyFamilyOptions& options) {
                  {"torch_dtype", options.dtype == "F32"   ? "float32"
                                  : options.dtype == "F16" ? "float16"
                                                           : "bfloat16"}};
-  const bool opt = std::string(variant.architecture) == "OPTForCausalLM";
-  if (!opt) {
+  const std::string architecture = variant.architecture;
+  if (architecture != "OPTForCausalLM" && architecture != "GPTNeoXForCausalLM") {
     config["num_key_value_heads"] = kKvHeads;
     config["intermediate_size"] = kIntermediate;
     config["rms_norm_eps"] = 1e-5;
@@ -138,6 +146,7 @@ class Tensors {
 
   void Add() {
     if (architecture_ == "OPTForCausalLM") return AddOpt();
+    if (architecture_ == "GPTNeoXForCausalLM") return AddGptNeoX();
     Tensor("model.embed_tokens.weight", {options_.vocab, kHidden}, 0, 1);
     for (int layer = 0; layer < options_.layers; ++layer)
       AddLayer(layer, absl::StrCat("model.layers.", layer, "."));
@@ -166,11 +175,14 @@ class Tensors {
     const bool bias = config_.value("attention_bias", false);
     const bool qkv_bias = bias || architecture_ == "Qwen2ForCausalLM";
     const int64_t q = kHeads * head_dim_, kv = kKvHeads * head_dim_;
-    Norm(prefix + "input_layernorm", kHidden);
+    const bool olmo = architecture_ == "Olmo2ForCausalLM";
+    if (!olmo) Norm(prefix + "input_layernorm", kHidden);
     Norm(prefix + "post_attention_layernorm", kHidden);
-    if (Gemma()) {
-      Norm(prefix + "pre_feedforward_layernorm", kHidden);
-      Norm(prefix + "post_feedforward_layernorm", kHidden);
+    if (Gemma()) Norm(prefix + "pre_feedforward_layernorm", kHidden);
+    if (Gemma() || olmo) Norm(prefix + "post_feedforward_layernorm", kHidden);
+    if (olmo) {
+      Norm(prefix + "self_attn.q_norm", q);
+      Norm(prefix + "self_attn.k_norm", kv);
     }
     if (architecture_.rfind("Qwen3", 0) == 0 || architecture_ == "Gemma3ForCausalLM") {
       Norm(prefix + "self_attn.q_norm", head_dim_);
@@ -215,6 +227,21 @@ class Tensors {
       Linear(one + names[1], size, kHidden, false);
       Linear(one + names[2], kHidden, size, false);
     }
+  }
+
+  void AddGptNeoX() {
+    Tensor("gpt_neox.embed_in.weight", {options_.vocab, kHidden}, 0, 1);
+    for (int layer = 0; layer < options_.layers; ++layer) {
+      const std::string prefix = absl::StrCat("gpt_neox.layers.", layer, ".");
+      Norm(prefix + "input_layernorm", kHidden, true);
+      Norm(prefix + "post_attention_layernorm", kHidden, true);
+      Linear(prefix + "attention.query_key_value", 3 * kHidden, kHidden, true);
+      Linear(prefix + "attention.dense", kHidden, kHidden, true);
+      Linear(prefix + "mlp.dense_h_to_4h", kIntermediate, kHidden, true);
+      Linear(prefix + "mlp.dense_4h_to_h", kHidden, kIntermediate, true);
+    }
+    Norm("gpt_neox.final_layer_norm", kHidden, true);
+    Linear("embed_out", options_.vocab, kHidden, false);
   }
 
   void AddOpt() {
