@@ -16,8 +16,12 @@ Family Qwen3MoeFamily() {
   return {
       "Qwen3MoeForCausalLM", names, [](const JsonFile& json, ModelConfig* config) -> absl::Status {
         COPPICE_RETURN_IF_ERROR(Qwen3Family().read(json, config));
-        COPPICE_RETURN_IF_ERROR(
-            ReadExperts(json, {.count = "num_experts", .size = "moe_intermediate_size"}, config));
+        // Newer folders have Mixtral's name.
+        const bool newer = json.Has("num_local_experts");
+        COPPICE_RETURN_IF_ERROR(ReadExperts(
+            json,
+            {.count = newer ? "num_local_experts" : "num_experts", .size = "moe_intermediate_size"},
+            config));
         COPPICE_ASSIGN_OR_RETURN(config->experts.normalised, json.BoolOr("norm_topk_prob", false));
         COPPICE_ASSIGN_OR_RETURN(const int64_t step, json.IntOr("decoder_sparse_step", 1, 4096, 1));
         COPPICE_ASSIGN_OR_RETURN(const std::vector<int64_t> dense,

@@ -233,10 +233,10 @@ TEST_P(AttentionTest, MatchesDoublePrecision) {
 TEST_P(AttentionTest, WindowsAndCapsMatchDoublePrecision) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int head_dim : {20, 64, 256}) {
-      for (const int window : {0, 1, 2, 15, 16, 17, 40}) {
+      for (const int window : {0, 1, 16, 21}) {
         for (const float softcap : {0.0f, 3.0f}) {
           const Shape shape = {4, 2, head_dim, dtype, window, softcap};
-          for (const int length : {1, 16, 17, 33, 50}) {
+          for (const int length : {1, 17, 50}) {
             for (const int prefix : {0, length * 2 / 3, length}) {
               const Context context = Tokens(length);
               ExpectClose(

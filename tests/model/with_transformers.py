@@ -51,7 +51,8 @@ def randomise(model):
 
 
 def expected(folder, tokens):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
+                                                               experts_implementation="eager").eval()
     with torch.no_grad():
         return model(torch.tensor([tokens])).logits[0].numpy()
 
