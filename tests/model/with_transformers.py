@@ -35,7 +35,7 @@ OWN = {
     "Qwen3MoeConfig": dict(GATED, head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40, norm_topk_prob=True,
                            decoder_sparse_step=2),
     "Olmo2Config": GATED,
-    "GPTNeoXConfig": dict(SMALL, intermediate_size=80),
+    "GPTNeoXConfig": dict(SMALL, num_attention_heads=2, intermediate_size=80),
     "Phi3Config": dict(GATED, sliding_window=11),
     "SmolLM3Config": dict(GATED),
 }
