@@ -5,8 +5,11 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/regular_file.h"
 #include "base/status.h"
@@ -344,11 +347,27 @@ std::string SentencePieceTokenizer::TokenBytes(TokenId id, bool skip_special) co
   return absl::StrReplaceAll(text, {{kSpace, " "}});
 }
 
+// Whether the first line is a token in base64, a space, and the token's rank.
+bool IsTiktokenTable(absl::string_view bytes) {
+  const std::pair<absl::string_view, absl::string_view> line =
+      absl::StrSplit(bytes.substr(0, bytes.substr(0, 1024).find('\n')), absl::MaxSplits(' ', 1));
+  std::string token;
+  int rank = 0;
+  return !line.first.empty() && absl::Base64Unescape(line.first, &token) &&
+         absl::SimpleAtoi(line.second, &rank);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadSentencePieceTokenizer(
     const std::string& path, const SpecialTokenSettings& settings) {
   COPPICE_ASSIGN_OR_RETURN(const std::string bytes, ReadRegularFile(path, kMostTableBytes));
+  if (IsTiktokenTable(bytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     ": a table of tiktoken is not supported, expected a SentencePiece model; the "
+                     "tokenizer.json of this model, in the same folder, serves instead"));
+  }
   Model model;
   if (!model.ParseFromString(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a SentencePiece model, got ",

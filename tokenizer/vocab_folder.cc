@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -84,7 +83,6 @@ class VocabFolder {
   absl::Status AddSpecial(const Json& token);
   // A special token that the folder names, or else its class, if the vocabulary has that.
   Json Named(const std::string& name) const;
-  std::set<std::string> SpecialContents() const;
   TokenId Find(const std::string& content) const;  // -1 = none
   Json PreTokenizerJson() const;
   Json PostProcessorJson(const SpecialTokenSettings& settings) const;
@@ -198,16 +196,6 @@ Json VocabFolder::Named(const std::string& name) const {
   return usual != nullptr && Find(usual) >= 0 ? Json(usual) : Json();
 }
 
-std::set<std::string> VocabFolder::SpecialContents() const {
-  std::set<std::string> contents;
-  for (const char* name : kNamedTokens) contents.insert(Content(Named(name)));
-  for (const char* name : kMoreTokens) {
-    for (const Json& token : tokenizer_config_.value(name, Json::array()))
-      contents.insert(Content(token));
-  }
-  return contents;
-}
-
 absl::Status VocabFolder::AddToken(const std::string& path, TokenId id, Json token) {
   const std::string content = Content(token);
   const auto index = static_cast<size_t>(id);
@@ -243,14 +231,11 @@ absl::Status VocabFolder::ReadAddedTokens() {
     return absl::OkStatus();
   }
   COPPICE_ASSIGN_OR_RETURN(const Json ids, ReadOptionalObject(dir_, "added_tokens.json"));
-  const std::set<std::string> special = SpecialContents();
   for (const auto& [content, value] : ids.items()) {
     const TokenId id = value.is_number_integer() && value >= 0 && value < BpeTables::kMaxVocab
                            ? value.get<TokenId>()
                            : -1;
-    COPPICE_RETURN_IF_ERROR(
-        AddToken(Path("added_tokens.json"), id,
-                 {{"content", content}, {"special", special.count(content) > 0}}));
+    COPPICE_RETURN_IF_ERROR(AddToken(Path("added_tokens.json"), id, {{"content", content}}));
   }
   return absl::OkStatus();
 }

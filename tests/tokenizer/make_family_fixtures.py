@@ -112,12 +112,12 @@ def plain(*contents, **flags):
     return [AddedToken(c, special=False, normalized=False, **flags) for c in contents]
 
 
-def byte_level(pattern, normalizer=None, size=900, first=()):
+def byte_level(pattern, normalizer=None, size=900, first=(), **split):
     tok = Tokenizer(models.BPE())
     tok.normalizer = normalizer
     if pattern:
         tok.pre_tokenizer = pre_tokenizers.Sequence([
-            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.Split(Regex(pattern), **(split or {"behavior": "isolated"})),
             pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)])
     else:
         tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True)
@@ -181,7 +181,7 @@ def phi3():
 
 
 def phi4_mini():
-    tok = byte_level(O200K)
+    tok = byte_level(O200K, behavior="removed", invert=True)
     tok.add_tokens(special("<|endoftext|>") + special("<|assistant|>", "<|end|>", "<|user|>", rstrip=True)
                    + plain("<|tool|>", rstrip=True))
     return {"tokenizer.json": json.loads(tok.to_str()),

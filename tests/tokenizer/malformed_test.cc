@@ -85,6 +85,11 @@ TEST_F(MalformedTokenizer, TruncatedModelIsAnErrorOfOneLine) {
   }
 }
 
+TEST_F(MalformedTokenizer, ATableOfTiktokenIsRefusedByName) {
+  Write("tokenizer.model", "IQ== 0\nIg== 1\nIw== 2\n");
+  EXPECT_THAT(LoadError(), AllOf(HasSubstr("tokenizer.model"), HasSubstr("tiktoken")));
+}
+
 TEST_F(MalformedTokenizer, ChangedBytesNeverCrash) {
   uint32_t state = 3;
   const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 8; };
