@@ -68,7 +68,7 @@ std::string Content(const Json& token) {
 class VocabFolder {
  public:
   explicit VocabFolder(std::string dir) : dir_(std::move(dir)) {}
-  // Also sets the begin and the end of a text in `settings`.
+  // Also sets the begin and the end of a text in `settings`, and that nothing more is added.
   absl::StatusOr<TokenizerFile> Read(SpecialTokenSettings* settings);
   std::string Path(const char* name) const { return absl::StrCat(dir_, "/", name); }
 
@@ -304,6 +304,7 @@ absl::StatusOr<TokenizerFile> VocabFolder::Read(SpecialTokenSettings* settings) 
   json["pre_tokenizer"] = PreTokenizerJson();
   json["decoder"] = {{"type", "ByteLevel"}};
   json["post_processor"] = PostProcessorJson(*settings);
+  settings->add_bos = settings->add_eos = false;  // it does
   json["added_tokens"] = std::move(added_);
   json["model"] = {{"type", "BPE"}, {"vocab", Json::object()}, {"merges", Json::array()}};
   return TokenizerFile{std::move(json), std::move(tables_)};

@@ -248,6 +248,21 @@ TEST_F(MalformedVocabFolder, ClassesThatAreNotServedAreRefusedByName) {
   EXPECT_THAT(LoadError(), AllOf(HasSubstr("no tokenizer_class"), HasSubstr("\"bart\"")));
 }
 
+// As in Transformers, which does not read config.json for it.
+TEST_F(MalformedVocabFolder, TheBeginIsThatOfTheTokenizerAndNotOfTheModel) {
+  Write("config.json", R"({"model_type": "opt", "bos_token_id": 5})");
+  const auto front = [this] {
+    const auto tokenizer = Tokenizer::Load(dir_.string());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer.ok() ? (*tokenizer)->Encode("a", true).front() : -1;
+  };
+  EXPECT_EQ(front(), 2);
+  Remove("special_tokens_map.json");
+  Write("tokenizer_config.json",
+        R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "bos_token": null})");
+  EXPECT_GT(front(), 5);  // the text itself
+}
+
 TEST_F(MalformedVocabFolder, AddedTokensAreChecked) {
   const auto with_added = [this](const char* added) {
     Write("added_tokens.json", added);
