@@ -24,21 +24,6 @@ uint64_t PairKey(TokenId left, TokenId right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// Reads a merge in both notations: "a b" and ["a", "b"].
-absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(const Json& merge) {
-  if (merge.is_array() && merge.size() == 2) {
-    return std::pair{merge[0].get<std::string>(), merge[1].get<std::string>()};
-  }
-  if (merge.is_string()) {
-    const std::string text = merge.get<std::string>();
-    const size_t space = text.find(' ');
-    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
-      return std::pair{text.substr(0, space), text.substr(space + 1)};
-    }
-  }
-  return absl::InvalidArgumentError("expected \"left right\" or [left, right]");
-}
-
 }  // namespace
 
 int ByteOfToken(absl::string_view token) {
@@ -52,7 +37,7 @@ int ByteOfToken(absl::string_view token) {
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-absl::StatusOr<BpeModel> BpeModel::FromJson(const Json& json) {
+absl::StatusOr<BpeModel> BpeModel::FromJson(const Json& json, BpeTables tables) {
   // Old files have no type. A model with merges is BPE.
   const std::string type = json.value("type", json.contains("merges") ? "BPE" : "unknown");
   if (type != "BPE") {
@@ -65,8 +50,12 @@ absl::StatusOr<BpeModel> BpeModel::FromJson(const Json& json) {
     }
   }
   BpeModel model;
-  COPPICE_RETURN_IF_ERROR(model.ReadVocab(json.at("vocab")));
-  COPPICE_RETURN_IF_ERROR(model.ReadMerges(json.at("merges")));
+  if (!json.at("vocab").is_object() || tables.vocab.empty())
+    return absl::InvalidArgumentError("model: vocab: expected an object of token to id");
+  if (!json.at("merges").is_array())
+    return absl::InvalidArgumentError("model: merges: expected a list");
+  COPPICE_RETURN_IF_ERROR(model.SetVocab(std::move(tables.vocab)));
+  COPPICE_RETURN_IF_ERROR(model.SetMerges(tables.merges));
   if (IsSet(json, "unk_token")) {
     const std::string unk = json["unk_token"].get<std::string>();
     model.unk_id_ = model.Find(unk);
@@ -84,44 +73,39 @@ absl::StatusOr<BpeModel> BpeModel::FromJson(const Json& json) {
   return model;
 }
 
-absl::Status BpeModel::ReadVocab(const Json& vocab) {
-  if (!vocab.is_object() || vocab.empty()) {
-    return absl::InvalidArgumentError("model: vocab: expected an object of token to id");
-  }
+absl::Status BpeModel::SetVocab(std::vector<std::pair<std::string, TokenId>> vocab) {
   id_of_.reserve(vocab.size());
-  for (const auto& [token, value] : vocab.items()) {
-    if (!value.is_number_integer() || value < 0 || value >= kMaxVocab) {
-      return absl::InvalidArgumentError(absl::StrCat("model: vocab: ", token,
-                                                     ": expected an id from 0 to ", kMaxVocab - 1,
-                                                     ", got ", value.dump().substr(0, 40)));
+  for (auto& [token, id] : vocab) {
+    const auto index = static_cast<size_t>(id);
+    if (index >= tokens_.size()) tokens_.resize(std::max(index + 1, vocab.size()));
+    if (!tokens_[index].empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("model: vocab: id ", id, " is given to both ",
+                                                     tokens_[index], " and ", token));
     }
-    const TokenId id = value.get<TokenId>();
-    if (static_cast<size_t>(id) >= tokens_.size()) tokens_.resize(id + 1);
-    if (!tokens_[id].empty()) {
+    tokens_[index] = token;
+    if (!id_of_.emplace(std::move(token), id).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat("model: vocab: id ", id, " is given to both ", tokens_[id], " and ", token));
+          absl::StrCat("model: vocab: ", tokens_[index], " appears twice"));
     }
-    tokens_[id] = token;
-    id_of_[token] = id;
   }
+  while (tokens_.back().empty()) tokens_.pop_back();
   return absl::OkStatus();
 }
 
-absl::Status BpeModel::ReadMerges(const Json& merges) {
-  if (!merges.is_array()) return absl::InvalidArgumentError("model: merges: expected a list");
+absl::Status BpeModel::SetMerges(const std::vector<std::pair<std::string, std::string>>& merges) {
   merges_.reserve(merges.size());
+  std::string both;
   for (size_t i = 0; i < merges.size(); ++i) {
-    const auto merge = ReadMerge(merges[i]);
-    if (!merge.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("model: merges[", i, "]: ", merge.status().message()));
-    }
-    const TokenId left = Find(merge->first), right = Find(merge->second);
-    const TokenId merged = Find(merge->first + merge->second);
+    const auto& [left_text, right_text] = merges[i];
+    both.assign(left_text).append(right_text);
+    const TokenId left = Find(left_text), right = Find(right_text), merged = Find(both);
     if (left < 0 || right < 0 || merged < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("model: merges[", i, "]: ", merge->first,
-                                                     " + ", merge->second,
-                                                     ": expected all three in the vocabulary"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("model: merges[", i, "]: ", left_text, " + ", right_text, ": ",
+                       left < 0    ? left_text
+                       : right < 0 ? right_text
+                                   : both,
+                       " is not there, expected all three in the vocabulary"));
     }
     merges_[PairKey(left, right)] = {static_cast<int32_t>(i), merged};
   }

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -12,6 +13,7 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 #include "tokenizer/bpe_merge.h"
+#include "tokenizer/bpe_tables.h"
 #include "tokenizer/token_bound.h"
 
 namespace coppice::tokenizer {
@@ -21,10 +23,8 @@ int ByteOfToken(absl::string_view token);
 
 class BpeModel {
  public:
-  static constexpr TokenId kMaxVocab = 1 << 24;
-
-  // Errors name the field and, for a merge, its number.
-  static absl::StatusOr<BpeModel> FromJson(const nlohmann::json& json);
+  // json: the model of a tokenizer.json. Errors name the field and, for a merge, its number.
+  static absl::StatusOr<BpeModel> FromJson(const nlohmann::json& json, BpeTables tables);
 
   // By id; "" for an id that is not in the vocabulary.
   const std::vector<std::string>& tokens() const { return tokens_; }
@@ -49,8 +49,8 @@ class BpeModel {
     int32_t rank;
     TokenId id;
   };
-  absl::Status ReadVocab(const nlohmann::json& vocab);
-  absl::Status ReadMerges(const nlohmann::json& merges);
+  absl::Status SetVocab(std::vector<std::pair<std::string, TokenId>> vocab);
+  absl::Status SetMerges(const std::vector<std::pair<std::string, std::string>>& merges);
   std::vector<BpeSymbol> Symbols(absl::string_view word) const;
 
   std::vector<std::string> tokens_;

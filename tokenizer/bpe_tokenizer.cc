@@ -27,7 +27,7 @@ using Json = nlohmann::json;
 
 class BpeTokenizer : public Tokenizer {
  public:
-  static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(const Json& json,
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> FromFile(TokenizerFile file,
                                                              const SpecialTokenSettings& settings);
 
   int vocab_size() const override { return static_cast<int>(bytes_.size()); }
@@ -50,7 +50,7 @@ class BpeTokenizer : public Tokenizer {
   int LeadingSpacesDropped() const override { return leading_spaces_dropped_; }
 
  private:
-  absl::Status ReadComponents(const Json& json, const SpecialTokenSettings& settings);
+  absl::Status ReadComponents(TokenizerFile file, const SpecialTokenSettings& settings);
   TokenBound MakeBound() const;
   bool KeepsRun(absl::string_view c) const;  // as TokenBound::Fewest says
   absl::Status FillBytes(const TokenDecoder& decoder);
@@ -76,17 +76,19 @@ class BpeTokenizer : public Tokenizer {
   TokenBound bound_;
 };
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> BpeTokenizer::FromJson(
-    const Json& json, const SpecialTokenSettings& settings) {
+absl::StatusOr<std::unique_ptr<Tokenizer>> BpeTokenizer::FromFile(
+    TokenizerFile file, const SpecialTokenSettings& settings) {
   auto tokenizer = std::make_unique<BpeTokenizer>();
-  COPPICE_RETURN_IF_ERROR(tokenizer->ReadComponents(json, settings));
+  COPPICE_RETURN_IF_ERROR(tokenizer->ReadComponents(std::move(file), settings));
   COPPICE_RETURN_IF_ERROR(tokenizer->SetSpecialTokens(settings));
   return tokenizer;
 }
 
-absl::Status BpeTokenizer::ReadComponents(const Json& json, const SpecialTokenSettings& settings) {
+absl::Status BpeTokenizer::ReadComponents(TokenizerFile file,
+                                          const SpecialTokenSettings& settings) {
+  const Json& json = file.json;
   const auto component = [&](const char* key) { return json.value(key, Json()); };
-  COPPICE_ASSIGN_OR_RETURN(model_, BpeModel::FromJson(json.at("model")));
+  COPPICE_ASSIGN_OR_RETURN(model_, BpeModel::FromJson(json.at("model"), std::move(file.tables)));
   COPPICE_ASSIGN_OR_RETURN(normalizer_, Normalizer::FromJson(component("normalizer")));
   COPPICE_ASSIGN_OR_RETURN(pre_tokenizer_, PreTokenizer::FromJson(component("pre_tokenizer")));
   COPPICE_ASSIGN_OR_RETURN(added_, AddedTokens::FromJson(component("added_tokens"), normalizer_));
@@ -142,7 +144,7 @@ absl::Status BpeTokenizer::FillBytes(const TokenDecoder& decoder) {
     const TokenId in_model = model_.Find(token.content);
     const bool taken = static_cast<size_t>(token.id) < model_.tokens().size() &&
                        !model_.tokens()[token.id].empty() && in_model != token.id;
-    if (token.id >= BpeModel::kMaxVocab || taken || (in_model >= 0 && in_model != token.id)) {
+    if (token.id >= BpeTables::kMaxVocab || taken || (in_model >= 0 && in_model != token.id)) {
       return absl::InvalidArgumentError(
           absl::StrCat("added_tokens: ", token.content, ": id ", token.id,
                        " does not agree with the vocabulary of the model"));
@@ -279,18 +281,26 @@ std::vector<TokenId> BpeTokenizer::EncodeChat(absl::string_view text,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
+absl::StatusOr<std::unique_ptr<Tokenizer>> MakeBpeTokenizer(TokenizerFile file,
+                                                            const std::string& path,
                                                             const SpecialTokenSettings& settings) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostTableBytes));
   try {  // the JSON library throws if a field is missing or has the wrong type
-    const Json json = Json::parse(text);
-    auto tokenizer = BpeTokenizer::FromJson(json, settings);
+    auto tokenizer = BpeTokenizer::FromFile(std::move(file), settings);
     if (tokenizer.ok()) return tokenizer;
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", tokenizer.status().message()));
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": expected a tokenizer.json: ", error.what()));
   }
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
+                                                            const SpecialTokenSettings& settings) {
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostTableBytes));
+  absl::StatusOr<TokenizerFile> file = ParseTokenizerJson(text);
+  if (!file.ok())
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", file.status().message()));
+  return MakeBpeTokenizer(*std::move(file), path, settings);
 }
 
 }  // namespace coppice::tokenizer

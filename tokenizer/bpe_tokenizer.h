@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tokenizer/bpe_tables.h"
 #include "tokenizer/model_folder.h"
 #include "tokenizer/tokenizer.h"
 
@@ -15,6 +16,10 @@ namespace coppice::tokenizer {
 // Errors name path, the component and what was expected. Truncation and padding in the file are
 // settings for batches and have no effect here.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
+                                                            const SpecialTokenSettings& settings);
+// path: the file that errors name.
+absl::StatusOr<std::unique_ptr<Tokenizer>> MakeBpeTokenizer(TokenizerFile file,
+                                                            const std::string& path,
                                                             const SpecialTokenSettings& settings);
 
 }  // namespace coppice::tokenizer

@@ -13,18 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The object in dir/name, or an empty one if there is no such file.
-absl::StatusOr<Json> ReadOptionalObject(const std::string& dir, const std::string& name) {
-  const std::string path = dir + "/" + name;
-  if (!FileExists(path)) return Json::object();
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));
-  }
-  return json;
-}
-
 absl::StatusOr<TokenId> ReadId(const Json& value, const std::string& path, const char* key) {
   if (!value.is_number_integer() || value < 0 || value > INT32_MAX) {
     return absl::InvalidArgumentError(
@@ -66,6 +54,17 @@ std::optional<bool> OptionalBool(const Json& json, const char* key) {
 bool FileExists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
+}
+
+absl::StatusOr<Json> ReadOptionalObject(const std::string& dir, const std::string& name) {
+  const std::string path = dir + "/" + name;
+  if (!FileExists(path)) return Json::object();
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));
+  }
+  return json;
 }
 
 absl::StatusOr<SpecialTokenSettings> ReadSpecialTokenSettings(const std::string& dir) {

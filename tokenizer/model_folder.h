@@ -3,6 +3,7 @@
 // by the tokenizers.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,5 +26,8 @@ struct SpecialTokenSettings {
 absl::StatusOr<SpecialTokenSettings> ReadSpecialTokenSettings(const std::string& dir);
 
 bool FileExists(const std::string& path);
+
+// The object in dir/name, or an empty one if there is no such file.
+absl::StatusOr<nlohmann::json> ReadOptionalObject(const std::string& dir, const std::string& name);
 
 }  // namespace coppice::tokenizer

@@ -1,5 +1,6 @@
-// Unicode normalization form C (UAX 15): characters composed where a composed form exists. Called
-// by the normalizer; the tables are those of libutf8proc. Pure function.
+// Unicode normalization form C (UAX 15) of Unicode 9, as Hugging Face tokenizers has it: characters
+// composed where a composed form exists. Later characters stay where and what they are. Called by
+// the normalizer; the tables are those of libutf8proc. Pure function.
 #pragma once
 
 #include <string>

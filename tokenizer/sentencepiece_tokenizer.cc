@@ -5,13 +5,17 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/regular_file.h"
 #include "base/status.h"
 #include "tokenizer/bpe_merge.h"
 #include "tokenizer/bpe_model.h"
+#include "tokenizer/longest_prefix.h"
 #include "tokenizer/sentencepiece_model.pb.h"
 #include "tokenizer/special_texts.h"
 #include "tokenizer/token_bound.h"
@@ -66,11 +70,6 @@ class SentencePieceTokenizer : public Tokenizer {
   // Appends the pieces of a text without special tokens. prefix: it gets the space that the model
   // puts before a text.
   void AppendText(absl::string_view text, bool prefix, std::vector<TokenId>* ids) const;
-  // The longest special token of at most `room` bytes that is written at the start of the text; -1
-  // = none.
-  TokenId SpecialAt(absl::string_view text, size_t room) const;
-  // Length in bytes of the longest user-defined piece at the start of text; 0 = none.
-  size_t UserDefinedPrefix(absl::string_view text) const;
   std::vector<BpeSymbol> Symbols(absl::string_view text) const;
   // For each piece that is marked unused: the length in bytes of the left part of its merge.
   using UnusedSplits = absl::flat_hash_map<absl::string_view, int32_t>;
@@ -81,10 +80,9 @@ class SentencePieceTokenizer : public Tokenizer {
   BpeMerge<float> FindMerge(absl::string_view merged) const;
 
   Model model_;
-  absl::flat_hash_map<absl::string_view, TokenId> mergeable_;   // views into model_
-  std::vector<absl::string_view> user_defined_;                 // longest first
-  std::vector<std::pair<absl::string_view, TokenId>> special_;  // longest first, views into model_
-  TokenId byte_id_[256];                                        // -1 = no such piece
+  absl::flat_hash_map<absl::string_view, TokenId> mergeable_;  // views into model_
+  LongestPrefix user_defined_, special_;                       // views into model_
+  TokenId byte_id_[256];                                       // -1 = no such piece
   SpecialTexts special_texts_;
   TokenId unk_id_ = -1, bos_id_ = -1;
   std::vector<TokenId> eos_ids_;
@@ -121,6 +119,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(
 
 absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
   std::fill(std::begin(byte_id_), std::end(byte_id_), -1);
+  std::vector<std::string> special_texts;
   for (TokenId id = 0; id < vocab_size(); ++id) {
     const absl::string_view text = model_.piece(id).text();
     if (text.empty()) {
@@ -129,10 +128,12 @@ absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
     switch (Kind(id)) {
       case Piece::UNKNOWN:
         unk_id_ = id;
-        special_.emplace_back(text, id);
+        special_.Add(text, id);
+        special_texts.emplace_back(text);
         break;
       case Piece::CONTROL:
-        special_.emplace_back(text, id);
+        special_.Add(text, id);
+        special_texts.emplace_back(text);
         break;
       case Piece::BYTE: {
         const int byte = ByteOfToken(text);
@@ -147,7 +148,7 @@ absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
         if (!mergeable_.emplace(text, id).second) {
           return absl::InvalidArgumentError(absl::StrCat(path, ": piece ", id, " appears twice"));
         }
-        if (Kind(id) == Piece::USER_DEFINED) user_defined_.push_back(text);
+        if (Kind(id) == Piece::USER_DEFINED) user_defined_.Add(text, id);
     }
   }
   for (const Piece& piece : model_.piece()) bound_.AddToken(piece.text());
@@ -158,16 +159,10 @@ absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
     const char text = static_cast<char>(c);
     bound_.kept[c] = HasCharacter(absl::string_view(&text, 1));
   }
-  std::stable_sort(user_defined_.begin(), user_defined_.end(),
-                   [](auto a, auto b) { return a.size() > b.size(); });
-  std::stable_sort(special_.begin(), special_.end(),
-                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
-  std::vector<std::string> texts;
-  for (const auto& special : special_) texts.emplace_back(special.first);
-  auto special_texts = SpecialTexts::Make(texts);
-  if (!special_texts.ok())
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", special_texts.status().message()));
-  special_texts_ = *std::move(special_texts);
+  auto made = SpecialTexts::Make(special_texts);
+  if (!made.ok())
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", made.status().message()));
+  special_texts_ = *std::move(made);
   if (unk_id_ < 0) return absl::InvalidArgumentError(absl::StrCat(path, ": no unknown piece"));
   if (model_.trainer().byte_fallback() && std::count(byte_id_, byte_id_ + 256, -1) > 0) {
     return absl::InvalidArgumentError(
@@ -197,13 +192,6 @@ absl::Status SentencePieceTokenizer::SetSpecialTokens(const std::string& path,
   add_eos_ = !eos_ids_.empty() && settings.add_eos.value_or(false);
   prefix_everywhere_ = settings.legacy.value_or(true);
   return absl::OkStatus();
-}
-
-size_t SentencePieceTokenizer::UserDefinedPrefix(absl::string_view text) const {
-  for (const absl::string_view piece : user_defined_) {
-    if (text.substr(0, piece.size()) == piece) return piece.size();
-  }
-  return 0;
 }
 
 std::string SentencePieceTokenizer::Normalize(absl::string_view text, bool prefix) const {
@@ -236,7 +224,7 @@ std::string SentencePieceTokenizer::Normalize(absl::string_view text, bool prefi
 std::vector<BpeSymbol> SentencePieceTokenizer::Symbols(absl::string_view text) const {
   std::vector<BpeSymbol> symbols;
   for (size_t i = 0; i < text.size();) {
-    const size_t user_defined = UserDefinedPrefix(text.substr(i));
+    const size_t user_defined = user_defined_.At(text.substr(i), text.size()).length;
     const size_t length = user_defined ? user_defined : NextUtf8Char(text.substr(i)).length;
     const auto it = mergeable_.find(text.substr(i, length));
     symbols.push_back({.begin = static_cast<int32_t>(i),
@@ -301,14 +289,6 @@ std::vector<TokenId> SentencePieceTokenizer::Encode(absl::string_view text,
   return ids;
 }
 
-TokenId SentencePieceTokenizer::SpecialAt(absl::string_view text, size_t room) const {
-  for (const auto& special : special_) {
-    const size_t size = special.first.size();
-    if (size <= room && text.substr(0, size) == special.first) return special.second;
-  }
-  return -1;
-}
-
 std::vector<TokenId> SentencePieceTokenizer::EncodeChat(absl::string_view text,
                                                         absl::Span<const size_t> literal,
                                                         bool add_special_tokens) const {
@@ -322,15 +302,15 @@ std::vector<TokenId> SentencePieceTokenizer::EncodeChat(absl::string_view text,
   auto next = literal.begin();  // the first literal byte that is not before `at`
   for (size_t at = 0; at < text.size();) {
     while (next != literal.end() && *next < at) ++next;
-    const TokenId special =
-        SpecialAt(text.substr(at), next == literal.end() ? text.size() : *next - at);
-    if (special < 0) {
+    const LongestPrefix::Found special =
+        special_.At(text.substr(at), next == literal.end() ? text.size() : *next - at);
+    if (special.length == 0) {
       ++at;
       continue;
     }
     append_text(at);
-    ids.push_back(special);
-    done = at += model_.piece(special).text().size();
+    ids.push_back(special.id);
+    done = at += special.length;
   }
   append_text(text.size());
   if (add_special_tokens && add_eos_) ids.push_back(eos_ids_[0]);
@@ -344,11 +324,27 @@ std::string SentencePieceTokenizer::TokenBytes(TokenId id, bool skip_special) co
   return absl::StrReplaceAll(text, {{kSpace, " "}});
 }
 
+// Whether the first line is a token in base64, a space, and the token's rank.
+bool IsTiktokenTable(absl::string_view bytes) {
+  const std::pair<absl::string_view, absl::string_view> line =
+      absl::StrSplit(bytes.substr(0, bytes.substr(0, 1024).find('\n')), absl::MaxSplits(' ', 1));
+  std::string token;
+  int rank = 0;
+  return !line.first.empty() && absl::Base64Unescape(line.first, &token) &&
+         absl::SimpleAtoi(line.second, &rank);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadSentencePieceTokenizer(
     const std::string& path, const SpecialTokenSettings& settings) {
   COPPICE_ASSIGN_OR_RETURN(const std::string bytes, ReadRegularFile(path, kMostTableBytes));
+  if (IsTiktokenTable(bytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     ": a table of tiktoken is not supported, expected a SentencePiece model; the "
+                     "tokenizer.json of this model, in the same folder, serves instead"));
+  }
   Model model;
   if (!model.ParseFromString(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a SentencePiece model, got ",

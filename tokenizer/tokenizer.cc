@@ -4,6 +4,7 @@
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/model_folder.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
+#include "tokenizer/vocab_folder.h"
 #include "tokenizer/vocabulary.h"
 
 namespace coppice::tokenizer {
@@ -14,7 +15,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& di
   if (FileExists(json)) return LoadBpeTokenizer(json, settings);
   const std::string sentencepiece = dir + "/tokenizer.model";
   if (FileExists(sentencepiece)) return LoadSentencePieceTokenizer(sentencepiece, settings);
-  return absl::NotFoundError(absl::StrCat(dir, ": expected tokenizer.json or tokenizer.model"));
+  if (FileExists(dir + "/vocab.json") || FileExists(dir + "/merges.txt"))
+    return LoadVocabFolder(dir, settings);
+  std::string found;
+  for (const char* other : {"tekken.json", "qwen.tiktoken", "spiece.model", "vocab.txt"}) {
+    if (FileExists(dir + "/" + other))
+      found = absl::StrCat("; ", other, " is there, but is not supported");
+  }
+  return absl::NotFoundError(absl::StrCat(
+      dir, ": no tokenizer: expected tokenizer.json, tokenizer.model, or vocab.json and merges.txt",
+      found));
 }
 
 // Here and not in vocabulary.cc, which then needs none of the tokenizers.

@@ -51,9 +51,8 @@ std::string NodeRegistry::Refusal(const proto::Register& registration) const {
   if (registration.role() != proto::WORKER_LEADER) return Misfit(registration);
   const int vocab = registration.model().vocab_size();
   if (options_.tokenizer_vocab > vocab) {
-    return absl::StrCat(
-        options_.tokenizer_dir, ": the tokenizer (tokenizer.json or tokenizer.model) has ",
-        options_.tokenizer_vocab, " ids but the target model's vocabulary has ", vocab);
+    return absl::StrCat(options_.tokenizer_dir, ": the tokenizer has ", options_.tokenizer_vocab,
+                        " ids but the target model's vocabulary has ", vocab);
   }
   for (const auto& [id, node] : nodes_) {
     if (node.state == NodeState::kLost || !node.worker()) continue;

@@ -155,7 +155,7 @@ def draft_of(name, model, target):
     if not trained.is_file():
         return kept
     folder = target.with_name(f"{target.name}-draft-{hashlib.sha256(trained.read_bytes()).hexdigest()[:12]}")
-    if folder.is_dir() and any((target / t).is_file() and not (folder / t).is_file() for t in ("tokenizer.json", "tokenizer.model")):
+    if folder.is_dir() and any((target / t).is_file() and not (folder / t).is_file() for t in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         shutil.rmtree(folder)  # from a version that left the tokenizer out
     if not folder.is_dir():
         say(f"{name}: putting its draft together")

@@ -12,7 +12,6 @@ import json
 import pathlib
 import random
 
-import sentencepiece
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers,
                         processors, trainers)
 
@@ -165,6 +164,7 @@ def make_json_fixture(out, data):
 
 
 def make_model_fixture(out, prefix, **options):
+    import sentencepiece  # here, since other programs use this file without it
     out.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS), model_prefix=str(out / "tokenizer"), model_type="bpe",

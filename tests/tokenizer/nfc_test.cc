@@ -31,6 +31,15 @@ TEST(Nfc, HangulIsArithmetic) {
             Utf8(u8"\u11A7\uD558\u11A7\u0301\u00e9"));
 }
 
+// U+0EBA has a combining class since Unicode 12, U+11938 a decomposition since 13.
+TEST(Nfc, CharactersThatUnicode9HasNotStay) {
+  EXPECT_EQ(ToNfc(Utf8(u8"\u0EB9\u0EBA")), Utf8(u8"\u0EB9\u0EBA"));
+  EXPECT_EQ(ToNfc(Utf8(u8"a\u0EBA\u0301\u0323e\u0301")), Utf8(u8"a\u0EBA\u0323\u0301\u00e9"));
+  EXPECT_EQ(ToNfc(Utf8(u8"\u0EBAe\u0301")), Utf8(u8"\u0EBA\u00e9"));
+  EXPECT_EQ(ToNfc(Utf8(u8"\U00011935\U00011930")), Utf8(u8"\U00011935\U00011930"));
+  EXPECT_EQ(ToNfc(Utf8(u8"\U00011938")), Utf8(u8"\U00011938"));
+}
+
 TEST(Nfc, InvalidPartsAreReplaced) {
   EXPECT_EQ(ToNfc("e\xCC\x81\xFF\xCC\x81"), Utf8(u8"\u00e9\uFFFD\u0301"));
   EXPECT_EQ(ToNfc(std::string("\xC3\xA9\0e\xCC", 5)), std::string("\xC3\xA9\0e\xEF\xBF\xBD", 7));

@@ -14,7 +14,8 @@ from draft_distillation.pieces import DataError
 
 TRAINED = "trained.safetensors"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json",
+              "tokenizer_config.json")
 SCALES = "_scale"  # behind the name of a matrix of integers: F32, one for each row
 HEAD_IDS = "d2t"  # of a draft that has only some rows of the head: row i is id i + d2t[i]; config.json has their number
 

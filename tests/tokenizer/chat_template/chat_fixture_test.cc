@@ -64,7 +64,7 @@ TEST_F(ChatFixtures, EveryConstructIsThatOfJinja2) {
 
 TEST_F(ChatFixtures, EveryConversationIsThatOfJinja2) {
   const Json fixture = Json::parse(ReadText(kChatFixtures + "conversations.json"));
-  ASSERT_EQ(fixture["templates"].size(), FamilyNames().size() + 6);
+  ASSERT_EQ(fixture["templates"].size(), FamilyNames().size() + 8);
   for (const Json& chat : fixture["templates"]) {
     const std::string source = ReadText(chat["template"].get<std::string>());
     for (const Json& entry : chat["cases"])
