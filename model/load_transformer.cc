@@ -69,8 +69,9 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   parts.on_layer = options.on_layer;
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
-  COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
-  COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint, *backend));
+  COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                           Checkpoint::Open(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, *checkpoint, *backend));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
                            MatrixDType(options.weight_dtype, parts.dtype, *backend));
   if (options.weight_dtype != "auto" && parts.weight_dtype == parts.dtype && rank == 0) {
@@ -84,16 +85,17 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
                 PredictMemory(parts.config, parts.plan, parts.weight_dtype,
                               backend->activation_dtype(), parts.max_rows, ranks),
                 memory.of_device ? options.kv_bytes : 0, parts.weight_dtype, memory));
-  COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint.ComputeFingerprint());
+  COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint->ComputeFingerprint());
   if (parts.weight_dtype != parts.dtype) {  // a different model than the checkpoint
     Fingerprint quantised;
     quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
     parts.fingerprint = quantised.value();
   }
-  const WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype,
-                               options.progress};
-  COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, &checkpoint, backend));
-  LogUnused(options.dir, checkpoint);
+  WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype};
+  request.keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto";
+  request.progress = options.progress;
+  COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, checkpoint.get(), backend));
+  LogUnused(options.dir, *checkpoint);
   return parts;
 }
 

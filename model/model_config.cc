@@ -5,12 +5,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/regular_file.h"
 #include "base/status.h"
 #include "model/json_file.h"
+#include "model_files/model_files.h"
 
 namespace coppice::model {
 namespace {
@@ -191,20 +191,21 @@ absl::Status JoinSpecialIds(const JsonFile& json, ModelConfig* config) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<JsonFile> ReadJson(const std::string& path) {
+  COPPICE_ASSIGN_OR_RETURN(const std::string text,
+                           model_files::ReadModelText(path, kMostSettingsBytes));
+  return JsonFile::Parse(path, text);
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   std::error_code error;
-  if (!std::filesystem::is_directory(dir, error)) {
-    return absl::NotFoundError(
-        absl::EndsWith(dir, ".gguf")
-            ? absl::StrCat(
-                  dir,
-                  ": a GGUF file is not read; deploy/models.sh convert FILE makes a folder of it")
-            : absl::StrCat(dir, ": no such folder, expected a Hugging Face model folder"));
+  if (!std::filesystem::is_directory(dir, error) && !model_files::IsModelFile(dir)) {
+    return absl::NotFoundError(absl::StrCat(
+        dir, ": no such folder or file, expected a Hugging Face model folder or a GGUF file"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const JsonFile json,
-                           JsonFile::ReadFile(dir + "/config.json", kMostSettingsBytes));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFile json, ReadJson(dir + "/config.json"));
   ModelConfig config;
   COPPICE_ASSIGN_OR_RETURN(const Family* family, ReadFamily(json));
   COPPICE_ASSIGN_OR_RETURN(config.model_type, json.StringOr("model_type", ""));
@@ -215,9 +216,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   COPPICE_RETURN_IF_ERROR(ReadDType(json, &config));
   COPPICE_RETURN_IF_ERROR(JoinSpecialIds(json, &config));
   const std::string generation = dir + "/generation_config.json";
-  if (std::filesystem::exists(generation, error)) {
-    COPPICE_ASSIGN_OR_RETURN(const JsonFile more,
-                             JsonFile::ReadFile(generation, kMostSettingsBytes));
+  if (model_files::ModelTextExists(generation)) {
+    COPPICE_ASSIGN_OR_RETURN(const JsonFile more, ReadJson(generation));
     COPPICE_RETURN_IF_ERROR(JoinSpecialIds(more, &config));
   }
   return config;

@@ -34,8 +34,8 @@ struct ModelConfig {
   std::vector<TokenId> eos_ids;                            // config.json and generation_config.json
 };
 
-// Reads DIR/config.json (and generation_config.json for eos ids). Errors name the file, the field
-// and what was expected.
+// Reads config.json of a folder or GGUF file (and generation_config.json for eos ids). Errors name
+// the file, the field and what was expected.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir);
 
 }  // namespace coppice::model

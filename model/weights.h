@@ -47,7 +47,8 @@ struct WeightsRequest {
   const ModelConfig* config = nullptr;
   ShardPlan plan;
   int rank = 0;
-  kernels::DType dtype = kernels::DType::kF32;    // one that the backend stores
+  kernels::DType dtype = kernels::DType::kF32;  // one that the backend stores
+  bool keeps_blocks = false;  // matrices in a block format stay in it, if the backend stores it
   std::function<void(double fraction)> progress;  // may be empty
 };
 

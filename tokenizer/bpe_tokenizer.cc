@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "model_files/model_files.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/normalizer.h"
@@ -281,7 +282,8 @@ std::vector<TokenId> BpeTokenizer::EncodeChat(absl::string_view text,
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
                                                             const SpecialTokenSettings& settings) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostTableBytes));
+  COPPICE_ASSIGN_OR_RETURN(const std::string text,
+                           model_files::ReadModelText(path, kMostTableBytes));
   try {  // the JSON library throws if a field is missing or has the wrong type
     const Json json = Json::parse(text);
     auto tokenizer = BpeTokenizer::FromJson(json, settings);

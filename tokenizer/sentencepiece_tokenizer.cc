@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "model_files/model_files.h"
 #include "tokenizer/bpe_merge.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/sentencepiece_model.pb.h"
@@ -348,7 +349,8 @@ std::string SentencePieceTokenizer::TokenBytes(TokenId id, bool skip_special) co
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadSentencePieceTokenizer(
     const std::string& path, const SpecialTokenSettings& settings) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string bytes, ReadRegularFile(path, kMostTableBytes));
+  COPPICE_ASSIGN_OR_RETURN(const std::string bytes,
+                           model_files::ReadModelText(path, kMostTableBytes));
   Model model;
   if (!model.ParseFromString(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a SentencePiece model, got ",
