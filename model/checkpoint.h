@@ -15,6 +15,13 @@
 
 namespace coppice::model {
 
+// The matrices of a checkpoint that are in block formats.
+struct BlockMatrices {
+  int64_t elements = 0;
+  int64_t bytes = 0;
+  std::vector<std::string> formats;  // their names, sorted
+};
+
 class Checkpoint {
  public:
   // model: a folder, or a file. Reads only the headers. Errors name the file, the tensor and what
@@ -37,6 +44,8 @@ class Checkpoint {
   // The type in which the tensor is served if all are served in one: its own, or BF16 for I8 and
   // block formats.
   virtual absl::StatusOr<kernels::DType> TensorDType(const std::string& name) const = 0;
+  // Of those formats that the backend stores.
+  virtual BlockMatrices Blocks(const kernels::Backend& backend) const = 0;
   // Releases the pages of a tensor. Its views are invalid afterwards.
   virtual void Release(const std::string& name) = 0;
 

@@ -69,6 +69,7 @@ class GgufCheckpoint : public Checkpoint {
     return file_.Error(absl::StrCat("tensor ", NameInFile(name), ": ", what));
   }
   absl::StatusOr<DType> TensorDType(const std::string& name) const override;
+  BlockMatrices Blocks(const kernels::Backend& backend) const override;
   void Release(const std::string& name) override;
   std::vector<std::string> UnusedNames() const override;
   absl::StatusOr<uint64_t> ComputeFingerprint() const override;
@@ -188,6 +189,21 @@ absl::StatusOr<DType> GgufCheckpoint::TensorDType(const std::string& name) const
   if (tensor == nullptr) return Error(name, "missing");
   const DType dtype = *Served(*tensor);
   return kernels::IsBlockFormat(dtype) ? DType::kBF16 : dtype;
+}
+
+BlockMatrices GgufCheckpoint::Blocks(const kernels::Backend& backend) const {
+  BlockMatrices blocks;
+  std::set<std::string> formats;
+  for (const auto& [name, tensor] : file_.tensors()) {
+    const DType dtype = *Served(tensor);
+    if (!kernels::IsBlockFormat(dtype) || !backend.stores(dtype)) continue;
+    const auto bytes = static_cast<int64_t>(tensor.end - tensor.begin);
+    blocks.bytes += bytes;
+    blocks.elements += bytes / tensor.type->bytes * tensor.type->values;
+    formats.insert(tensor.type->name);
+  }
+  blocks.formats.assign(formats.begin(), formats.end());
+  return blocks;
 }
 
 void GgufCheckpoint::Release(const std::string& name) {

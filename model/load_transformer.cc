@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/root_failure.h"
 #include "base/status.h"
 #include "model/checkpoint.h"
@@ -58,6 +59,15 @@ void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
     spdlog::debug("{}: {} tensors not used, such as {}", dir, names.size(), names[0]);
 }
 
+// What the parts and their memory become if these matrices stay in their formats.
+void TakeBlocks(const BlockMatrices& blocks, int ranks, TransformerParts* parts,
+                ModelMemory* needed) {
+  if (blocks.elements == 0) return;
+  const auto bytes = static_cast<int64_t>(kernels::DTypeSize(parts->weight_dtype));
+  needed->weights -= (blocks.elements * bytes - blocks.bytes) / ranks;
+  parts->weight_types = absl::StrJoin(blocks.formats, ", ");
+}
+
 absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::Backend* backend,
                                            int rank, int ranks) {
   if (options.max_rows < 1) {
@@ -80,11 +90,13 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
                  kernels::DTypeName(parts.dtype));
   }
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
-  COPPICE_RETURN_IF_ERROR(
-      CheckFits(options.dir,
-                PredictMemory(parts.config, parts.plan, parts.weight_dtype,
-                              backend->activation_dtype(), parts.max_rows, ranks),
-                memory.of_device ? options.kv_bytes : 0, parts.weight_dtype, memory));
+  ModelMemory needed = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
+                                     backend->activation_dtype(), parts.max_rows, ranks);
+  const bool keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto";
+  parts.weight_types = kernels::DTypeName(parts.weight_dtype);
+  if (keeps_blocks) TakeBlocks(checkpoint->Blocks(*backend), ranks, &parts, &needed);
+  COPPICE_RETURN_IF_ERROR(CheckFits(options.dir, needed, memory.of_device ? options.kv_bytes : 0,
+                                    parts.weight_dtype, memory));
   COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint->ComputeFingerprint());
   if (parts.weight_dtype != parts.dtype) {  // a different model than the checkpoint
     Fingerprint quantised;
@@ -92,7 +104,7 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
     parts.fingerprint = quantised.value();
   }
   WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype};
-  request.keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto";
+  request.keeps_blocks = keeps_blocks;
   request.progress = options.progress;
   COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, checkpoint.get(), backend));
   LogUnused(options.dir, *checkpoint);

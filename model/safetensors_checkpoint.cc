@@ -54,6 +54,7 @@ class SafetensorsCheckpoint : public Checkpoint {
   absl::StatusOr<std::vector<int64_t>> Integers(const std::string& name, int64_t size) override;
   absl::Status Error(const std::string& name, absl::string_view what) const override;
   absl::StatusOr<kernels::DType> TensorDType(const std::string& name) const override;
+  BlockMatrices Blocks(const kernels::Backend&) const override { return {}; }
   void Release(const std::string& name) override;
   std::vector<std::string> UnusedNames() const override;
   absl::StatusOr<uint64_t> ComputeFingerprint() const override;
