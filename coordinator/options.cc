@@ -1,7 +1,6 @@
 #include "coordinator/options.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -11,6 +10,7 @@
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/tls.h"
 #include "coordinator/message/tool_format.h"
+#include "model_files/model_files.h"
 #include "tokenizer/chat_template/template_source.h"
 
 namespace coppice::coordinator {
@@ -24,17 +24,12 @@ std::vector<std::string> ToolFormatWords() {
 
 constexpr double kLeastInterval_s = 0.01;  // between comments
 
-std::string FolderName(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
-  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-}
-
 FlagGroup ModelGroup(LaunchOptions* options) {
   return {"Model",
           {{.name = "model",
             .value = &options->model,
             .required = true,
-            .text = "Hugging Face folder of the target model, for its tokenizer"},
+            .text = "Hugging Face folder or GGUF file of the target model, for its tokenizer"},
            {.name = "served_model_name",
             .value = &options->coordinator.model_names,
             .own_default = "the name of the folder",
@@ -321,7 +316,8 @@ void Complete(LaunchOptions* options, FlagFaults* faults) {
   faults->Add(key.status());
   if (key.ok()) options->channel.key = *std::move(key);
   coordinator.registry.tokenizer_dir = options->model;
-  if (coordinator.model_names.empty()) coordinator.model_names = {FolderName(options->model)};
+  if (coordinator.model_names.empty())
+    coordinator.model_names = {model_files::ModelName(options->model)};
   coordinator.dispatcher.limits.refuse_unknown_fields = options->unknown_fields == "refuse";
   if (options->generation_config == "auto") {
     auto defaults = SamplingDefaults::Load(options->model);

@@ -7,7 +7,7 @@
 # cluster.sh up --cluster FILE [--deadline SECONDS] [--state DIR] [--agent COMMAND] [--preset NAME] [--api-key KEY] [--dry-run] [-- FLAG...]
 # cluster.sh down [--port P | --state DIR] [--forget]
 # cluster.sh status [--port P | --state DIR]
-# DIR is a Hugging Face folder, or a file FILE.gguf, which is converted first, once, and its folder kept (models.sh convert).
+# DIR is a Hugging Face folder, or a file FILE.gguf.
 # up starts a cluster of your own models in the background: a coordinator, R replicas of T ranks (each has its own mpirun, so
 # a failure stays in its replica) and D draft nodes (none without --draft). It returns 0 when all are ready. Otherwise it stops
 # everything, says why and returns non-zero. --dry-run prints the lines that would start, and starts nothing.

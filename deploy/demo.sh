@@ -87,13 +87,15 @@ trap 'exit 143' TERM HUP
 target=deploy/demo/wikisql-target draft=deploy/demo/wikisql-draft
 if [ "$model" != text2sql ]; then
   fetched=${coppice_run_folders[0]}/model status=0
-  if [[ $model == *.gguf ]]; then how="convert"; else how="get"; fi
-  deploy/models.sh "$how" "$model" | tee "$fetched" || status=$?
+  if [[ $model == *.gguf ]]; then
+    echo "target: $model" >"$fetched"
+  else
+    deploy/models.sh get "$model" | tee "$fetched" || status=$?
+  fi
   case $status in
     0)
       target=$(sed -n 's/^target: //p' "$fetched") draft=$(sed -n 's/^draft: //p' "$fetched") ;;
     3)
-      [ "$how" = get ] || exit 1
       echo "demo: $model cannot be fetched here (see above); the embedded text2sql pair is used instead"
       model=text2sql ;;
     *) exit 1 ;;

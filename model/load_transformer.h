@@ -1,4 +1,4 @@
-// Reads a Hugging Face folder into the parts of a decoder: configuration, this rank's shard and its
+// Reads a Hugging Face folder or a GGUF file into the parts of a decoder: configuration, this rank's shard and its
 // packed weights. Called once when a model starts (model/model_runner.h).
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace coppice::model {
 
 struct LoadOptions {
-  std::string dir;             // Hugging Face folder
+  std::string dir;             // Hugging Face folder or GGUF file
   std::string dtype = "auto";  // type of weights and KV: auto (the checkpoint's), f32, bf16, f16
   // Type of the matrices: auto (as dtype), int8, int4. If the backend lacks it: auto and a warning.
   std::string weight_dtype = "auto";

@@ -4,12 +4,13 @@
 #include <filesystem>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/regular_file.h"
 #include "base/status.h"
 #include "model/families/family.h"
+#include "model/json_file.h"
+#include "model_files/model_files.h"
 
 namespace coppice::model {
 namespace {
@@ -67,6 +68,12 @@ absl::Status JoinSpecialIds(const JsonFile& json, ModelConfig* config) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<JsonFile> ReadJson(const std::string& path) {
+  COPPICE_ASSIGN_OR_RETURN(const std::string text,
+                           model_files::ReadModelText(path, kMostSettingsBytes));
+  return JsonFile::Parse(path, text);
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const JsonFile& json) {
@@ -89,21 +96,15 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const JsonFile& json) {
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   std::error_code error;
-  if (!std::filesystem::is_directory(dir, error)) {
-    return absl::NotFoundError(
-        absl::EndsWith(dir, ".gguf")
-            ? absl::StrCat(
-                  dir,
-                  ": a GGUF file is not read; deploy/models.sh convert FILE makes a folder of it")
-            : absl::StrCat(dir, ": no such folder, expected a Hugging Face model folder"));
+  if (!std::filesystem::is_directory(dir, error) && !model_files::IsModelFile(dir)) {
+    return absl::NotFoundError(absl::StrCat(
+        dir, ": no such folder or file, expected a Hugging Face model folder or a GGUF file"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const JsonFile json,
-                           JsonFile::ReadFile(dir + "/config.json", kMostSettingsBytes));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFile json, ReadJson(dir + "/config.json"));
   COPPICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(json));
   const std::string generation = dir + "/generation_config.json";
-  if (std::filesystem::exists(generation, error)) {
-    COPPICE_ASSIGN_OR_RETURN(const JsonFile more,
-                             JsonFile::ReadFile(generation, kMostSettingsBytes));
+  if (model_files::ModelTextExists(generation)) {
+    COPPICE_ASSIGN_OR_RETURN(const JsonFile more, ReadJson(generation));
     COPPICE_RETURN_IF_ERROR(JoinSpecialIds(more, &config));
   }
   return config;

@@ -101,8 +101,8 @@ struct ModelConfig {
   }
 };
 
-// Reads DIR/config.json (and generation_config.json for eos ids). Errors name the file, the field
-// and what was expected.
+// Reads config.json of a folder or GGUF file (and generation_config.json for eos ids). Errors name
+// the file, the field and what was expected.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir);
 // The same from the object of a config.json alone.
 absl::StatusOr<ModelConfig> ReadModelConfig(const JsonFile& json);

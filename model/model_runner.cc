@@ -113,8 +113,8 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   spdlog::info(
       "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB for {} tokens, {}",
       options_.dir, clock.NowSeconds() - begin_s, transformer_->parts().weights.bytes / 1e6,
-      kernels::DTypeName(transformer_->parts().weight_dtype), pool_->bytes / 1e6,
-      (blocks - 1) * kBlockSize, backend_->description());
+      transformer_->parts().weight_types, pool_->bytes / 1e6, (blocks - 1) * kBlockSize,
+      backend_->description());
   return absl::OkStatus();
 }
 

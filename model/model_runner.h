@@ -33,7 +33,7 @@
 namespace coppice::model {
 
 struct ModelRunnerOptions {
-  std::string dir;              // Hugging Face folder
+  std::string dir;              // Hugging Face folder or GGUF file
   std::string backend = "cpu";  // "cpu" or "cuda"
   // Precision of the weights and of the KV: auto (that of the checkpoint; F16 becomes F32 where the
   // backend does not store it), f32, bf16 or f16. bf16 halves what an F32 checkpoint takes in

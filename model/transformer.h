@@ -25,8 +25,9 @@ struct TransformerParts {
   // Type of KV, and of weights as the checkpoint has them.
   kernels::DType dtype = kernels::DType::kF32;
   kernels::DType weight_dtype = kernels::DType::kF32;  // type of matrices in memory
-  uint64_t fingerprint = 0;                            // of the model's files; equal on every rank
-  int max_rows = 0;                                    // rows of a step, at most
+  std::string weight_types;        // the same for messages; formats of blocks that were kept
+  uint64_t fingerprint = 0;        // of the model's files; equal on every rank
+  int max_rows = 0;                // rows of a step, at most
   std::function<void()> on_layer;  // called after the ops of each layer; may be empty
 
   // The shape of this rank's KV pool.

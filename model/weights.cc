@@ -9,24 +9,10 @@
 #include "base/status.h"
 #include "base/stop_signal.h"
 #include "model/draft_vocabulary.h"
+#include "model/matrix_stack.h"
 
 namespace coppice::model {
 namespace {
-
-kernels::MatrixSource Rows(const kernels::MatrixSource& source, int64_t begin, int64_t end) {
-  kernels::MatrixSource part = source;
-  part.data = static_cast<const char*>(source.data) +
-              begin * source.row_stride * kernels::DTypeSize(source.dtype);
-  part.rows = end - begin;
-  return part;
-}
-
-kernels::MatrixSource Columns(const kernels::MatrixSource& source, int64_t begin, int64_t end) {
-  kernels::MatrixSource part = source;
-  part.data = static_cast<const char*>(source.data) + begin * kernels::DTypeSize(source.dtype);
-  part.columns = end - begin;
-  return part;
-}
 
 // A tensor of the checkpoint: its name without ".weight" or ".bias", its rows (or columns, if
 // row-parallel), and which of them this rank holds.
@@ -234,19 +220,19 @@ class Loader {
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ColumnParallel(const std::vector<Shard>& shards,
                                                                   kernels::DType dtype,
                                                                   bool has_bias, int64_t columns) {
-    std::vector<kernels::MatrixSource> sources;
+    MatrixStack stack(backend_, dtype, request_.keeps_blocks);
     std::vector<float> bias;
     for (const Shard& shard : shards) {
       COPPICE_ASSIGN_OR_RETURN(const kernels::MatrixSource all,
                                checkpoint_->Matrix(shard.name + ".weight", shard.size, columns));
-      sources.push_back(Rows(all, shard.begin, shard.end));
+      stack.AddRows(all, shard.begin, shard.end);
       if (!has_bias) continue;
       COPPICE_ASSIGN_OR_RETURN(
           const std::vector<float> part,
           checkpoint_->Vector(shard.name + ".bias", shard.size, shard.begin, shard.end));
       bias.insert(bias.end(), part.begin(), part.end());
     }
-    auto packed = backend_->Pack(sources, dtype, std::move(bias));
+    auto packed = stack.Pack(std::move(bias));
     for (const Shard& shard : shards) checkpoint_->Release(shard.name + ".weight");
     return Packed(shards[0].name, std::move(packed));
   }
@@ -262,8 +248,9 @@ class Loader {
       COPPICE_ASSIGN_OR_RETURN(
           bias, checkpoint_->Vector(shard.name + ".bias", d_, 0, request_.rank == 0 ? d_ : 0));
     }
-    const kernels::MatrixSource mine = Columns(all, shard.begin, shard.end);
-    auto packed = backend_->Pack(absl::MakeConstSpan(&mine, 1), request_.dtype, std::move(bias));
+    MatrixStack stack(backend_, request_.dtype, request_.keeps_blocks);
+    stack.AddColumns(all, shard.begin, shard.end);
+    auto packed = stack.Pack(std::move(bias));
     checkpoint_->Release(name);
     return Packed(name, std::move(packed));
   }

@@ -66,7 +66,8 @@ struct WeightsRequest {
   int rank = 0;
   kernels::DType dtype = kernels::DType::kF32;         // one that the backend stores
   kernels::DType router_dtype = kernels::DType::kF32;  // of routers, which stay as they are
-  std::function<void(double fraction)> progress;       // may be empty
+  bool keeps_blocks = false;  // matrices in a block format stay in it, if the backend stores it
+  std::function<void(double fraction)> progress;  // may be empty
 };
 
 // Packs one matrix at a time and releases its pages before the next, so peak memory is the packed

@@ -14,7 +14,7 @@ FlagGroup ModelGroup(NodeFlags* flags) {
       {{.name = "model",
         .value = &runner->dir,
         .required = true,
-        .text = "Hugging Face folder of the model",
+        .text = "Hugging Face folder or GGUF file of the model",
         .more = "A worker's needs a tokenizer for requests with `stop` or a format. A draft's must "
                 "have the target's vocabulary; with a tokenizer its drafts keep to the format that "
                 "a request asks for."},

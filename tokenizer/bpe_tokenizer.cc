@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "model_files/model_files.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/normalizer.h"
@@ -296,7 +297,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> MakeBpeTokenizer(TokenizerFile file,
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
                                                             const SpecialTokenSettings& settings) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostTableBytes));
+  COPPICE_ASSIGN_OR_RETURN(const std::string text,
+                           model_files::ReadModelText(path, kMostTableBytes));
   absl::StatusOr<TokenizerFile> file = ParseTokenizerJson(text);
   if (!file.ok())
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", file.status().message()));

@@ -1,12 +1,12 @@
 #include "tokenizer/model_folder.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "model_files/model_files.h"
 
 namespace coppice::tokenizer {
 namespace {
@@ -51,15 +51,13 @@ std::optional<bool> OptionalBool(const Json& json, const char* key) {
 
 }  // namespace
 
-bool FileExists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
-}
+bool FileExists(const std::string& path) { return model_files::ModelTextExists(path); }
 
 absl::StatusOr<Json> ReadOptionalObject(const std::string& dir, const std::string& name) {
   const std::string path = dir + "/" + name;
   if (!FileExists(path)) return Json::object();
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
+  COPPICE_ASSIGN_OR_RETURN(const std::string text,
+                           model_files::ReadModelText(path, kMostSettingsBytes));
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));

@@ -1,6 +1,6 @@
-// What a Hugging Face folder says about special tokens beside the tokenizer file itself:
-// config.json, generation_config.json and tokenizer_config.json, each optional. Called at start-up
-// by the tokenizers.
+// What a model says about special tokens beside the tokenizer file itself: config.json,
+// generation_config.json and tokenizer_config.json, each optional. Called at start-up by the
+// tokenizers.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -25,6 +25,7 @@ struct SpecialTokenSettings {
 // Errors name the file and the key.
 absl::StatusOr<SpecialTokenSettings> ReadSpecialTokenSettings(const std::string& dir);
 
+// path: DIR/NAME, or FILE.gguf/NAME (model_files/model_files.h).
 bool FileExists(const std::string& path);
 
 // The object in dir/name, or an empty one if there is no such file.

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "model_files/model_files.h"
 #include "tokenizer/bpe_merge.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/longest_prefix.h"
@@ -338,7 +339,8 @@ bool IsTiktokenTable(absl::string_view bytes) {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadSentencePieceTokenizer(
     const std::string& path, const SpecialTokenSettings& settings) {
-  COPPICE_ASSIGN_OR_RETURN(const std::string bytes, ReadRegularFile(path, kMostTableBytes));
+  COPPICE_ASSIGN_OR_RETURN(const std::string bytes,
+                           model_files::ReadModelText(path, kMostTableBytes));
   if (IsTiktokenTable(bytes)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path,

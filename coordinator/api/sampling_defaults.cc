@@ -1,13 +1,14 @@
 #include "coordinator/api/sampling_defaults.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/regular_file.h"
+#include "base/status.h"
+#include "model_files/model_files.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -31,9 +32,9 @@ std::optional<decoding::ParameterValue> ValueOf(const decoding::ParameterRow& ro
 absl::StatusOr<SamplingDefaults> SamplingDefaults::Load(const std::string& dir) {
   SamplingDefaults defaults;
   const std::string path = (std::filesystem::path(dir) / "generation_config.json").string();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return defaults;
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!model_files::ModelTextExists(path)) return defaults;
+  COPPICE_ASSIGN_OR_RETURN(const std::string text,
+                           model_files::ReadModelText(path, kMostSettingsBytes));
   const nlohmann::json config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object())
     return absl::InvalidArgumentError(absl::StrCat(path, ": is not a JSON object"));

@@ -6,6 +6,7 @@
 #include "base/regular_file.h"
 #include "base/status.h"
 #include "coordinator/api/json_text.h"
+#include "model_files/model_files.h"
 #include "tokenizer/chat_template/template_source.h"
 #include "tokenizer/model_folder.h"
 
@@ -35,7 +36,7 @@ absl::StatusOr<std::string> LoadTokenizerInfo(const std::string& dir,
   const std::string path = dir + "/tokenizer_config.json";
   std::string config;
   if (tokenizer::FileExists(path)) {
-    COPPICE_ASSIGN_OR_RETURN(config, ReadRegularFile(path, kMostSettingsBytes));
+    COPPICE_ASSIGN_OR_RETURN(config, model_files::ReadModelText(path, kMostSettingsBytes));
   }
   COPPICE_ASSIGN_OR_RETURN(const tokenizer::TemplateSource source,
                            tokenizer::FindTemplate(dir, chat_template));

@@ -23,9 +23,6 @@ from processes import CONTROL_PORT, Launch, all_local, local_api, outside_url, p
 from running import Failure, Running, locked
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(DEPLOY / "models"))
-import models as conversion  # noqa: E402
-
 POLL_S = {True: 0.2, False: 1.0}  # by whether all hosts are this one
 
 
@@ -41,19 +38,6 @@ def visible_gpus(options, ranks):
     driver = pathlib.Path("/proc/driver/nvidia/gpus")
     count = len(list(driver.iterdir())) if driver.is_dir() else 0
     return tuple(map(str, range(count))) if count >= ranks else ()
-
-
-def model_folder(option, path, options):
-    """The folder to serve: the path itself, or what models.sh makes of a GGUF file on this host (with --dry-run, will make)."""
-    if not path.endswith(".gguf"):
-        return path
-    if "hostfile" in options:
-        raise Usage(f"{option} {path}: each host reads its own folder; make it there with "
-                    f"{installation.told('deploy/models.sh convert')}, and give the folder")
-    try:
-        return str((conversion.folder_of_file if "dry-run" in options else conversion.convert)(path))
-    except conversion.Failure as error:
-        raise Failure(str(error)) from error
 
 
 def describe(options, extra):
@@ -88,7 +72,7 @@ def describe_plain(options, listen):
     settings["draft"] = settings["draft"] or None
     for key in ("target", "draft"):
         if settings[key]:
-            settings[key] = model_folder(f"--{key}", os.path.abspath(settings[key]), options)
+            settings[key] = os.path.abspath(settings[key])
     for key in ("cluster_key", "bin", "tuning_cache"):
         if settings[key] and (key, settings[key]) != ("cluster_key", "none"):
             settings[key] = os.path.abspath(settings[key])
@@ -98,8 +82,6 @@ def describe_plain(options, listen):
         local_host(visible_gpus(options, settings["replicas"] * settings["tp"]))]
     coordinator = hosts[0], listen or f"127.0.0.1:{options.get('port', 8000)}", None
     flags = {role: () for role in ("all", "coordinator", "worker", "draft")}
-    if options["target"].endswith(".gguf"):  # clients know the model by its file, not by the folder made of it
-        flags["coordinator"] = (f"--served_model_name={pathlib.Path(options['target']).stem}",)
     return place(settings, hosts, coordinator, [], [], flags, {}, lambda field: f"--{field}")
 
 

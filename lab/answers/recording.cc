@@ -146,12 +146,17 @@ class Comparison {
 }  // namespace
 
 absl::StatusOr<std::string> FolderFingerprint(const std::string& dir) {
-  std::set<std::filesystem::path> files = {std::filesystem::path(dir) / "config.json"};
+  std::set<std::filesystem::path> files;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    if (entry.path().extension() == ".safetensors") files.insert(entry.path());
+  if (std::filesystem::is_regular_file(dir, error)) {
+    files = {dir};
+  } else {
+    files = {std::filesystem::path(dir) / "config.json"};
+    for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+      if (entry.path().extension() == ".safetensors") files.insert(entry.path());
+    }
+    if (error) return absl::NotFoundError(absl::StrCat(dir, ": ", error.message()));
   }
-  if (error) return absl::NotFoundError(absl::StrCat(dir, ": ", error.message()));
   uint64_t hash = 0xcbf29ce484222325ull;
   for (const auto& file : files) COPPICE_RETURN_IF_ERROR(AddFile(file, &hash));
   return absl::StrFormat("%016x", hash);

@@ -24,7 +24,8 @@ struct Recording {
   std::vector<RecordedAnswer> answers;
 };
 
-// FNV-1a of config.json and of every checkpoint file, 16 hexadecimal digits. Errors name the file.
+// FNV-1a of config.json and of every checkpoint file, or of a GGUF file, 16 hexadecimal digits.
+// Errors name the file.
 absl::StatusOr<std::string> FolderFingerprint(const std::string& dir);
 
 // Errors name the file and the line.

@@ -86,8 +86,8 @@ FlagGroup CellGroup(LabFlags* flags) {
 
 FlagGroup PairGroup(LabFlags* flags) {
   return {"Two models (--source=pair)",
-          {{.name = "target", .value = &flags->target, .text = "Hugging Face folder"},
-           {.name = "draft", .value = &flags->draft, .text = "Hugging Face folder"},
+          {{.name = "target", .value = &flags->target, .text = "Hugging Face folder or GGUF file"},
+           {.name = "draft", .value = &flags->draft, .text = "Hugging Face folder or GGUF file"},
            {.name = "prompts",
             .value = &flags->prompts,
             .text = "JSON lines with \"prompt\", a text or token ids"},

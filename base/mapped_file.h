@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace coppice::model {
+namespace coppice {
 
 class MappedFile {
  public:
@@ -34,4 +34,4 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-}  // namespace coppice::model
+}  // namespace coppice

@@ -1,4 +1,4 @@
-#include "model/mapped_file.h"
+#include "base/mapped_file.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 #include "base/regular_file.h"
 #include "base/status.h"
 
-namespace coppice::model {
+namespace coppice {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   MappedFile file;
@@ -68,4 +68,4 @@ std::string MappedFile::Sample(size_t offset, size_t length) const {
   return sample;
 }
 
-}  // namespace coppice::model
+}  // namespace coppice

@@ -1,0 +1,27 @@
+// A small Llama checkpoint as a GGUF file, as converters write it: the rows of query and key heads
+// interleaved.
+//   dir.Write("model.gguf", GgufOf(MakeTinyLlama({.tied = true})).Bytes());
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/testing/gguf_builder.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice::test {
+
+// With a byte-level vocabulary: <s>, </s>, the letters of bytes as far as the model's vocabulary
+// goes, then "<N>".
+GgufBuilder GgufOf(const TinyLlama& model);
+
+// The name in the file of a tensor of the folder.
+std::string GgufNameOf(const std::string& name);
+
+// Metadata of the vocabulary alone.
+void SetByteVocabulary(int size, GgufBuilder* file);
+
+// The rows of a tensor of the folder in the order of the file. width: elements of a row.
+std::vector<float> InterleavedRows(const std::vector<float>& values, int64_t width, int head_dim);
+
+}  // namespace coppice::test
