@@ -1,9 +1,14 @@
 #include "kernels/backend.h"
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
+#include "kernels/block_format.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/matrix_source.h"
 
 #ifdef COPPICE_HAS_CUDA
 #include "kernels/cuda/cuda_backend.h"
@@ -12,7 +17,8 @@
 namespace coppice::kernels {
 
 size_t DTypeSize(DType dtype) {
-  COPPICE_CHECK_MSG(dtype != DType::kI4, "two values of I4 share a byte");
+  COPPICE_CHECK_MSG(dtype != DType::kI4 && !IsBlockFormat(dtype),
+                    absl::StrCat("values of ", DTypeName(dtype), " share bytes"));
   return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2;
 }
 
@@ -28,8 +34,22 @@ const char* DTypeName(DType dtype) {
       return "I8";
     case DType::kI4:
       return "I4";
+    default:
+      return FormatOf(dtype).name;
   }
-  return "?";
+}
+
+absl::StatusOr<std::unique_ptr<Weight>> Backend::PackEach(absl::Span<const MatrixSource> stacked,
+                                                          absl::Span<const DType> dtypes,
+                                                          std::vector<float> bias) {
+  COPPICE_RETURN_IF_ERROR(CheckTypes(stacked, dtypes));
+  for (const DType dtype : dtypes) {
+    if (dtype != dtypes[0]) {
+      return absl::UnimplementedError(absl::StrCat("pack: the ", name(), " backend stacks no ",
+                                                   DTypeName(dtype), " on ", DTypeName(dtypes[0])));
+    }
+  }
+  return Pack(stacked, dtypes[0], std::move(bias));
 }
 
 absl::Status Backend::SubmitForests(const ForestPlan&, Pass*) {

@@ -26,10 +26,28 @@
 
 namespace coppice::kernels {
 
-// kI8 and kI4 are for weights alone: integers in groups that have a scale each.
-enum class DType { kF32, kBF16, kF16, kI8, kI4 };
-size_t DTypeSize(DType dtype);       // bytes; scales are not counted; not of kI4, half a byte
-const char* DTypeName(DType dtype);  // "F32", "BF16", "F16", "I8", "I4", as safetensors spells them
+// All but the first three are for weights alone. kI8 and kI4: integers in groups that have a scale
+// each. The others: block formats of GGUF (kernels/block_format.h).
+enum class DType {
+  kF32,
+  kBF16,
+  kF16,
+  kI8,
+  kI4,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kIQ4_NL,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+};
+// Bytes of an element; scales are not counted. Not of types that share bytes: kI4, block formats.
+size_t DTypeSize(DType dtype);
+// "F32", "BF16", "F16", "I8", "I4" as safetensors spells them, "Q4_K" as GGUF does.
+const char* DTypeName(DType dtype);
 
 // Activations in the memory of a backend, row-major. Only the backend that made it reads `data`.
 struct Tensor {
@@ -49,12 +67,13 @@ class Weight {
   virtual ~Weight() = default;
   int64_t rows = 0;
   int64_t columns = 0;
-  DType dtype = DType::kF32;
-  size_t bytes = 0;  // memory it holds
+  DType dtype = DType::kF32;  // of its first rows, where types differ (PackEach)
+  size_t bytes = 0;           // memory it holds
 };
 
 // A view of a weight matrix in a checkpoint: element (r, c) at data[(r * row_stride + c) *
-// DTypeSize(dtype)].
+// DTypeSize(dtype)]. In a block format a row is whole blocks: columns and row_stride are multiples
+// of the block's values, and row r begins at data[RowBytes(dtype, r * row_stride)].
 struct MatrixSource {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -246,15 +265,21 @@ class Backend {
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
   virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // memory in use now
-  // Whether weights may be kept in this type; KV too, but for kI8 and kI4.
+  // Whether weights may be kept in this type; KV too, but for those that are for weights alone.
   virtual bool stores(DType dtype) const = 0;
   virtual bool serves(Part /*part*/) const { return true; }
 
-  // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. bias
-  // [rows] or empty. ResourceExhausted when memory runs out; InvalidArgument names what does not
-  // match, and the weight that is too large for F16.
+  // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. A block
+  // format is kept bit for bit, so its sources must have it. bias [rows] or empty.
+  // ResourceExhausted when memory runs out; InvalidArgument names what does not match, the weight
+  // that is too large for F16, and the block whose scale is not finite.
   virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,
                                                        DType dtype, std::vector<float> bias) = 0;
+  // The same with a type for each source: a GGUF file may mix them in one stack. Unimplemented when
+  // they differ and the backend keeps a stack in one type.
+  virtual absl::StatusOr<std::unique_ptr<Weight>> PackEach(absl::Span<const MatrixSource> stacked,
+                                                           absl::Span<const DType> dtypes,
+                                                           std::vector<float> bias);
   // For a Norm. bias: as long as the gain, or empty.
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain,
                                                            std::vector<float> bias = {}) = 0;

@@ -4,9 +4,55 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "kernels/block_format.h"
 #include "kernels/element.h"
 
 namespace coppice::kernels {
+namespace {
+
+// A source that is in blocks, if it is.
+absl::Status CheckBlocks(const MatrixSource& source) {
+  if (!IsBlockFormat(source.dtype)) return absl::OkStatus();
+  const BlockFormat& format = FormatOf(source.dtype);
+  if (source.columns % format.values == 0 && source.row_stride % format.values == 0)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("pack: columns ", source.columns, ", row stride ",
+                                                 source.row_stride, ", expected multiples of ",
+                                                 format.values, ", a block of ", format.name));
+}
+
+// Turns `count` values of kFrom into values of kTo. False: see ConvertRow.
+template <DType kFrom, DType kTo>
+bool ConvertValues(const void* in, int64_t count, typename Element<kTo>::Bits* out) {
+  bool fits = true;
+  for (int64_t k = 0; k < count; ++k) {
+    out[k] = LoadElementAs<kTo, kFrom>(in, k);
+    if constexpr (kTo == DType::kF16) {
+      fits &= std::isfinite(F16ToFloat(out[k])) ||
+              !std::isfinite(LoadElementAs<DType::kF32, kFrom>(in, k));
+    }
+  }
+  return fits;
+}
+
+bool ConvertBlocks(const MatrixSource& source, int64_t row, DType dtype, void* out) {
+  const BlockFormat& format = FormatOf(source.dtype);
+  const auto* block = static_cast<const uint8_t*>(RowData(source, row));
+  bool fits = true;
+  float values[kMostBlockValues];
+  for (int64_t k = 0; k < source.columns; k += format.values, block += format.bytes) {
+    DecodeBlocks(source.dtype, block, 1, values);
+    WithElement(dtype, [&](auto to) {
+      auto* const place = static_cast<typename Element<to()>::Bits*>(out) + k;
+      fits &= ConvertValues<DType::kF32, to()>(values, format.values, place);
+    });
+  }
+  return fits;
+}
+
+}  // namespace
+
 absl::Status CheckStack(absl::Span<const MatrixSource> sources, size_t bias) {
   if (sources.empty()) return absl::InvalidArgumentError("pack: no source");
   int64_t rows = 0;
@@ -18,7 +64,8 @@ absl::Status CheckStack(absl::Span<const MatrixSource> sources, size_t bias) {
                                                      ", columns ", source.columns, ", row stride ",
                                                      source.row_stride));
     }
-    if (source.columns != sources[0].columns || source.dtype != sources[0].dtype) {
+    COPPICE_RETURN_IF_ERROR(CheckBlocks(source));
+    if (source.columns != sources[0].columns) {
       return absl::InvalidArgumentError(absl::StrCat(
           "pack: stacked sources differ: columns ", sources[0].columns, " ",
           DTypeName(sources[0].dtype), " and ", source.columns, " ", DTypeName(source.dtype)));
@@ -31,27 +78,61 @@ absl::Status CheckStack(absl::Span<const MatrixSource> sources, size_t bias) {
   return absl::OkStatus();
 }
 
+absl::Status CheckTypes(absl::Span<const MatrixSource> sources, absl::Span<const DType> dtypes) {
+  if (sources.empty()) return absl::InvalidArgumentError("pack: no source");
+  if (sources.size() != dtypes.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pack: ", dtypes.size(), " types for ", sources.size(), " sources"));
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (IsBlockFormat(dtypes[i]) && dtypes[i] != sources[i].dtype) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pack: ", DTypeName(dtypes[i]), " from ", DTypeName(sources[i].dtype),
+                       ", expected ", DTypeName(dtypes[i]), ": its blocks are kept"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+MatrixSource RowsOf(const MatrixSource& source, int64_t begin, int64_t end) {
+  MatrixSource part = source;
+  part.data = RowData(source, begin);
+  part.rows = end - begin;
+  return part;
+}
+
+absl::StatusOr<MatrixSource> ColumnsOf(const MatrixSource& source, int64_t begin, int64_t end) {
+  if (IsBlockFormat(source.dtype)) {
+    const BlockFormat& format = FormatOf(source.dtype);
+    if (begin % format.values != 0 || end % format.values != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("columns ", begin, " to ", end,
+                                                     ", expected multiples of ", format.values,
+                                                     ", a block of ", format.name));
+    }
+  }
+  MatrixSource part = source;
+  part.data = static_cast<const uint8_t*>(source.data) + RowBytes(source.dtype, begin);
+  part.columns = end - begin;
+  return part;
+}
+
+const void* RowData(const MatrixSource& source, int64_t row) {
+  return static_cast<const uint8_t*>(source.data) + RowBytes(source.dtype, row * source.row_stride);
+}
+
 bool ConvertRow(const MatrixSource& source, int64_t row, DType dtype, void* out) {
-  const auto* in = static_cast<const uint8_t*>(source.data) +
-                   static_cast<size_t>(row * source.row_stride) * DTypeSize(source.dtype);
+  if (IsBlockFormat(source.dtype)) return ConvertBlocks(source, row, dtype, out);
+  const void* in = RowData(source, row);
   if (dtype == source.dtype) {
     std::memcpy(out, in, source.columns * DTypeSize(dtype));
     return true;
   }
-  bool fits = true;
-  WithElement(source.dtype, [&](auto from) {
-    WithElement(dtype, [&](auto to) {
-      auto* const values = static_cast<typename Element<to()>::Bits*>(out);
-      for (int64_t column = 0; column < source.columns; ++column) {
-        values[column] = LoadElementAs<to(), from()>(in, column);
-        if constexpr (to() == DType::kF16) {
-          fits &= std::isfinite(F16ToFloat(values[column])) ||
-                  !std::isfinite(LoadElementAs<DType::kF32, from()>(in, column));
-        }
-      }
+  return WithElement(source.dtype, [&](auto from) {
+    return WithElement(dtype, [&](auto to) {
+      return ConvertValues<from(), to()>(in, source.columns,
+                                         static_cast<typename Element<to()>::Bits*>(out));
     });
   });
-  return fits;
 }
 
 }  // namespace coppice::kernels

@@ -43,7 +43,12 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override {
-    return PackMatrix(stacked, dtype, std::move(bias), team_, &arena_);
+    return PackEach(stacked, std::vector<DType>(stacked.size(), dtype), std::move(bias));
+  }
+  absl::StatusOr<std::unique_ptr<Weight>> PackEach(absl::Span<const MatrixSource> stacked,
+                                                   absl::Span<const DType> dtypes,
+                                                   std::vector<float> bias) override {
+    return PackMatrix(stacked, dtypes, std::move(bias), team_, &arena_);
   }
   absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain,
                                                    std::vector<float> bias) override {

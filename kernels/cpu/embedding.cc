@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/block_format.h"
+#include "kernels/cpu/block_panel.h"
 #include "kernels/element.h"
 
 namespace coppice::kernels::cpu {
@@ -17,35 +19,48 @@ float Int4Value(const uint8_t* panel, int64_t lane, int64_t k) {
          Bf16ToFloat(reinterpret_cast<const uint16_t*>(block)[lane * 2 + part]);
 }
 
+void ReadInt8(const uint8_t* panel, int64_t lane, int64_t columns, float* out) {
+  for (int64_t k = 0; k < columns; ++k) {
+    const uint8_t* group = panel + k / kInt8Group * kInt8GroupBytes;
+    const int64_t in_group = k % kInt8Group;
+    const int q = group[kPanelWidth * sizeof(float) + (in_group / 4 * kPanelWidth + lane) * 4 +
+                        in_group % 4] -
+                  128;
+    out[k] = static_cast<float>(q) * reinterpret_cast<const float*>(group)[lane];
+  }
+}
+
+// A row of a matrix of one type.
+void ReadRow(const CpuMatrix& w, int64_t row, float* out) {
+  const uint8_t* panel = w.panel(row / kPanelWidth);
+  const int64_t lane = row % kPanelWidth;
+  if (IsBlockFormat(w.dtype)) return ReadBlockRow(w.dtype, panel, lane, w.columns, out);
+  if (w.dtype == DType::kI8) return ReadInt8(panel, lane, w.columns, out);
+  if (w.dtype == DType::kF32) {
+    const float* values = reinterpret_cast<const float*>(panel) + lane;
+    for (int64_t k = 0; k < w.columns; ++k) out[k] = values[k * kPanelWidth];
+  } else if (w.dtype == DType::kI4) {
+    for (int64_t k = 0; k < w.columns; ++k) out[k] = Int4Value(panel, lane, k);
+  } else {
+    const uint16_t* values = reinterpret_cast<const uint16_t*>(panel) + lane * 2;
+    for (int64_t k = 0; k < w.columns; ++k)
+      out[k] = Bf16ToFloat(values[k / 2 * kPanelWidth * 2 + k % 2]);
+  }
+}
+
 }  // namespace
 
 void Embed(const CpuMatrix& w, int64_t first_row, absl::Span<const TokenId> tokens, float* out) {
   for (const TokenId token : tokens) {
-    const int64_t row = token - first_row;
+    int64_t row = token - first_row;
     if (row < 0 || row >= w.rows) {
       std::fill_n(out, w.columns, 0.0f);
-    } else if (w.dtype == DType::kF32) {
-      const float* panel =
-          reinterpret_cast<const float*>(w.panel(row / kPanelWidth)) + row % kPanelWidth;
-      for (int64_t k = 0; k < w.columns; ++k) out[k] = panel[k * kPanelWidth];
-    } else if (w.dtype == DType::kI8) {
-      for (int64_t k = 0; k < w.columns; ++k) {
-        const uint8_t* group = w.panel(row / kPanelWidth) + k / kInt8Group * kInt8GroupBytes;
-        const int64_t lane = row % kPanelWidth, in_group = k % kInt8Group;
-        const int q = group[kPanelWidth * sizeof(float) + (in_group / 4 * kPanelWidth + lane) * 4 +
-                            in_group % 4] -
-                      128;
-        out[k] = static_cast<float>(q) * reinterpret_cast<const float*>(group)[lane];
-      }
-    } else if (w.dtype == DType::kI4) {
-      const int64_t lane = row % kPanelWidth;
-      for (int64_t k = 0; k < w.columns; ++k)
-        out[k] = Int4Value(w.panel(row / kPanelWidth), lane, k);
+    } else if (w.parts.empty()) {
+      ReadRow(w, row, out);
     } else {
-      const uint16_t* panel =
-          reinterpret_cast<const uint16_t*>(w.panel(row / kPanelWidth)) + row % kPanelWidth * 2;
-      for (int64_t k = 0; k < w.columns; ++k)
-        out[k] = Bf16ToFloat(panel[k / 2 * kPanelWidth * 2 + k % 2]);
+      size_t part = 0;
+      while (row >= w.parts[part]->rows) row -= w.parts[part++]->rows;
+      ReadRow(*w.parts[part], row, out);
     }
     out += w.columns;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/block_panel.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,19 +17,18 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr float kLargest = 127;
-constexpr int64_t kHalf = kInt8Group / 2;
-static_assert(kHalf == kInt4Group);
 
-// Quantises kInt8Group values. sums: the sum of q over each half. The other arguments are as in
-// QuantiseGroup.
+// Quantises kGroup values. sums: the sum of q over each kSummed of them. The other arguments are as
+// in QuantiseGroup.
+template <int kGroup, int kSummed>
 float Quantise(const float* values, int8_t* q, int32_t* sums) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToSigned<decltype(df)> di;
   const hn::Rebind<int8_t, decltype(df)> dq;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(df));
+  const auto lanes = static_cast<int>(hn::Lanes(df));
   // Bits of magnitudes are ordered as the magnitudes, with infinity and NaN last.
   auto most = hn::Zero(di);
-  for (int64_t i = 0; i < kInt8Group; i += lanes)
+  for (int i = 0; i < kGroup; i += lanes)
     most = hn::Max(most, hn::BitCast(di, hn::Abs(hn::LoadU(df, values + i))));
   const auto bits = hn::MaxOfLanes(di, most);
   const float largest = hn::GetLane(hn::BitCast(df, bits));
@@ -36,15 +36,15 @@ float Quantise(const float* values, int8_t* q, int32_t* sums) {
   const float scale = finite ? largest / kLargest : NAN;
   // A scale below the normal numbers would make the quotient infinite.
   if (!finite || scale < 1.17549435e-38f) {
-    std::fill_n(q, kInt8Group, int8_t{0});
-    sums[0] = sums[1] = 0;
+    std::fill_n(q, kGroup, int8_t{0});
+    std::fill_n(sums, kGroup / kSummed, 0);
     return finite ? 0 : scale;
   }
   const auto per_step = hn::Set(df, 1 / scale), half = hn::Set(df, 0.5f);
   const auto high = hn::Set(df, kLargest), low = hn::Set(df, -kLargest);
-  for (int part = 0; part < 2; ++part) {
+  for (int part = 0; part < kGroup / kSummed; ++part) {
     auto sum = hn::Zero(di);
-    for (int64_t i = part * kHalf; i < (part + 1) * kHalf; i += lanes) {
+    for (int i = part * kSummed; i < (part + 1) * kSummed; i += lanes) {
       const auto steps = hn::Mul(hn::LoadU(df, values + i), per_step);
       const auto rounded = hn::Add(steps, hn::CopySign(half, steps));  // the conversion truncates
       const auto whole = hn::ConvertTo(di, hn::Max(low, hn::Min(rounded, high)));
@@ -56,26 +56,49 @@ float Quantise(const float* values, int8_t* q, int32_t* sums) {
   return scale;
 }
 
-void SetRow(Int8Rows* rows, int64_t row, const float* x, int64_t columns) {
-  const int64_t groups = Int8Groups(columns);
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t begin = g * kInt8Group, at = g * rows->rows + row;
-    const float* values = x + begin;
+// Of the 64 values of a block of a row, `at` in [blocks][rows].
+template <int kGroup, int kSummed>
+void SetBlock(Int8Rows* rows, int64_t at, const float* values) {
+  constexpr int kSums = kGroup / kSummed;
+  auto* const q = reinterpret_cast<int8_t*>(rows->words.data()) + at * kInt8Group;
+  for (int g = 0; g < kInt8Group / kGroup; ++g) {
+    int32_t sums[kSums];
+    const int64_t place = at * (kInt8Group / kGroup) + g;
+    const float scale = Quantise<kGroup, kSummed>(values + g * kGroup, q + g * kGroup, sums);
+    rows->scale[place] = scale;
+    for (int s = 0; s < kSums; ++s) {
+      if (rows->form.scaled) {
+        rows->scaled_sum[place * kSums + s] = scale * static_cast<float>(sums[s]);
+      } else {
+        rows->correction[place * kSums + s] = -rows->form.offset * sums[s];
+      }
+    }
+  }
+}
+
+template <int kGroup, int kSummed>
+void SetRowAs(Int8Rows* rows, int64_t row, const float* x, int64_t columns) {
+  for (int64_t b = 0; b < Int8Groups(columns); ++b) {
+    const float* values = x + b * kInt8Group;
     float last[kInt8Group];
-    if (columns - begin < kInt8Group) {
+    if (columns - b * kInt8Group < kInt8Group) {
       std::fill(std::copy(values, x + columns, last), last + kInt8Group, 0.0f);
       values = last;
     }
-    int32_t sums[2];
-    auto* q = reinterpret_cast<int8_t*>(rows->words.data() + at * kInt8Group / 4);
-    rows->scale[at] = Quantise(values, q, sums);
-    if (rows->weights == DType::kI4) {
-      rows->correction[at * 2] = -8 * sums[0];
-      rows->correction[at * 2 + 1] = -8 * sums[1];
-    } else {
-      rows->correction[at] = -128 * (sums[0] + sums[1]);
-    }
+    SetBlock<kGroup, kSummed>(rows, b * rows->rows + row, values);
   }
+}
+
+void SetRow(Int8Rows* rows, int64_t row, const float* x, int64_t columns) {
+  if (rows->form.summed == 16) return SetRowAs<32, 16>(rows, row, x, columns);
+  if (rows->form.group == 32) return SetRowAs<32, 32>(rows, row, x, columns);
+  if (rows->form.summed == 32) return SetRowAs<64, 32>(rows, row, x, columns);
+  SetRowAs<64, 64>(rows, row, x, columns);
+}
+
+float QuantiseInt8Group(const float* values, int8_t* q) {
+  int32_t sum;
+  return Quantise<kInt8Group, kInt8Group>(values, q, &sum);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -85,26 +108,35 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace coppice::kernels::cpu {
 
-HWY_EXPORT(Quantise);
+HWY_EXPORT(QuantiseInt8Group);
 HWY_EXPORT(SetRow);
 
 float QuantiseGroup(const float* values, int64_t count, int8_t* q) {
   float padded[kInt8Group] = {};
   int8_t all[kInt8Group];
-  int32_t sums[2];
   std::copy_n(values, count, padded);
-  const float scale = HWY_DYNAMIC_DISPATCH(Quantise)(padded, all, sums);
+  const float scale = HWY_DYNAMIC_DISPATCH(QuantiseInt8Group)(padded, all);
   std::copy_n(all, count, q);
   return scale;
 }
 
-void Int8Rows::Resize(int64_t row_count, int64_t columns, DType of_weights) {
-  const int64_t groups = Int8Groups(columns);
+Int8Form Int8FormFor(DType weights) {
+  if (weights == DType::kI8) return {};
+  if (weights == DType::kI4) return {.summed = 32, .offset = 8};
+  return WithBlockForm(weights, [](auto form) {
+    using Form = decltype(form);
+    return Int8Form{32, Form::kGroup, Form::kOffset, Form::Scales::kMinimum};
+  });
+}
+
+void Int8Rows::Resize(int64_t row_count, int64_t columns, DType weights) {
+  const int64_t blocks = row_count * Int8Groups(columns);
   rows = row_count;
-  weights = of_weights;
-  words.resize(rows * groups * kInt8Group / 4);
-  scale.resize(rows * groups);
-  correction.resize(rows * groups * (weights == DType::kI4 ? 2 : 1));
+  form = Int8FormFor(weights);
+  words.resize(blocks * kInt8Group / 4);
+  scale.resize(blocks * kInt8Group / form.group);
+  correction.resize(form.scaled ? 0 : blocks * kInt8Group / form.summed);
+  scaled_sum.resize(form.scaled ? blocks * kInt8Group / form.summed : 0);
 }
 
 void Int8Rows::Set(int64_t row, const float* x, int64_t columns) {

@@ -1,7 +1,7 @@
-// Values as int8 in groups of 64 along the inputs of a product, each group with its own scale,
-// symmetric: value = scale * q with q in -127 .. 127, scale = largest magnitude / 127. Weights are
-// turned into it when they are packed, the input of a product with int8 or int4 weights row by row.
-// Pure functions.
+// Values as int8 in groups along the inputs of a product, each group with its own scale, symmetric:
+// value = scale * q with q in -127 .. 127, scale = largest magnitude / 127. Weights are turned into
+// it when they are packed, in groups of 64. The input of a product with integer weights is turned
+// into it row by row, in groups of 64, or of 32 for the block formats of GGUF. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,30 @@ namespace coppice::kernels::cpu {
 // are rounded away from zero. If a value is not finite, neither is the scale.
 float QuantiseGroup(const float* values, int64_t count, int8_t* q);
 
-// Rows of inputs as the kernels broadcast them. Inputs after the last are 0. The same group of all
-// rows lies together, so a tile finds its rows at distances known at compile time.
+// What a product with integer weights needs of its inputs.
+struct Int8Form {
+  int group = 64;       // inputs that share a scale: 64, or 32 for the block formats of GGUF
+  int summed = 64;      // inputs of which there is one sum
+  int offset = 128;     // of the codes of the weights
+  bool scaled = false;  // the weights have minima, and sums are scaled for them
+  bool operator==(const Int8Form&) const = default;
+};
+Int8Form Int8FormFor(DType weights);  // kI8, kI4 or a block format
+
+// Rows of inputs as the kernels broadcast them. Inputs after the last are 0. The same 64 inputs of
+// all rows lie together, so a tile finds its rows at distances known at compile time.
 struct Int8Rows {
   int64_t rows = 0;
-  std::vector<uint32_t> words;  // [groups][rows][16]: four q, the first in the lowest byte
-  std::vector<float> scale;     // [groups][rows]
-  // What the offset of the weights adds to the sums, negative, for each group of the weights.
-  // int8: [groups][rows]: -128 times the sum of q. int4: [groups][rows][2]: -8 times that of 32 q.
-  std::vector<int32_t> correction;
-  DType weights = DType::kI8;
+  std::vector<uint32_t> words;  // [blocks of 64][rows][16]: four q, the first in the lowest byte
+  std::vector<float> scale;     // [blocks][rows][64 / group]
+  // Sums of q: what the offset of the weights adds to the sums of a product, -offset times those of
+  // q; or, if scaled, what a minimum is multiplied with, the sum times its scale.
+  std::vector<int32_t> correction;  // [blocks][rows][64 / summed], unless scaled
+  std::vector<float> scaled_sum;    // [blocks][rows][64 / summed], if scaled
+  Int8Form form;
 
-  // For products with weights of that type, kI8 or kI4.
-  void Resize(int64_t row_count, int64_t columns, DType of_weights);
+  // For products with weights of that type.
+  void Resize(int64_t row_count, int64_t columns, DType weights);
   // Row `row` from x [columns]. After Resize. Any thread, each row once.
   void Set(int64_t row, const float* x, int64_t columns);
 };

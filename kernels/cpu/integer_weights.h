@@ -9,7 +9,6 @@
 namespace coppice::kernels::cpu {
 
 inline constexpr int64_t kGroupWords = kInt8Group / 4;  // words of a row's group, four inputs each
-inline constexpr int64_t kStepBytes = kPanelWidth * 4;
 
 // The two forms of weights: how a block of 64 inputs of a panel is read (packed_matrix.h). It has
 // kParts groups with a scale each. A group is kSteps steps of kStepBytes behind the scales, and a
@@ -45,7 +44,7 @@ struct IntegerProduct {
 
 // A finished output.
 inline void StoreOne(const MatMulArgs& args, int64_t row, int64_t output, float sum) {
-  float* y = args.y + row * args.w->rows + output;
+  float* y = args.y + row * args.y_stride + output;
   if (args.bias != nullptr) sum += args.bias[output];
   *y = args.accumulate ? *y + sum : sum;
 }

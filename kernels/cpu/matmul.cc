@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/container/inlined_vector.h"
 #include "base/check.h"
+#include "kernels/block_format.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/cpu/matmul_bf16.h"
+#include "kernels/cpu/matmul_blocks.h"
 #include "kernels/cpu/matmul_int8.h"
 #include "kernels/cpu/targets.h"
 
@@ -115,12 +118,43 @@ HWY_EXPORT(MatMulRange);
 namespace {
 
 // Which instructions multiply.
-enum class Way { kFloat, kBf16Dot, kInt8 };
+enum class Way { kFloat, kBf16Dot, kInt8, kBlocks };
 
 Way WayOf(const CpuMatrix& w, KernelTarget target) {
   if (w.dtype == DType::kI8 || w.dtype == DType::kI4) return Way::kInt8;
+  if (IsBlockFormat(w.dtype)) return Way::kBlocks;
   if (w.dtype == DType::kBF16 && target == KernelTarget::kAvx512Bf16) return Way::kBf16Dot;
   return Way::kFloat;
+}
+
+bool IsInteger(Way way) { return way == Way::kInt8 || way == Way::kBlocks; }
+
+// The outputs of a product that have one type of weights.
+struct Part {
+  MatMulArgs args;
+  Way way = Way::kFloat;
+  size_t form = 0;  // its inputs among PreparedInputs::int8
+};
+using Parts = absl::InlinedVector<Part, 1>;
+
+Parts PartsOf(MatMulArgs args, KernelTarget target) {
+  args.y_stride = args.w->rows;
+  if (args.w->parts.empty()) return {Part{args, WayOf(*args.w, target)}};
+  Parts parts;
+  std::vector<Int8Form> forms;
+  for (const auto& w : args.w->parts) {
+    args.w = w.get();
+    Part part{args, WayOf(*w, target)};
+    if (IsInteger(part.way)) {
+      const Int8Form form = Int8FormFor(w->dtype);
+      part.form = std::find(forms.begin(), forms.end(), form) - forms.begin();
+      if (part.form == forms.size()) forms.push_back(form);
+    }
+    parts.push_back(part);
+    args.y += w->rows;
+    if (args.bias != nullptr) args.bias += w->rows;
+  }
+  return parts;
 }
 
 // Rough time of the op on one thread; decides into how many parts it is split.
@@ -140,32 +174,58 @@ constexpr int64_t kInputsPerPart = 64;
 constexpr int64_t kFewInputs = 32 << 10;   // inputs; as many are rounded to bf16 in about 2 us
 constexpr int64_t kFewIntegers = 8 << 10;  // inputs; as many are rounded to int8 in about 2 us
 
-// Turns rows of x into what the kernel of `way` reads.
-void PrepareRows(const MatMulArgs& args, const float* x, Way way, ThreadTeam* team,
-                 PreparedInputs* inputs) {
-  if (way == Way::kFloat) return;
+// Into how many chunks the work is split among the threads, of at most `most`.
+int64_t ChunksOf(const Parts& parts, int64_t most, int threads) {
+  double micros = 0;
+  for (const Part& part : parts) micros += EstimateMicroseconds(part.args, part.way);
+  if (threads == 1 || micros < kWorthSharingUs) return 1;
+  // Each thread gets the same number of chunks: with three chunks, one of two threads would do two
+  // thirds.
+  const auto each = static_cast<int64_t>(std::ceil(micros / kChunkUs / threads));
+  return std::min(threads * std::clamp<int64_t>(each, 1, kMostChunksEach),
+                  std::max<int64_t>(1, most));
+}
+
+// Turns rows of x into bf16, or into the int8 form of a part.
+void PrepareBf16(const MatMulArgs& args, const float* x, ThreadTeam* team, PreparedInputs* inputs) {
   const int64_t columns = args.w->columns;
-  // Number of chunks that are worth it.
-  const int64_t most = args.rows * columns / kMinInputsPerChunk;
-  if (way == Way::kBf16Dot) {
-    inputs->pairs.resize(args.rows * PairsOf(columns));
-    const int64_t parts = (columns + kInputsPerPart - 1) / kInputsPerPart;
-    const int64_t chunks = std::clamp<int64_t>(most, 1, parts);
-    return team->Run(static_cast<int>(chunks), [&](int chunk) {
-      RoundToPairs(x, args.rows, columns, parts * chunk / chunks * kInputsPerPart,
-                   parts * (chunk + 1) / chunks * kInputsPerPart, inputs->pairs.data());
-    });
-  }
-  inputs->int8.Resize(args.rows, columns, args.w->dtype);
-  const int64_t chunks = std::clamp<int64_t>(most, 1, args.rows);
+  inputs->pairs.resize(args.rows * PairsOf(columns));
+  const int64_t blocks = (columns + kInputsPerPart - 1) / kInputsPerPart;
+  const int64_t chunks = std::clamp<int64_t>(args.rows * columns / kMinInputsPerChunk, 1, blocks);
+  team->Run(static_cast<int>(chunks), [&](int chunk) {
+    RoundToPairs(x, args.rows, columns, blocks * chunk / chunks * kInputsPerPart,
+                 blocks * (chunk + 1) / chunks * kInputsPerPart, inputs->pairs.data());
+  });
+}
+void PrepareInt8(const MatMulArgs& args, const float* x, ThreadTeam* team, Int8Rows* int8) {
+  const int64_t columns = args.w->columns;
+  int8->Resize(args.rows, columns, args.w->dtype);
+  const int64_t chunks =
+      std::clamp<int64_t>(args.rows * columns / kMinInputsPerChunk, 1, args.rows);
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     const int64_t begin = args.rows * chunk / chunks, end = args.rows * (chunk + 1) / chunks;
-    for (int64_t row = begin; row < end; ++row) inputs->int8.Set(row, x + row * columns, columns);
+    for (int64_t row = begin; row < end; ++row) int8->Set(row, x + row * columns, columns);
   });
 }
 
+// Turns rows of x into what the kernels of the parts read.
+void PrepareRows(const Parts& parts, const float* x, ThreadTeam* team, PreparedInputs* inputs) {
+  bool has_pairs = false;
+  size_t forms = 0;
+  for (const Part& part : parts) {
+    if (part.way == Way::kBf16Dot && !has_pairs) {
+      PrepareBf16(part.args, x, team, inputs);
+      has_pairs = true;
+    }
+    if (IsInteger(part.way) && part.form == forms) {
+      if (inputs->int8.size() == forms) inputs->int8.emplace_back();
+      PrepareInt8(part.args, x, team, &inputs->int8[forms++]);
+    }
+  }
+}
+
 // Prepares a few rows on this thread, normed if args says so.
-void PrepareOwnRows(const MatMulArgs& args, Way way, PreparedInputs* inputs) {
+void PrepareOwnRows(const MatMulArgs& args, const Parts& parts, PreparedInputs* inputs) {
   static ThreadTeam alone(1);  // runs everything on the thread that asks
   const float* x = args.x;
   if (args.norm.gain != nullptr) {
@@ -173,21 +233,23 @@ void PrepareOwnRows(const MatMulArgs& args, Way way, PreparedInputs* inputs) {
     NormRows(args.norm, x, args.rows, args.w->columns, inputs->normed.data());
     x = inputs->normed.data();
   }
-  PrepareRows(args, x, way, &alone, inputs);
+  PrepareRows(parts, x, &alone, inputs);
 }
 
-void MultiplyPanels(const MatMulArgs& args, const PreparedInputs& inputs, Way way,
-                    KernelTarget target, int64_t begin, int64_t end) {
-  switch (way) {
+void MultiplyPanels(const Part& part, const PreparedInputs& inputs, KernelTarget target,
+                    int64_t begin, int64_t end) {
+  switch (part.way) {
     case Way::kFloat: {
-      MatMulArgs normed = args;
-      if (args.norm.gain != nullptr) normed.x = inputs.normed.data();
+      MatMulArgs normed = part.args;
+      if (normed.norm.gain != nullptr) normed.x = inputs.normed.data();
       return HWY_DYNAMIC_DISPATCH(MatMulRange)(normed, begin, end);
     }
     case Way::kBf16Dot:
-      return MatMulBf16Range(args, inputs.pairs.data(), begin, end);
+      return MatMulBf16Range(part.args, inputs.pairs.data(), begin, end);
     case Way::kInt8:
-      return MatMulInt8Range(args, inputs.int8, target, begin, end);
+      return MatMulInt8Range(part.args, inputs.int8[part.form], target, begin, end);
+    case Way::kBlocks:
+      return MatMulBlocksRange(part.args, inputs.int8[part.form], target, begin, end);
   }
 }
 
@@ -198,33 +260,34 @@ bool PreparesOwnRows(int64_t rows, int64_t columns) { return rows * columns <= k
 void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   if (args.rows <= 0) return;
   const KernelTarget target = CurrentKernelTarget();
-  const Way way = WayOf(*args.w, target);
+  const Parts parts = PartsOf(args, target);
   COPPICE_CHECK(args.norm.gain == nullptr || PreparesOwnRows(args.rows, args.w->columns));
-  const int64_t few = way == Way::kInt8 ? kFewIntegers : kFewInputs;
+  int64_t few = kFewInputs, panels = 0;
+  for (const Part& part : parts) {
+    if (IsInteger(part.way)) few = kFewIntegers;
+    panels += part.args.w->panels();
+  }
   const bool own_rows = args.norm.gain != nullptr || args.rows * args.w->columns <= few;
-  if (!own_rows) PrepareRows(args, args.x, way, team, &scratch->shared);
+  if (!own_rows) PrepareRows(parts, args.x, team, &scratch->shared);
   const uint64_t call = ++scratch->calls;
   scratch->own.resize(team->count());
-  const int64_t panels = args.w->panels();
-  const double micros = EstimateMicroseconds(args, way);
-  int64_t chunks = 1;
-  if (team->count() > 1 && micros >= kWorthSharingUs) {
-    // Each thread gets the same number of chunks: with three chunks, one of two threads would do
-    // two thirds.
-    const auto each = static_cast<int64_t>(std::ceil(micros / kChunkUs / team->count()));
-    chunks = team->count() * std::clamp<int64_t>(each, 1, kMostChunksEach);
-    chunks = std::min(chunks, std::max<int64_t>(1, panels / kMinPanelsPerChunk));
-  }
+  const int64_t chunks = ChunksOf(parts, panels / kMinPanelsPerChunk, team->count());
   team->Run(static_cast<int>(chunks), [&](int chunk) {
-    const int64_t begin = panels * chunk / chunks, end = panels * (chunk + 1) / chunks;
+    int64_t begin = panels * chunk / chunks, end = panels * (chunk + 1) / chunks;
     const PreparedInputs* inputs = &scratch->shared;
     if (own_rows) {
       MatMulScratch::OfThread& own = scratch->own[ThreadTeam::ThisThread()];
-      if (own.call != call) PrepareOwnRows(args, way, &own.inputs);
+      if (own.call != call) PrepareOwnRows(args, parts, &own.inputs);
       own.call = call;
       inputs = &own.inputs;
     }
-    MultiplyPanels(args, *inputs, way, target, begin, end);
+    for (const Part& part : parts) {
+      const int64_t of_part = part.args.w->panels();
+      const int64_t first = std::max<int64_t>(begin, 0), last = std::min(end, of_part);
+      if (first < last) MultiplyPanels(part, *inputs, target, first, last);
+      begin -= of_part;
+      end -= of_part;
+    }
   });
 }
 

@@ -1,7 +1,7 @@
 // y = x W^T over a packed matrix. Each y[r][n] is the bias plus one chain of multiply-adds over k =
 // 0, 1, 2, ... So its bits do not depend on the batch, the tile or the thread. With bf16 weights on
-// AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h); with int8 or int4 weights,
-// of groups (matmul_int8.h).
+// AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h); with integer weights, of
+// groups (matmul_int8.h, matmul_blocks.h).
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,19 @@ struct MatMulArgs {
   const CpuMatrix* w = nullptr;
   const float* x = nullptr;  // [rows, w->columns]
   int64_t rows = 0;
-  float* y = nullptr;           // [rows, w->rows]
+  float* y = nullptr;           // [rows, w->rows], rows y_stride apart
+  int64_t y_stride = 0;         // set by MatMul
   const float* bias = nullptr;  // [w->rows] or null
   bool accumulate = false;      // y += instead of y =
   // Unless it has no gain, x is normed first. Only for rows for which PreparesOwnRows is true.
   NormArgs norm;
 };
 
-// The inputs of a product in the form that the weights need.
+// The inputs of a product in the forms that the parts of the weights need.
 struct PreparedInputs {
   std::vector<float> normed;    // x after its norm, if it has one
   std::vector<uint32_t> pairs;  // for bf16 dot products
-  Int8Rows int8;
+  std::vector<Int8Rows> int8;   // one for each form
 };
 
 // Memory of MatMul, kept from call to call. Each thread prepares a few rows itself, because moving

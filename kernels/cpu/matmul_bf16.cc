@@ -40,7 +40,7 @@ COPPICE_BF16_DOT inline void StorePanel(const MatMulArgs& args, int64_t row, int
                                         __m512 sum) {
   const int64_t first = panel * kPanelWidth;
   const int64_t count = std::min(kPanelWidth, args.w->rows - first);
-  float* y = args.y + row * args.w->rows + first;
+  float* y = args.y + row * args.y_stride + first;
   if (count == kPanelWidth) {
     if (args.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_loadu_ps(args.bias + first));
     if (args.accumulate) sum = _mm512_add_ps(_mm512_loadu_ps(y), sum);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels/cpu/integer_weights.h"
+#include "kernels/cpu/integer_tiles.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -57,12 +57,8 @@ void PortableRange(const IntegerProduct& product, int64_t panel_begin, int64_t p
 
 #if defined(__x86_64__)
 
-// On each function, not on the file: inline functions of headers must stay runnable everywhere.
-#define COPPICE_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
-
 // GCC 12 warns of the uninitialised source of an unmasked conversion or shift.
 constexpr __mmask16 kAllLanes = 0xffff;
-constexpr int64_t kGroupBytes = 384 << 10;  // bytes of weights kept in the second-level cache
 
 // Set v of a step, offset included.
 template <class Weights>
@@ -136,7 +132,7 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& produ
   const auto lanes = static_cast<__mmask16>((1u << count) - 1);
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    float* y = args.y + (row + r) * args.w->rows + first;
+    float* y = args.y + (row + r) * args.y_stride + first;
     __m512 value = acc[r];
     if (args.bias != nullptr)
       value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(lanes, args.bias + first));
@@ -145,9 +141,7 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& produ
   }
 }
 
-// Rows in tiles of at most kMost, which differ by one row at most. If there are several tiles,
-// groups of panels stay in the second-level cache while all of them use these panels. One panel is
-// read after the other: memory is read fastest as one stream.
+// Rows in tiles, panels in order.
 template <class Weights>
 struct Vnni {
   static constexpr int kMost = 8;
@@ -164,33 +158,6 @@ struct Avx2 {
     for (int64_t p = begin; p < end; ++p) Avx2Tile<Weights, kRows>(product, row, p);
   }
 };
-
-template <class Kernel, int kRows = Kernel::kMost>
-void RunRows(const IntegerProduct& product, int64_t row, int64_t rows, int64_t begin, int64_t end) {
-  if (rows == kRows) return Kernel::template Run<kRows>(product, row, begin, end);
-  if constexpr (kRows > 1) RunRows<Kernel, kRows - 1>(product, row, rows, begin, end);
-}
-
-template <class Kernel>
-void Tiles(const IntegerProduct& product, int64_t begin, int64_t end) {
-  const MatMulArgs& args = *product.args;
-  const int64_t tiles = (args.rows + Kernel::kMost - 1) / Kernel::kMost;
-  const int64_t in_cache =
-      std::max<int64_t>(1, kGroupBytes / static_cast<int64_t>(args.w->panel_bytes()));
-  const int64_t group = tiles == 1 ? end - begin : in_cache;
-  for (int64_t p = begin; p < end; p += group) {
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t row = args.rows * tile / tiles;
-      RunRows<Kernel>(product, row, args.rows * (tile + 1) / tiles - row, p,
-                      std::min(end, p + group));
-    }
-  }
-}
-
-bool HasVnni() {
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-}
 
 #endif
 

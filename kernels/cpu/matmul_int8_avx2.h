@@ -6,12 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/integer_weights.h"
+#include "kernels/cpu/integer_tiles.h"
 
 namespace coppice::kernels::cpu {
-
-// On each function, not on the file: inline functions of headers must stay runnable everywhere.
-#define COPPICE_AVX2 __attribute__((target("avx2,fma")))
 
 // Half of the lanes of a step, and what its products are added to within a group.
 template <class Weights>

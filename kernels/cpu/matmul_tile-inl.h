@@ -99,7 +99,7 @@ HWY_INLINE void Step(const float* HWY_RESTRICT x, int64_t stride, const uint8_t*
 // has a call.
 HWY_NOINLINE void StoreLastPanel(const MatMulArgs& args, int64_t row, int64_t first,
                                  const float* sums) {
-  float* y = args.y + row * args.w->rows + first;
+  float* y = args.y + row * args.y_stride + first;
   for (int64_t lane = 0; first + lane < args.w->rows; ++lane) {
     float sum = sums[lane];
     if (args.bias != nullptr) sum += args.bias[first + lane];
@@ -109,15 +109,14 @@ HWY_NOINLINE void StoreLastPanel(const MatMulArgs& args, int64_t row, int64_t fi
 
 // y[row][panel's outputs] from 16 sums.
 HWY_INLINE void StorePanel(const MatMulArgs& args, int64_t row, int64_t panel, const VF* acc) {
-  const int64_t n = args.w->rows;
   const int64_t first = panel * kPanelWidth;
-  if (first + kPanelWidth > n) {
+  if (first + kPanelWidth > args.w->rows) {
     HWY_ALIGN float sums[kPanelWidth];
 #pragma GCC unroll kUnroll
     for (int v = 0; v < kVectors; ++v) hn::Store(acc[v], DF(), sums + v * kLanes);
     return StoreLastPanel(args, row, first, sums);
   }
-  float* HWY_RESTRICT y = args.y + row * n + first;
+  float* HWY_RESTRICT y = args.y + row * args.y_stride + first;
 #pragma GCC unroll kUnroll
   for (int v = 0; v < kVectors; ++v) {
     VF sum = acc[v];

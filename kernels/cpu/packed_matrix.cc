@@ -7,6 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "kernels/block_format.h"
+#include "kernels/cpu/block_panel.h"
 #include "kernels/cpu/int4.h"
 #include "kernels/cpu/int8.h"
 #include "kernels/element.h"
@@ -123,56 +125,164 @@ void PackPanel(const PanelRows& rows, int64_t columns, DType dtype, uint8_t* pan
   }
 }
 
-PanelRows RowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_row) {
-  PanelRows rows = {};
+// Calls f(lane, source, row) for the rows of a panel that there are.
+template <class F>
+void ForRowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_row, F&& f) {
   int64_t source_begin = 0;
   for (const MatrixSource& source : sources) {
     for (int lane = 0; lane < kPanelWidth; ++lane) {
       const int64_t row = first_row + lane - source_begin;
-      if (row < 0 || row >= source.rows) continue;
-      rows.row[lane] = static_cast<const uint8_t*>(source.data) +
-                       static_cast<size_t>(row * source.row_stride) * DTypeSize(source.dtype);
+      if (row >= 0 && row < source.rows) f(lane, source, row);
     }
     source_begin += source.rows;
   }
+}
+
+PanelRows RowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_row) {
+  PanelRows rows = {};
+  ForRowsOfPanel(sources, first_row, [&](int lane, const MatrixSource& source, int64_t row) {
+    rows.row[lane] = static_cast<const uint8_t*>(RowData(source, row));
+  });
   return rows;
 }
 
-}  // namespace
+// Whether all sources have this type.
+bool AllAre(absl::Span<const MatrixSource> sources, DType dtype) {
+  return std::all_of(sources.begin(), sources.end(),
+                     [&](const MatrixSource& source) { return source.dtype == dtype; });
+}
 
-absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
-                                                      DType dtype, std::vector<float> bias,
-                                                      ThreadTeam* team, WeightArena* arena) {
-  if (dtype == DType::kF16) {
-    return absl::InvalidArgumentError(
-        "pack: the CPU backend stores weights as F32, BF16, I8 or I4, not as F16");
+// The rows of a panel as f32, in `values`.
+PanelRows ReadRowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_row,
+                          std::vector<float>* values) {
+  const int64_t columns = sources[0].columns;
+  values->resize(kPanelWidth * columns);
+  PanelRows rows = {};
+  ForRowsOfPanel(sources, first_row, [&](int lane, const MatrixSource& source, int64_t row) {
+    float* const place = values->data() + lane * columns;
+    ConvertRow(source, row, DType::kF32, place);
+    rows.row[lane] = reinterpret_cast<const uint8_t*>(place);
+  });
+  return rows;
+}
+
+// The first block whose scale is not finite.
+absl::Status CheckScales(absl::Span<const MatrixSource> sources, ThreadTeam* team) {
+  for (size_t s = 0; s < sources.size(); ++s) {
+    const MatrixSource& source = sources[s];
+    if (!IsBlockFormat(source.dtype)) continue;
+    const int64_t blocks = source.columns / FormatOf(source.dtype).values;
+    const auto chunks = std::min<int64_t>(source.rows, ThreadTeam::kMaxChunks);
+    std::vector<int64_t> bad(chunks, -1);  // row * blocks + block
+    team->Run(static_cast<int>(chunks), [&](int chunk) {
+      const int64_t end = source.rows * (chunk + 1) / chunks;
+      for (int64_t row = source.rows * chunk / chunks; row < end && bad[chunk] < 0; ++row) {
+        const int64_t block = FirstNotFinite(source.dtype, RowData(source, row), blocks);
+        if (block >= 0) bad[chunk] = row * blocks + block;
+      }
+    });
+    const auto first = std::find_if(bad.begin(), bad.end(), [](int64_t at) { return at >= 0; });
+    if (first == bad.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pack: ",
+        sources.size() > 1 ? absl::StrCat("matrix ", s + 1, " of ", sources.size(), ", ") : "",
+        "row ", *first / blocks, ", block ", *first % blocks, ": scale is not finite"));
   }
-  COPPICE_RETURN_IF_ERROR(CheckStack(sources, bias.size()));
+  return absl::OkStatus();
+}
+
+void PackPanels(absl::Span<const MatrixSource> sources, int64_t begin, int64_t end,
+                CpuMatrix* matrix) {
+  std::vector<float> values;  // of rows that are converted in two steps
+  for (int64_t p = begin; p < end; ++p) {
+    uint8_t* panel = matrix->storage.data + p * matrix->panel_bytes();
+    if (IsBlockFormat(matrix->dtype)) {
+      const PanelRows rows = RowsOfPanel(sources, p * kPanelWidth);
+      PackBlockPanel(matrix->dtype, rows.row, matrix->columns, panel);
+    } else if (IsBlockFormat(sources[0].dtype) || !AllAre(sources, sources[0].dtype)) {
+      const PanelRows rows = ReadRowsOfPanel(sources, p * kPanelWidth, &values);
+      PackPanel<DType::kF32>(rows, matrix->columns, matrix->dtype, panel);
+    } else {
+      const PanelRows rows = RowsOfPanel(sources, p * kPanelWidth);
+      WithElement(sources[0].dtype, [&](auto source) {
+        PackPanel<source()>(rows, matrix->columns, matrix->dtype, panel);
+      });
+    }
+  }
+}
+
+// Sources that become one type.
+absl::StatusOr<std::unique_ptr<CpuMatrix>> PackRun(absl::Span<const MatrixSource> sources,
+                                                   DType dtype, ThreadTeam* team,
+                                                   WeightArena* arena) {
   auto matrix = std::make_unique<CpuMatrix>();
   for (const MatrixSource& source : sources) matrix->rows += source.rows;
   matrix->columns = sources[0].columns;
   matrix->dtype = dtype;
-  const size_t panel_bytes = matrix->panels() * matrix->panel_bytes();
+  matrix->bytes_of_panel = PanelBytes(dtype, matrix->columns);
+  matrix->bytes = matrix->panels() * matrix->panel_bytes();
   COPPICE_ASSIGN_OR_RETURN(
       matrix->storage,
-      arena->Allocate(panel_bytes, absl::StrCat("a weight of ", matrix->rows, " x ",
-                                                matrix->columns, " ", DTypeName(dtype))));
-  matrix->bytes = panel_bytes + bias.size() * sizeof(float);
-  matrix->bias = std::move(bias);
-
+      arena->Allocate(matrix->bytes, absl::StrCat("a weight of ", matrix->rows, " x ",
+                                                  matrix->columns, " ", DTypeName(dtype))));
   const int64_t panels = matrix->panels();
   const int64_t panels_per_chunk =
       std::max<int64_t>(1, (size_t{256} << 10) / matrix->panel_bytes());
   const int64_t fair = (panels + ThreadTeam::kMaxChunks - 1) / ThreadTeam::kMaxChunks;
   const int64_t step = std::max(panels_per_chunk, fair);
   team->Run(static_cast<int>((panels + step - 1) / step), [&](int chunk) {
-    for (int64_t p = chunk * step; p < std::min(panels, (chunk + 1) * step); ++p) {
-      const PanelRows rows = RowsOfPanel(sources, p * kPanelWidth);
-      uint8_t* panel = matrix->storage.data + p * matrix->panel_bytes();
-      WithElement(sources[0].dtype,
-                  [&](auto source) { PackPanel<source()>(rows, matrix->columns, dtype, panel); });
-    }
+    PackPanels(sources, chunk * step, std::min(panels, (chunk + 1) * step), matrix.get());
   });
+  return matrix;
+}
+
+}  // namespace
+
+size_t PanelBytes(DType dtype, int64_t columns) {
+  if (IsBlockFormat(dtype)) return BlockPanelBytes(dtype, columns);
+  if (dtype == DType::kI8) return Int8Groups(columns) * kInt8GroupBytes;
+  if (dtype == DType::kI4) return Int8Groups(columns) * kInt4BlockBytes;
+  const int64_t words = dtype == DType::kF32 ? columns : (columns + 1) / 2;
+  return static_cast<size_t>(words * kPanelWidth) * sizeof(uint32_t);
+}
+
+size_t PackedBytes(DType dtype, int64_t rows, int64_t columns) {
+  return (rows + kPanelWidth - 1) / kPanelWidth * PanelBytes(dtype, columns);
+}
+
+absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
+                                                      absl::Span<const DType> dtypes,
+                                                      std::vector<float> bias, ThreadTeam* team,
+                                                      WeightArena* arena) {
+  COPPICE_RETURN_IF_ERROR(CheckStack(sources, bias.size()));
+  COPPICE_RETURN_IF_ERROR(CheckTypes(sources, dtypes));
+  if (std::find(dtypes.begin(), dtypes.end(), DType::kF16) != dtypes.end()) {
+    return absl::InvalidArgumentError(
+        "pack: the CPU backend stores weights as F32, BF16, I8, I4 or in blocks, not as F16");
+  }
+  COPPICE_RETURN_IF_ERROR(CheckScales(sources, team));
+  std::vector<std::unique_ptr<CpuMatrix>> runs;
+  for (size_t begin = 0, end; begin < sources.size(); begin = end) {
+    for (end = begin + 1; end < sources.size() && dtypes[end] == dtypes[begin];) ++end;
+    COPPICE_ASSIGN_OR_RETURN(
+        auto run, PackRun(sources.subspan(begin, end - begin), dtypes[begin], team, arena));
+    runs.push_back(std::move(run));
+  }
+  std::unique_ptr<CpuMatrix> matrix;
+  if (runs.size() == 1) {
+    matrix = std::move(runs[0]);
+  } else {
+    matrix = std::make_unique<CpuMatrix>();
+    matrix->columns = runs[0]->columns;
+    matrix->dtype = runs[0]->dtype;
+    for (const auto& run : runs) {
+      matrix->rows += run->rows;
+      matrix->bytes += run->bytes;
+    }
+    matrix->parts = std::move(runs);
+  }
+  matrix->bytes += bias.size() * sizeof(float);
+  matrix->bias = std::move(bias);
   return matrix;
 }
 

@@ -12,6 +12,7 @@
 // Immutable once packed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -20,38 +21,39 @@
 #include "absl/types/span.h"
 #include "base/thread_team.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/panel.h"
 #include "kernels/cpu/weight_arena.h"
 
 namespace coppice::kernels::cpu {
 
-inline constexpr int64_t kPanelWidth = 16;
-inline constexpr int64_t kInt8Group = 64;  // inputs that share a scale
 inline constexpr int64_t kInt8GroupBytes = kPanelWidth * (sizeof(float) + kInt8Group);
-constexpr int64_t Int8Groups(int64_t columns) { return (columns + kInt8Group - 1) / kInt8Group; }
-inline constexpr int64_t kInt4Group = 32;
+inline constexpr int64_t kInt4Group = 32;  // inputs that share a scale
 // As many inputs as a group of int8 has, because the inputs of products are in such groups.
 inline constexpr int64_t kInt4BlockBytes = kPanelWidth * (sizeof(uint32_t) + kInt8Group / 2);
+
+// Bytes of the values of a panel, and of a matrix without its bias.
+size_t PanelBytes(DType dtype, int64_t columns);
+size_t PackedBytes(DType dtype, int64_t rows, int64_t columns);
 
 class CpuMatrix : public Weight {
  public:
   int64_t panels() const { return (rows + kPanelWidth - 1) / kPanelWidth; }
-  // Bytes of the values of one panel.
-  size_t panel_bytes() const {
-    if (dtype == DType::kI8) return Int8Groups(columns) * kInt8GroupBytes;
-    if (dtype == DType::kI4) return Int8Groups(columns) * kInt4BlockBytes;
-    const int64_t words = dtype == DType::kF32 ? columns : (columns + 1) / 2;
-    return static_cast<size_t>(words * kPanelWidth) * sizeof(uint32_t);
-  }
+  size_t panel_bytes() const { return bytes_of_panel; }
   const uint8_t* panel(int64_t index) const { return storage.data + index * panel_bytes(); }
 
   WeightMemory storage;
+  size_t bytes_of_panel = 0;
   std::vector<float> bias;  // [rows] or empty
+  // If the rows are of several types: the runs of rows of one type, in order, without biases. Then
+  // the matrix has no panels of its own.
+  std::vector<std::unique_ptr<CpuMatrix>> parts;
 };
 
-// Stacks the sources along their rows. Reads each source once. InvalidArgument names what does not
-// match; ResourceExhausted when memory runs out.
+// Stacks the sources along their rows, each as the type of `dtypes` at its place. Reads each source
+// once. Errors: Backend::Pack.
 absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
-                                                      DType dtype, std::vector<float> bias,
-                                                      ThreadTeam* team, WeightArena* arena);
+                                                      absl::Span<const DType> dtypes,
+                                                      std::vector<float> bias, ThreadTeam* team,
+                                                      WeightArena* arena);
 
 }  // namespace coppice::kernels::cpu

@@ -77,7 +77,9 @@ class CudaBackend final : public Backend {
   std::string pci_bus_id() const override { return parts_.facts.pci_bus_id; }
   bool batch_invariant() const override { return exact_; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
-  bool stores(DType dtype) const override { return dtype != DType::kI8 && dtype != DType::kI4; }
+  bool stores(DType dtype) const override {
+    return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+  }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;
@@ -184,6 +186,10 @@ void CudaBackend::Abandon(const absl::Status& why) {
 
 absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::Pack(absl::Span<const MatrixSource> stacked,
                                                           DType dtype, std::vector<float> bias) {
+  if (!stores(dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pack: the CUDA backend stores weights as F32, BF16 or F16, not as ", DTypeName(dtype)));
+  }
   if (matrix_dtype_.has_value() && dtype != *matrix_dtype_) {
     return absl::InvalidArgumentError(
         absl::StrCat("pack: ", DTypeName(dtype), " after ", DTypeName(*matrix_dtype_),

@@ -102,6 +102,17 @@ TEST(ModelMemory, OfInt4Weights) {
   EXPECT_EQ(memory.weights, kOthers * 9 / 16 + kFine + kFine / 16 + 65 * 4096 * 4);
 }
 
+// 144 bytes of a block of 256, and 4 more for its scales taken apart; Q8_0 has 34 bytes for 32.
+TEST(ModelMemory, OfWeightsInBlocks) {
+  const ModelConfig config = Llama8B();
+  const ShardPlan plan = MakeShardPlan(config, 0, 1).value();
+  constexpr int64_t kMatrices = 8030261248 - 65 * 4096;
+  EXPECT_EQ(PredictMemory(config, plan, DType::kQ4_K, DType::kF32, 512, 1).weights,
+            kMatrices / 256 * 148 + 65 * 4096 * 4);
+  EXPECT_EQ(PredictMemory(config, plan, DType::kQ8_0, DType::kF32, 512, 1).weights,
+            kMatrices / 32 * 34 + 65 * 4096 * 4);
+}
+
 TEST(ModelMemory, WhatDoesNotFitIsRefusedWithFigures) {
   const ModelMemory model{16'000'000'000, 400'000'000};
   const MemoryFacts device{24'000'000'000, 25'000'000'000, true};

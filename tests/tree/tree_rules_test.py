@@ -62,6 +62,7 @@ class TreeRules(unittest.TestCase):
     def test_catches_assembly_and_toolkit_headers_in_kernels(self):
         self.write("kernels/cuda/device/device.h", '#include <cuda_bf16.h>\nasm volatile("exit;");\n')
         self.write("kernels/cuda/ops/launch.h", "#include <cuda_runtime_api.h>\n// assembly\n")
+        self.write("kernels/cpu/tile.h", 'asm volatile("" : "+r"(pointer));\n')
         self.assertEqual(self.found(tree_rules.check_kernels), [])
         self.write("kernels/cuda/ops/norm.cu", '#include <cuda_bf16.h>\n  asm volatile("exit;");\n')
         self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_kernels)], ["kernels/cuda/ops/norm.cu:1", "kernels/cuda/ops/norm.cu:2"])

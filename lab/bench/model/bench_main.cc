@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "kernels/cpu/kernel_target.h"
 #include "lab/bench/model/subcommands.h"
+#include "lab/bench/model/type_named.h"
 #include "plan/step_limits.h"
 
 using Words = std::vector<std::string>;
@@ -53,9 +54,9 @@ absl::StatusOr<std::vector<int>> Numbers(const char* flag, const Words& words) {
 
 absl::Status CheckTypes(const Words& types) {
   for (const std::string& type : types) {
-    if (type != "f32" && type != "bf16" && type != "int8" && type != "int4") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--types: '", type, "', expected f32, bf16, int8 or int4"));
+    if (!FindType(type).has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--types: '", type, "', expected f32, bf16, int8, int4 or a format of GGUF as q4_k"));
     }
   }
   return types.empty() ? absl::InvalidArgumentError("--types: none given") : absl::OkStatus();
@@ -65,45 +66,47 @@ FlagTable BenchFlagTable(BenchFlags* flags) {
   return {
       .program = kProgram,
       .about = kUsage,
-      .groups =
-          {{"Every measurement",
-            {{.name = "types", .value = &flags->types, .text = "of weights: f32, bf16, int8, int4"},
-             {.name = "threads", .value = &flags->threads, .text = "compute threads"},
-             {.name = "kernels",
-              .value = &flags->kernels,
-              .text = "instruction set: best, avx512_bf16, avx512, avx2 or scalar"},
-             {.name = "repetitions",
-              .value = &flags->repetitions,
-              .range = {1, 1000},
-              .text = "of each measurement; the median counts"}}},
-           {"model",
-            {{.name = "model",
-              .value = &flags->model,
-              .text = "model, forest: Hugging Face folder or GGUF file"},
-             {.name = "rows",
-              .value = &flags->rows,
-              .text = "model: sequences that generate together; kernels: rows of a pass"},
-             {.name = "prefill",
-              .value = &flags->prefill,
-              .range = {0, 1 << 20},
-              .text = "model: tokens of a prompt; 0: none"},
-             {.name = "prefill_chunk",
-              .value = &flags->prefill_chunk,
-              .range = {1, 512},
-              .text = "model: tokens of one prefill pass"},
-             {.name = "context",
-              .value = &flags->context,
-              .range = {1, 1 << 20},
-              .text = "model: tokens before the rows that generate; kernels: of attention"}}},
-           {"forest",
-            {{.name = "nodes", .value = &flags->nodes, .text = "forest: rows of a forest"},
-             {.name = "beams",
-              .value = &flags->beams,
-              .range = {1, 512},
-              .text = "forest: beams over which the nodes are divided"},
-             {.name = "contexts",
-              .value = &flags->contexts,
-              .text = "forest: tokens before the forest"}}}},
+      .groups = {{"Every measurement",
+                  {{.name = "types",
+                    .value = &flags->types,
+                    .text =
+                        "of weights: f32, bf16, int8, int4; kernels: formats of GGUF as q4_k, too"},
+                   {.name = "threads", .value = &flags->threads, .text = "compute threads"},
+                   {.name = "kernels",
+                    .value = &flags->kernels,
+                    .text = "instruction set: best, avx512_bf16, avx512, avx2 or scalar"},
+                   {.name = "repetitions",
+                    .value = &flags->repetitions,
+                    .range = {1, 1000},
+                    .text = "of each measurement; the median counts"}}},
+                 {"model",
+                  {{.name = "model",
+                    .value = &flags->model,
+                    .text = "model, forest: Hugging Face folder or GGUF file"},
+                   {.name = "rows",
+                    .value = &flags->rows,
+                    .text = "model: sequences that generate together; kernels: rows of a pass"},
+                   {.name = "prefill",
+                    .value = &flags->prefill,
+                    .range = {0, 1 << 20},
+                    .text = "model: tokens of a prompt; 0: none"},
+                   {.name = "prefill_chunk",
+                    .value = &flags->prefill_chunk,
+                    .range = {1, 512},
+                    .text = "model: tokens of one prefill pass"},
+                   {.name = "context",
+                    .value = &flags->context,
+                    .range = {1, 1 << 20},
+                    .text = "model: tokens before the rows that generate; kernels: of attention"}}},
+                 {"forest",
+                  {{.name = "nodes", .value = &flags->nodes, .text = "forest: rows of a forest"},
+                   {.name = "beams",
+                    .value = &flags->beams,
+                    .range = {1, 512},
+                    .text = "forest: beams over which the nodes are divided"},
+                   {.name = "contexts",
+                    .value = &flags->contexts,
+                    .text = "forest: tokens before the forest"}}}},
       .check = [flags](FlagFaults* faults) {
         faults->Add("types", CheckTypes(flags->types));
         faults->Add("threads", Numbers("threads", flags->threads).status());

@@ -31,6 +31,10 @@ def main():
 
     assert "expected model, forest or kernels" in run("speed", status=2)
     assert "expected model, forest or kernels" in run(status=2)
+    products = [line for line in run("kernels", "--repetitions=1", "--types=int4,q4_k", "--rows=2", "--context=1") if "product" in line["what"]]
+    assert [line["what"] for line in products] == [f"product {shape} {type}" for type in ("int4", "q4_k")
+                                                   for shape in ("qkv", "output", "gate_up", "down")], products
+
     assert "--types: 'int3'" in run("kernels", "--types=int3", status=2)
     assert "--nodes: '0'" in run("forest", "--nodes=0", status=2)
 

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "kernels/block_format.h"
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/rope_table.h"
 #include "lab/bench/model/json_line.h"
@@ -26,6 +27,33 @@ std::vector<float> Ramp(int64_t count) {
     values[i] = static_cast<float>(i * 2654435761u % 1000) / 1000.0f - 0.5f;
   return values;
 }
+
+// A matrix that a type of weights is packed from: f32, or blocks of the type's format.
+class Matrix {
+ public:
+  Matrix(kernels::DType type, int64_t outputs, int64_t inputs)
+      : outputs_(outputs), inputs_(inputs) {
+    if (!kernels::IsBlockFormat(type)) {
+      values_ = Ramp(outputs * inputs);
+      return;
+    }
+    dtype_ = type;
+    blocks_.resize(outputs * kernels::RowBytes(type, inputs));
+    // The high byte of any f16 is then below that of infinity.
+    for (size_t i = 0; i < blocks_.size(); ++i)
+      blocks_[i] = static_cast<uint8_t>(i * 2654435761u >> 13) & 0xbb;
+  }
+  kernels::MatrixSource source() const {
+    const void* data = blocks_.empty() ? static_cast<const void*>(values_.data()) : blocks_.data();
+    return {data, dtype_, outputs_, inputs_, inputs_};
+  }
+
+ private:
+  const int64_t outputs_, inputs_;
+  kernels::DType dtype_ = kernels::DType::kF32;
+  std::vector<float> values_;
+  std::vector<uint8_t> blocks_;
+};
 
 // Rows of one request after `context` tokens, each in a slot of its own.
 StepPlan PlanOf(int rows, int context) {
@@ -168,13 +196,12 @@ class DecoderOps {
       const int64_t elements = shape.outputs * shape.inputs;
       const int count =
           static_cast<int>(std::max<int64_t>(kLayers, (int64_t{64} << 20) / elements));
-      const std::vector<float> values = Ramp(elements);
-      const kernels::MatrixSource source = {values.data(), kernels::DType::kF32, shape.outputs,
-                                            shape.inputs, shape.inputs};
+      const Matrix matrix(TypeNamed(type), shape.outputs, shape.inputs);
       std::vector<std::unique_ptr<kernels::Weight>> weights;
       double bytes = 0;
       for (int i = 0; i < count; ++i) {
-        COPPICE_ASSIGN_OR_RETURN(auto weight, backend_->Pack({source}, TypeNamed(type), {}));
+        COPPICE_ASSIGN_OR_RETURN(auto weight,
+                                 backend_->Pack({matrix.source()}, TypeNamed(type), {}));
         bytes += static_cast<double>(weight->bytes);
         weights.push_back(std::move(weight));
       }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "kernels/block_format.h"
 #include "kernels/cpu/page_buffer.h"
 
 #if defined(__x86_64__)
@@ -198,7 +199,8 @@ Instruction FloatInstruction(KernelTarget target) {
 
 Instruction ProductInstruction(KernelTarget target, kernels::DType weights) {
   if (target == KernelTarget::kScalar) return Instruction::kMulAdd;
-  if (weights == kernels::DType::kI8 || weights == kernels::DType::kI4) {
+  if (weights == kernels::DType::kI8 || weights == kernels::DType::kI4 ||
+      kernels::IsBlockFormat(weights)) {
     const bool vnni = target >= KernelTarget::kAvx512 && HasVnni();
     return vnni ? Instruction::kVnni : Instruction::kMaddubs;
   }

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/ops/row_bucket.h"
+#include "tests/kernels/block_samples.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/row_pass.h"
@@ -152,6 +156,31 @@ TEST_P(BackendStepTest, StoresF16OrRefusesIt) {
   EXPECT_EQ(backend->Pack({matrix}, DType::kF16, {}).status().code(), want);
   EXPECT_EQ(backend->MakeKvPool({1, 1, 8, 4, DType::kF16}).status().code(), want);
   EXPECT_EQ(backend->Allocate(1, 4, DType::kF16).status().code(), want);
+}
+
+// Blocks of GGUF become another type; kept as they are, they are refused by name.
+TEST_F(CudaStepTest, BlockFormatsAreTakenInButNotStored) {
+  const BlockMatrix blocks(DType::kQ4_K, 4, 256, 1), others(DType::kQ6_K, 4, 256, 2);
+  for (const BlockFormat& format : BlockFormats()) {
+    EXPECT_FALSE((*cuda_)->stores(format.dtype));
+    const BlockMatrix matrix(format.dtype, 2, 256, 1);
+    const auto kept = (*cuda_)->Pack({matrix.source()}, format.dtype, {});
+    EXPECT_EQ(kept.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(kept.status().message(), HasSubstr(absl::StrCat("not as ", format.name)));
+  }
+  const MatrixSource stack[] = {blocks.source(), others.source()};
+  const auto mixed = (*cuda_)->PackEach(stack, {DType::kF32, DType::kBF16}, {});
+  EXPECT_EQ(mixed.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(mixed.status().message(), HasSubstr("the cuda backend stacks no BF16 on F32"));
+  const auto packed = (*cuda_)->PackEach(stack, {DType::kF32, DType::kF32}, {});
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  std::vector<float> want = blocks.Values();
+  for (const float value : others.Values()) want.push_back(value);
+  const Tensor x = cuda_->Poisoned(8, 256, DType::kF32);
+  StepPlan plan = PlanOfRows(8);
+  std::iota(plan.token.begin(), plan.token.end(), 0);
+  RunOps(cuda_->get(), plan, [&](Ops* ops) { ops->Embed(**packed, 0, x); });
+  EXPECT_EQ(cuda_->Read(x), want);
 }
 
 TEST_F(CudaStepTest, WeightsBeyondF16AreRefused) {
