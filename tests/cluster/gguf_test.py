@@ -34,16 +34,16 @@ class Gguf(unittest.TestCase):
 
     def test_answers_are_those_of_the_folder(self):
         demo_gguf(self.file)
-        wanted, _ = self.answers()
-        for options in (dict(draft=self.file), dict(tp=2)):
-            found, name = self.answers(target=self.file, **options)
-            self.assertEqual(found, wanted, options)
+        for tp in (1, 2):
+            wanted, _ = self.answers(tp=tp)
+            found, name = self.answers(target=self.file, draft=self.file, tp=tp)
+            self.assertEqual(found, wanted, tp)
             self.assertEqual(name, "Stories.F32")
 
     def test_a_file_that_cannot_be_served_is_refused_in_one_line(self):
         demo_gguf(self.file, lambda metadata, _: metadata.update({"llama.expert_count": (4, 8)}))
-        for program in ("worker", "draft", "coordinator"):
-            result = subprocess.run([pathlib.Path(BIN, f"coppice-{program}"), f"--model={self.file}"], capture_output=True, text=True,
+        for program, *flags in (("worker", "--coordinator=tcp://127.0.0.1:1"), ("draft", "--coordinator=tcp://127.0.0.1:1"), ("coordinator",)):
+            result = subprocess.run([pathlib.Path(BIN, f"coppice-{program}"), f"--model={self.file}", *flags], capture_output=True, text=True,
                                     timeout=at_most(60))
             self.assertNotEqual(result.returncode, 0, program)
             lines = [line for line in (result.stdout + result.stderr).splitlines() if "expert_count" in line]

@@ -308,10 +308,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ModelConfig, BadFilesAreNamed) {
   const test::TempDir dir;
   EXPECT_THAT(std::string(ReadModelConfig(dir.File("nowhere")).status().message()),
-              EndsWith("nowhere: no such folder, expected a Hugging Face model folder"));
+              EndsWith("nowhere: no such folder or file, expected a Hugging Face model folder or a "
+                       "GGUF file"));
+  dir.Write("a.gguf", "PK\x03\x04");
   EXPECT_THAT(std::string(ReadModelConfig(dir.File("a.gguf")).status().message()),
-              EndsWith("a.gguf: a GGUF file is not read; deploy/models.sh convert FILE makes a "
-                       "folder of it"));
+              EndsWith("a.gguf: begins with 'PK\\x03\\x04', expected a GGUF file"));
   EXPECT_THAT(std::string(ReadModelConfig(dir.path()).status().message()),
               StartsWith(dir.File("config.json") + ": cannot be opened"));
   ASSERT_EQ(mkfifo(dir.File("config.json").c_str(), 0600), 0);

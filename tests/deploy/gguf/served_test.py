@@ -37,8 +37,11 @@ class Served(unittest.TestCase):
 
     def test_the_demo_target(self):
         converted, draft = self.folder / "converted", ROOT / "tests/models/stories260k-draft"
-        convert(demo_gguf(self.folder / "demo.gguf"), converted, "--dtype=f32")
-        self.assertEqual(self.answers(converted, draft), self.answers(DEMO, draft))
+        file = demo_gguf(self.folder / "demo.gguf")
+        convert(file, converted, "--dtype=f32")
+        wanted = self.answers(DEMO, draft)
+        self.assertEqual(self.answers(converted, draft), wanted)
+        self.assertEqual(self.answers(file, draft), wanted)  # without conversion
 
     def test_a_model_in_every_quantisation(self):
         direct, converted = self.folder / "direct", self.folder / "converted"
