@@ -87,49 +87,66 @@ void TakeBlocks(const BlockMatrices& blocks, int ranks, TransformerParts* parts,
   parts->weight_types = absl::StrJoin(blocks.formats, ", ");
 }
 
-absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::Backend* backend,
-                                           int rank, int ranks) {
+// What is known before the weights are read.
+struct Prepared {
+  TransformerParts parts;
+  std::unique_ptr<Checkpoint> checkpoint;
+  ModelMemory memory;
+  bool keeps_blocks = false;
+};
+
+absl::StatusOr<Prepared> Prepare(const LoadOptions& options, const kernels::Backend& backend,
+                                 int rank, int ranks) {
   if (options.max_rows < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_rows: ", options.max_rows, ", expected at least 1"));
   }
-  TransformerParts parts;
+  Prepared prepared;
+  TransformerParts& parts = prepared.parts;
   parts.max_rows = options.max_rows;
   parts.on_layer = options.on_layer;
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
-  COPPICE_RETURN_IF_ERROR(CheckServed(options.dir, parts.config, *backend, ranks));
+  COPPICE_RETURN_IF_ERROR(CheckServed(options.dir, parts.config, backend, ranks));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
-  COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                           Checkpoint::Open(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(prepared.checkpoint, Checkpoint::Open(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype,
-                           StoredDType(options.dtype, parts.config, *checkpoint, *backend));
+                           StoredDType(options.dtype, parts.config, *prepared.checkpoint, backend));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
-                           MatrixDType(options.weight_dtype, parts.dtype, *backend));
+                           MatrixDType(options.weight_dtype, parts.dtype, backend));
+  prepared.memory = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
+                                  backend.activation_dtype(), parts.max_rows, ranks);
+  prepared.keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto";
+  parts.weight_types = kernels::DTypeName(parts.weight_dtype);
+  if (prepared.keeps_blocks)
+    TakeBlocks(prepared.checkpoint->Blocks(backend), ranks, &parts, &prepared.memory);
+  return prepared;
+}
+
+absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::Backend* backend,
+                                           int rank, int ranks) {
+  COPPICE_ASSIGN_OR_RETURN(Prepared prepared, Prepare(options, *backend, rank, ranks));
+  TransformerParts& parts = prepared.parts;
   if (options.weight_dtype != "auto" && parts.weight_dtype == parts.dtype && rank == 0) {
     spdlog::warn("{}: weight_dtype: {}, but the {} backend has no such weights; keeps them as {}",
                  options.dir, options.weight_dtype, backend->name(),
                  kernels::DTypeName(parts.dtype));
   }
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
-  ModelMemory needed = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
-                                     backend->activation_dtype(), parts.max_rows, ranks);
-  const bool keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto";
-  parts.weight_types = kernels::DTypeName(parts.weight_dtype);
-  if (keeps_blocks) TakeBlocks(checkpoint->Blocks(*backend), ranks, &parts, &needed);
-  COPPICE_RETURN_IF_ERROR(CheckFits(options.dir, needed, memory.of_device ? options.kv_bytes : 0,
-                                    parts.weight_dtype, memory));
-  COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint->ComputeFingerprint());
+  COPPICE_RETURN_IF_ERROR(CheckFits(options.dir, prepared.memory,
+                                    memory.of_device ? options.kv_bytes : 0, parts.weight_dtype,
+                                    memory));
+  COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, prepared.checkpoint->ComputeFingerprint());
   if (parts.weight_dtype != parts.dtype) {  // a different model than the checkpoint
     Fingerprint quantised;
     quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
     parts.fingerprint = quantised.value();
   }
   WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype, parts.dtype};
-  request.keeps_blocks = keeps_blocks;
+  request.keeps_blocks = prepared.keeps_blocks;
   request.progress = options.progress;
-  COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, checkpoint.get(), backend));
-  LogUnused(options.dir, *checkpoint);
-  return parts;
+  COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, prepared.checkpoint.get(), backend));
+  LogUnused(options.dir, *prepared.checkpoint);
+  return std::move(parts);
 }
 
 // Collective, so that no rank waits for another that has failed. A rank that failed returns its own
@@ -154,6 +171,17 @@ absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerpri
 }
 
 }  // namespace
+
+absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
+                                          const kernels::Backend& backend, int ranks) {
+  COPPICE_ASSIGN_OR_RETURN(Prepared prepared, Prepare(options, backend, /*rank=*/0, ranks));
+  LoadEstimate estimate;
+  estimate.memory = prepared.memory;
+  estimate.weight_types = prepared.parts.weight_types;
+  estimate.kv_token_bytes = prepared.parts.kv_block_bytes() / kBlockSize;
+  estimate.config = std::move(prepared.parts.config);
+  return estimate;
+}
 
 absl::StatusOr<TransformerParts> LoadTransformer(const LoadOptions& options,
                                                  kernels::Backend* backend,

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "model/model_memory.h"
 #include "model/transformer.h"
 #include "plan/step_limits.h"
 
@@ -30,5 +31,15 @@ struct LoadOptions {
 absl::StatusOr<TransformerParts> LoadTransformer(const LoadOptions& options,
                                                  kernels::Backend* backend,
                                                  comm::Communicator* communicator);
+
+// What LoadTransformer would make of a model, from its headers alone: of rank 0.
+struct LoadEstimate {
+  ModelConfig config;
+  ModelMemory memory;
+  std::string weight_types;    // of the matrices in memory
+  int64_t kv_token_bytes = 0;  // K and V of a token
+};
+absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
+                                          const kernels::Backend& backend, int ranks);
 
 }  // namespace coppice::model

@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -203,6 +204,7 @@ class Loader {
     COPPICE_ASSIGN_OR_RETURN(weights_.own_head,
                              Vocabulary({std::string(names_.head), config_.draft_vocab_size,
                                          begin - ids.begin(), end - ids.begin()}));
+    if (backend_ == nullptr) return absl::OkStatus();
     std::vector<int32_t> places(begin, end);
     for (int32_t& place : places) place -= vocab.begin;
     COPPICE_ASSIGN_OR_RETURN(weights_.scatter,
@@ -225,14 +227,13 @@ class Loader {
     for (const Shard& shard : shards) {
       COPPICE_ASSIGN_OR_RETURN(const kernels::MatrixSource all,
                                checkpoint_->Matrix(shard.name + ".weight", shard.size, columns));
-      stack.AddRows(all, shard.begin, shard.end);
+      if (backend_ != nullptr) stack.AddRows(all, shard.begin, shard.end);
       if (!has_bias) continue;
-      COPPICE_ASSIGN_OR_RETURN(
-          const std::vector<float> part,
-          checkpoint_->Vector(shard.name + ".bias", shard.size, shard.begin, shard.end));
+      COPPICE_ASSIGN_OR_RETURN(const std::vector<float> part,
+                               Finite(shard.name + ".bias", shard.size, shard.begin, shard.end));
       bias.insert(bias.end(), part.begin(), part.end());
     }
-    auto packed = stack.Pack(std::move(bias));
+    auto packed = Pack(&stack, std::move(bias));
     for (const Shard& shard : shards) checkpoint_->Release(shard.name + ".weight");
     return Packed(shards[0].name, std::move(packed));
   }
@@ -245,14 +246,34 @@ class Loader {
                              checkpoint_->Matrix(name, d_, shard.size));
     std::vector<float> bias;
     if (has_bias) {
-      COPPICE_ASSIGN_OR_RETURN(
-          bias, checkpoint_->Vector(shard.name + ".bias", d_, 0, request_.rank == 0 ? d_ : 0));
+      COPPICE_ASSIGN_OR_RETURN(bias,
+                               Finite(shard.name + ".bias", d_, 0, request_.rank == 0 ? d_ : 0));
     }
     MatrixStack stack(backend_, request_.dtype, request_.keeps_blocks);
-    stack.AddColumns(all, shard.begin, shard.end);
-    auto packed = stack.Pack(std::move(bias));
+    if (backend_ != nullptr) stack.AddColumns(all, shard.begin, shard.end);
+    auto packed = Pack(&stack, std::move(bias));
     checkpoint_->Release(name);
     return Packed(name, std::move(packed));
+  }
+
+  // Elements [begin, end) of a gain or bias.
+  absl::StatusOr<std::vector<float>> Finite(const std::string& name, int64_t size, int64_t begin,
+                                            int64_t end) {
+    COPPICE_ASSIGN_OR_RETURN(std::vector<float> values,
+                             checkpoint_->Vector(name, size, begin, end));
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (std::isfinite(values[i])) continue;
+      return checkpoint_->Error(name, absl::StrCat("element ", begin + i, " is ", values[i],
+                                                   ", expected a finite number"));
+    }
+    return values;
+  }
+
+  // Without a backend tensors are only checked.
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Pack(MatrixStack* stack,
+                                                        std::vector<float> bias) {
+    if (backend_ == nullptr) return std::make_unique<kernels::Weight>();
+    return stack->Pack(std::move(bias));
   }
 
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Packed(
@@ -272,7 +293,7 @@ class Loader {
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Gain(absl::string_view name, int64_t size,
                                                         float factor = 1) {
     const auto read = [&](absl::string_view suffix) {
-      return checkpoint_->Vector(absl::StrCat(name, suffix), size, 0, size);
+      return Finite(absl::StrCat(name, suffix), size, 0, size);
     };
     COPPICE_ASSIGN_OR_RETURN(std::vector<float> values, read(".weight"));
     for (float& value : values) value = (value + config_.gain_offset) * factor;
@@ -281,6 +302,7 @@ class Loader {
       COPPICE_ASSIGN_OR_RETURN(bias, read(".bias"));
       for (float& value : bias) value *= factor;
     }
+    if (backend_ == nullptr) return std::make_unique<kernels::Weight>();
     COPPICE_ASSIGN_OR_RETURN(auto gain, backend_->PackGain(std::move(values), std::move(bias)));
     weights_.bytes += gain->bytes;
     return gain;
@@ -324,6 +346,13 @@ size_t LayerWeights::bytes_of_expert() const {
 absl::StatusOr<TransformerWeights> LoadWeights(const WeightsRequest& request,
                                                Checkpoint* checkpoint, kernels::Backend* backend) {
   return Loader(request, checkpoint, backend).Load();
+}
+
+absl::Status CheckTensors(const ModelConfig& config, Checkpoint* checkpoint) {
+  WeightsRequest request;
+  request.config = &config;
+  COPPICE_ASSIGN_OR_RETURN(request.plan, MakeShardPlan(config, /*rank=*/0, /*ranks=*/1));
+  return LoadWeights(request, checkpoint, /*backend=*/nullptr).status();
 }
 
 }  // namespace coppice::model

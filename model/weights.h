@@ -75,4 +75,8 @@ struct WeightsRequest {
 absl::StatusOr<TransformerWeights> LoadWeights(const WeightsRequest& request,
                                                Checkpoint* checkpoint, kernels::Backend* backend);
 
+// The errors of LoadWeights about tensors: missing ones, shapes, types, gains and biases that are
+// not finite. Packs nothing, and reads no value of a matrix.
+absl::Status CheckTensors(const ModelConfig& config, Checkpoint* checkpoint);
+
 }  // namespace coppice::model

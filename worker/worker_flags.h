@@ -6,6 +6,7 @@
 #include "base/flag_table.h"
 #include "node/node_flags.h"
 #include "worker/engine.h"
+#include "worker/model_check.h"
 
 namespace coppice::worker {
 
@@ -16,6 +17,8 @@ struct WorkerFlags {
   int tp = 0;            // ranks per replica; 0: all
   std::string replica_id;
   std::string plan_listen = "tcp://127.0.0.1:*";
+  bool check = false;  // says what the model is, and ends
+  CheckedUse checked;
   EngineOptions engine;  // scheduler.max_step_s, deadlines of drafts, trace_rounds
 };
 

@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "node/node_process.h"
 #include "tokenizer/vocabulary.h"
 #include "worker/engine.h"
+#include "worker/model_check.h"
 #include "worker/plan_link.h"
 #include "worker/rank_loop.h"
 #include "worker/worker_flags.h"
@@ -138,6 +141,12 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
 }
 
 absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>& world) {
+  if (flags.check) {
+    COPPICE_ASSIGN_OR_RETURN(const std::string lines,
+                             CheckModel(flags.node.runner, std::max(1, flags.tp), flags.checked));
+    std::printf("%s\n", lines.c_str());
+    return absl::OkStatus();
+  }
   COPPICE_ASSIGN_OR_RETURN(comm::ChannelOptions channel, node::ChannelOptionsOf(flags.node));
   const std::unique_ptr<node::StartWatch> start = node::WatchStart(flags.node, kProgram);
   if (comm::MpiWorld::Launched()) {

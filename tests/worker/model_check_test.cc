@@ -1,0 +1,91 @@
+// What --check says of a model, and of one that is not well.
+#include "worker/model_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_family.h"
+
+namespace coppice::worker {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class ModelCheckTest : public testing::Test {
+ protected:
+  absl::StatusOr<std::string> Check(const test::TinyLlama& model, const CheckedUse& use = {},
+                                    int ranks = 1) {
+    test::WriteTinyLlama(model, dir_.path());
+    model::ModelRunnerOptions options;
+    options.dir = dir_.path();
+    return CheckModel(options, ranks, use);
+  }
+  std::string Error(const test::TinyLlama& model, const CheckedUse& use = {}) {
+    return std::string(Check(model, use).status().message());
+  }
+
+  const test::TempDir dir_;
+};
+
+TEST_F(ModelCheckTest, SaysWhatTheModelIs) {
+  const auto lines = Check(test::MakeTinyFamily("gemma3"), {.tokens = 1000, .beams = 2});
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  const std::vector<std::string> line = absl::StrSplit(*lines, '\n');
+  ASSERT_EQ(line.size(), 4u);
+  EXPECT_EQ(line[0], absl::StrCat(dir_.path(),
+                                  ": Gemma3ForCausalLM, 4 layers of 32, 4 heads of 16 (2 of K and "
+                                  "V), vocabulary 96, context 256, 3 layers with a window"));
+  EXPECT_EQ(line[1], "weights: F32 in memory");
+  EXPECT_THAT(line[2], StartsWith("tokenizer: none, "));
+  // K and V of a token: 4 layers, 2 heads of 16, f32.
+  EXPECT_THAT(line[3], HasSubstr("KV 0.00 GB to 0.00 GB for 2 beams of 1000 tokens"));
+  EXPECT_THAT(Check(test::MakeTinyFamily("mixtral"))->c_str(),
+              HasSubstr("2 of 5 experts of a layer for each token"));
+  EXPECT_THAT(*Check(test::MakeTinyFamily("qwen3"), {}, 2), HasSubstr("memory of each of 2 ranks"));
+}
+
+TEST_F(ModelCheckTest, NamesWhatNothingReads) {
+  test::TinyLlama model = test::MakeTinyFamily("qwen3");
+  model.tensors["model.layers.0.extra.weight"] = model.tensors["model.norm.weight"];
+  EXPECT_THAT(*Check(model), HasSubstr("; 1 tensors that nothing reads, such as "
+                                       "model.layers.0.extra.weight"));
+}
+
+TEST_F(ModelCheckTest, NamesWhatIsWrongWithTensors) {
+  const test::TinyLlama good = test::MakeTinyFamily("qwen3");
+  test::TinyLlama model = good;
+  model.tensors.erase("model.layers.2.mlp.up_proj.weight");
+  EXPECT_THAT(Error(model), HasSubstr("model.layers.2.mlp.up_proj.weight"));
+  model = good;
+  model.tensors["model.layers.1.self_attn.q_norm.weight"].shape = {8};
+  model.tensors["model.layers.1.self_attn.q_norm.weight"].values.resize(8);
+  EXPECT_THAT(Error(model), HasSubstr("model.layers.1.self_attn.q_norm.weight"));
+  model = good;
+  model.tensors["model.norm.weight"].values[5] = NAN;
+  EXPECT_THAT(Error(model),
+              EndsWith("model.norm.weight: element 5 is nan, expected a finite number"));
+  model = good;
+  test::SetConfig(&model, "intermediate_size", "64");
+  EXPECT_THAT(Error(model), HasSubstr("gate_proj.weight"));
+}
+
+TEST_F(ModelCheckTest, SaysWhetherADraftFits) {
+  const test::TempDir draft;
+  test::WriteTinyLlama(test::MakeTinyFamily("llama3", {.layers = 1}), draft.path());
+  EXPECT_THAT(*Check(test::MakeTinyFamily("qwen3"), {.draft = draft.path()}),
+              EndsWith(absl::StrCat("draft: ", draft.path(), " fits")));
+  test::WriteTinyLlama(test::MakeTinyFamily("llama3", {.layers = 1, .vocab = 100}), draft.path());
+  EXPECT_EQ(
+      Error(test::MakeTinyFamily("qwen3"), {.draft = draft.path()}),
+      absl::StrCat(draft.path(), ": the vocabulary has 100 ids, expected the 96 of ", dir_.path()));
+}
+
+}  // namespace
+}  // namespace coppice::worker
