@@ -78,7 +78,7 @@ class BlockMatMulTest : public KernelTest {
     StepPlan plan = PlanOfRows(weight.rows);
     for (int64_t row = 0; row < weight.rows; ++row) plan.token[row] = static_cast<TokenId>(row);
     RunOps(single_.get(), plan,
-           [&](Ops* ops) { ops->Embed(weight, 0, TensorOf(&values, weight.columns)); });
+           [&](Ops* ops) { ops->Embed(weight, 0, 1.0f, TensorOf(&values, weight.columns)); });
     return values;
   }
 };
@@ -278,11 +278,13 @@ TEST_P(BlockMatMulTest, TakesOverTheNormAndAccumulates) {
     std::vector<float> x = RandomFloats(rows * kInputs, 4), normed(rows * kInputs), other = normed;
     std::vector<float> y = RandomFloats(rows * kOutputs, 5), joined = y;
     RunOps(team_.get(), PlanOfRows(rows), [&](Ops* ops) {
-      ops->AddNorm(TensorOf(&x, kInputs), {}, *gain, 1e-5f, TensorOf(&normed, kInputs));
+      ops->AddNorm(TensorOf(&x, kInputs), {}, {gain.get(), NormKind::kRms, 1e-5f},
+                   TensorOf(&normed, kInputs));
       ops->MatMul(*stack, TensorOf(&normed, kInputs), TensorOf(&joined, kOutputs), true);
     });
     RunOps(single_.get(), PlanOfRows(rows), [&](Ops* ops) {
-      ops->AddNorm(TensorOf(&x, kInputs), {}, *gain, 1e-5f, TensorOf(&other, kInputs));
+      ops->AddNorm(TensorOf(&x, kInputs), {}, {gain.get(), NormKind::kRms, 1e-5f},
+                   TensorOf(&other, kInputs));
     });
     const std::vector<float> product = Multiply(single_.get(), *stack, other);
     for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(joined[i], y[i] + product[i]) << rows;
