@@ -38,9 +38,16 @@ void ReadHalves(const uint8_t* bytes, int count, uint8_t* codes) {
   for (int k = 0; k < count; ++k) codes[count + k] = bytes[k] >> 4;
 }
 
-// Bit k of 32 is the fifth bit of code k.
+// Bit k of 32 is the fifth bit of code k. Eight at a time: byte i of a word is left with bit i of a
+// byte of the block, and then has bit 7 set if that bit is.
 void AddFifthBits(const uint8_t* bytes, uint8_t* codes) {
-  for (int k = 0; k < 32; ++k) codes[k] |= static_cast<uint8_t>((bytes[k / 8] >> k % 8 & 1) << 4);
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t bits = bytes[i] * 0x0101010101010101u & 0x8040201008040201u;
+    uint64_t eight;
+    std::memcpy(&eight, codes + 8 * i, sizeof eight);
+    eight |= ((bits + 0x7f7f7f7f7f7f7f7fu) & 0x8080808080808080u) >> 3;
+    std::memcpy(codes + 8 * i, &eight, sizeof eight);
+  }
 }
 
 // Eight scales and eight minima of 6 bits, in 12 bytes. The last four of each have their low bits

@@ -18,7 +18,6 @@ struct Int8Weights {
   static constexpr int kParts = 1, kSteps = 16, kVectors = 1;
   static constexpr int64_t kBlockBytes = kInt8GroupBytes;
   static constexpr int kOffset = 128;
-  static constexpr int kFewestRowsOfVnni = 3;
   static int Code(uint8_t byte, int /*vector*/) { return byte; }
   static float Scale(const uint8_t* block, int /*part*/, int64_t lane) {
     return reinterpret_cast<const float*>(block)[lane];
@@ -28,7 +27,6 @@ struct Int4Weights {
   static constexpr int kParts = 2, kSteps = 4, kVectors = 2;
   static constexpr int64_t kBlockBytes = kInt4BlockBytes;
   static constexpr int kOffset = 8;
-  static constexpr int kFewestRowsOfVnni = 2;
   static int Code(uint8_t byte, int vector) { return byte >> (vector * 4) & 15; }
   static float Scale(const uint8_t* block, int part, int64_t lane) {
     return Bf16ToFloat(reinterpret_cast<const uint16_t*>(block)[lane * 2 + part]);

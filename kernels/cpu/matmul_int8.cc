@@ -76,8 +76,7 @@ COPPICE_VNNI inline __m512 VnniScale(const uint8_t* block, int part) {
   return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536)));
 }
 
-// VNNI: rows row .. row + kRows - 1 of one panel. The steps are not unrolled, which is faster
-// with GCC 12 (docs/decisions.md, "On AVX2 up to eight rows share an integer product").
+// VNNI: rows row .. row + kRows - 1 of one panel.
 template <class Weights, int kRows>
 COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& product, int64_t row,
                                                      int64_t panel) {
@@ -100,8 +99,9 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& produ
       __m512i sum[kRows];
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) sum[r] = _mm512_set1_epi32(correction[r * kParts + part]);
-#pragma GCC unroll 1
+#pragma GCC unroll 8
       for (int k = 0; k < kSteps; ++k) {
+        words = Anew(words);
         _mm_prefetch(reinterpret_cast<const char*>(step + kIntegerPrefetchBytes), _MM_HINT_T0);
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) {
@@ -165,10 +165,7 @@ template <class Weights>
 void Range(const IntegerProduct& product, KernelTarget target, int64_t panel_begin,
            int64_t panel_end) {
 #if defined(__x86_64__)
-  // The fewest rows hardly do more than read the weights, and AVX2 does that faster
-  // (docs/performance.md). The bits are the same.
-  if (target >= KernelTarget::kAvx512 && HasVnni() &&
-      product.args->rows >= Weights::kFewestRowsOfVnni)
+  if (target >= KernelTarget::kAvx512 && HasVnni())
     return Tiles<Vnni<Weights>>(product, panel_begin, panel_end);
   if (target >= KernelTarget::kAvx2) return Tiles<Avx2<Weights>>(product, panel_begin, panel_end);
 #endif

@@ -14,7 +14,7 @@ namespace coppice::kernels::cpu {
 
 // The outputs of panels [panel_begin, panel_end), all rows. x: of args.x, for these weights. Uses
 // the instructions of `target`: on AVX-512 the dot products of int8 (VNNI) where the processor has
-// them, except for the fewest rows; else AVX2.
+// them, else AVX2.
 void MatMulInt8Range(const MatMulArgs& args, const Int8Rows& x, KernelTarget target,
                      int64_t panel_begin, int64_t panel_end);
 
