@@ -72,7 +72,8 @@ FlagTable PerplexityFlagTable(PerplexityFlags* flags) {
            {"Types of weights",
             {{.name = "types",
               .value = &flags->types,
-              .text = "of weights: f32, bf16, int8, int4; each is compared with the first"},
+              .text = "of weights: f32, bf16, int8, int4, or auto: as the model has them; each is "
+                      "compared with the first"},
              {.name = "limits",
               .value = &flags->limits,
               .text = "largest relative change of the perplexity, one for each type; a larger one "
@@ -84,7 +85,7 @@ FlagTable PerplexityFlagTable(PerplexityFlags* flags) {
               .text = "instruction set: best, avx512_bf16, avx512, avx2 or scalar"}}}},
       .check = [flags](FlagFaults* faults) {
         if (flags->types.empty()) faults->Add("types", "none given");
-        const Words known = {"f32", "bf16", "f16", "int8", "int4"};
+        const Words known = {"auto", "f32", "bf16", "f16", "int8", "int4"};
         for (const std::string& type : flags->types) {
           if (!absl::c_linear_search(known, type))
             faults->Add("types", absl::StrCat("'", type, "', expected ", OrList(known)));

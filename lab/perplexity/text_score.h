@@ -12,7 +12,7 @@ namespace coppice::perplexity {
 
 struct ModelChoice {
   std::string dir;               // Hugging Face folder
-  std::string type;              // f32, bf16 (weights and KV), int8, int4 (weights)
+  std::string type;              // auto, f32, bf16 (weights and KV), int8, int4 (weights)
   std::string kernels = "best";  // BackendOptions::cpu_kernels
   int threads = 1;
 };

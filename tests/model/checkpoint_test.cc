@@ -261,7 +261,7 @@ TEST(Checkpoint, ExtraTensorsAreNotFatalAndRotaryFrequenciesIgnored) {
   EXPECT_TRUE(LoadForTest({.dir = dir.path(), .max_rows = 8}).ok());
   const auto checkpoint = Checkpoint::Open(dir.path());
   ASSERT_TRUE(checkpoint.ok());
-  const std::vector<std::string> unused = checkpoint->UnusedNames();
+  const std::vector<std::string> unused = (*checkpoint)->UnusedNames();
   EXPECT_THAT(unused, testing::Contains("vision_tower.weight"));
   EXPECT_THAT(unused, Not(testing::Contains(HasSubstr("inv_freq"))));
 }
