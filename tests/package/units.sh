@@ -18,7 +18,7 @@ wait_until() {
   return 1
 }
 ready() { python3 -B /usr/lib/coppice/deploy/cluster_state.py ready --url $url --replicas 1 --drafts 1; }
-started_again() { [ "$(restarts coppice-worker@1)" = 1 ]; }
+started_again() { [ "$(restarts coppice-worker@1)" -gt "$seen" ]; }
 refused_lines() { journalctl -b --no-pager -u "$1" | grep -F nosuch; }
 refused() { echo "units: $*"; exit 1; }
 
@@ -42,7 +42,11 @@ wait_until ready
 [ "$(pgrep -u coppice -c coppice-worker)" = 2 ] || refused "the replica has not two ranks"
 python3 -B /usr/lib/coppice/deploy/ask.py --repeats 1 /usr/share/coppice/demo/questions.jsonl
 systemctl reload coppice-coordinator
+# A coordinator that is restarted ends its nodes, which come back.
+systemctl restart coppice-coordinator
+wait_until ready
 # A rank that dies takes its replica with it, which comes back.
+seen=$(restarts coppice-worker@1)
 pkill -KILL -o coppice-worker
 wait_until started_again
 wait_until ready

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Requests with all methods give the recorded tokens, score bits and rounds, with every instruction set of this processor.
-A changed answer, request or model is detected.
+"""Requests with all methods give the recorded tokens, score bits and rounds, with every vector instruction set of this
+processor but AVX-512 BF16, which drafts otherwise here and there. A changed answer, request or model is detected.
 
   answers_test.py COPPICE_ANSWERS
 """
@@ -15,10 +15,15 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 RECORDING = pathlib.Path(__file__).resolve().parent / "stories_pair.jsonl"
 PROGRAM = ""
+EXACT = ("AVX-512", "AVX2")  # best first
 # The scalar kernels round after every product. The others fuse product and sum. So scores differ from the fifth digit on, and a
 # decision may differ if two beams or tokens are that close.
 SCALAR = ("--kernels=scalar", "--score_tolerance=1e-3")
 SCALAR_MAY_DIFFER = 0.03  # of the answers
+# The draft's weights are bf16, and AVX-512 BF16 rounds the inputs of its products to bf16 (kernels/README.md). So some other forests
+# are drafted, and requests whose noise or method follows the forest decide otherwise. The target's weights are f32.
+BF16 = ("--kernels=AVX-512 BF16",)
+BF16_MAY_DIFFER = 0.1
 
 
 def run(*arguments):
@@ -43,10 +48,11 @@ class Answers(unittest.TestCase):
         self.assertEqual((status, differing, compared), (0, 0, len(self.lines) - 1), output)
 
     def test_best_kernels_give_the_recorded_bits_with_two_threads(self):
-        if self.has("AVX2"):
-            self.assert_same("--threads=2")
+        best = next((kernels for kernels in EXACT if self.has(kernels)), None)
+        if best:
+            self.assert_same(f"--kernels={best}", "--threads=2")
         else:
-            self.assert_scalar()
+            self.assert_nearly_same(SCALAR, SCALAR_MAY_DIFFER)
 
     def has(self, kernels):
         """True if this processor has the instruction set."""
@@ -56,20 +62,24 @@ class Answers(unittest.TestCase):
             return False
         return True
 
-    def test_every_vector_instruction_set_gives_the_recorded_bits(self):
-        for kernels in ("AVX2", "AVX-512", "AVX-512 BF16"):
+    def test_vector_instruction_sets_give_the_recorded_bits(self):
+        for kernels in EXACT:
             if self.has(kernels):
                 with self.subTest(kernels):
                     self.assert_same(f"--kernels={kernels}")
 
     def test_scalar_kernels_give_nearly_the_same_answers(self):
-        self.assert_scalar()
+        self.assert_nearly_same(SCALAR, SCALAR_MAY_DIFFER)
 
-    def assert_scalar(self):
-        _, differing, compared, output = compare(RECORDING, *SCALAR)
-        print(*SCALAR, "-", output.strip())
+    def test_bf16_products_give_nearly_the_same_answers(self):
+        if self.has("AVX-512 BF16"):
+            self.assert_nearly_same(BF16, BF16_MAY_DIFFER)
+
+    def assert_nearly_same(self, flags, may_differ):
+        _, differing, compared, output = compare(RECORDING, *flags)
+        print(*flags, "-", output.strip())
         self.assertEqual(compared, len(self.lines) - 1, output)
-        self.assertLessEqual(differing, SCALAR_MAY_DIFFER * compared, output)
+        self.assertLessEqual(differing, may_differ * compared, output)
 
     def changed(self, change):
         """Writes a recording of one entry: the first answered request that has a draft, after `change`. Returns its path."""
@@ -93,10 +103,10 @@ class Answers(unittest.TestCase):
         def change_rounds(entry):
             entry["answer"]["layers"][-1] += 1
 
-        kernels = () if self.has("AVX2") else SCALAR
+        kernels = ("--kernels=AVX2",) if self.has("AVX2") else SCALAR
         for change, field in ((change_token, "hypotheses[0].tokens["), (change_last_bit, "hypotheses[0].score"),
                               (change_rounds, "layers[")):
-            if kernels and change is change_last_bit:
+            if kernels == SCALAR and change is change_last_bit:
                 continue
             with self.subTest(field):
                 status, differing, _, output = compare(self.changed(change), *kernels)
