@@ -58,7 +58,8 @@ TEST_F(GgufCheckpointTest, GivesTheLogitsOfTheFolder) {
            {},
            {.tied = true},
            {.head_dim = 16, .dtype = "BF16"},
-           {.dtype = "F16", .attention_bias = true, .mlp_bias = true}}) {
+           {.dtype = "F16", .attention_bias = true, .mlp_bias = true},
+           {.attention_bias = true, .architecture = "Qwen2ForCausalLM"}}) {
     const test::TinyLlama tiny = test::MakeTinyLlama(options);
     const std::vector<float> expected = Logits({.dir = WriteFolder(tiny), .max_rows = 8});
     EXPECT_EQ(Logits({.dir = WriteFile(test::GgufOf(tiny)), .max_rows = 8}), expected)

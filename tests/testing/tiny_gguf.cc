@@ -89,27 +89,29 @@ GgufBuilder GgufOf(const TinyLlama& model) {
   const TinyLlamaOptions& o = model.options;
   const int head_dim = o.head_dim != 0 ? o.head_dim : o.hidden / o.heads;
   const nlohmann::json config = nlohmann::json::parse(model.config);
+  const std::string name = o.architecture == "Qwen2ForCausalLM" ? "qwen2" : "llama";
+  const auto key = [&](const char* field) { return absl::StrCat(name, ".", field); };
   GgufBuilder file;
-  file.Text("general.architecture", "llama")
-      .U32("llama.block_count", o.layers)
-      .U32("llama.context_length", o.max_positions)
-      .U32("llama.embedding_length", o.hidden)
-      .U32("llama.feed_forward_length", o.intermediate)
-      .U32("llama.attention.head_count", o.heads)
-      .U32("llama.attention.head_count_kv", o.kv_heads)
-      .U32("llama.attention.key_length", head_dim)
-      .U32("llama.attention.value_length", head_dim)
-      .U32("llama.rope.dimension_count", head_dim)
-      .F32("llama.attention.layer_norm_rms_epsilon", config["rms_norm_eps"].get<float>());
+  file.Text("general.architecture", name)
+      .U32(key("block_count"), o.layers)
+      .U32(key("context_length"), o.max_positions)
+      .U32(key("embedding_length"), o.hidden)
+      .U32(key("feed_forward_length"), o.intermediate)
+      .U32(key("attention.head_count"), o.heads)
+      .U32(key("attention.head_count_kv"), o.kv_heads)
+      .U32(key("attention.key_length"), head_dim)
+      .U32(key("attention.value_length"), head_dim)
+      .U32(key("rope.dimension_count"), head_dim)
+      .F32(key("attention.layer_norm_rms_epsilon"), config["rms_norm_eps"].get<float>());
   if (config.contains("rope_theta"))
-    file.F32("llama.rope.freq_base", config["rope_theta"].get<float>());
+    file.F32(key("rope.freq_base"), config["rope_theta"].get<float>());
   SetByteVocabulary(o.vocab, &file);
-  for (const auto& [name, tensor] : model.tensors) {
+  for (const auto& [own, tensor] : model.tensors) {
     std::vector<float> values = tensor.values;
-    if (absl::StrContains(name, "q_proj") || absl::StrContains(name, "k_proj")) {
+    if (name == "llama" && (absl::StrContains(own, "q_proj") || absl::StrContains(own, "k_proj"))) {
       values = InterleavedRows(values, tensor.shape.size() == 2 ? tensor.shape[1] : 1, head_dim);
     }
-    file.Tensor(GgufNameOf(name), tensor.shape, TypeNumber(tensor.dtype), Stored(tensor, values));
+    file.Tensor(GgufNameOf(own), tensor.shape, TypeNumber(tensor.dtype), Stored(tensor, values));
   }
   return file;
 }

@@ -1,5 +1,5 @@
-// A small Llama checkpoint as a GGUF file, as converters write it: the rows of query and key heads
-// interleaved.
+// A small Llama or Qwen2 checkpoint as a GGUF file, as converters write it: the rows of query and
+// key heads of a Llama interleaved.
 //   dir.Write("model.gguf", GgufOf(MakeTinyLlama({.tied = true})).Bytes());
 #pragma once
 
