@@ -79,9 +79,16 @@ class Tokens {
                                absl::StrCat(types_[i], ", expected 1 to 6"));
       }
     }
-    const auto unknown = std::count(types_.begin(), types_.end(), kUnknown);
-    if (byte_level_ || unknown == 1) return absl::OkStatus();
-    return file_->KeyError(kTypesKey, absl::StrCat(unknown, " unknown tokens, expected one"));
+    return absl::OkStatus();
+  }
+
+  // A file may name it by its key alone, and call it a control token.
+  absl::Status FindUnknown() {
+    if (byte_level_) return absl::OkStatus();
+    const auto count = [&] { return std::count(types_.begin(), types_.end(), kUnknown); };
+    if (count() == 0 && unknown_.has_value()) types_[*unknown_] = kUnknown;
+    if (count() == 1) return absl::OkStatus();
+    return file_->KeyError(kTypesKey, absl::StrCat(count(), " unknown tokens, expected one"));
   }
 
   absl::Status CheckCount(const char* key, size_t count) const {
@@ -115,7 +122,7 @@ class Tokens {
                              file_->BoolOr("tokenizer.ggml.add_space_prefix", !byte_level_));
     add_bos_ = add_bos_ && bos_.has_value();
     add_eos_ = add_eos_ && eos_.has_value();
-    return absl::OkStatus();
+    return FindUnknown();
   }
 
   std::string Text(int64_t id) const { return std::string(texts_[id]); }

@@ -211,9 +211,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadConfig{"Architecture", R"({"architectures": ["BloomForCausalLM"]})",
                   "architectures: BloomForCausalLM is not served yet (LlamaForCausalLM, "
-                  "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, GraniteForCausalLM, "
-                  "Gemma2ForCausalLM, Gemma3ForCausalLM, OPTForCausalLM, SmolLM3ForCausalLM, "
-                  "Phi3ForCausalLM are)"},
+                  "MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+                  "Qwen3MoeForCausalLM, GraniteForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
+                  "OPTForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, Olmo2ForCausalLM, "
+                  "GPTNeoXForCausalLM are)"},
         BadConfig{"NoArchitecture", R"({"architectures": null})",
                   "architectures: expected a list of one name"},
         BadConfig{"ArchitectureType", R"({"architectures": "LlamaForCausalLM"})",
