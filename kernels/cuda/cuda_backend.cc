@@ -81,8 +81,9 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;
-  absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) override {
-    return loader_.PackGain(gain);
+  absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain,
+                                                   std::vector<float> bias) override {
+    return loader_.PackGain(gain, bias);
   }
   absl::StatusOr<std::unique_ptr<Weight>> PackScatter(std::vector<int32_t> ids,
                                                       int64_t places) override {

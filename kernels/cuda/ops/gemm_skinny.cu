@@ -5,7 +5,7 @@
 // SwiGLU a block computes 32 gates and the 32 ups that belong to them.
 #include "kernels/cuda/ops/gemm_skinny.h"
 #include "kernels/cuda/ops/kernel_types.h"
-#include "kernels/cuda/ops/silu.h"
+#include "kernels/cuda/ops/activation.h"
 
 namespace coppice::kernels::cuda {
 namespace {

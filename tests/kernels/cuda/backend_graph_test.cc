@@ -123,7 +123,7 @@ TEST_P(BackendGraphTest, AGraphIsForItsOwnTensorsAlone) {
   }
   const StepPlan plan = PlanOfRows(kRows);
   const auto run = [&](const Gate& gate) {
-    RunOps(backend->get(), plan, [&](Ops* ops) { ops->SwiGlu(gate.in, gate.out); });
+    RunOps(backend->get(), plan, [&](Ops* ops) { ops->Activate(Activation::kSilu, gate.in, gate.out); });
     return backend->Read(gate.out);
   };
   std::vector<std::vector<float>> first;

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/rope_table.h"
 #include "model/kv/step_builder.h"
 #include "plan/plan_check.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -24,15 +26,16 @@ SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, in
   model::TransformerParts parts;
   model::ModelConfig& config = parts.config;
   config.vocab_size = kVocab;
-  config.hidden_size = kHidden;
+  config.hidden_size = config.embedding_size = kHidden;
   config.intermediate_size = kIntermediate;
   config.num_layers = kLayers;
   config.num_heads = kQHeads;
   config.num_kv_heads = kKvHeads;
   config.head_dim = kHeadDim;
   config.max_positions = kMaxPositions;
-  config.rope.head_dim = kHeadDim;
-  config.rope.max_positions = kMaxPositions;
+  config.attention_scale = 1 / std::sqrt(float{kHeadDim});
+  config.ropes = {{kMaxPositions, PlainFrequencies(kHeadDim, 1e4)}};
+  config.layers.resize(kLayers);
   parts.plan = model::MakeShardPlan(config, 0, 1).value();
   parts.dtype = dtype;
   parts.max_rows = max_rows;
