@@ -114,9 +114,10 @@ struct Addend {
   bool empty() const { return values.empty(); }
 };
 
-// What happens to q and k before attention: the norm of each head, then rotary positions.
+// What happens to q and k before attention: norms, then rotary positions.
 struct HeadSteps {
-  Norm q_norm, k_norm;              // gains [head_dim]; both or none
+  // Of each head, with gains [head_dim], or of all heads of the row together. Both or none.
+  Norm q_norm, k_norm;
   const RopeTable* rope = nullptr;  // nullptr: nothing rotates
 };
 
@@ -130,6 +131,22 @@ struct AttentionRule {
 };
 
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu };
+
+// A layer of experts: MLPs of which a row uses those that the router prefers. Its scores are f32.
+struct Experts {
+  const Weight* router = nullptr;                     // [experts, d]
+  absl::Span<const std::unique_ptr<Weight>> gate_up;  // [experts] of [2 f, d]
+  absl::Span<const std::unique_ptr<Weight>> down;     // [experts] of [d, f]
+  Activation activation = Activation::kSilu;
+  int chosen = 0;           // experts of a row
+  bool normalised = false;  // the shares of the chosen experts are divided by their sum
+};
+
+// Parts of a model that a backend may lack.
+enum class Part {
+  kExperts,     // Ops::MixExperts
+  kWholeNorms,  // HeadSteps with norms over all heads together
+};
 
 // The ops of one step, given to a pass. They work on the rows of the plan, and after GatherRows on
 // those with needs. Every rank calls the same ops in the same order. A backend may join an op with
@@ -164,6 +181,10 @@ class Ops {
                          Tensor out) = 0;
   // in [rows, 2 n], gate then up: out[rows, n] = f(gate) * up. in [rows, n]: out = f(in).
   virtual void Activate(Activation f, Tensor in, Tensor out) = 0;
+  // Each row takes the `chosen` experts with the largest scores of the router (of equals those with
+  // the lower number), with shares softmax(scores): out[row] = sum of share * down(f(gate(x)) *
+  // up(x)) over its experts, in ascending order. x, out [rows, d]; out is f32, and not x.
+  virtual void MixExperts(const Experts& experts, Tensor x, Tensor out) = 0;
   // x[rows, n] = cap * tanh(x / cap). f32.
   virtual void SoftCap(Tensor x, float cap) = 0;
   // Moves the rows that have needs to the front of each tensor, in order. Later ops work on these.
@@ -227,6 +248,7 @@ class Backend {
   virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // memory in use now
   // Whether weights may be kept in this type; KV too, but for kI8 and kI4.
   virtual bool stores(DType dtype) const = 0;
+  virtual bool serves(Part /*part*/) const { return true; }
 
   // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. bias
   // [rows] or empty. ResourceExhausted when memory runs out; InvalidArgument names what does not

@@ -105,6 +105,19 @@ absl::StatusOr<double> JsonFile::PositiveNumberOr(const std::string& name, doubl
   return PositiveNumber(name);
 }
 
+absl::StatusOr<std::vector<double>> JsonFile::PositiveNumbers(const std::string& name) const {
+  const Json* value = Find(name);
+  const std::string expected = "a list of positive numbers";
+  if (value == nullptr || !value->is_array()) return Mismatch(name, expected);
+  std::vector<double> numbers;
+  for (const Json& entry : *value) {
+    const double number = entry.is_number() ? entry.get<double>() : 0;
+    if (!std::isfinite(number) || !(number > 0)) return Mismatch(name, expected);
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 absl::StatusOr<bool> JsonFile::BoolOr(const std::string& name, bool absent) const {
   const Json* value = Find(name);
   if (value == nullptr) return absent;

@@ -28,6 +28,7 @@ class JsonFile {
                                 int64_t absent) const;
   absl::StatusOr<double> PositiveNumber(const std::string& name) const;
   absl::StatusOr<double> PositiveNumberOr(const std::string& name, double absent) const;
+  absl::StatusOr<std::vector<double>> PositiveNumbers(const std::string& name) const;
   absl::StatusOr<bool> BoolOr(const std::string& name, bool absent) const;
   absl::StatusOr<std::string> String(const std::string& name) const;
   absl::StatusOr<std::string> StringOr(const std::string& name, const std::string& absent) const;

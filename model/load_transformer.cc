@@ -19,7 +19,8 @@ namespace coppice::model {
 namespace {
 
 // The precision in which weights and KV are stored in memory.
-absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Checkpoint& checkpoint,
+absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const ModelConfig& config,
+                                           const Checkpoint& checkpoint,
                                            const kernels::Backend& backend) {
   using kernels::DType;
   const bool f16 = backend.stores(DType::kF16);
@@ -35,7 +36,8 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Check
     return absl::InvalidArgumentError(
         absl::StrCat("dtype: ", asked, ", expected auto, f32, bf16 or f16"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const DType stored, checkpoint.TensorDType("model.embed_tokens.weight"));
+  COPPICE_ASSIGN_OR_RETURN(const DType stored,
+                           checkpoint.TensorDType(absl::StrCat(config.names.embedding, ".weight")));
   return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
@@ -58,6 +60,23 @@ void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
     spdlog::debug("{}: {} tensors not used, such as {}", dir, names.size(), names[0]);
 }
 
+// A part that the backend lacks, or that several ranks do.
+absl::Status CheckServed(const std::string& dir, const ModelConfig& config,
+                         const kernels::Backend& backend, int ranks) {
+  const auto refused = [&](absl::string_view what, absl::string_view by) {
+    return absl::UnimplementedError(
+        absl::StrCat(dir, ": ", config.architecture, " has ", what, ", not served yet ", by));
+  };
+  const std::string by_backend = absl::StrCat("by the ", backend.name(), " backend");
+  if (config.experts.count > 0 && !backend.serves(kernels::Part::kExperts))
+    return refused("experts", by_backend);
+  if (!config.whole_qk_norm) return absl::OkStatus();
+  if (!backend.serves(kernels::Part::kWholeNorms))
+    return refused("norms of q and k over all heads", by_backend);
+  if (ranks > 1) return refused("norms of q and k over all heads", "by several ranks (--tp)");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::Backend* backend,
                                            int rank, int ranks) {
   if (options.max_rows < 1) {
@@ -68,9 +87,11 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   parts.max_rows = options.max_rows;
   parts.on_layer = options.on_layer;
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
+  COPPICE_RETURN_IF_ERROR(CheckServed(options.dir, parts.config, *backend, ranks));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
   COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
-  COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint, *backend));
+  COPPICE_ASSIGN_OR_RETURN(parts.dtype,
+                           StoredDType(options.dtype, parts.config, checkpoint, *backend));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
                            MatrixDType(options.weight_dtype, parts.dtype, *backend));
   if (options.weight_dtype != "auto" && parts.weight_dtype == parts.dtype && rank == 0) {
@@ -90,8 +111,8 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
     quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
     parts.fingerprint = quantised.value();
   }
-  const WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype,
-                               options.progress};
+  const WeightsRequest request{&parts.config,      parts.plan,  rank,
+                               parts.weight_dtype, parts.dtype, options.progress};
   COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, &checkpoint, backend));
   LogUnused(options.dir, checkpoint);
   return parts;

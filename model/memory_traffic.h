@@ -1,11 +1,13 @@
 // How many bytes of weights and KV the forward passes of a model must read from memory, over all
 // its ranks: the work of a memory-bound transformer, counted from the plans and the sizes of
 // weights and KV in memory. A forward pass reads
-//   - the matrices and gains of its layers once, whatever the number of rows; final norm and head
-//     if a row is needed; of the embedding only the rows of its tokens;
+//   - the matrices and gains of its layers once, whatever the number of rows; of experts as many as
+//     its rows can choose; final norm and head if a row is needed; of the embedding only the rows of
+//     its tokens;
 //   - K and V of what the rows of a segment see: its block table once, as far as a row sees it, and
-//     each slot of its chains once. A prefix that several segments share counts for each, because
-//     attention reads it for each.
+//     each slot of its chains once; in a layer with a window, without the positions of the table
+//     that lie before the windows of all rows. A prefix that several segments share counts
+//     for each, because attention reads it for each.
 // A forward pass without needs ends after the K and V of the last layer, which then has no
 // attention. KV copies, activations and repeated reads of a kernel are not counted.
 // Thread-compatible: the thread of the runner owns it.
@@ -28,7 +30,11 @@ struct ReadSizes {
   uint64_t head = 0;       // final norm and head
   uint64_t embedding_row = 0;
   uint64_t kv_token = 0;  // K and V of a token in one layer
-  uint64_t num_layers = 0;
+  // Of layers with experts: how many they are, and whether the last layer is one; the experts of a
+  // row and in all, and bytes of one.
+  uint64_t expert_layers = 0, experts_of_row = 0, experts = 0, expert = 0;
+  bool last_has_experts = false;
+  std::vector<int> windows;  // [layers] as LayerParts has them
 };
 // The sizes on one rank.
 ReadSizes SizesOf(const TransformerParts& parts);
@@ -48,8 +54,8 @@ class ReadCounter {
   const MemoryTraffic& total() const { return total_; }
 
  private:
-  // Tokens whose K and V the segment's rows see.
-  uint64_t TokensOf(const StepPlan& plan, const Segment& segment);
+  // Tokens whose K and V the segment's rows see, summed over the first `layers` layers.
+  uint64_t TokensOf(const StepPlan& plan, const Segment& segment, size_t layers);
 
   const ReadSizes sizes_;
   MemoryTraffic total_;

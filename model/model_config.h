@@ -1,5 +1,6 @@
-// A decoder-only transformer as data, read from config.json of a Hugging Face folder. The supported
-// families differ only in these values. A family with other parts is refused by name.
+// A decoder-only transformer as data: its sizes and its parts, read from config.json of a Hugging
+// Face folder by the reader of its family (families/family.h). Loader, transformer and memory
+// prediction know nothing of families but this.
 #pragma once
 
 #include <string>
@@ -8,34 +9,102 @@
 #include "absl/status/statusor.h"
 #include "base/types.h"
 #include "kernels/backend.h"
+#include "model/json_file.h"
+#include "model/tensor_names.h"
 
 namespace coppice::model {
 
+// Where the norms of a layer are. f: attention or the MLP.
+enum class NormPlace {
+  kBefore,    // x += f(norm(x))
+  kAround,    // x += norm(f(norm(x)))
+  kAfter,     // x += norm(f(x))
+  kAfterSum,  // x = norm(x + f(x)); there is no final norm
+};
+
+// What differs between the layers of a model.
+struct LayerParts {
+  int window = 0;        // a row sees the last `window` positions, its own included; 0: all
+  int rope = 0;          // index into ropes; -1: positions do not rotate
+  bool experts = false;  // instead of one MLP
+};
+
+// A mixture of experts: what layers with experts have instead of an MLP.
+struct ExpertParts {
+  int count = 0;            // 0: the model has none
+  int size = 0;             // the intermediate size of an expert
+  int chosen = 0;           // experts of a row
+  bool normalised = false;  // the shares of the chosen experts are divided by their sum
+};
+
 struct ModelConfig {
-  std::string model_type;  // "llama"
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string model_type;    // "llama"
+  TensorNames names;
+
   int vocab_size = 0;
   int hidden_size = 0;
+  int embedding_size = 0;  // columns of embedding and head; hidden_size if they are not projected
   int intermediate_size = 0;
   int num_layers = 0;
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
   int max_positions = 0;
-  bool attention_bias = false;  // bias on q, k, v
-  bool output_bias = false;     // bias on the attention output
+
+  kernels::NormKind norm = kernels::NormKind::kRms;
+  NormPlace norm_place = NormPlace::kBefore;
+  bool norm_bias = false;
+  float norm_epsilon = 1e-5f;
+  float gain_offset = 0;           // added to the gains of the checkpoint
+  bool qk_norm = false;            // a norm of each q and k head
+  bool whole_qk_norm = false;      // with qk_norm: of all heads together
+  bool parallel_residual = false;  // x += attention(norm(x)) + MLP(other norm(x)); kBefore alone
+
+  bool attention_bias = false;  // on q, k, v
+  bool output_bias = false;     // on the attention output
+  float attention_scale = 0;    // of the scores
+  float attention_softcap = 0;  // 0: none
+  std::vector<kernels::RopeConfig> ropes;
+  std::vector<LayerParts> layers;  // [num_layers]
+  int position_offset = 0;  // of learned positions: rows of their matrix before that of position 0
+
+  kernels::Activation activation = kernels::Activation::kSilu;
+  bool gated_mlp = true;
   bool mlp_bias = false;
+  ExpertParts experts;
+
+  float embedding_scale = 1;  // multiplies the embedding of a token
+  float residual_scale = 1;   // multiplies what attention and MLP add
+  float logit_scale = 1;      // multiplies the logits
+  float logit_softcap = 0;    // then cap * tanh(logit / cap); 0: none
   bool tied_head = false;
   // Rows of a draft vocabulary, which has only the ids that tensor d2t lists (draft_vocabulary.h);
   // the logits of the others are -infinity. 0: the head has all.
   int draft_vocab_size = 0;
-  float norm_epsilon = 1e-5f;
-  kernels::RopeConfig rope;
   kernels::DType checkpoint_dtype = kernels::DType::kF32;  // torch_dtype
   std::vector<TokenId> eos_ids;                            // config.json and generation_config.json
+
+  bool projects_embedding() const { return embedding_size != hidden_size; }
+  bool learned_positions() const { return !names.positions.empty(); }
+  // The rows of the matrix of learned positions.
+  int position_rows() const { return max_positions + position_offset; }
+  // Whether there are norms of what attention and MLP read, and of what they add.
+  bool has_in_norms() const { return norm_place != NormPlace::kAfter; }
+  bool has_out_norms() const {
+    return norm_place == NormPlace::kAround || norm_place == NormPlace::kAfter;
+  }
+  // Whether attention and MLP write what they add to a tensor of its own, which the next norm adds.
+  bool adds_apart(int ranks) const {
+    return ranks > 1 || has_out_norms() || residual_scale != 1 || experts.count > 0 ||
+           parallel_residual;
+  }
 };
 
 // Reads DIR/config.json (and generation_config.json for eos ids). Errors name the file, the field
 // and what was expected.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir);
+// The same from the object of a config.json alone.
+absl::StatusOr<ModelConfig> ReadModelConfig(const JsonFile& json);
 
 }  // namespace coppice::model

@@ -28,18 +28,35 @@ struct LayerSize {
   int64_t vectors = 0;
 };
 
-LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan) {
+LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan, const LayerParts& parts) {
   const int64_t d = config.hidden_size, f = plan.intermediate.size();
+  const int64_t up = config.gated_mlp ? 2 * f : f;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
+  const int64_t norms = (config.has_in_norms() ? 2 : 0) + (config.has_out_norms() ? 2 : 0);
   LayerSize size;
   size.qkv = (q + 2 * kv) * d;
-  size.matrices = d * q + 2 * f * d + d * f;
-  size.vectors = 2 * d;
+  size.matrices = d * q;
+  if (parts.experts) {
+    size.matrices += int64_t{config.experts.count} * 3 * plan.expert.size() * d;
+    size.vectors += config.experts.count * d;  // the router, which is not quantised
+  } else {
+    size.matrices += up * d + d * f;
+  }
+  size.vectors += norms * d * (config.norm_bias ? 2 : 1);
+  if (config.qk_norm) size.vectors += config.whole_qk_norm ? q + kv : 2 * config.head_dim;
   if (config.attention_bias) size.vectors += q + 2 * kv;
   if (config.output_bias) size.vectors += d;
-  if (config.mlp_bias) size.vectors += 2 * f + d;
+  if (config.mlp_bias) size.vectors += up + d;
   return size;
+}
+
+// Elements of the matrices outside of the layers. head: rows of the head.
+int64_t OuterMatrices(const ModelConfig& config, int64_t vocab, int64_t head) {
+  const int64_t d = config.hidden_size, e = config.embedding_size;
+  return (vocab + (config.tied_head ? 0 : head)) * e +
+         (config.projects_embedding() ? 2 * d * e : 0) +
+         (config.learned_positions() ? config.position_rows() * d : 0);
 }
 
 }  // namespace
@@ -47,22 +64,33 @@ LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan) {
 ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kernels::DType weights,
                           kernels::DType activations, int max_rows, int ranks) {
   const int64_t d = config.hidden_size, vocab = plan.vocab.size();
-  const LayerSize layer = SizeOfLayer(config, plan);
+  LayerSize layers;  // of all
+  for (const LayerParts& parts : config.layers) {
+    const LayerSize layer = SizeOfLayer(config, plan, parts);
+    layers.qkv += layer.qkv;
+    layers.matrices += layer.matrices;
+    layers.vectors += layer.vectors;
+  }
   // It is not known yet which rows of a draft vocabulary this rank holds: at most this many.
   const bool reduced = config.draft_vocab_size > 0;
   const int64_t head = reduced ? std::min<int64_t>(config.draft_vocab_size, vocab) : vocab;
-  const int64_t fine = config.num_layers * layer.qkv + (vocab + (config.tied_head ? 0 : head)) * d;
-  const int64_t vectors = config.num_layers * layer.vectors + d;
+  const int64_t fine = layers.qkv + OuterMatrices(config, vocab, head);
+  const int64_t final_norm =
+      config.norm_place == NormPlace::kAfterSum ? 0 : d * (config.norm_bias ? 2 : 1);
+  const int64_t vectors = layers.vectors + final_norm;
   ModelMemory memory;
-  memory.weights = MatrixBytes(config.num_layers * layer.matrices, weights) +
-                   MatrixBytes(fine, FineDType(weights)) + vectors * kFloatBytes +
-                   (reduced ? vocab : 0) * kIdBytes;
+  memory.weights = MatrixBytes(layers.matrices, weights) + MatrixBytes(fine, FineDType(weights)) +
+                   vectors * kFloatBytes + (reduced ? vocab : 0) * kIdBytes;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
-  // As Transformer::Allocate: the residual, a partial sum and the logits are f32.
-  const int64_t floats = d + (ranks > 1 ? d : 0) + vocab + (reduced ? head : 0);
-  const int64_t others = d + (q + 2 * kv) + q + 3 * int64_t{plan.intermediate.size()};
-  const int64_t rope = int64_t{config.rope.max_positions} * config.rope.head_dim;
+  const int64_t e = config.projects_embedding() ? config.embedding_size : 0;
+  // As Transformer::Allocate: the residual, what is added apart and the logits are f32.
+  const int64_t floats = d + (config.adds_apart(ranks) ? d : 0) + e + vocab + (reduced ? head : 0);
+  const int64_t others = (config.parallel_residual ? 2 : 1) * d + e + (q + 2 * kv) + q +
+                         (config.gated_mlp ? 3 : 2) * int64_t{plan.intermediate.size()};
+  int64_t rope = 0;
+  for (const kernels::RopeConfig& table : config.ropes)
+    rope += int64_t{table.max_positions} * 2 * static_cast<int64_t>(table.frequencies.size());
   memory.activations = max_rows * (floats * kFloatBytes +
                                    others * static_cast<int64_t>(kernels::DTypeSize(activations))) +
                        rope * kFloatBytes;

@@ -61,10 +61,16 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int
         config.num_heads, ", intermediate_size ", config.intermediate_size, ", vocab_size ",
         config.vocab_size, ", expected at most ", most, " ranks"));
   }
+  if (config.experts.count > 0 && ranks > config.experts.size) {
+    return absl::FailedPreconditionError(absl::StrCat("tensor parallelism over ", ranks,
+                                                      " ranks: an expert has ", config.experts.size,
+                                                      " columns, expected at most as many ranks"));
+  }
   COPPICE_RETURN_IF_ERROR(CheckVocabulary(config.vocab_size, ranks));
   ShardPlan plan;
   SplitHeads(config, rank, ranks, &plan);
   plan.intermediate = BalancedPiece(config.intermediate_size, rank, ranks);
+  plan.expert = BalancedPiece(config.experts.size, rank, ranks);
   const sampling::TokenRange tokens = sampling::VocabularyShard(config.vocab_size, rank, ranks);
   plan.vocab = {static_cast<int>(tokens.begin), static_cast<int>(tokens.end)};
   plan.largest_vocab = static_cast<int>(sampling::LargestShard(config.vocab_size, ranks));

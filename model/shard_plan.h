@@ -24,11 +24,12 @@ struct ShardPlan {
   Range q_heads;
   Range kv_heads;
   Range intermediate;
+  Range expert;           // columns of each expert
   Range vocab;            // whole log-sum-exp chunks (VocabularyShard of sampling/candidate_list.h)
   int largest_vocab = 0;  // of any rank
 };
 
-// FailedPrecondition when there are more ranks than query heads, MLP columns or chunks of the
+// FailedPrecondition when there are more ranks than query heads, columns of an MLP or chunks of the
 // vocabulary, or when a rank would hold no token.
 absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int ranks);
 

@@ -26,30 +26,48 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(TransformerPart
 }
 
 Transformer::Transformer(TransformerParts parts, kernels::KvPool* pool, int ranks)
-    : parts_(std::move(parts)), pool_(pool), ranks_(ranks) {
+    : parts_(std::move(parts)),
+      pool_(pool),
+      ranks_(ranks),
+      adds_apart_(parts_.config.adds_apart(ranks)) {
   COPPICE_CHECK(parts_.max_rows > 0);
 }
 
 absl::Status Transformer::Allocate(kernels::Backend* backend) {
+  const ModelConfig& config = parts_.config;
   const ShardPlan& plan = parts_.plan;
-  const int64_t d = parts_.config.hidden_size, head_dim = parts_.config.head_dim;
+  const int64_t d = config.hidden_size, e = config.embedding_size, head_dim = config.head_dim;
   const int64_t q = plan.q_heads.size(), kv = plan.kv_heads.size();
   const auto make = [&](int64_t columns, kernels::DType dtype) {
     return backend->Allocate(parts_.max_rows, columns, dtype);
   };
-  COPPICE_ASSIGN_OR_RETURN(rope_, backend->MakeRope(parts_.config.rope));
+  // An f32 tensor that is summed over the ranks, if there are several.
+  const auto make_summed = [&](int64_t columns) {
+    return ranks_ > 1 ? backend->AllocateSummed(parts_.max_rows, columns)
+                      : make(columns, kernels::DType::kF32);
+  };
+  for (const kernels::RopeConfig& rope : config.ropes) {
+    COPPICE_ASSIGN_OR_RETURN(auto table, backend->MakeRope(rope));
+    ropes_.push_back(std::move(table));
+  }
   const kernels::DType dtype = backend->activation_dtype();
-  if (ranks_ > 1) {
-    COPPICE_ASSIGN_OR_RETURN(x_, backend->AllocateSummed(parts_.max_rows, d));
-    COPPICE_ASSIGN_OR_RETURN(partial_, backend->AllocateSummed(parts_.max_rows, d));
-  } else {
-    COPPICE_ASSIGN_OR_RETURN(x_, make(d, kernels::DType::kF32));
+  COPPICE_ASSIGN_OR_RETURN(x_, make_summed(d));
+  if (adds_apart_) {
+    COPPICE_ASSIGN_OR_RETURN(partial_, make_summed(d));
+  }
+  if (config.projects_embedding()) {
+    COPPICE_ASSIGN_OR_RETURN(embedded_, make_summed(e));
+    COPPICE_ASSIGN_OR_RETURN(narrow_, make(e, dtype));
   }
   COPPICE_ASSIGN_OR_RETURN(normed_, make(d, dtype));
+  if (config.parallel_residual) {
+    COPPICE_ASSIGN_OR_RETURN(beside_, make(d, dtype));
+  }
   COPPICE_ASSIGN_OR_RETURN(qkv_, make((q + 2 * kv) * head_dim, dtype));
   COPPICE_ASSIGN_OR_RETURN(attended_, make(q * head_dim, dtype));
-  COPPICE_ASSIGN_OR_RETURN(gate_up_, make(2 * plan.intermediate.size(), dtype));
-  COPPICE_ASSIGN_OR_RETURN(activated_, make(plan.intermediate.size(), dtype));
+  const int64_t f = plan.intermediate.size();
+  COPPICE_ASSIGN_OR_RETURN(gate_up_, make(config.gated_mlp ? 2 * f : f, dtype));
+  COPPICE_ASSIGN_OR_RETURN(activated_, make(f, dtype));
   if (parts_.weights.scatter != nullptr) {
     COPPICE_ASSIGN_OR_RETURN(kept_, make(parts_.weights.head().rows, kernels::DType::kF32));
   }
@@ -60,56 +78,116 @@ absl::Status Transformer::Allocate(kernels::Backend* backend) {
 void Transformer::Body(kernels::Ops* ops) {
   ops->CommitKv(pool_);
   if (!ops->has_rows()) return;
-  // Each token's row is on one rank and the other ranks add zeros, so the sum is exact.
-  ops->Embed(*parts_.weights.embedding, parts_.plan.vocab.begin, x_);
-  if (ranks_ > 1) ops->AllReduce(x_);
+  Embed(ops);
   const int layers = parts_.config.num_layers;
   for (int layer = 0; layer < layers; ++layer) {
     Attend(ops, layer);
     if (layer + 1 == layers) {
       if (!ops->has_needs()) return;
       ops->GatherRows({x_, attended_});
+      if (!beside_.empty()) ops->GatherRows({beside_});
     }
     const LayerWeights& w = parts_.weights.layers[layer];
-    AddRowParallel(ops, *w.output, attended_);
-    Mlp(ops, w);
+    if (beside_.empty()) {
+      AddRowParallel(ops, *w.output, attended_);
+      Mlp(ops, w);
+    } else {
+      ops->MatMul(*w.output, attended_, partial_, /*accumulate=*/false);
+      ops->MatMul(*w.gate_up, beside_, gate_up_, /*accumulate=*/false);
+      ops->Activate(parts_.config.activation, gate_up_, activated_);
+      ops->MatMul(*w.down, activated_, partial_, /*accumulate=*/true);
+      if (ranks_ > 1) ops->AllReduce(partial_);
+    }
     if (parts_.on_layer) parts_.on_layer();
   }
 }
 
 void Transformer::Head(kernels::Ops* ops) {
-  AddNorm(ops, partial_, *parts_.weights.final_norm);
   const TransformerWeights& w = parts_.weights;
-  ops->MatMul(w.head(), normed_, kept_.empty() ? logits_ : kept_, /*accumulate=*/false);
+  const bool after_sum = parts_.config.norm_place == NormPlace::kAfterSum;
+  Enter(ops, w.layers.back().mlp_out_norm.get(),
+        after_sum ? w.layers.back().mlp_norm.get() : nullptr, w.final_norm.get());
+  kernels::Tensor hidden = normed_;
+  if (w.project_out != nullptr) {
+    ops->MatMul(*w.project_out, normed_, narrow_, /*accumulate=*/false);
+    hidden = narrow_;
+  }
+  const kernels::Tensor& logits = kept_.empty() ? logits_ : kept_;
+  ops->MatMul(w.head(), hidden, logits, /*accumulate=*/false);
+  if (parts_.config.logit_softcap > 0) ops->SoftCap(logits, parts_.config.logit_softcap);
   if (!kept_.empty()) ops->Scatter(*w.scatter, kept_, logits_);
   ops->Select(logits_, parts_.plan.vocab.begin, parts_.config.vocab_size);
 }
 
+void Transformer::Embed(kernels::Ops* ops) {
+  const TransformerWeights& w = parts_.weights;
+  const kernels::Tensor& out = embedded_.empty() ? x_ : embedded_;
+  // Each token's row is on one rank and the other ranks add zeros, so the sum is exact.
+  ops->Embed(*w.embedding, parts_.plan.vocab.begin, parts_.config.embedding_scale, out);
+  if (ranks_ > 1) ops->AllReduce(out);
+  if (w.project_in != nullptr) {
+    ops->AddNorm(embedded_, {}, {}, narrow_);
+    ops->MatMul(*w.project_in, narrow_, x_, /*accumulate=*/false);
+  }
+  if (w.positions != nullptr) ops->AddPositions(*w.positions, parts_.config.position_offset, x_);
+}
+
 void Transformer::Attend(kernels::Ops* ops, int layer) {
+  const ModelConfig& config = parts_.config;
   const LayerWeights& w = parts_.weights.layers[layer];
-  AddNorm(ops, layer == 0 ? kernels::Tensor() : partial_, *w.attention_norm);
+  const bool after_sum = config.norm_place == NormPlace::kAfterSum;
+  const kernels::Weight* const norm = after_sum ? nullptr : w.attention_norm.get();
+  if (layer == 0) {
+    ops->AddNorm(x_, {}, NormOf(norm), normed_);
+  } else {
+    const LayerWeights& before = parts_.weights.layers[layer - 1];
+    Enter(ops, before.mlp_out_norm.get(), after_sum ? before.mlp_norm.get() : nullptr, norm);
+  }
+  if (!beside_.empty()) ops->AddNorm(x_, {}, NormOf(w.mlp_norm.get()), beside_);
   ops->MatMul(*w.qkv, normed_, qkv_, /*accumulate=*/false);
-  ops->RopeAndStoreKv(layer, *rope_, qkv_, pool_);
-  if (layer + 1 == parts_.config.num_layers && !ops->has_needs()) return;
-  ops->Attention(layer, qkv_, *pool_, attended_);
+  const LayerParts& attention = config.layers[layer];
+  const kernels::HeadSteps steps = {NormOf(w.q_norm.get()), NormOf(w.k_norm.get()),
+                                    attention.rope < 0 ? nullptr : ropes_[attention.rope].get()};
+  ops->RopeAndStoreKv(layer, steps, qkv_, pool_);
+  if (layer + 1 == config.num_layers && !ops->has_needs()) return;
+  ops->Attention(layer, {config.attention_scale, config.attention_softcap, attention.window}, qkv_,
+                 *pool_, attended_);
 }
 
 void Transformer::Mlp(kernels::Ops* ops, const LayerWeights& w) {
-  AddNorm(ops, partial_, *w.mlp_norm);
+  const bool after_sum = parts_.config.norm_place == NormPlace::kAfterSum;
+  Enter(ops, w.attention_out_norm.get(), after_sum ? w.attention_norm.get() : nullptr,
+        after_sum ? nullptr : w.mlp_norm.get());
+  if (w.router != nullptr) {
+    const ExpertParts& parts = parts_.config.experts;
+    ops->MixExperts({w.router.get(), w.expert_gate_up, w.expert_down, parts_.config.activation,
+                     parts.chosen, parts.normalised},
+                    normed_, partial_);
+    if (ranks_ > 1) ops->AllReduce(partial_);
+    return;
+  }
   ops->MatMul(*w.gate_up, normed_, gate_up_, /*accumulate=*/false);
-  ops->SwiGlu(gate_up_, activated_);
+  ops->Activate(parts_.config.activation, gate_up_, activated_);
   AddRowParallel(ops, *w.down, activated_);
 }
 
 void Transformer::AddRowParallel(kernels::Ops* ops, const kernels::Weight& w,
                                  kernels::Tensor input) {
-  if (ranks_ == 1) return ops->MatMul(w, input, x_, /*accumulate=*/true);
+  if (!adds_apart_) return ops->MatMul(w, input, x_, /*accumulate=*/true);
   ops->MatMul(w, input, partial_, /*accumulate=*/false);
-  ops->AllReduce(partial_);
+  if (ranks_ > 1) ops->AllReduce(partial_);
 }
 
-void Transformer::AddNorm(kernels::Ops* ops, kernels::Tensor addend, const kernels::Weight& gain) {
-  ops->AddNorm(x_, addend, gain, parts_.config.norm_epsilon, normed_);
+void Transformer::Enter(kernels::Ops* ops, const kernels::Weight* out_norm,
+                        const kernels::Weight* after_sum, const kernels::Weight* norm) {
+  const kernels::Addend addend = {partial_, NormOf(out_norm), parts_.config.residual_scale};
+  if (after_sum == nullptr) return ops->AddNorm(x_, addend, NormOf(norm), normed_);
+  ops->AddNorm(x_, addend, NormOf(after_sum), x_);
+  ops->AddNorm(x_, {}, NormOf(norm), normed_);
+}
+
+kernels::Norm Transformer::NormOf(const kernels::Weight* gain) const {
+  return {gain, parts_.config.norm, parts_.config.norm_epsilon};
 }
 
 }  // namespace coppice::model

@@ -36,7 +36,7 @@ struct TransformerParts {
 
 class Transformer final : public kernels::Pass {
  public:
-  // *pool has parts.kv_shape. *backend and *pool must outlive the decoder. ranks: of the replica.
+  // *pool has parts.kv_shape. *backend and *pool must outlive the transformer. ranks: of the replica.
   // ResourceExhausted when there is no memory for the activations.
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(TransformerParts parts,
                                                              kernels::Backend* backend,
@@ -51,28 +51,36 @@ class Transformer final : public kernels::Pass {
   Transformer(TransformerParts parts, kernels::KvPool* pool, int ranks);
   absl::Status Allocate(kernels::Backend* backend);
 
+  // x = embedding of the rows' tokens and positions.
+  void Embed(kernels::Ops* ops);
   // attended = attention(norm(x)); without needs the last layer only stores its K and V.
   void Attend(kernels::Ops* ops, int layer);
   void Mlp(kernels::Ops* ops, const LayerWeights& w);
-  // x += sum over ranks of input w^T + bias. With several ranks the sum goes to partial_ and the
-  // next AddNorm adds it.
+  // x += sum over ranks of input w^T + bias, or the sum goes to partial_ and the next Enter adds it
+  // (ModelConfig::adds_apart).
   void AddRowParallel(kernels::Ops* ops, const kernels::Weight& w, kernels::Tensor input);
-  // x += addend; normed = norm(x).
-  void AddNorm(kernels::Ops* ops, kernels::Tensor addend, const kernels::Weight& gain);
+  // x += what AddRowParallel left of a product whose norm is out_norm; x = after_sum(x); normed =
+  // norm(x). A norm without a gain is none.
+  void Enter(kernels::Ops* ops, const kernels::Weight* out_norm, const kernels::Weight* after_sum,
+             const kernels::Weight* norm);
+  kernels::Norm NormOf(const kernels::Weight* gain) const;
 
   const TransformerParts parts_;
   kernels::KvPool* const pool_;
   const int ranks_;
-  std::shared_ptr<const kernels::RopeTable> rope_;
-  // R = max_rows, d = hidden size, D = head_dim, q, kv, f, v, h = this rank's query heads, KV
-  // heads, MLP columns, vocabulary rows, rows of the head.
-  kernels::Tensor x_;       // [R, d] the residual stream
-  kernels::Tensor normed_;  // [R, d]
-  kernels::Tensor
-      partial_;          // [R, d] this rank's term of a row-parallel product; empty with one rank
-  kernels::Tensor qkv_;  // [R, (q + 2 kv) D]
+  const bool adds_apart_;
+  std::vector<std::shared_ptr<const kernels::RopeTable>> ropes_;
+  // R = max_rows, d = hidden size, e = embedding size, D = head_dim, q, kv, f, v, h = this rank's
+  // query heads, KV heads, MLP columns, vocabulary rows, rows of the head.
+  kernels::Tensor embedded_;   // [R, e] the embedding before its projection; empty: there is none
+  kernels::Tensor narrow_;     // [R, e] what is projected from or to; empty with embedded_
+  kernels::Tensor x_;          // [R, d] the residual stream
+  kernels::Tensor normed_;     // [R, d]
+  kernels::Tensor beside_;     // [R, d] the MLP's norm beside that of attention; may be empty
+  kernels::Tensor partial_;    // [R, d] what AddRowParallel leaves to Enter; may be empty
+  kernels::Tensor qkv_;        // [R, (q + 2 kv) D]
   kernels::Tensor attended_;   // [R, q D]
-  kernels::Tensor gate_up_;    // [R, 2 f]
+  kernels::Tensor gate_up_;    // [R, 2 f], or [R, f] without a gate
   kernels::Tensor activated_;  // [R, f]
   kernels::Tensor kept_;       // [R, h] logits of a draft vocabulary; empty when it is whole
   kernels::Tensor logits_;     // [R, v]

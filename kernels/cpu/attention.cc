@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -44,11 +45,10 @@ class UnitRunner {
     // The padding up to dim_ is zero.
     if (dim_ != shape_.head_dim) std::fill_n(keys_, 3 * kBlockSize * dim_, 0.0f);
     states_.resize(queries);
-    const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
     for (int64_t i = 0; i < queries; ++i) {
       float* query = memory->data() + 2 * i * dim_;
       const float* source = context_.Query(i);
-      for (int j = 0; j < shape_.head_dim; ++j) query[j] = source[j] * scale;
+      for (int j = 0; j < shape_.head_dim; ++j) query[j] = source[j] * args.rule.scale;
       std::fill(query + shape_.head_dim, query + 2 * dim_, 0.0f);
       states_[i].query = query;
       states_[i].sum = query + dim_;
@@ -57,7 +57,7 @@ class UnitRunner {
 
   void Run() {
     const int32_t longest = context_.Longest();
-    for (int32_t first = 0; first < longest; first += kBlockSize) {
+    for (int32_t first = context_.FirstChunk(); first < longest; first += kBlockSize) {
       if (shape_.dtype == DType::kF32) {
         RunChunk<float>(first);
       } else {
@@ -82,12 +82,13 @@ class UnitRunner {
       if (positions == 0 || !context_.InPrefix(row, first)) continue;
       most = std::max(most, positions);
       any = row;
+      const int hidden = context_.HiddenOf(row, first);
       for (int g = 0; g < group_; ++g) {
         QueryState* const state = &states_[(row - unit_.begin) * group_ + g];
-        if (positions == kBlockSize) {
+        if (positions == kBlockSize && hidden == 0) {
           whole_.push_back(state);
         } else {
-          partial_.push_back({state, positions});
+          partial_.push_back({state, hidden, positions});
         }
       }
     }
@@ -111,7 +112,8 @@ class UnitRunner {
       }
       whole_.clear(), partial_.clear();
       for (int g = 0; g < group_; ++g)
-        partial_.push_back({&states_[(row - unit_.begin) * group_ + g], positions});
+        partial_.push_back(
+            {&states_[(row - unit_.begin) * group_ + g], context_.HiddenOf(row, first), positions});
       AttendRows(k, v, shape_.head_dim, positions);
     }
   }
@@ -135,14 +137,16 @@ class UnitRunner {
   template <class T>
   void AttendQueries(Chunk<T> chunk, bool transposed) {
     chunk.positions = kBlockSize;
+    chunk.softcap = args_.rule.softcap;
     if (transposed) {
       AttendTiles(chunk, dim_, whole_.data(), static_cast<int64_t>(whole_.size()));
     } else {
       for (QueryState* state : whole_) AttendOne(chunk, dim_, state);
     }
-    for (const auto& [state, positions] : partial_) {
-      chunk.positions = positions;
-      AttendOne(chunk, dim_, state);
+    for (const PartialView& view : partial_) {
+      chunk.hidden = view.hidden;
+      chunk.positions = view.positions;
+      AttendOne(chunk, dim_, view.state);
     }
   }
 
@@ -170,9 +174,14 @@ class UnitRunner {
   float* v_ = nullptr;         // [kBlockSize, dim_]
   float* gathered_ = nullptr;  // K, then V, as stored, of a chunk that is not one block
   std::vector<QueryState> states_;
-  // Queries that see all positions of the chunk, and the others with the number that they see.
-  std::vector<QueryState*> whole_;
-  std::vector<std::pair<QueryState*, int>> partial_;
+  // A query that sees the positions [hidden, positions) of the chunk.
+  struct PartialView {
+    QueryState* state;
+    int hidden;
+    int positions;
+  };
+  std::vector<QueryState*> whole_;  // queries that see all positions of the chunk
+  std::vector<PartialView> partial_;
 };
 
 void AttendUnit(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory) {
@@ -197,6 +206,7 @@ constexpr int64_t kManyUnitsEach = 4;  // units per thread; one more or less the
 void CheckContext(const AttentionArgs& args, int64_t rows) {
   const AttentionContext& context = *args.context;
   const int64_t slots = args.pool->shape.blocks * kBlockSize;
+  COPPICE_CHECK(args.rule.scale > 0 && args.rule.window >= 0 && args.rule.softcap >= 0);
   COPPICE_CHECK(args.q_heads > 0 && args.q_heads % args.pool->shape.kv_heads == 0);
   COPPICE_CHECK(static_cast<int64_t>(context.prefix_len.size()) == rows);
   COPPICE_CHECK(static_cast<int64_t>(context.chain_begin.size()) == rows + 1);
@@ -273,7 +283,9 @@ void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
 
 double EstimateMicroseconds(const AttentionArgs& args, int64_t rows) {
   double positions = 0;
-  for (int64_t row = 0; row < rows; ++row) positions += ContextLength(*args.context, row);
+  const double most = args.rule.window > 0 ? args.rule.window : std::numeric_limits<int32_t>::max();
+  for (int64_t row = 0; row < rows; ++row)
+    positions += std::min<double>(most, ContextLength(*args.context, row));
   return positions * args.q_heads * args.pool->shape.head_dim * 4 / 20e3;  // 20 GFLOP/s
 }
 
@@ -290,7 +302,7 @@ void Attention(const AttentionArgs& args, ThreadTeam* team) {
     ShareTheRest(team->count(), &units);
     units = Dealt(team->count(), units);
   }
-  const bool bf16_dot = AttendsWithBf16Dot(args.pool->shape);
+  const bool bf16_dot = AttendsWithBf16Dot(args.pool->shape, args.rule);
   const int64_t count = static_cast<int64_t>(units.size());
   const int64_t chunks = share ? std::min<int64_t>(count, int64_t{8} * team->count()) : 1;
   team->Run(static_cast<int>(chunks), [&](int chunk) {

@@ -4,7 +4,7 @@
 // rows of a block table, and all heads of a GQA group, visit a block together, so its K and V are
 // read from memory once. These rows or heads are divided only if threads would otherwise be idle.
 // Online softmax: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018,
-// algorithm 3.
+// algorithm 3. With a window the first chunk that a row sees may be seen in part.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,7 @@ struct AttentionContext {
 struct AttentionArgs {
   const float* qkv = nullptr;  // [rows, (q_heads + 2 kv_heads) * head_dim], rotated
   int q_heads = 0;
+  AttentionRule rule;
   const AttentionContext* context = nullptr;
   int layer = 0;
   const CpuKvPool* pool = nullptr;

@@ -1,7 +1,6 @@
 #include "kernels/cpu/attention_bf16.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <utility>
@@ -35,10 +34,10 @@ struct Queries {
   float (*sum)[kDim];                 // sums of weights times values
   float* max;      // largest score of each query. Whole tiles of max and total can be read.
   float* total;    // sum of the weights of each query
-  int* positions;  // positions of the chunk that each query sees, >= 1
+  uint16_t* seen;  // the positions of the chunk that each query sees, a bit each; at least one
 
   Queries From(int64_t query) const {
-    return {pairs + query, sum + query, max + query, total + query, positions + query};
+    return {pairs + query, sum + query, max + query, total + query, seen + query};
   }
 };
 
@@ -131,7 +130,7 @@ COPPICE_BF16_DOT inline void ScoresToWeights(__m512 (&scores)[kTileQueries],
   const auto all = static_cast<__mmask8>((1u << kQueries) - 1);
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
-    const auto seen = static_cast<__mmask16>((1u << queries.positions[q]) - 1);
+    const auto seen = static_cast<__mmask16>(queries.seen[q]);
     scores[q] = _mm512_mask_blend_ps(seen, _mm512_set1_ps(kMinusInfinity), scores[q]);
   }
 #pragma GCC unroll 8
@@ -262,10 +261,9 @@ COPPICE_BF16_DOT void PairValues(const Vectors& v, int64_t dim, uint32_t* values
   }
 }
 
-// The query times log2(e) / sqrt(dim), in pairs of bf16.
-COPPICE_BF16_DOT void RoundQuery(const float* query, int64_t dim, uint32_t* pairs) {
-  const __m512 scale =
-      _mm512_set1_ps(static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(dim))));
+// The query times scale and log2(e), in pairs of bf16.
+COPPICE_BF16_DOT void RoundQuery(const float* query, float factor, int64_t dim, uint32_t* pairs) {
+  const __m512 scale = _mm512_set1_ps(static_cast<float>(1.4426950408889634 * factor));
   for (int64_t j = 0; j < dim; j += 16) {
     const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(query + j), scale);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(pairs + j / 2),
@@ -283,7 +281,7 @@ template <int kDim>
 class UnitRunner {
  public:
   UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
-      : context_(args, unit), unit_(unit), positions_(unit.queries()) {
+      : context_(args, unit), unit_(unit), seen_(unit.queries()) {
     const int64_t queries = unit.queries(), padded = queries + kTileQueries;
     const size_t needed = (2 * kPairs + 1) * kDim + queries * (kDim / 2 + kDim) + 2 * padded;
     if (memory->size() < needed) memory->resize(needed);
@@ -300,8 +298,9 @@ class UnitRunner {
     queries_.sum = reinterpret_cast<float(*)[kDim]>(take(queries * kDim));
     queries_.max = take(padded);
     queries_.total = take(padded);
-    queries_.positions = positions_.data();
-    for (int64_t i = 0; i < queries; ++i) RoundQuery(context_.Query(i), kDim, pairs[i]);
+    queries_.seen = seen_.data();
+    for (int64_t i = 0; i < queries; ++i)
+      RoundQuery(context_.Query(i), args.rule.scale, kDim, pairs[i]);
     std::fill_n(queries_.sum[0], queries * kDim, 0.0f);
     std::fill_n(queries_.max, padded, kMinusInfinity);
     std::fill_n(queries_.total, padded, 0.0f);
@@ -309,7 +308,8 @@ class UnitRunner {
 
   void Run() {
     const int32_t longest = context_.Longest();
-    for (int32_t first = 0; first < longest; first += kBlockSize) RunChunk(first);
+    for (int32_t first = context_.FirstChunk(); first < longest; first += kBlockSize)
+      RunChunk(first);
     for (int64_t i = 0; i < unit_.queries(); ++i)
       Divide(queries_.sum[i], queries_.total[i], kDim, context_.Out(i));
   }
@@ -328,8 +328,7 @@ class UnitRunner {
       if (!ready) TakeBlock(row, first);
       ready = true;
       const int64_t begin = row;
-      for (; row < unit_.end && SeesBlock(row, first); ++row)
-        SetPositions(row, context_.PositionsOf(row, first));
+      for (; row < unit_.end && SeesBlock(row, first); ++row) SetSeen(row, first);
       AttendRows(begin, row);
     }
   }
@@ -337,8 +336,11 @@ class UnitRunner {
   bool SeesBlock(int64_t row, int32_t first) const {
     return context_.PositionsOf(row, first) > 0 && context_.InPrefix(row, first);
   }
-  void SetPositions(int64_t row, int positions) {
-    std::fill_n(queries_.positions + (row - unit_.begin) * unit_.heads, unit_.heads, positions);
+  void SetSeen(int64_t row, int32_t first) {
+    const uint32_t present = (1u << context_.PositionsOf(row, first)) - 1;
+    const uint32_t hidden = (1u << context_.HiddenOf(row, first)) - 1;
+    std::fill_n(queries_.seen + (row - unit_.begin) * unit_.heads, unit_.heads,
+                static_cast<uint16_t>(present & ~hidden));
   }
   void AttendRows(int64_t begin, int64_t end) {
     AttendTiles(queries_.From((begin - unit_.begin) * unit_.heads), (end - begin) * unit_.heads,
@@ -362,7 +364,7 @@ class UnitRunner {
     Take(positions, [&](int t, bool value) {
       return reinterpret_cast<const uint16_t*>(context_.Vector(row, first + t, value));
     });
-    SetPositions(row, positions);
+    SetSeen(row, first);
     AttendRows(row, row + 1);
   }
 
@@ -379,7 +381,7 @@ class UnitRunner {
 
   const UnitContext context_;
   const AttentionUnit& unit_;
-  std::vector<int> positions_;
+  std::vector<uint16_t> seen_;
   Queries<kDim> queries_;  // queries of the unit
   const uint16_t* zero_;   // [kDim]
   uint32_t* keys_;         // [kDim / 2][kBlockSize], pairs of dimensions
@@ -388,8 +390,9 @@ class UnitRunner {
 
 }  // namespace
 
-bool AttendsWithBf16Dot(const KvPoolShape& shape) {
-  return shape.dtype == DType::kBF16 && (shape.head_dim == 64 || shape.head_dim == 128) &&
+bool AttendsWithBf16Dot(const KvPoolShape& shape, const AttentionRule& rule) {
+  return rule.softcap == 0 && shape.dtype == DType::kBF16 &&
+         (shape.head_dim == 64 || shape.head_dim == 128) &&
          CurrentKernelTarget() == KernelTarget::kAvx512Bf16;
 }
 
@@ -408,7 +411,7 @@ void AttendUnitBf16(const AttentionArgs& args, const AttentionUnit& unit,
 
 namespace coppice::kernels::cpu {
 
-bool AttendsWithBf16Dot(const KvPoolShape&) { return false; }
+bool AttendsWithBf16Dot(const KvPoolShape&, const AttentionRule&) { return false; }
 
 void AttendUnitBf16(const AttentionArgs&, const AttentionUnit&, std::vector<float>*) {
   COPPICE_CHECK_MSG(false, "bf16 dot products are for x86");

@@ -11,9 +11,9 @@
 
 namespace coppice::kernels::cpu {
 
-// Whether the kernel serves that pool: bf16, head_dim 64 or 128, and the target has the
-// instructions.
-bool AttendsWithBf16Dot(const KvPoolShape& shape);
+// Whether the kernel serves that pool and rule: bf16, head_dim 64 or 128, no cap, and the target
+// has the instructions.
+bool AttendsWithBf16Dot(const KvPoolShape& shape, const AttentionRule& rule);
 
 // Requires AttendsWithBf16Dot. memory: kept from unit to unit.
 void AttendUnitBf16(const AttentionArgs& args, const AttentionUnit& unit,

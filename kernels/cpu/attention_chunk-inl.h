@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/attention_lanes-inl.h"
 #include "kernels/cpu/exp-inl.h"
+#include "kernels/cpu/tanh-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::kernels::cpu {
@@ -37,11 +38,13 @@ struct Chunk {
   int64_t stride = 0;
   int positions = 0;  // 1..16
   const float* keys = nullptr;
+  int hidden = 0;     // the first positions, which the query does not see; fewer than positions
+  float softcap = 0;  // AttentionRule
 };
 
 // One query of the online softmax. query and sum hold dim floats.
 struct QueryState {
-  const float* query = nullptr;  // scaled by 1/sqrt(head_dim)
+  const float* query = nullptr;  // scaled
   float* sum = nullptr;          // sum of exp(score - max) * v so far
   float max = -std::numeric_limits<float>::infinity();
   float total = 0.0f;  // sum of exp(score - max) so far
@@ -165,12 +168,22 @@ HWY_INLINE void ScoresOfTile(const float* keys, int64_t dim, QueryState* const* 
   }
 }
 
+// score = softcap * tanh(score / softcap).
+HWY_INLINE void CapScores(float softcap, float* HWY_RESTRICT scores) {
+  const DW d;
+  const auto cap = hn::Set(d, softcap);
+  for (int t = 0; t < kBlockSize; t += kLanesW)
+    hn::StoreU(hn::Mul(Tanh(d, hn::Div(hn::LoadU(d, scores + t), cap)), cap), d, scores + t);
+}
+
 // Turns scores into weights, exp(score - largest so far). Returns what the sums so far are to be
 // multiplied with, because they are relative to the old maximum.
-HWY_INLINE float ScoresToWeights(int positions, float* HWY_RESTRICT scores, QueryState* state) {
+HWY_INLINE float ScoresToWeights(int hidden, int positions, float* HWY_RESTRICT scores,
+                                 QueryState* state) {
   const DA d;
   const DW dw;
-  // Absent positions score -infinity, so their weight is 0.
+  // Positions that are absent or hidden score -infinity, so their weight is 0.
+  for (int t = 0; t < hidden; ++t) scores[t] = -std::numeric_limits<float>::infinity();
   for (int t = positions; t < kBlockSize; ++t) scores[t] = -std::numeric_limits<float>::infinity();
   auto highest = hn::LoadU(d, scores);
 #pragma GCC unroll 2
@@ -269,7 +282,7 @@ HWY_INLINE void TileScoresToWeights(float (*HWY_RESTRICT scores)[kBlockSize],
   }
 #endif
   for (int q = 0; q < kQueries; ++q)
-    corrections[q] = ScoresToWeights(kBlockSize, scores[q], states[q]);
+    corrections[q] = ScoresToWeights(/*hidden=*/0, kBlockSize, scores[q], states[q]);
 }
 
 // sum = sum * correction + sum over positions of weight[t] v[t], in order of position, for kQueries
@@ -287,7 +300,7 @@ HWY_INLINE void AddValues(D d, const Chunk<T>& chunk, const float (*weights)[kBl
           hn::Mul(hn::LoadU(d, states[q]->sum + j + i * kLanes), hn::Set(d, corrections[q]));
     }
   }
-  for (int t = 0; t < chunk.positions; ++t) {
+  for (int t = chunk.hidden; t < chunk.positions; ++t) {
     hn::Vec<D> value[kWidth];
 #pragma GCC unroll kUnrollA
     for (int i = 0; i < kWidth; ++i)
@@ -322,7 +335,8 @@ HWY_NOINLINE void AttendOne(const Chunk<T>& chunk, int64_t dim, QueryState* stat
   float scores[1][kBlockSize] = {};
   Scores8(chunk, 0, state->query, dim, scores[0]);
   if (chunk.positions > 8) Scores8(chunk, 8, state->query, dim, scores[0] + 8);
-  const float correction = ScoresToWeights(chunk.positions, scores[0], state);
+  if (chunk.softcap > 0) CapScores(chunk.softcap, scores[0]);
+  const float correction = ScoresToWeights(chunk.hidden, chunk.positions, scores[0], state);
   AddAllValues<1>(chunk, dim, scores, &correction, &state);
 }
 
@@ -332,6 +346,9 @@ HWY_NOINLINE void AttendTile(const Chunk<T>& chunk, int64_t dim, QueryState* con
   float scores[kQueries][kBlockSize];
   float corrections[kQueries];
   ScoresOfTile<kQueries>(chunk.keys, dim, states, scores);
+  if (chunk.softcap > 0) {
+    for (int q = 0; q < kQueries; ++q) CapScores(chunk.softcap, scores[q]);
+  }
   TileScoresToWeights<kQueries>(scores, states, corrections);
   constexpr int kFirst = std::min(kQueries, kValueQueries), kSecond = kQueries - kFirst;
   AddAllValues<kFirst>(chunk, dim, scores, corrections, states);

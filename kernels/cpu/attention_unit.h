@@ -39,11 +39,21 @@ class UnitContext {
       longest = std::max(longest, ContextLength(context_, row));
     return longest;
   }
+  // The begin of the first chunk that a row sees.
+  int32_t FirstChunk() const {
+    int32_t begin = INT32_MAX;
+    for (int64_t row = unit_.begin; row < unit_.end; ++row) begin = std::min(begin, BeginOf(row));
+    return begin / kBlockSize * kBlockSize;
+  }
 
-  // Number of positions of the row's context in the chunk that begins at `first`.
+  // Number of positions of the row's context in the chunk that begins at `first`, whether the row
+  // sees them or not; 0: it sees nothing of the chunk.
   int PositionsOf(int64_t row, int32_t first) const {
+    if (first + kBlockSize <= BeginOf(row)) return 0;
     return std::clamp(ContextLength(context_, row) - first, 0, kBlockSize);
   }
+  // Number of the chunk's positions that lie before the row's window.
+  int HiddenOf(int64_t row, int32_t first) const { return std::max(0, BeginOf(row) - first); }
   bool InPrefix(int64_t row, int32_t first) const {
     return first + PositionsOf(row, first) <= context_.prefix_len[row];
   }
@@ -80,6 +90,11 @@ class UnitContext {
   }
 
  private:
+  // The first position that the row sees.
+  int32_t BeginOf(int64_t row) const {
+    if (args_.rule.window == 0) return 0;
+    return std::max(0, ContextLength(context_, row) - args_.rule.window);
+  }
   int32_t SlotOf(int64_t row, int32_t position) const {
     const int32_t prefix = context_.prefix_len[row];
     if (position >= prefix) return context_.chain[context_.chain_begin[row] + position - prefix];

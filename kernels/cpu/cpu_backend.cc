@@ -45,8 +45,9 @@ class CpuBackend final : public Backend {
                                                std::vector<float> bias) override {
     return PackMatrix(stacked, dtype, std::move(bias), team_, &arena_);
   }
-  absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) override {
-    return std::make_unique<CpuGain>(std::move(gain));
+  absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain,
+                                                   std::vector<float> bias) override {
+    return std::make_unique<CpuGain>(std::move(gain), std::move(bias));
   }
   absl::StatusOr<std::unique_ptr<Weight>> PackScatter(std::vector<int32_t> ids,
                                                       int64_t places) override {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/gain.h"
@@ -47,7 +48,7 @@ void CpuOps::Begin(const StepPlan& plan) {
 void CpuOps::Settle() {
   if (norm_.x == nullptr) return;
   const WaitingNorm norm = std::exchange(norm_, {});
-  RmsNorm(norm.x, norm.gain, norm.epsilon, rows_, norm.columns, norm.out);
+  NormRows(norm.norm, norm.x, rows_, norm.columns, norm.out);
 }
 
 float* CpuOps::Rows(const Tensor& tensor, int64_t columns) {
@@ -64,27 +65,44 @@ void CpuOps::CommitKv(KvPool* pool) {
   CopyKv(plan_->commits, static_cast<CpuKvPool*>(pool));
 }
 
-void CpuOps::Embed(const Weight& w, int64_t first_row, Tensor x) {
+void CpuOps::Embed(const Weight& w, int64_t first_row, float scale, Tensor x) {
   if (!status_.ok()) return;
-  cpu::Embed(static_cast<const CpuMatrix&>(w), first_row, plan_->token, Rows(x, w.columns));
+  float* const values = Rows(x, w.columns);
+  cpu::Embed(static_cast<const CpuMatrix&>(w), first_row, plan_->token, values);
+  if (scale != 1.0f) Scale(values, scale, rows_ * w.columns);
 }
 
-void CpuOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) {
+void CpuOps::AddPositions(const Weight& w, int offset, Tensor x) {
+  if (!status_.ok()) return;
+  places_.assign(plan_->position.begin(), plan_->position.end());
+  for (TokenId& place : places_) place += offset;
+  positions_.resize(rows_ * w.columns);
+  cpu::Embed(static_cast<const CpuMatrix&>(w), /*first_row=*/0, places_, positions_.data());
+  AddScaled(Rows(x, w.columns), positions_.data(), 1.0f, rows_ * w.columns);
+}
+
+void CpuOps::AddNorm(Tensor x, const Addend& addend, const Norm& norm, Tensor out) {
   if (!status_.ok()) return;
   Settle();
-  const int64_t n = gain.columns;
-  const float* gains = static_cast<const CpuGain&>(gain).values.data();
+  const int64_t n = x.columns;
+  const NormArgs args = ArgsOf(norm);
   float* values = Rows(x, n);
-  const float* added = addend.empty() ? nullptr : Rows(addend, n);
+  float* added = addend.empty() ? nullptr : Rows(addend.values, n);
   float* normed = Rows(out, n);
-  if (added == nullptr && PreparesOwnRows(rows_, n)) {
-    norm_ = {values, gains, epsilon, n, normed};
+  COPPICE_CHECK(norm.empty() || norm.gain->columns == n);
+  if (added == nullptr && args.gain != nullptr && normed != values && PreparesOwnRows(rows_, n)) {
+    norm_ = {values, args, n, normed};
     return;
   }
+  const NormArgs before = ArgsOf(addend.norm);
   ForRows(rows_, n, team_, [&](int64_t begin, int64_t end) {
     float* first = values + begin * n;
-    if (added != nullptr) Add(first, added + begin * n, (end - begin) * n);
-    RmsNorm(first, gains, epsilon, end - begin, n, normed + begin * n);
+    if (added != nullptr) {
+      float* const sum = added + begin * n;
+      NormRows(before, sum, end - begin, n, sum);
+      AddScaled(first, sum, addend.scale, (end - begin) * n);
+    }
+    NormRows(args, first, end - begin, n, normed + begin * n);
   });
 }
 
@@ -98,8 +116,7 @@ void CpuOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
     COPPICE_CHECK(norm_.columns == w.columns);
     const WaitingNorm norm = std::exchange(norm_, {});
     args.x = norm.x;
-    args.gain = norm.gain;
-    args.epsilon = norm.epsilon;
+    args.norm = norm.norm;
   } else {
     args.x = Rows(x, w.columns);
   }
@@ -109,36 +126,56 @@ void CpuOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
   cpu::MatMul(args, team_, &matmul_scratch_);
 }
 
-void CpuOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {
+void CpuOps::RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPool* pool) {
   if (!status_.ok()) return;
   const RopeAndStoreArgs args = {Rows(qkv, qkv.columns),
                                  plan_->position,
                                  plan_->slot,
                                  QHeads(qkv, pool->shape),
-                                 static_cast<const HostRopeTable*>(&rope),
+                                 ArgsOf(steps.q_norm),
+                                 ArgsOf(steps.k_norm),
+                                 static_cast<const HostRopeTable*>(steps.rope),
                                  layer,
                                  static_cast<CpuKvPool*>(pool)};
   ForRows(rows_, 2 * qkv.columns, team_,
           [&](int64_t begin, int64_t end) { cpu::RopeAndStoreKv(args, begin, end); });
 }
 
-void CpuOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
+void CpuOps::Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
+                       Tensor out) {
   if (!status_.ok()) return;
   const AttentionContext context = {row_table_,   prefix_len_,        plan_->chain_begin,
                                     plan_->chain, plan_->table_begin, plan_->table};
   const int q_heads = QHeads(qkv, pool.shape);
-  cpu::Attention({Rows(qkv, qkv.columns), q_heads, &context, layer,
+  cpu::Attention({Rows(qkv, qkv.columns), q_heads, rule, &context, layer,
                   static_cast<const CpuKvPool*>(&pool), Rows(out, q_heads * pool.shape.head_dim)},
                  team_);
 }
 
-void CpuOps::SwiGlu(Tensor gate_up, Tensor out) {
+void CpuOps::Activate(Activation f, Tensor in, Tensor out) {
   if (!status_.ok()) return;
   const int64_t n = out.columns;
-  const float* input = Rows(gate_up, 2 * n);
+  const bool gated = in.columns != n;
+  const int64_t width = gated ? 2 * n : n;
+  const float* input = Rows(in, width);
   float* output = Rows(out, n);
-  ForRows(rows_, 16 * n, team_, [&](int64_t begin, int64_t end) {
-    cpu::SwiGlu(input + begin * 2 * n, end - begin, n, output + begin * n);
+  ForRows(rows_, 8 * width, team_, [&](int64_t begin, int64_t end) {
+    cpu::Activate(f, gated, input + begin * width, end - begin, n, output + begin * n);
+  });
+}
+
+void CpuOps::MixExperts(const Experts& experts, Tensor x, Tensor out) {
+  if (!status_.ok()) return;
+  const int64_t d = experts.router->columns;
+  cpu::MixExperts(experts, Rows(x, d), rows_, Rows(out, d), team_, &matmul_scratch_,
+                  &expert_scratch_);
+}
+
+void CpuOps::SoftCap(Tensor x, float cap) {
+  if (!status_.ok()) return;
+  float* const values = Rows(x, x.columns);
+  ForRows(rows_, 16 * x.columns, team_, [&](int64_t begin, int64_t end) {
+    cpu::SoftCap(values + begin * x.columns, cap, (end - begin) * x.columns);
   });
 }
 

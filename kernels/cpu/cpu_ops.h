@@ -12,6 +12,8 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/experts.h"
+#include "kernels/cpu/gain.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/host_step_rows.h"
 #include "plan/step_plan.h"
@@ -32,12 +34,16 @@ class CpuOps final : public Ops {
   bool has_rows() const override { return plan_->rows() > 0; }
   bool has_needs() const override { return !plan_->needs.empty(); }
   void CommitKv(KvPool* pool) override;
-  void Embed(const Weight& w, int64_t first_row, Tensor x) override;
-  void AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) override;
+  void Embed(const Weight& w, int64_t first_row, float scale, Tensor x) override;
+  void AddPositions(const Weight& w, int offset, Tensor x) override;
+  void AddNorm(Tensor x, const Addend& addend, const Norm& norm, Tensor out) override;
   void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) override;
-  void RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) override;
-  void Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) override;
-  void SwiGlu(Tensor gate_up, Tensor out) override;
+  void RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPool* pool) override;
+  void Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
+                 Tensor out) override;
+  void Activate(Activation f, Tensor in, Tensor out) override;
+  void MixExperts(const Experts& experts, Tensor x, Tensor out) override;
+  void SoftCap(Tensor x, float cap) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;
   void Scatter(const Weight& w, Tensor kept, Tensor wide) override;
@@ -47,8 +53,7 @@ class CpuOps final : public Ops {
   // A norm of a few rows, which the product that reads it computes: each thread for its own use.
   struct WaitingNorm {
     const float* x = nullptr;  // nullptr: none waits
-    const float* gain = nullptr;
-    float epsilon = 0;
+    NormArgs norm;
     int64_t columns = 0;
     float* out = nullptr;
   };
@@ -63,8 +68,11 @@ class CpuOps final : public Ops {
   int64_t rows_ = 0;  // number of rows that the next op works on
   absl::Status status_;
   std::vector<int32_t> row_table_, prefix_len_;  // of AttentionContext
+  std::vector<TokenId> places_;                  // of AddPositions
+  std::vector<float> positions_;                 // [rows, columns]
   WaitingNorm norm_;
   MatMulScratch matmul_scratch_;
+  ExpertScratch expert_scratch_;
 };
 
 }  // namespace coppice::kernels::cpu

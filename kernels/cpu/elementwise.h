@@ -1,17 +1,19 @@
-// RMSNorm, SwiGLU and addition over rows. The bits of a row depend only on that row.
+// Norms, sums and scaling over rows. The bits of a row depend only on that row.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cpu/gain.h"
+
 namespace coppice::kernels::cpu {
 
-// out = x / sqrt(mean(x^2) + epsilon) * gain. x, out [rows, n]; may alias. gain [n].
-void RmsNorm(const float* x, const float* gain, float epsilon, int64_t rows, int64_t n, float* out);
+// out = norm(x). x, out [rows, n]; may alias.
+void NormRows(const NormArgs& norm, const float* x, int64_t rows, int64_t n, float* out);
 
-// gate_up [rows, 2 n]: gate then up; out [rows, n] = gate / (1 + exp(-gate)) * up.
-void SwiGlu(const float* gate_up, int64_t rows, int64_t n, float* out);
+// x += scale * y, [count].
+void AddScaled(float* x, const float* y, float scale, int64_t count);
 
-// x += y, [count].
-void Add(float* x, const float* y, int64_t count);
+// x *= factor, [count].
+void Scale(float* x, float factor, int64_t count);
 
 }  // namespace coppice::kernels::cpu

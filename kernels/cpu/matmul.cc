@@ -168,9 +168,9 @@ void PrepareRows(const MatMulArgs& args, const float* x, Way way, ThreadTeam* te
 void PrepareOwnRows(const MatMulArgs& args, Way way, PreparedInputs* inputs) {
   static ThreadTeam alone(1);  // runs everything on the thread that asks
   const float* x = args.x;
-  if (args.gain != nullptr) {
+  if (args.norm.gain != nullptr) {
     inputs->normed.resize(args.rows * args.w->columns);
-    RmsNorm(x, args.gain, args.epsilon, args.rows, args.w->columns, inputs->normed.data());
+    NormRows(args.norm, x, args.rows, args.w->columns, inputs->normed.data());
     x = inputs->normed.data();
   }
   PrepareRows(args, x, way, &alone, inputs);
@@ -181,7 +181,7 @@ void MultiplyPanels(const MatMulArgs& args, const PreparedInputs& inputs, Way wa
   switch (way) {
     case Way::kFloat: {
       MatMulArgs normed = args;
-      if (args.gain != nullptr) normed.x = inputs.normed.data();
+      if (args.norm.gain != nullptr) normed.x = inputs.normed.data();
       return HWY_DYNAMIC_DISPATCH(MatMulRange)(normed, begin, end);
     }
     case Way::kBf16Dot:
@@ -199,9 +199,9 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   if (args.rows <= 0) return;
   const KernelTarget target = CurrentKernelTarget();
   const Way way = WayOf(*args.w, target);
-  COPPICE_CHECK(args.gain == nullptr || PreparesOwnRows(args.rows, args.w->columns));
+  COPPICE_CHECK(args.norm.gain == nullptr || PreparesOwnRows(args.rows, args.w->columns));
   const int64_t few = way == Way::kInt8 ? kFewIntegers : kFewInputs;
-  const bool own_rows = args.gain != nullptr || args.rows * args.w->columns <= few;
+  const bool own_rows = args.norm.gain != nullptr || args.rows * args.w->columns <= few;
   if (!own_rows) PrepareRows(args, args.x, way, team, &scratch->shared);
   const uint64_t call = ++scratch->calls;
   scratch->own.resize(team->count());

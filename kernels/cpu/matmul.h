@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/thread_team.h"
+#include "kernels/cpu/gain.h"
 #include "kernels/cpu/int8.h"
 #include "kernels/cpu/packed_matrix.h"
 
@@ -20,9 +21,8 @@ struct MatMulArgs {
   float* y = nullptr;           // [rows, w->rows]
   const float* bias = nullptr;  // [w->rows] or null
   bool accumulate = false;      // y += instead of y =
-  // If set, x is normed first (RmsNorm). Only for rows for which PreparesOwnRows is true.
-  const float* gain = nullptr;  // [w->columns]
-  float epsilon = 0;
+  // Unless it has no gain, x is normed first. Only for rows for which PreparesOwnRows is true.
+  NormArgs norm;
 };
 
 // The inputs of a product in the form that the weights need.

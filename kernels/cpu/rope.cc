@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/element.h"
 
@@ -19,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DR = hn::CappedTag<float, 8>;
 inline constexpr int kLanesR = static_cast<int>(hn::MaxLanes(DR()));
 
-// Pairs (i, i + head_dim / 2), as rotate_half of Hugging Face Llama.
+// Pairs (i, i + half), as rotate_half of Hugging Face Llama.
 void Rotate(float* HWY_RESTRICT head, const float* HWY_RESTRICT cos, const float* HWY_RESTRICT sin,
             int half) {
   const DR d;
@@ -76,28 +77,41 @@ void StoreRow(const float* row, int head_dim, DType dtype, uint8_t* out) {
   HWY_DYNAMIC_DISPATCH(StoreBf16)(row, head_dim, reinterpret_cast<uint16_t*>(out));
 }
 
+// The norm of each head, or of all together, as many values as the gain has at a time.
+void NormHeads(const NormArgs& norm, int64_t values, float* heads) {
+  if (norm.gain == nullptr) return;
+  COPPICE_CHECK(values % norm.columns == 0);
+  NormRows(norm, heads, values / norm.columns, norm.columns, heads);
+}
+
 }  // namespace
 
 void RopeAndStoreKv(const RopeAndStoreArgs& args, int64_t begin, int64_t end) {
   const KvPoolShape& shape = args.pool->shape;
   const int head_dim = shape.head_dim;
-  const int half = head_dim / 2;
   const int heads = args.q_heads + shape.kv_heads;
-  COPPICE_CHECK(args.rope->head_dim == head_dim);
+  const int rotated = args.rope == nullptr ? 0 : args.rope->rotary_dim;
+  COPPICE_CHECK(rotated <= head_dim);
   COPPICE_CHECK(args.layer >= 0 && args.layer < shape.layers);
   for (int64_t r = begin; r < end; ++r) {
     const int32_t position = args.positions[r];
     const int32_t slot = args.slots[r];
-    COPPICE_CHECK_MSG(position >= 0 && position < args.rope->max_positions,
+    COPPICE_CHECK_MSG(position >= 0 && (rotated == 0 || position < args.rope->max_positions),
                       absl::StrCat("position ", position));
     COPPICE_CHECK_MSG(slot >= 0 && slot < shape.blocks * kBlockSize, absl::StrCat("slot ", slot));
     float* row = args.qkv + r * (heads + shape.kv_heads) * head_dim;
-    const float* cos = args.rope->cos.data() + int64_t{position} * half;
-    const float* sin = args.rope->sin.data() + int64_t{position} * half;
-    for (int head = 0; head < heads; ++head)
-      HWY_DYNAMIC_DISPATCH(Rotate)(row + head * head_dim, cos, sin, half);
+    float* const k_heads = row + int64_t{args.q_heads} * head_dim;
+    NormHeads(args.q_norm, args.q_heads * head_dim, row);
+    NormHeads(args.k_norm, shape.kv_heads * head_dim, k_heads);
+    if (rotated > 0) {
+      const int half = rotated / 2;
+      const float* cos = args.rope->cos.data() + int64_t{position} * half;
+      const float* sin = args.rope->sin.data() + int64_t{position} * half;
+      for (int head = 0; head < heads; ++head)
+        HWY_DYNAMIC_DISPATCH(Rotate)(row + head * head_dim, cos, sin, half);
+    }
     for (int head = 0; head < shape.kv_heads; ++head) {
-      const float* k = row + (args.q_heads + head) * head_dim;
+      const float* k = k_heads + head * head_dim;
       const float* v = row + (heads + head) * head_dim;
       StoreRow(k, head_dim, shape.dtype, args.pool->Row(args.layer, /*value=*/false, slot, head));
       StoreRow(v, head_dim, shape.dtype, args.pool->Row(args.layer, /*value=*/true, slot, head));

@@ -18,7 +18,19 @@ struct Shape {
   int kv_heads;
   int head_dim;
   DType dtype;
+  int window = 0;
+  float softcap = 0;
 };
+
+AttentionRule RuleOf(int head_dim) {
+  return {.scale = 1.0f / std::sqrt(static_cast<float>(head_dim))};
+}
+AttentionRule RuleOf(const Shape& shape) {
+  AttentionRule rule = RuleOf(shape.head_dim);
+  rule.window = shape.window;
+  rule.softcap = shape.softcap;
+  return rule;
+}
 
 // K and V [kv_heads * head_dim] of a token, as stored, or its query [q_heads * head_dim]. They
 // depend only on the token's number. kNotANumber has none.
@@ -43,10 +55,6 @@ class Layout {
   Layout(Backend* backend, const Shape& shape, uint64_t seed)
       : backend_(backend), shape_(shape), blocks_(400) {
     pool_ = backend->MakeKvPool({2, shape.kv_heads, shape.head_dim, blocks_, shape.dtype}).value();
-    RopeConfig config;
-    config.head_dim = shape.head_dim;
-    config.max_positions = 1;  // position 0 is not rotated
-    rope_ = backend->MakeRope(config).value();
     std::mt19937_64 generator(seed);
     free_blocks_.resize(blocks_ / 2 - 1);
     std::iota(free_blocks_.begin(), free_blocks_.end(), 1);
@@ -92,7 +100,8 @@ class Layout {
     const int64_t width = shape_.q_heads * shape_.head_dim;
     std::vector<float> out(plan_.rows() * width, NAN);
     RunOps(backend_, plan_, [&](Ops* ops) {
-      ops->Attention(/*layer=*/1, TensorOf(&queries_, Width()), *pool_, TensorOf(&out, width));
+      ops->Attention(/*layer=*/1, RuleOf(shape_), TensorOf(&queries_, Width()), *pool_,
+                     TensorOf(&out, width));
     });
     return out;
   }
@@ -107,7 +116,7 @@ class Layout {
     StepPlan plan = PlanOfRows(1);
     plan.slot = {slot};
     RunOps(backend_, plan, [&](Ops* ops) {
-      ops->RopeAndStoreKv(/*layer=*/1, *rope_, TensorOf(&row, Width()), pool_.get());
+      ops->RopeAndStoreKv(/*layer=*/1, {}, TensorOf(&row, Width()), pool_.get());
     });
   }
   int64_t Width() const { return (shape_.q_heads + 2 * shape_.kv_heads) * shape_.head_dim; }
@@ -116,7 +125,6 @@ class Layout {
   Shape shape_;
   int64_t blocks_;
   std::unique_ptr<KvPool> pool_;
-  std::shared_ptr<const RopeTable> rope_;
   std::vector<int32_t> free_blocks_, free_slots_;
   StepPlan plan_;
   std::vector<float> queries_;
@@ -133,7 +141,8 @@ std::vector<float> RunAlone(Backend* backend, const Shape& shape, const Context&
 // With bf16 dot products the query is rounded, in the units of the kernel, and so is every weight: to 8
 // bits, so by at most 2^-8 of it.
 bool RoundsToBf16(const Shape& shape) {
-  return cpu::AttendsWithBf16Dot({1, shape.kv_heads, shape.head_dim, 1, shape.dtype});
+  return cpu::AttendsWithBf16Dot({1, shape.kv_heads, shape.head_dim, 1, shape.dtype},
+                                 RuleOf(shape));
 }
 
 struct Expected {
@@ -146,7 +155,7 @@ Expected Reference(const Shape& shape, const Context& context) {
   std::vector<float> query = TokenVector(shape, context.back(), 0);
   const int dim = shape.head_dim;
   const bool rounds = RoundsToBf16(shape);
-  const auto unit = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(dim)));
+  const auto unit = static_cast<float>(1.4426950408889634 * RuleOf(dim).scale);
   for (float& value : query) {
     if (rounds) value = Bf16ToFloat(FloatToBf16(value * unit));
   }
@@ -154,11 +163,15 @@ Expected Reference(const Shape& shape, const Context& context) {
     const int kv_head = head / (shape.q_heads / shape.kv_heads);
     std::vector<double> sum(dim, 0.0), magnitude(dim, 0.0);
     double total = 0.0;
-    for (const int token : context) {
+    const auto length = static_cast<int>(context.size());
+    const int begin = shape.window == 0 ? 0 : std::max(0, length - shape.window);
+    for (const int token : absl::MakeConstSpan(context).subspan(begin)) {
       const std::vector<float> k = TokenVector(shape, token, 1), v = TokenVector(shape, token, 2);
       double score = 0.0;
       for (int i = 0; i < dim; ++i) score += double{query[head * dim + i]} * k[kv_head * dim + i];
-      const double weight = rounds ? std::exp2(score) : std::exp(score / std::sqrt(dim));
+      if (!rounds) score /= std::sqrt(dim);
+      if (shape.softcap > 0) score = shape.softcap * std::tanh(score / shape.softcap);
+      const double weight = rounds ? std::exp2(score) : std::exp(score);
       total += weight;
       for (int i = 0; i < dim; ++i) sum[i] += weight * v[kv_head * dim + i];
       for (int i = 0; i < dim; ++i) magnitude[i] += weight * std::abs(v[kv_head * dim + i]);
@@ -217,11 +230,33 @@ TEST_P(AttentionTest, MatchesDoublePrecision) {
   }
 }
 
+TEST_P(AttentionTest, WindowsAndCapsMatchDoublePrecision) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int head_dim : {20, 64, 256}) {
+      for (const int window : {0, 1, 16, 21}) {
+        for (const float softcap : {0.0f, 3.0f}) {
+          const Shape shape = {4, 2, head_dim, dtype, window, softcap};
+          for (const int length : {1, 17, 50}) {
+            for (const int prefix : {0, length * 2 / 3, length}) {
+              const Context context = Tokens(length);
+              ExpectClose(
+                  RunAlone(single_.get(), shape, context, prefix, 1), Reference(shape, context),
+                  absl::StrCat(DTypeName(dtype), " head_dim ", head_dim, " window ", window,
+                               " softcap ", softcap, " length ", length, " prefix ", prefix));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // Beams on a shared prefix together with prefill rows of another request, and the same rows alone.
 TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const Shape& shape : {Shape{4, 4, 32, dtype}, Shape{6, 2, 64, dtype},
-                               Shape{3, 1, 128, dtype}, Shape{3, 1, 20, dtype}}) {
+    for (const Shape& shape :
+         {Shape{4, 4, 32, dtype}, Shape{6, 2, 64, dtype}, Shape{3, 1, 128, dtype},
+          Shape{3, 1, 20, dtype}, Shape{6, 2, 64, dtype, 7}, Shape{4, 4, 32, dtype, 33, 5.0f}}) {
       const std::vector<Context> beams = Beams(37, {1, 5, 20, 2, 3, 30, 1, 17});
       const Context prompt = Tokens(60, 5000);
       for (Backend* backend : {single_.get(), team_.get()}) {
@@ -277,7 +312,8 @@ TEST_P(AttentionTest, BitsAreTheSameWhereUnitsAreDivided) {
 TEST_P(AttentionTest, BitsDoNotDependOnWhereTheContextLies) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Shape& shape :
-         {Shape{2, 2, 64, dtype}, Shape{8, 2, 80, dtype}, Shape{2, 1, 12, dtype}}) {
+         {Shape{2, 2, 64, dtype}, Shape{8, 2, 80, dtype}, Shape{2, 1, 12, dtype},
+          Shape{2, 2, 64, dtype, 19}, Shape{8, 2, 80, dtype, 30, 5.0f}}) {
       const Context context = Tokens(53);
       const std::vector<float> in_prefix = RunAlone(single_.get(), shape, context, 53, 4);
       for (const int prefix : {0, 1, 15, 16, 17, 31, 32, 48, 52}) {
@@ -323,10 +359,6 @@ TEST_P(AttentionTest, NothingBehindTheContextCounts) {
 TEST_P(AttentionTest, LargeScoresStayFinite) {
   for (const auto& [dim, dtype] : {std::pair(8, DType::kF32), std::pair(64, DType::kBF16)}) {
     const auto pool = single_->MakeKvPool({1, 1, dim, 6, dtype}).value();
-    RopeConfig config;
-    config.head_dim = dim;
-    config.max_positions = 1;
-    const auto rope = single_->MakeRope(config).value();
     std::vector<float> row(3 * dim, 0.0f);
     for (int t = 0; t < 64; ++t) {
       std::fill_n(row.begin() + dim, dim, static_cast<float>(t) * 50.0f);  // K
@@ -334,7 +366,7 @@ TEST_P(AttentionTest, LargeScoresStayFinite) {
       StepPlan plan = PlanOfRows(1);
       plan.slot = {16 + t};
       RunOps(single_.get(), plan,
-             [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, TensorOf(&row, 3 * dim), pool.get()); });
+             [&](Ops* ops) { ops->RopeAndStoreKv(0, {}, TensorOf(&row, 3 * dim), pool.get()); });
     }
     std::vector<float> query(3 * dim, 100.0f), out(dim);
     StepPlan plan = PlanOfRows(1);
@@ -344,7 +376,7 @@ TEST_P(AttentionTest, LargeScoresStayFinite) {
     for (const float sign : {1.0f, -1.0f}) {
       std::fill_n(query.begin(), dim, sign * 100.0f);
       RunOps(single_.get(), plan, [&](Ops* ops) {
-        ops->Attention(0, TensorOf(&query, 3 * dim), *pool, TensorOf(&out, dim));
+        ops->Attention(0, RuleOf(dim), TensorOf(&query, 3 * dim), *pool, TensorOf(&out, dim));
       });
       for (const float value : out)
         EXPECT_EQ(value, sign > 0 ? 63.0f : 0.0f);  // the largest score takes all

@@ -55,7 +55,7 @@ class Int8MatMulTest : public KernelTest {
     StepPlan plan = PlanOfRows(weight.rows);
     for (int64_t row = 0; row < weight.rows; ++row) plan.token[row] = static_cast<TokenId>(row);
     RunOps(single_.get(), plan,
-           [&](Ops* ops) { ops->Embed(weight, 0, TensorOf(&values, weight.columns)); });
+           [&](Ops* ops) { ops->Embed(weight, 0, 1.0f, TensorOf(&values, weight.columns)); });
     return values;
   }
 };

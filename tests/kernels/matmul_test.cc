@@ -133,13 +133,14 @@ TEST_P(MatMulTest, OfANormHasTheBitsOfTheNorm) {
     const std::vector<float> gains = RandomFloats(kWidth, 11);
     for (const int64_t rows : {1, 2, 7, 107, 108, 150}) {
       for (Backend* backend : {single_.get(), team_.get()}) {
-        const auto gain = backend->PackGain(gains).value();
+        const NormKind kind = rows % 2 == 0 ? NormKind::kLayer : NormKind::kRms;
+        const auto gain = backend->PackGain(gains, gains).value();
         const std::vector<float> x = RandomFloats(rows * kWidth, rows);
         const auto run = [&](absl::FunctionRef<void(Ops*)> body) {
           RunOps(backend, PlanOfRows(rows), body);
         };
         const auto norm = [&](Ops* ops, std::vector<float>* of, std::vector<float>* out) {
-          ops->AddNorm(TensorOf(of, kWidth), {}, *gain, 1e-5f, TensorOf(out, kWidth));
+          ops->AddNorm(TensorOf(of, kWidth), {}, {gain.get(), kind, 1e-5f}, TensorOf(out, kWidth));
         };
         const auto multiply = [&](Ops* ops, std::vector<float>* of, std::vector<float>* out) {
           ops->MatMul(*problem.packed, TensorOf(of, kWidth), TensorOf(out, kWidth), false);

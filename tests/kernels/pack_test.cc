@@ -20,7 +20,7 @@ class PackTest : public KernelTest {
     StepPlan plan = PlanOfRows(1);
     plan.token = {row};
     RunOps(single_.get(), plan,
-           [&](Ops* ops) { ops->Embed(matrix, 0, TensorOf(&out, matrix.columns)); });
+           [&](Ops* ops) { ops->Embed(matrix, 0, 1.0f, TensorOf(&out, matrix.columns)); });
     return out;
   }
 };
@@ -117,7 +117,7 @@ TEST_P(PackTest, EmbeddingOfAbsentTokensIsZero) {
   StepPlan plan = PlanOfRows(5);
   plan.token = {99, 100, 119, 120, 118};
   RunOps(single_.get(), plan,
-         [&](Ops* ops) { ops->Embed(*packed, /*first_row=*/100, TensorOf(&out, 3)); });
+         [&](Ops* ops) { ops->Embed(*packed, /*first_row=*/100, 1.0f, TensorOf(&out, 3)); });
   EXPECT_THAT(out, testing::ElementsAre(0, 0, 0, 1, 2, 3, 58, 59, 60, 0, 0, 0, 55, 56, 57));
 }
 
@@ -133,7 +133,8 @@ TEST_P(PackTest, EmbeddingOfATokenFarBehindTheRowsIsZero) {
     std::vector<float> out(behind.size() * columns, NAN);
     StepPlan plan = PlanOfRows(static_cast<int64_t>(behind.size()));
     plan.token = behind;
-    RunOps(single_.get(), plan, [&](Ops* ops) { ops->Embed(*packed, 0, TensorOf(&out, columns)); });
+    RunOps(single_.get(), plan,
+           [&](Ops* ops) { ops->Embed(*packed, 0, 1.0f, TensorOf(&out, columns)); });
     EXPECT_THAT(out, testing::Each(0.0f));
   }
 }

@@ -11,84 +11,91 @@
 namespace coppice::kernels {
 namespace {
 
-TEST(RopeTableTest, Llama3ScalingKeepsShortBlendsMiddleStretchesLongWavelengths) {
+TEST(RopeTableTest, HoldsScaledCosinesAndSinesOfEachPosition) {
   RopeConfig config;
-  config.head_dim = 128;
-  config.max_positions = 4;
-  config.theta = 500000.0;
-  config.llama3_factor = 8.0;
-  const std::vector<double> frequencies = RopeFrequencies(config);
-  // Llama 3.1: inv_freq of transformers' _compute_llama3_parameters.
-  const std::pair<int, double> expected[] = {{0, 1.0},
-                                             {10, 0.12868737343265052},
-                                             {28, 0.0032114459947525913},
-                                             {29, 0.002166570763503359},
-                                             {31, 0.0008567514129196321},
-                                             {34, 0.00017850781276799638},
-                                             {35, 9.556212353964683e-05},
-                                             {63, 3.068925988914511e-07}};
-  for (const auto& [pair, frequency] : expected)
-    EXPECT_NEAR(frequencies[pair] / frequency, 1.0, 1e-12) << pair;
-}
-
-TEST(RopeTableTest, LinearScalingStretchesPositions) {
-  RopeConfig config;
-  config.head_dim = 8;
+  config.frequencies = {1.0, 0.25};
   config.max_positions = 9;
-  const HostRopeTable plain = BuildRopeTable(config);
-  config.linear_factor = 4.0;
-  const HostRopeTable scaled = BuildRopeTable(config);
-  for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(scaled.cos[8 * 4 + i], plain.cos[2 * 4 + i]);
-    EXPECT_EQ(scaled.sin[8 * 4 + i], plain.sin[2 * 4 + i]);
+  config.scale = 1.5;
+  const HostRopeTable table = BuildRopeTable(config);
+  EXPECT_EQ(table.rotary_dim, 4);
+  for (int position = 0; position < 9; ++position) {
+    for (int i = 0; i < 2; ++i) {
+      const double angle = position * config.frequencies[i];
+      EXPECT_EQ(table.cos[position * 2 + i], static_cast<float>(1.5 * std::cos(angle)));
+      EXPECT_EQ(table.sin[position * 2 + i], static_cast<float>(1.5 * std::sin(angle)));
+    }
   }
 }
 
 class RopeTest : public KernelTest {};
 
-TEST_P(RopeTest, RotatesHalvesAndStoresKAndV) {
+// Every combination of head norms and of dimensions that rotate.
+TEST_P(RopeTest, NormsRotatesAndStoresKAndV) {
   constexpr int kQHeads = 4, kKvHeads = 2, kRows = 5, kLayer = 1;
+  constexpr float kEpsilon = 1e-5f;
   const std::vector<int32_t> positions = {0, 1, 7, 90, 3}, slots = {16, 33, 47, 18, 79};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int head_dim : {8, 10, 64}) {
-      const int width = (kQHeads + 2 * kKvHeads) * head_dim;
-      RopeConfig config;
-      config.head_dim = head_dim;
-      config.max_positions = 100;
-      const auto rope = single_->MakeRope(config).value();
-      const auto pool = single_->MakeKvPool({2, kKvHeads, head_dim, 5, dtype}).value();
-      const auto& host = static_cast<const cpu::CpuKvPool&>(*pool);
-      const std::vector<float> before = RandomFloats(kRows * width, head_dim);
-      std::vector<float> after = before;
-      StepPlan plan = PlanOfRows(kRows);
-      plan.position = positions;
-      plan.slot = slots;
-      RunOps(single_.get(), plan, [&](Ops* ops) {
-        ops->RopeAndStoreKv(kLayer, *rope, TensorOf(&after, width), pool.get());
-      });
+    for (const auto& [head_dim, rotary_dim] :
+         {std::pair(8, 8), std::pair(10, 10), std::pair(64, 64), std::pair(64, 16),
+          std::pair(24, 18), std::pair(64, 0)}) {
+      for (const bool normed : {false, true}) {
+        const int width = (kQHeads + 2 * kKvHeads) * head_dim;
+        std::shared_ptr<const RopeTable> rope;
+        if (rotary_dim > 0)
+          rope = single_->MakeRope({100, PlainFrequencies(rotary_dim, 10000)}).value();
+        const std::vector<float> gains[2] = {RandomFloats(head_dim, 5), RandomFloats(head_dim, 6)};
+        const auto q_gain = single_->PackGain(gains[0]).value();
+        const auto k_gain = single_->PackGain(gains[1]).value();
+        HeadSteps steps;
+        steps.rope = rope.get();
+        if (normed) {
+          steps.q_norm = {q_gain.get(), NormKind::kRms, kEpsilon};
+          steps.k_norm = {k_gain.get(), NormKind::kRms, kEpsilon};
+        }
+        const auto pool = single_->MakeKvPool({2, kKvHeads, head_dim, 5, dtype}).value();
+        const auto& host = static_cast<const cpu::CpuKvPool&>(*pool);
+        const std::vector<float> before = RandomFloats(kRows * width, head_dim);
+        std::vector<float> after = before;
+        StepPlan plan = PlanOfRows(kRows);
+        plan.position = positions;
+        plan.slot = slots;
+        RunOps(single_.get(), plan, [&](Ops* ops) {
+          ops->RopeAndStoreKv(kLayer, steps, TensorOf(&after, width), pool.get());
+        });
 
-      for (int r = 0; r < kRows; ++r) {
-        for (int c = 0; c < width; ++c) {
-          const int head = c / head_dim, i = c % head_dim, half = head_dim / 2;
-          double want = before[r * width + c];
-          if (head < kQHeads + kKvHeads) {
-            const double angle = positions[r] * std::pow(10000.0, -2.0 * (i % half) / head_dim);
-            const double other = before[r * width + head * head_dim + (i + half) % head_dim];
-            want = want * std::cos(angle) + (i < half ? -other : other) * std::sin(angle);
-          }
-          ASSERT_NEAR(after[r * width + c], want, 3e-7)
-              << "row " << r << " head " << head << " dim " << i;
-          if (head < kQHeads) continue;
-          const bool value = head >= kQHeads + kKvHeads;
-          const uint8_t* stored = host.Row(kLayer, value, slots[r], (head - kQHeads) % kKvHeads);
-          float got;
-          if (dtype == DType::kF32) {
-            std::memcpy(&got, stored + i * 4, 4);
-            ASSERT_EQ(got, after[r * width + c]);
-          } else {
-            uint16_t bits;
-            std::memcpy(&bits, stored + i * 2, 2);
-            ASSERT_EQ(bits, FloatToBf16(after[r * width + c]));
+        for (int r = 0; r < kRows; ++r) {
+          for (int c = 0; c < width; ++c) {
+            const int head = c / head_dim, i = c % head_dim, half = rotary_dim / 2;
+            const float* const of = before.data() + r * width + head * head_dim;
+            const bool is_v = head >= kQHeads + kKvHeads;
+            double scale = 1;
+            if (normed && !is_v) {
+              double squares = 0;
+              for (int j = 0; j < head_dim; ++j) squares += double{of[j]} * of[j];
+              scale = 1 / std::sqrt(squares / head_dim + kEpsilon);
+            }
+            const auto at = [&](int j) {
+              return of[j] * scale * (normed && !is_v ? gains[head >= kQHeads][j] : 1.0f);
+            };
+            double want = at(i);
+            if (!is_v && i < rotary_dim) {
+              const double angle = positions[r] * std::pow(10000.0, -2.0 * (i % half) / rotary_dim);
+              const double other = at((i + half) % rotary_dim);
+              want = want * std::cos(angle) + (i < half ? -other : other) * std::sin(angle);
+            }
+            ASSERT_NEAR(after[r * width + c], want, normed ? 1e-6 : 3e-7)
+                << "row " << r << " head " << head << " dim " << i << " of " << head_dim;
+            if (head < kQHeads) continue;
+            const uint8_t* stored = host.Row(kLayer, is_v, slots[r], (head - kQHeads) % kKvHeads);
+            if (dtype == DType::kF32) {
+              float got;
+              std::memcpy(&got, stored + i * 4, 4);
+              ASSERT_EQ(got, after[r * width + c]);
+            } else {
+              uint16_t bits;
+              std::memcpy(&bits, stored + i * 2, 2);
+              ASSERT_EQ(bits, FloatToBf16(after[r * width + c]));
+            }
           }
         }
       }
@@ -96,25 +103,47 @@ TEST_P(RopeTest, RotatesHalvesAndStoresKAndV) {
   }
 }
 
+TEST_P(RopeTest, NormsAllHeadsTogether) {
+  constexpr int kDim = 24;
+  const std::vector<float> gains[2] = {RandomFloats(3 * kDim, 5), RandomFloats(kDim, 6)};
+  const auto q_gain = single_->PackGain(gains[0]).value();
+  const auto k_gain = single_->PackGain(gains[1]).value();
+  const HeadSteps steps = {{q_gain.get(), NormKind::kRms, 1e-6f},
+                           {k_gain.get(), NormKind::kRms, 1e-6f}};
+  const auto pool = single_->MakeKvPool({1, 1, kDim, 3, DType::kF32}).value();
+  const std::vector<float> before = RandomFloats(5 * kDim, 1);  // 3 q heads, k, v
+  std::vector<float> after = before;
+  RunOps(single_.get(), PlanOfRows(1),
+         [&](Ops* ops) { ops->RopeAndStoreKv(0, steps, TensorOf(&after, 5 * kDim), pool.get()); });
+  double squares[2] = {};
+  for (int i = 0; i < 4 * kDim; ++i) squares[i >= 3 * kDim] += double{before[i]} * before[i];
+  for (int i = 0; i < 4 * kDim; ++i) {
+    const bool k = i >= 3 * kDim;
+    const double scale = 1 / std::sqrt(squares[k] / gains[k].size() + 1e-6);
+    ASSERT_NEAR(after[i], before[i] * scale * gains[k][k ? i - 3 * kDim : i], 1e-6) << i;
+  }
+  for (int i = 4 * kDim; i < 5 * kDim; ++i) EXPECT_EQ(after[i], before[i]);
+}
+
 TEST_P(RopeTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   constexpr int kRows = 64, kHeadDim = 64, kWidth = 16 * kHeadDim;
-  RopeConfig config;
-  config.head_dim = kHeadDim;
-  config.max_positions = kRows;
-  const auto rope = single_->MakeRope(config).value();
+  const auto rope = single_->MakeRope({kRows, PlainFrequencies(kHeadDim, 10000)}).value();
+  const auto gain = single_->PackGain(RandomFloats(kHeadDim, 7)).value();
+  const Norm norm = {gain.get(), NormKind::kRms, 1e-6f};
+  const HeadSteps steps = {norm, norm, rope.get()};
   const auto pool = single_->MakeKvPool({1, 4, kHeadDim, 5, DType::kF32}).value();
   std::vector<float> batch = RandomFloats(kRows * kWidth, 1);
   std::vector<float> rows = batch;
   StepPlan plan = PlanOfRows(kRows);
   for (int r = 0; r < kRows; ++r) plan.position[r] = kRows - 1 - r, plan.slot[r] = 16 + r;
   RunOps(team_.get(), plan,
-         [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, TensorOf(&batch, kWidth), pool.get()); });
+         [&](Ops* ops) { ops->RopeAndStoreKv(0, steps, TensorOf(&batch, kWidth), pool.get()); });
   for (int r = 0; r < kRows; ++r) {
     StepPlan alone = PlanOfRows(1);
     alone.position = {plan.position[r]};
     alone.slot = {plan.slot[r]};
     RunOps(single_.get(), alone, [&](Ops* ops) {
-      ops->RopeAndStoreKv(0, *rope, TensorOf(rows.data() + r * kWidth, 1, kWidth), pool.get());
+      ops->RopeAndStoreKv(0, steps, TensorOf(rows.data() + r * kWidth, 1, kWidth), pool.get());
     });
   }
   EXPECT_EQ(batch, rows);

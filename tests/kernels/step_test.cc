@@ -69,9 +69,9 @@ TEST_F(StepTest, OpsWorkOnTheRowsOfThePlanThenOnThoseWithNeeds) {
   StepPlan plan = PlanOfRows(5);
   plan.needs = {{.row = 1}, {.row = 4}};
   RunOps(plain_.get(), plan, [&](Ops* ops) {
-    ops->SwiGlu(TensorOf(&wide, 10), TensorOf(&before, 5));
+    ops->Activate(Activation::kSilu, TensorOf(&wide, 10), TensorOf(&before, 5));
     ops->GatherRows({TensorOf(&x, 4), TensorOf(&wide, 10)});
-    ops->SwiGlu(TensorOf(&wide, 10), TensorOf(&after, 5));
+    ops->Activate(Activation::kSilu, TensorOf(&wide, 10), TensorOf(&after, 5));
   });
   for (int place = 0; place < 2; ++place) {
     const int row = plan.needs[place].row;
@@ -166,23 +166,20 @@ TEST_F(StepTest, FetchNamesANeedThatTheStepBeforeDidNotHave) {
 
 TEST_F(StepTest, CommitsNeedNoRows) {
   const auto pool = plain_->MakeKvPool({1, 1, 8, 4, DType::kF32}).value();
-  RopeConfig config;
-  config.head_dim = 8;
-  config.max_positions = 1;
-  const auto rope = plain_->MakeRope(config).value();
   std::vector<float> qkv = RandomFloats(3 * 8, 1), seen(8);
   StepPlan store = PlanOfRows(1);
   store.slot = {20};
   RunOps(plain_.get(), store,
-         [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, TensorOf(&qkv, 24), pool.get()); });
+         [&](Ops* ops) { ops->RopeAndStoreKv(0, {}, TensorOf(&qkv, 24), pool.get()); });
   StepPlan commit;
   commit.commits = {{20, 48}};
   RunOps(plain_.get(), commit, [&](Ops* ops) { ops->CommitKv(pool.get()); });
   StepPlan read = PlanOfRows(1);  // sees only the token that was moved, so it returns its value
   read.table = {3};
   read.table_begin = {0, 1};
-  RunOps(plain_.get(), read,
-         [&](Ops* ops) { ops->Attention(0, TensorOf(&qkv, 24), *pool, TensorOf(&seen, 8)); });
+  RunOps(plain_.get(), read, [&](Ops* ops) {
+    ops->Attention(0, {.scale = 1}, TensorOf(&qkv, 24), *pool, TensorOf(&seen, 8));
+  });
   EXPECT_THAT(seen, testing::ElementsAreArray(qkv.begin() + 16, qkv.end()));
 }
 

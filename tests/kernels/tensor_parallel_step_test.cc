@@ -153,16 +153,18 @@ struct ReducingPass : Pass {
     const MatrixSource source = {matrix.data(), DType::kF32, 8, 8, 8};
     weight = backend->Pack({source}, DType::kF32, {}).value();
     pool = backend->MakeKvPool({1, 1, 2, 3, DType::kF32}).value();
-    rope = backend->MakeRope({.head_dim = 2, .max_positions = 4}).value();
+    rope = backend->MakeRope({4, {1.0}}).value();
   }
   void Body(Ops* ops) override {
     ops->AllReduce(TensorOf(&x, 8));
-    ops->AddNorm(TensorOf(&x, 8), {}, *gain, 1e-5f, TensorOf(&out[0], 8));
+    ops->AddNorm(TensorOf(&x, 8), {}, {gain.get(), NormKind::kRms, 1e-5f}, TensorOf(&out[0], 8));
     ops->MatMul(*weight, TensorOf(&x, 8), TensorOf(&out[1], 8), false);
-    ops->SwiGlu(TensorOf(&x, 8), TensorOf(&out[2], 4));
-    ops->Embed(*weight, 0, TensorOf(&out[3], 8));
-    ops->RopeAndStoreKv(0, *rope, TensorOf(&qkv, 8), pool.get());
-    ops->Attention(0, TensorOf(&qkv, 8), *pool, TensorOf(&out[4], 4));
+    ops->Activate(Activation::kSilu, TensorOf(&x, 8), TensorOf(&out[2], 4));
+    ops->SoftCap(TensorOf(&out[2], 4), 3.0f);
+    ops->Embed(*weight, 0, 1.0f, TensorOf(&out[3], 8));
+    ops->AddPositions(*weight, 0, TensorOf(&out[3], 8));
+    ops->RopeAndStoreKv(0, {.rope = rope.get()}, TensorOf(&qkv, 8), pool.get());
+    ops->Attention(0, {.scale = 1}, TensorOf(&qkv, 8), *pool, TensorOf(&out[4], 4));
     ops->AllReduce(TensorOf(&out[5], 8));
     ops->GatherRows({TensorOf(&kept, 8)});
   }

@@ -31,6 +31,7 @@ class WithoutIntegers : public kernels::Backend {
   const char* name() const override { return "plain"; }
   std::string description() const override { return cpu_->description(); }
   bool batch_invariant() const override { return cpu_->batch_invariant(); }
+  bool serves(kernels::Part part) const override { return cpu_->serves(part); }
   absl::StatusOr<kernels::MemoryFacts> Memory() const override { return cpu_->Memory(); }
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Pack(
       absl::Span<const kernels::MatrixSource> stacked, kernels::DType dtype,
@@ -38,8 +39,9 @@ class WithoutIntegers : public kernels::Backend {
     EXPECT_TRUE(stores(dtype));
     return cpu_->Pack(stacked, dtype, std::move(bias));
   }
-  absl::StatusOr<std::unique_ptr<kernels::Weight>> PackGain(std::vector<float> gain) override {
-    return cpu_->PackGain(std::move(gain));
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> PackGain(std::vector<float> gain,
+                                                            std::vector<float> bias) override {
+    return cpu_->PackGain(std::move(gain), std::move(bias));
   }
   absl::StatusOr<std::unique_ptr<kernels::Weight>> PackScatter(std::vector<int32_t> ids,
                                                                int64_t places) override {

@@ -10,7 +10,7 @@
 
 #include "base/stop_signal.h"
 #include "tests/model/model_harness.h"
-#include "tests/model/reference_llama.h"
+#include "tests/model/reference_model.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 

@@ -12,12 +12,12 @@
 namespace coppice::model {
 namespace {
 
-constexpr ReadSizes kSizes = {.layers = 1000,
-                              .last_rest = 300,
-                              .head = 50,
-                              .embedding_row = 7,
-                              .kv_token = 4,
-                              .num_layers = 3};
+const ReadSizes kSizes = {.layers = 1000,
+                          .last_rest = 300,
+                          .head = 50,
+                          .embedding_row = 7,
+                          .kv_token = 4,
+                          .windows = {0, 0, 0}};
 
 // Appends a segment. chains: of each row; the rows see so many tokens of their table.
 void AddSegment(int prefix, const std::vector<std::vector<int32_t>>& chains, StepPlan* plan) {
@@ -40,6 +40,19 @@ TEST(MemoryTraffic, BeamsReadTheirPrefixAndSharedTokensOnce) {
   EXPECT_EQ(counter.total().kv, (20u + 6) * 4 * 3);
   counter.Add(plan);
   EXPECT_EQ(counter.total().kv, 2 * (20u + 6) * 4 * 3);
+}
+
+// A layer with a window does not read what lies before the windows of all rows.
+TEST(MemoryTraffic, WindowsHideTheBeginOfAContext) {
+  StepPlan plan;
+  AddSegment(20, {{160}, {160, 161}}, &plan);
+  plan.needs.resize(1);
+  ReadSizes sizes = kSizes;
+  sizes.windows = {0, 5, 30};
+  ReadCounter counter(sizes);
+  counter.Add(plan);
+  // The first row has 21 tokens and sees the last 5.
+  EXPECT_EQ(counter.total().kv, (22u + (22 - 16) + 22) * 4);
 }
 
 // Attention reads a shared prefix for each of its sequences; weights are read once for all.
@@ -113,7 +126,7 @@ TEST(MemoryTraffic, SizesOfRanksAreAddedExactly) {
                             .head = 65536 * rank,
                             .embedding_row = 4096,
                             .kv_token = 1024,
-                            .num_layers = 32};
+                            .windows = std::vector<int>(32)};
     const auto sum = SumOverRanks(mine, communicator);
     ASSERT_TRUE(sum.ok()) << sum.status();
     EXPECT_EQ(sum->layers, (uint64_t{3} << 40) + 3 * 12345 + 3);
@@ -121,7 +134,7 @@ TEST(MemoryTraffic, SizesOfRanksAreAddedExactly) {
     EXPECT_EQ(sum->head, 3u * 65536);
     EXPECT_EQ(sum->kv_token, 3u * 1024);
     EXPECT_EQ(sum->embedding_row, 4096u);
-    EXPECT_EQ(sum->num_layers, 32u);
+    EXPECT_EQ(sum->windows.size(), 32u);
   });
 }
 

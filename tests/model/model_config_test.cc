@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "kernels/rope_table.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
@@ -50,10 +51,10 @@ TEST(ModelConfig, ReadsALlamaFolder) {
   EXPECT_TRUE(config.tied_head);
   EXPECT_FALSE(config.attention_bias || config.output_bias || config.mlp_bias);
   EXPECT_FLOAT_EQ(config.norm_epsilon, 1e-5f);
-  EXPECT_EQ(config.rope.theta, 500000);
-  EXPECT_EQ(config.rope.head_dim, 8);
-  EXPECT_EQ(config.rope.max_positions, 256);
-  EXPECT_EQ(config.rope.llama3_factor, 0);
+  ASSERT_EQ(config.ropes.size(), 1u);
+  EXPECT_EQ(config.ropes[0].frequencies, kernels::PlainFrequencies(8, 500000));
+  EXPECT_EQ(config.ropes[0].max_positions, 256);
+  EXPECT_EQ(config.ropes[0].scale, 1);
   EXPECT_EQ(config.checkpoint_dtype, kernels::DType::kBF16);
   EXPECT_THAT(config.eos_ids, ElementsAre(2));
 }
@@ -63,7 +64,7 @@ TEST(ModelConfig, DefaultsOfAbsentFields) {
       Read(R"({"num_key_value_heads": null, "rope_theta": null, "torch_dtype": null,
       "tie_word_embeddings": null, "hidden_act": null, "bos_token_id": null, "eos_token_id": null})");
   EXPECT_EQ(config.num_kv_heads, 4);
-  EXPECT_EQ(config.rope.theta, 10000);
+  EXPECT_EQ(config.ropes[0].frequencies, kernels::PlainFrequencies(8, 10000));
   EXPECT_FALSE(config.tied_head);
   EXPECT_TRUE(config.eos_ids.empty());
 }
@@ -85,26 +86,81 @@ TEST(ModelConfig, AHeadOfFewerIdsIsReduced) {
   EXPECT_EQ(Read(R"({"draft_vocab_size": null, "tie_word_embeddings": true})").draft_vocab_size, 0);
 }
 
-TEST(ModelConfig, ReadsRopeScaling) {
-  const char* numbers = R"("factor": 8, "low_freq_factor": 1, "high_freq_factor": 4.0,
-                           "original_max_position_embeddings": 8192})";
+// Frequencies of Llama 3.1: those of transformers' _compute_llama3_parameters.
+TEST(ModelConfig, Llama3ScalingKeepsShortBlendsMiddleStretchesLongWavelengths) {
   for (const char* type : {R"("rope_type")", R"("type")"}) {
-    const auto rope =
-        Read(absl::StrCat(R"({"rope_scaling": {)", type, R"(: "llama3", )", numbers, "}")).rope;
-    EXPECT_EQ(rope.llama3_factor, 8);
-    EXPECT_EQ(rope.llama3_low_freq_factor, 1);
-    EXPECT_EQ(rope.llama3_high_freq_factor, 4);
-    EXPECT_EQ(rope.llama3_original_max_positions, 8192);
+    const std::vector<double> frequencies =
+        Read(absl::StrCat(R"({"head_dim": 128, "rope_theta": 500000, "rope_scaling": {)", type,
+                          R"(: "llama3", "factor": 8, "low_freq_factor": 1,
+                             "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}})"))
+            .ropes[0]
+            .frequencies;
+    const std::pair<int, double> expected[] = {{0, 1.0},
+                                               {10, 0.12868737343265052},
+                                               {28, 0.0032114459947525913},
+                                               {29, 0.002166570763503359},
+                                               {31, 0.0008567514129196321},
+                                               {34, 0.00017850781276799638},
+                                               {35, 9.556212353964683e-05},
+                                               {63, 3.068925988914511e-07}};
+    for (const auto& [pair, frequency] : expected)
+      EXPECT_NEAR(frequencies[pair] / frequency, 1.0, 1e-12) << pair;
   }
-  EXPECT_EQ(Read(R"({"rope_scaling": {"type": "linear", "factor": 2.5}})").rope.linear_factor, 2.5);
-  EXPECT_EQ(
-      Read(
-          R"({"rope_theta": null, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})")
-          .rope.theta,
-      1e6);
 }
 
-TEST(ModelConfig, FamiliesDifferByTheirRow) {
+TEST(ModelConfig, ReadsRopeScaling) {
+  const auto frequency = [](const char* patch) { return Read(patch).ropes[0].frequencies[1]; };
+  const double plain = kernels::PlainFrequencies(8, 10000)[1];
+  EXPECT_EQ(frequency(R"({"rope_scaling": {"type": "linear", "factor": 2.5}})"), plain / 2.5);
+  EXPECT_EQ(frequency(R"({"rope_scaling": {"type": "dynamic", "factor": 4}})"), plain);
+  EXPECT_EQ(
+      frequency(
+          R"({"rope_theta": null, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})"),
+      kernels::PlainFrequencies(8, 1e6)[1]);
+  // YaRN makes the context longer.
+  const ModelConfig yarn = Read(
+      R"({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 128}})");
+  EXPECT_EQ(yarn.max_positions, 512);
+  EXPECT_EQ(yarn.ropes[0].max_positions, 512);
+  // Layers of two kinds may have positions of their own, also in the newer form.
+  const ModelConfig gemma =
+      Read(R"({"architectures": ["Gemma3ForCausalLM"], "head_dim": 8, "rope_theta": null,
+               "rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e6,
+               "factor": 8}, "sliding_attention": {"rope_type": "default", "rope_theta": 500}}})");
+  EXPECT_EQ(gemma.ropes[0].frequencies[1], kernels::PlainFrequencies(8, 1e6)[1] / 8);
+  EXPECT_EQ(gemma.ropes[1].frequencies[1], kernels::PlainFrequencies(8, 500)[1]);
+}
+
+TEST(ModelConfig, ReadsWindows) {
+  const auto windows = [](const char* patch) {
+    std::vector<int> list;
+    for (const LayerParts& layer : Read(patch).layers) list.push_back(layer.window);
+    return list;
+  };
+  EXPECT_THAT(windows(R"({"architectures": ["MistralForCausalLM"], "sliding_window": 40})"),
+              ElementsAre(40, 40));
+  EXPECT_THAT(windows(R"({"architectures": ["MistralForCausalLM"], "sliding_window": 256})"),
+              ElementsAre(0, 0));
+  // Absent: what Transformers assumes.
+  EXPECT_THAT(windows(R"({"architectures": ["MistralForCausalLM"],
+                          "max_position_embeddings": 8192})"),
+              ElementsAre(4096, 4096));
+  EXPECT_THAT(windows(R"({"architectures": ["Phi3ForCausalLM"], "sliding_window": 47})"),
+              ElementsAre(47, 47));
+  EXPECT_THAT(windows(R"({"architectures": ["Phi3ForCausalLM"]})"), ElementsAre(0, 0));
+  EXPECT_THAT(windows(R"({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64})"),
+              ElementsAre(0, 0));
+  EXPECT_THAT(windows(R"({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64,
+                          "use_sliding_window": true, "max_window_layers": 1})"),
+              ElementsAre(0, 64));
+  EXPECT_THAT(windows(R"({"architectures": ["Gemma2ForCausalLM"], "sliding_window": 64})"),
+              ElementsAre(64, 0));
+  EXPECT_THAT(windows(R"({"architectures": ["Gemma3ForCausalLM"], "sliding_window": 64,
+                          "layer_types": ["full_attention", "sliding_attention"]})"),
+              ElementsAre(0, 64));
+}
+
+TEST(ModelConfig, FamiliesDifferByTheirDescription) {
   const ModelConfig llama = Read(R"({"attention_bias": true})");
   EXPECT_TRUE(llama.attention_bias && llama.output_bias);
   const ModelConfig qwen =
@@ -153,10 +209,11 @@ TEST_P(BadModelConfig, NamesFileFieldAndExpectation) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadModelConfig,
     testing::Values(
-        BadConfig{"Architecture", R"({"architectures": ["OPTForCausalLM"]})",
-                  "architectures: OPTForCausalLM is not served yet (LlamaForCausalLM, "
-                  "MistralForCausalLM, "
-                  "Qwen2ForCausalLM are)"},
+        BadConfig{"Architecture", R"({"architectures": ["BloomForCausalLM"]})",
+                  "architectures: BloomForCausalLM is not served yet (LlamaForCausalLM, "
+                  "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, GraniteForCausalLM, "
+                  "Gemma2ForCausalLM, Gemma3ForCausalLM, OPTForCausalLM, SmolLM3ForCausalLM, "
+                  "Phi3ForCausalLM are)"},
         BadConfig{"NoArchitecture", R"({"architectures": null})",
                   "architectures: expected a list of one name"},
         BadConfig{"ArchitectureType", R"({"architectures": "LlamaForCausalLM"})",
@@ -181,7 +238,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "is not given"},
         BadConfig{"OddHeadDim", R"({"head_dim": 7})",
                   "head_dim: 7, expected an even number (rotary pairs)"},
-        BadConfig{"Activation", R"({"hidden_act": "gelu"})", "hidden_act: gelu, expected silu"},
+        BadConfig{"Activation", R"({"hidden_act": "mish"})",
+                  "hidden_act: mish, expected silu, gelu, gelu_new, gelu_pytorch_tanh or relu"},
         BadConfig{"TextBias", R"({"attention_bias": "no"})",
                   "attention_bias: \"no\", expected true or false"},
         BadConfig{"EmptyHead", R"({"draft_vocab_size": 0})",
@@ -197,10 +255,30 @@ INSTANTIATE_TEST_SUITE_P(
                   "rope_theta: -10000, expected a positive number"},
         BadConfig{"DType", R"({"torch_dtype": "float64"})",
                   "torch_dtype: float64, expected float32, float16 or bfloat16"},
-        BadConfig{"RopeType", R"({"rope_scaling": {"rope_type": "yarn", "factor": 2}})",
-                  "rope_scaling.rope_type: yarn is not served yet (default, linear, llama3 are)"},
-        BadConfig{"OldRopeType", R"({"rope_scaling": {"type": "dynamic", "factor": 2}})",
-                  "rope_scaling.type: dynamic is not served yet (default, linear, llama3 are)"},
+        BadConfig{"RopeType", R"({"rope_scaling": {"rope_type": "alibi", "factor": 2}})",
+                  "rope_scaling.rope_type: alibi, expected default, linear, dynamic, llama3, yarn "
+                  "or longrope"},
+        BadConfig{"LongRopeDivisors",
+                  R"({"architectures": ["Phi3ForCausalLM"], "rope_scaling": {"type": "longrope",
+                  "short_factor": [1, 1]}})",
+                  "rope_scaling.short_factor: 2 numbers, expected 4, one a rotated pair"},
+        BadConfig{"LongRopeNegative",
+                  R"({"architectures": ["Phi3ForCausalLM"], "rope_scaling": {"type": "longrope",
+                  "short_factor": [1, 1, -1, 1]}})",
+                  "rope_scaling.short_factor: [1,1,-1,1], expected a list of positive numbers"},
+        BadConfig{"PartialRotary", R"({"partial_rotary_factor": 1.5})",
+                  "partial_rotary_factor: 1.5, expected a part of head_dim (8), at most 1"},
+        BadConfig{
+            "OddPartialRotary", R"({"partial_rotary_factor": 0.4})",
+            "partial_rotary_factor: 0.4, so that 3 dimensions rotate, expected an even number "
+            "(rotary pairs)"},
+        BadConfig{"OptWithoutItsNorm",
+                  R"({"architectures": ["OPTForCausalLM"], "ffn_dim": 48,
+                  "_remove_final_layer_norm": true})",
+                  "_remove_final_layer_norm: true is not served yet, expected false"},
+        BadConfig{"NoRopeLayers",
+                  R"({"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1]})",
+                  "no_rope_layers: 1 entries, expected 2 as num_hidden_layers says"},
         BadConfig{"NoRopeType", R"({"rope_scaling": {"factor": 2}})",
                   "rope_scaling.rope_type: missing, expected a string"},
         BadConfig{"RopeScalingType", R"({"rope_scaling": 2})",
@@ -211,16 +289,14 @@ INSTANTIATE_TEST_SUITE_P(
                   R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
                   "high_freq_factor": 4, "original_max_position_embeddings": 64}})",
                   "rope_scaling.high_freq_factor: 4, expected more than low_freq_factor (4)"},
-        BadConfig{"SlidingWindow",
-                  R"({"architectures": ["MistralForCausalLM"], "sliding_window": 128})",
-                  "sliding_window: 128, is not served yet, expected null or at least "
-                  "max_position_embeddings (256)"},
-        BadConfig{"AbsentSlidingWindow",
-                  R"({"architectures": ["MistralForCausalLM"], "max_position_embeddings": 4097})",
-                  "sliding_window: absent, which means 4096, is not served yet, expected null or "
-                  "at least max_position_embeddings (4097)"},
-        BadConfig{"LayerTypes", R"({"layer_types": ["sliding_attention"]})",
-                  "layer_types: sliding_attention, expected full_attention"},
+        BadConfig{"LayerTypes", R"({"layer_types": ["full_attention", "linear_attention"]})",
+                  "layer_types: linear_attention, expected full_attention or sliding_attention"},
+        BadConfig{"FewLayerTypes", R"({"layer_types": ["full_attention"]})",
+                  "layer_types: 1 entries, expected 2 as num_hidden_layers says"},
+        BadConfig{"LayerTypesWithoutWindow",
+                  R"({"layer_types": ["full_attention", "sliding_attention"]})",
+                  "sliding_window: missing, expected an integer since layer_types has "
+                  "sliding_attention"},
         BadConfig{"Quantised", R"({"quantization_config": {"bits": 4}})",
                   "quantization_config: quantised checkpoints are not served yet, expected none"},
         BadConfig{"EndToken", R"({"eos_token_id": 96})",

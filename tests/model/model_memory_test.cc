@@ -25,8 +25,8 @@ ModelConfig Llama8B() {
   config.head_dim = 128;
   config.intermediate_size = 14336;
   config.vocab_size = 128256;
-  config.rope.head_dim = 128;
-  config.rope.max_positions = 131072;
+  config.embedding_size = 4096;
+  config.ropes = {{131072, std::vector<double>(64)}};
   return config;
 }
 

@@ -7,9 +7,10 @@
 
 #include "sampling/rng.h"
 #include "tests/model/model_harness.h"
-#include "tests/model/reference_llama.h"
+#include "tests/model/reference_model.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
+#include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -102,22 +103,33 @@ class OpLog : public kernels::Ops {
   bool has_rows() const override { return rows_; }
   bool has_needs() const override { return needs_; }
   void CommitKv(kernels::KvPool*) override { Add("commit"); }
-  void Embed(const kernels::Weight&, int64_t, kernels::Tensor) override { Add("embed"); }
-  void AddNorm(kernels::Tensor, kernels::Tensor addend, const kernels::Weight&, float,
-               kernels::Tensor) override {
-    Add(addend.empty() ? "norm" : "add-norm");
+  void Embed(const kernels::Weight&, int64_t, float, kernels::Tensor) override { Add("embed"); }
+  void AddPositions(const kernels::Weight&, int, kernels::Tensor) override { Add("positions"); }
+  void AddNorm(kernels::Tensor x, const kernels::Addend& addend, const kernels::Norm& norm,
+               kernels::Tensor out) override {
+    Add(absl::StrCat(addend.empty()        ? ""
+                     : addend.norm.empty() ? "add-"
+                                           : "norm-add-",
+                     norm.empty()         ? "copy"
+                     : x.data == out.data ? "norm-in-place"
+                                          : "norm"));
   }
   void MatMul(const kernels::Weight&, kernels::Tensor, kernels::Tensor, bool accumulate) override {
     Add(accumulate ? "matmul+" : "matmul");
   }
-  void RopeAndStoreKv(int layer, const kernels::RopeTable&, kernels::Tensor,
+  void RopeAndStoreKv(int layer, const kernels::HeadSteps&, kernels::Tensor,
                       kernels::KvPool*) override {
     Add(absl::StrCat("rope", layer));
   }
-  void Attention(int layer, kernels::Tensor, const kernels::KvPool&, kernels::Tensor) override {
+  void Attention(int layer, const kernels::AttentionRule&, kernels::Tensor, const kernels::KvPool&,
+                 kernels::Tensor) override {
     Add(absl::StrCat("attention", layer));
   }
-  void SwiGlu(kernels::Tensor, kernels::Tensor) override { Add("swiglu"); }
+  void Activate(kernels::Activation, kernels::Tensor, kernels::Tensor) override { Add("activate"); }
+  void MixExperts(const kernels::Experts&, kernels::Tensor, kernels::Tensor) override {
+    Add("experts");
+  }
+  void SoftCap(kernels::Tensor, float) override { Add("cap"); }
   void GatherRows(absl::Span<const kernels::Tensor> tensors) override {
     Add(absl::StrCat("gather", tensors.size()));
   }
@@ -154,11 +166,31 @@ TEST(Transformer, BodyStopsBeforeTheHeadAndWhereNothingIsNeeded) {
   Transformer* decoder = loaded->decoder.get();
   EXPECT_EQ(BodyOps(decoder, false, false), "commit");
   const std::string first =
-      "commit embed norm matmul rope0 attention0 matmul+ norm matmul swiglu matmul+ ";
+      "commit embed norm matmul rope0 attention0 matmul+ norm matmul activate matmul+ ";
   EXPECT_EQ(BodyOps(decoder, true, false), first + "norm matmul rope1");
   EXPECT_EQ(BodyOps(decoder, true, true),
-            first + "norm matmul rope1 attention1 gather2 matmul+ norm matmul swiglu matmul+");
+            first + "norm matmul rope1 attention1 gather2 matmul+ norm matmul activate matmul+");
   EXPECT_EQ(HeadOps(decoder), "norm matmul select");
+}
+
+// Other parts are other ops in the same order.
+TEST(Transformer, FamiliesHaveTheOpsOfTheirParts) {
+  const auto ops_of = [](const char* family) {
+    const test::TempDir dir;
+    test::WriteTinyLlama(test::MakeTinyFamily(family, {.layers = 1}), dir.path());
+    auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 8});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return BodyOps(loaded->decoder.get(), true, true) + " | " + HeadOps(loaded->decoder.get());
+  };
+  EXPECT_EQ(ops_of("gemma2"),
+            "commit embed norm matmul rope0 attention0 gather2 matmul norm-add-norm matmul "
+            "activate matmul | norm-add-norm matmul cap select");
+  EXPECT_EQ(ops_of("opt"),
+            "commit embed positions norm matmul rope0 attention0 gather2 matmul+ norm matmul "
+            "activate matmul+ | norm matmul select");
+  EXPECT_EQ(ops_of("opt_350m"),
+            "commit embed copy matmul positions copy matmul rope0 attention0 gather2 matmul+ "
+            "norm-in-place copy matmul activate matmul+ | norm-in-place copy matmul matmul select");
 }
 
 // There are two sums per layer and one for the embedding. The head adds the last sum of the body.
@@ -170,8 +202,8 @@ TEST(Transformer, SumsRowParallelProductsOverTheRanks) {
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_EQ(BodyOps(loaded->decoder.get(), true, true),
               "commit embed reduce "
-              "norm matmul rope0 attention0 matmul reduce add-norm matmul swiglu matmul reduce "
-              "add-norm matmul rope1 attention1 gather2 matmul reduce add-norm matmul swiglu "
+              "norm matmul rope0 attention0 matmul reduce add-norm matmul activate matmul reduce "
+              "add-norm matmul rope1 attention1 gather2 matmul reduce add-norm matmul activate "
               "matmul reduce");
     EXPECT_EQ(HeadOps(loaded->decoder.get()), "add-norm matmul select");
   });

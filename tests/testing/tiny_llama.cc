@@ -66,28 +66,6 @@ float Rounded(float value, const std::string& dtype) {
   return value;
 }
 
-// Box-Muller over hashed counters: mean + deviation * N(0, 1).
-TinyTensor RandomTensor(const TinyLlamaOptions& options, const std::string& name,
-                        std::vector<int64_t> shape, double mean, double deviation) {
-  uint64_t stream = sampling::Finalize(options.seed + sampling::kRootHash);
-  for (const char letter : name)
-    stream =
-        sampling::Finalize(stream ^ (sampling::kRootHash * static_cast<unsigned char>(letter)));
-  const auto uniform = [&](uint64_t i) {
-    return (static_cast<double>(sampling::Finalize(stream + i * sampling::kRootHash) >> 12) + 0.5) *
-           0x1p-52;
-  };
-  size_t count = 1;
-  for (const int64_t size : shape) count *= static_cast<size_t>(size);
-  TinyTensor tensor{options.dtype, std::move(shape), std::vector<float>(count)};
-  for (size_t i = 0; i < count; ++i) {
-    const double normal = std::sqrt(-2 * std::log(uniform(2 * i + 1))) *
-                          std::cos(2 * std::numbers::pi * uniform(2 * i + 2));
-    tensor.values[i] = Rounded(static_cast<float>(mean + deviation * normal), options.dtype);
-  }
-  return tensor;
-}
-
 nlohmann::json MakeConfig(const TinyLlamaOptions& o) {
   nlohmann::json config = {{"architectures", {o.architecture}},
                            {"model_type", "llama"},
@@ -117,6 +95,29 @@ nlohmann::json MakeConfig(const TinyLlamaOptions& o) {
 
 }  // namespace
 
+// Box-Muller over hashed counters.
+TinyTensor tiny_llama::RandomTensor(const std::string& name, std::vector<int64_t> shape,
+                                    const std::string& dtype, double mean, double deviation,
+                                    uint64_t seed) {
+  uint64_t stream = sampling::Finalize(seed + sampling::kRootHash);
+  for (const char letter : name)
+    stream =
+        sampling::Finalize(stream ^ (sampling::kRootHash * static_cast<unsigned char>(letter)));
+  const auto uniform = [&](uint64_t i) {
+    return (static_cast<double>(sampling::Finalize(stream + i * sampling::kRootHash) >> 12) + 0.5) *
+           0x1p-52;
+  };
+  size_t count = 1;
+  for (const int64_t size : shape) count *= static_cast<size_t>(size);
+  TinyTensor tensor{dtype, std::move(shape), std::vector<float>(count)};
+  for (size_t i = 0; i < count; ++i) {
+    const double normal = std::sqrt(-2 * std::log(uniform(2 * i + 1))) *
+                          std::cos(2 * std::numbers::pi * uniform(2 * i + 2));
+    tensor.values[i] = Rounded(static_cast<float>(mean + deviation * normal), dtype);
+  }
+  return tensor;
+}
+
 std::string tiny_llama::Serialize(const std::map<std::string, TinyTensor>& tensors) {
   nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};
   std::string data;
@@ -138,7 +139,8 @@ TinyLlama MakeTinyLlama(const TinyLlamaOptions& o) {
   const int64_t head_dim = o.head_dim != 0 ? o.head_dim : o.hidden / o.heads;
   const auto add = [&](const std::string& name, std::vector<int64_t> shape, double mean,
                        double deviation) {
-    model.tensors[name] = RandomTensor(o, name, std::move(shape), mean, deviation);
+    model.tensors[name] =
+        tiny_llama::RandomTensor(name, std::move(shape), o.dtype, mean, deviation, o.seed);
   };
   const auto linear = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
     add(name + ".weight", {rows, columns}, 0, 1.5 / std::sqrt(static_cast<double>(columns)));

@@ -47,6 +47,9 @@ namespace tiny_llama {
 // The value of two stored bytes.
 float FromBf16(uint16_t bits);
 float FromHalf(uint16_t bits);
+// Values mean + deviation * N(0, 1), which depend on name and seed alone.
+TinyTensor RandomTensor(const std::string& name, std::vector<int64_t> shape,
+                        const std::string& dtype, double mean, double deviation, uint64_t seed);
 // One safetensors file with these tensors, as bytes.
 std::string Serialize(const std::map<std::string, TinyTensor>& tensors);
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/model/reference_llama.h"
+#include "tests/model/reference_model.h"
 #include "tests/worker/engine_fixture.h"
 
 namespace coppice::worker {

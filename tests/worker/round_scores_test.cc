@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "decoding/method.h"
-#include "tests/model/reference_llama.h"
+#include "tests/model/reference_model.h"
 #include "tests/testing/checked_replica.h"
 #include "tests/testing/method_case.h"
 #include "tests/testing/temp_dir.h"

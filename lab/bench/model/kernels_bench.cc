@@ -7,6 +7,7 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/kernel_target.h"
+#include "kernels/rope_table.h"
 #include "lab/bench/model/json_line.h"
 #include "lab/bench/model/limits.h"
 #include "lab/bench/model/subcommands.h"
@@ -101,9 +102,8 @@ class DecoderOps {
         pool_, backend_->MakeKvPool({kLayers, kHeads, kHeadDim,
                                      (bench_.context + kBlockSize - 1) / kBlockSize + most_ + 2,
                                      kernels::DType::kBF16}));
-    kernels::RopeConfig rope;
-    rope.head_dim = kHeadDim;
-    rope.max_positions = bench_.context + 1;
+    const kernels::RopeConfig rope = {bench_.context + 1,
+                                      kernels::PlainFrequencies(kHeadDim, 10000)};
     COPPICE_ASSIGN_OR_RETURN(rope_, backend_->MakeRope(rope));
     COPPICE_ASSIGN_OR_RETURN(gain_, backend_->PackGain(std::vector<float>(kHidden, 1.0f)));
     x_ = Ramp(int64_t{most_} * kIntermediate * 2);
@@ -199,7 +199,8 @@ class DecoderOps {
   absl::Status MeasureAttention(int rows) {
     const auto call = Step(PlanOf(rows, bench_.context), [&](kernels::Ops* ops) {
       for (int layer = 0; layer < kLayers; ++layer)
-        ops->Attention(layer, Of(&x_, rows, 3 * kHidden), *pool_, Of(&y_, rows, kHidden));
+        ops->Attention(layer, {.scale = 0.125f}, Of(&x_, rows, 3 * kHidden), *pool_,
+                       Of(&y_, rows, kHidden));
     });
     const double seconds = MedianSeconds({call}, bench_.repetitions)[0];
     const double bytes = 2.0 * kLayers * bench_.context * kHidden * 2;
@@ -222,14 +223,15 @@ class DecoderOps {
              {4 * values * rows * kTimes, cache_});
     };
     measure("add and norm", 4.0 * kHidden, [&](kernels::Ops* ops) {
-      ops->AddNorm(Of(&x_, rows, kHidden), Of(&z_, rows, kHidden), *gain_, 1e-5f,
-                   Of(&y_, rows, kHidden));
+      ops->AddNorm(Of(&x_, rows, kHidden), {Of(&z_, rows, kHidden)},
+                   {gain_.get(), kernels::NormKind::kRms, 1e-5f}, Of(&y_, rows, kHidden));
     });
     measure("rope and store", 3.0 * kHidden * 2, [&](kernels::Ops* ops) {
-      ops->RopeAndStoreKv(0, *rope_, Of(&y_, rows, 3 * kHidden), pool_.get());
+      ops->RopeAndStoreKv(0, {.rope = rope_.get()}, Of(&y_, rows, 3 * kHidden), pool_.get());
     });
     measure("swiglu", 3.0 * kIntermediate, [&](kernels::Ops* ops) {
-      ops->SwiGlu(Of(&x_, rows, 2 * kIntermediate), Of(&y_, rows, kIntermediate));
+      ops->Activate(kernels::Activation::kSilu, Of(&x_, rows, 2 * kIntermediate),
+                    Of(&y_, rows, kIntermediate));
     });
   }
 

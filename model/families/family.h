@@ -1,0 +1,42 @@
+// The families of models that are served. A family is a description: the name that config.json
+// gives it, the names of its tensors, and a reader of its fields, which sets the parts of
+// ModelConfig that it has. docs/extending.md shows how to add one.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "model/json_file.h"
+#include "model/model_config.h"
+#include "model/tensor_names.h"
+
+namespace coppice::model {
+
+struct Family {
+  absl::string_view architecture;  // the only entry of `architectures` in config.json
+  TensorNames names;
+  // Sets the parts of the config. names, architecture and checkpoint_dtype are set.
+  absl::Status (*read)(const JsonFile& json, ModelConfig* config);
+};
+
+// A file each.
+Family LlamaFamily();
+Family MistralFamily();
+Family MixtralFamily();
+Family Qwen2Family();
+Family Qwen3Family();
+Family Qwen3MoeFamily();
+Family OptFamily();
+Family Gemma2Family();
+Family Gemma3Family();
+Family Phi3Family();
+Family SmolLm3Family();
+Family GraniteFamily();
+Family Olmo2Family();
+Family GptNeoXFamily();
+
+absl::Span<const Family> Families();
+
+}  // namespace coppice::model

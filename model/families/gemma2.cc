@@ -1,0 +1,48 @@
+// Gemma 2: a window of 4,096 positions in every second layer, caps of scores and logits.
+#include <cmath>
+
+#include "base/status.h"
+#include "kernels/element.h"
+#include "model/families/config_fields.h"
+#include "model/families/family.h"
+#include "model/families/gemma.h"
+#include "model/families/rope_fields.h"
+
+namespace coppice::model {
+
+Family Gemma2Family() {
+  return {"Gemma2ForCausalLM", GemmaNames(),
+          [](const JsonFile& json, ModelConfig* config) -> absl::Status {
+            COPPICE_RETURN_IF_ERROR(ReadGemmaParts(json, config));
+            COPPICE_RETURN_IF_ERROR(ReadRope(json, config));
+            return SetWindows(
+                json, 4096, [](int layer) { return layer % 2 == 0; }, config);
+          }};
+}
+
+absl::Status ReadGemmaParts(const JsonFile& json, ModelConfig* config) {
+  COPPICE_RETURN_IF_ERROR(ReadSizes(json, config));
+  COPPICE_ASSIGN_OR_RETURN(const double epsilon, json.PositiveNumberOr("rms_norm_eps", 1e-6));
+  config->norm_epsilon = static_cast<float>(epsilon);
+  config->norm_place = NormPlace::kAround;
+  config->gain_offset = 1;
+  COPPICE_RETURN_IF_ERROR(ReadActivation(json, "hidden_activation", "gelu_pytorch_tanh", config));
+  COPPICE_ASSIGN_OR_RETURN(config->attention_bias, json.BoolOr("attention_bias", false));
+  config->output_bias = config->attention_bias;
+  COPPICE_ASSIGN_OR_RETURN(const double scalar,
+                           json.PositiveNumberOr("query_pre_attn_scalar", 256));
+  config->attention_scale = static_cast<float>(1 / std::sqrt(scalar));
+  COPPICE_ASSIGN_OR_RETURN(const double softcap,
+                           json.PositiveNumberOr("attn_logit_softcapping", 0));
+  config->attention_softcap = static_cast<float>(softcap);
+  COPPICE_ASSIGN_OR_RETURN(const double cap, json.PositiveNumberOr("final_logit_softcapping", 0));
+  config->logit_softcap = static_cast<float>(cap);
+  // Transformers multiplies by the root in the type of the weights.
+  const float root = std::sqrt(static_cast<float>(config->hidden_size));
+  const bool rounded = config->checkpoint_dtype == kernels::DType::kBF16;
+  config->embedding_scale = rounded ? kernels::Bf16ToFloat(kernels::FloatToBf16(root)) : root;
+  COPPICE_ASSIGN_OR_RETURN(config->tied_head, json.BoolOr("tie_word_embeddings", true));
+  return absl::OkStatus();
+}
+
+}  // namespace coppice::model

@@ -1,0 +1,12 @@
+// The sliding windows of Qwen's families.
+#pragma once
+
+#include "absl/status/status.h"
+#include "model/json_file.h"
+#include "model/model_config.h"
+
+namespace coppice::model {
+
+absl::Status ReadQwenWindow(const JsonFile& json, ModelConfig* config);
+
+}  // namespace coppice::model
