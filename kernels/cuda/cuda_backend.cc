@@ -78,6 +78,7 @@ class CudaBackend final : public Backend {
   bool batch_invariant() const override { return exact_; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
   bool stores(DType dtype) const override { return dtype != DType::kI8 && dtype != DType::kI4; }
+  bool serves(Part part) const override { return part != Part::kExperts; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;

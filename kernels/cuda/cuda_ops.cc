@@ -128,8 +128,13 @@ void CudaOps::RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPo
   args.dtype = qkv.dtype;
   args.q_heads = QHeads(qkv, shape);
   args.layer = layer;
-  args.q_norm = ArgsOf(steps.q_norm, shape.head_dim);
-  args.k_norm = ArgsOf(steps.k_norm, shape.head_dim);
+  if (!steps.q_norm.empty()) {
+    args.norms_together = steps.q_norm.gain->columns != shape.head_dim;
+    const int64_t q = args.norms_together ? args.q_heads : 1;
+    const int64_t k = args.norms_together ? shape.kv_heads : 1;
+    args.q_norm = ArgsOf(steps.q_norm, q * shape.head_dim);
+    args.k_norm = ArgsOf(steps.k_norm, k * shape.head_dim);
+  }
   if (steps.rope != nullptr) {
     const auto& table = static_cast<const CudaRopeTable&>(*steps.rope);
     COPPICE_CHECK(table.rotary_dim <= shape.head_dim);
@@ -192,6 +197,10 @@ void CudaOps::Activate(Activation f, Tensor in, Tensor out) {
     return;
   }
   recorded_.push_back(ActivateArgs{f, gated, in.data, out.data, out.dtype, rows_, out.columns});
+}
+
+void CudaOps::MixExperts(const Experts& /*experts*/, Tensor /*x*/, Tensor /*out*/) {
+  COPPICE_CHECK_MSG(false, "the CUDA backend mixes no experts");
 }
 
 void CudaOps::SoftCap(Tensor x, float cap) {

@@ -50,6 +50,8 @@ class CudaOps final : public Ops {
   void Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
                  Tensor out) override;
   void Activate(Activation f, Tensor in, Tensor out) override;
+  // Not served (Part::kExperts).
+  void MixExperts(const Experts& experts, Tensor x, Tensor out) override;
   void SoftCap(Tensor x, float cap) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;

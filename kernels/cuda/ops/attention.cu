@@ -101,9 +101,13 @@ DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, const Att
   }
 }
 
+// A warp holds more of f32 at a time.
+template <class P>
+constexpr int kBlocks = sizeof(P) == 4 ? 3 : 4;
+
 // Block row * q_heads + head. T: activations, P: the pool. kPieces: head_dim / 64, rounded up.
 template <class T, class P, int kPieces>
-DEV_KERNEL void DEV_BOUNDS(kThreads, 4)
+DEV_KERNEL void DEV_BOUNDS(kThreads, kBlocks<P>)
     AttendRows(const DeviceStep* step, AttentionArgs args, DevicePool pool) {
   dev::WaitForPrevious();
   DEV_SHARED(float, query, kMaxDim);

@@ -283,8 +283,9 @@ cudaError_t LaunchDim(const StepView& step, const AttentionArgs& args, const Wor
 bool CanAttendWide(DType activations, const AttentionRule& rule, const DevicePool& pool,
                    int64_t block_shared_bytes) {
   constexpr int64_t kStatic = 1024;
-  return rule.softcap == 0 && rule.window == 0 && activations != DType::kF32 && pool.dtype == activations &&
-         (pool.head_dim == 64 || pool.head_dim == 128) && PoolRows(pool) <= INT32_MAX &&
+  return rule.softcap == 0 && rule.window == 0 && activations != DType::kF32 &&
+         pool.dtype == activations && (pool.head_dim == 64 || pool.head_dim == 128) &&
+         PoolRows(pool) <= INT32_MAX &&
          WideShape<dev::bf16, 128>::kSharedBytes + kStatic <= block_shared_bytes;
 }
 

@@ -133,9 +133,10 @@ struct RopeArgs {
   const float* bias = nullptr;  // [(q_heads + 2 kv_heads) head_dim] or nullptr
   DType dtype = DType::kBF16;
   int32_t q_heads = 0, layer = 0;
-  NormArgs q_norm, k_norm;  // gains [head_dim]; both or none
-  int32_t rotary_dim = 0;   // even, at most head_dim; 0: nothing rotates
-  const float* cos = nullptr;  // [max_positions, rotary_dim / 2]
+  NormArgs q_norm, k_norm;      // both or none; gains [head_dim]
+  bool norms_together = false;  // of all q heads of a row, and of all k heads: gains of all
+  int32_t rotary_dim = 0;       // even, at most head_dim; 0: nothing rotates
+  const float* cos = nullptr;   // [max_positions, rotary_dim / 2]
   const float* sin = nullptr;
 
   bool operator==(const RopeArgs&) const = default;

@@ -42,9 +42,8 @@ DEV_FUNCTION Spread SpreadOf(const NormArgs& norm, const float* row, int64_t col
   if (norm.kind == NormKind::kLayer) {
     spread.mean = RowSum<N>(row, columns, [](float value) { return value; }) / count;
   }
-  const float squares = RowSum<N>(row, columns, [mean = spread.mean](float value) {
-    return (value - mean) * (value - mean);
-  });
+  const float squares = RowSum<N>(
+      row, columns, [mean = spread.mean](float value) { return (value - mean) * (value - mean); });
   spread.scale = 1.0f / sqrtf(squares / count + norm.epsilon);
   return spread;
 }

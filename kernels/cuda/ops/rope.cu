@@ -84,77 +84,136 @@ DEV_KERNEL void RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool
 
 constexpr int kWarps = kThreads / dev::kWarpSize;
 
-// The norm of one head in place, by one warp. A lane reads and writes dims that are its own.
-DEV_FUNCTION void NormHead(const NormArgs& norm, int dim, float* head) {
+// What a norm does to values before gain and bias: (value - mean) * scale.
+struct Spread {
+  float mean = 0.0f, scale = 1.0f;
+};
+
+DEV_FUNCTION Spread MakeSpread(const NormArgs& norm, float mean, float squares, int count) {
+  return {mean, 1.0f / sqrtf(squares / static_cast<float>(count) + norm.epsilon)};
+}
+
+// Of one head, by one warp.
+DEV_FUNCTION Spread SpreadOfHead(const NormArgs& norm, int dim, const float* head) {
   const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
-  float sum = 0.0f;
+  float sum = 0.0f, squares = 0.0f;
   if (norm.kind == NormKind::kLayer) {
     for (int d = lane; d < dim; d += dev::kWarpSize) sum += head[d];
   }
   const float mean = dev::WarpSum(sum) / static_cast<float>(dim);
-  float squares = 0.0f;
   for (int d = lane; d < dim; d += dev::kWarpSize) squares += (head[d] - mean) * (head[d] - mean);
-  const float variance = dev::WarpSum(squares) / static_cast<float>(dim);
-  const float scale = 1.0f / sqrtf(variance + norm.epsilon);
-  for (int d = lane; d < dim; d += dev::kWarpSize) {
-    const float normed = (head[d] - mean) * scale * norm.gain[d];
-    head[d] = norm.bias == nullptr ? normed : normed + norm.bias[d];
+  return MakeSpread(norm, mean, dev::WarpSum(squares), dim);
+}
+
+// The sum of f(value) over the columns, with their bias, by all threads of the block.
+template <class T, class F>
+DEV_FUNCTION float RowSum(const T* row, const float* bias, int columns, float* sums, F f) {
+  const int warp = static_cast<int>(threadIdx.x) / dev::kWarpSize;
+  float sum = 0.0f;
+  for (int c = static_cast<int>(threadIdx.x) * kPack; c < columns; c += kThreads * kPack) {
+    const dev::Pack<T, kPack> values = LoadWithBias(row, bias, c);
+    for (int i = 0; i < kPack; ++i) sum += f(dev::ToFloat(values.value[i]));
+  }
+  sum = dev::WarpSum(sum);
+  __syncthreads();  // every thread has read the sums before
+  if (threadIdx.x % dev::kWarpSize == 0) sums[warp] = sum;
+  __syncthreads();
+  float total = sums[0];
+  for (int i = 1; i < kWarps; ++i) total += sums[i];
+  return total;
+}
+
+// Of all heads of the columns together. When it returns, every thread has read them.
+template <class T>
+DEV_FUNCTION Spread SpreadOfAll(const NormArgs& norm, const T* row, const float* bias, int columns,
+                                float* sums) {
+  float mean = 0.0f;
+  if (norm.kind == NormKind::kLayer) {
+    mean = RowSum(row, bias, columns, sums, [](float value) { return value; }) /
+           static_cast<float>(columns);
+  }
+  const float squares = RowSum(row, bias, columns, sums,
+                               [mean](float value) { return (value - mean) * (value - mean); });
+  return MakeSpread(norm, mean, squares, columns);
+}
+
+// Of dim values of one head in place, by one warp. A lane has dims of its own.
+DEV_FUNCTION void ApplyNorm(const NormArgs& norm, const Spread& spread, int first_gain, int dim,
+                            float* head) {
+  for (int d = static_cast<int>(threadIdx.x) % dev::kWarpSize; d < dim; d += dev::kWarpSize) {
+    const float normed = (head[d] - spread.mean) * spread.scale * norm.gain[first_gain + d];
+    head[d] = norm.bias == nullptr ? normed : normed + norm.bias[first_gain + d];
   }
 }
 
-// Heads with any steps: one warp a head, q, then k, then v; block (row, kWarps heads). Between the
-// steps nothing is rounded.
+// The rotated value of dim `at` of a head; cos and sin of the row's position, [half].
+DEV_FUNCTION float Rotated(const float* head, int at, int half, const float* cos,
+                           const float* sin) {
+  if (at >= 2 * half) return head[at];
+  const bool low = at < half;
+  const int angle = low ? at : at - half;
+  return head[at] * cos[angle] + (low ? -head[at + half] : head[at - half]) * sin[angle];
+}
+
+// Heads with any steps: one warp a head, q, then k, then v; block (row, kWarps heads), or with
+// norms of all heads together block (row). Between the steps nothing is rounded.
 template <class T, class P>
 DEV_KERNEL void StepAndStore(const DeviceStep* step, RopeArgs args, DevicePool pool) {
   dev::WaitForPrevious();
   DEV_SHARED(float, heads, kWarps* kMaxHeadDim);
+  DEV_SHARED(float, sums, kWarps);
   const int64_t r = blockIdx.x;
   const int dim = pool.head_dim, half = args.rotary_dim / 2;
   const int stepped = args.q_heads + pool.kv_heads;
   const int warp = static_cast<int>(threadIdx.x) / dev::kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
-  const int head = static_cast<int>(blockIdx.y) * kWarps + warp;
-  if (head >= stepped + pool.kv_heads) return;
   const int32_t slot = step->slot[r];
-  T* row = static_cast<T*>(args.qkv) + (r * (stepped + pool.kv_heads) + head) * dim;
-  const float* bias = args.bias == nullptr ? nullptr : args.bias + head * dim;
-  const bool value = head >= stepped;
-  P* stored = nullptr;
-  if (slot >= kBlockSize && head >= args.q_heads) {
-    stored =
-        PoolRow<P>(pool, args.layer, value, slot, head - (value ? stepped : args.q_heads));
-  }
-  if (value) {
-    for (int d = lane * kPack; stored != nullptr && d < dim; d += dev::kWarpSize * kPack) {
-      StoreAs(stored + d, LoadWithBias(row, bias, d));
-    }
-    return;
+  T* const row = static_cast<T*>(args.qkv) + r * (stepped + pool.kv_heads) * dim;
+  Spread of_q, of_k;
+  if (args.norms_together) {
+    const int q = args.q_heads * dim, k = pool.kv_heads * dim;
+    of_q = SpreadOfAll(args.q_norm, row, args.bias, q, sums);
+    of_k =
+        SpreadOfAll(args.k_norm, row + q, args.bias == nullptr ? nullptr : args.bias + q, k, sums);
   }
   float* const values = heads + warp * kMaxHeadDim;
-  for (int d = lane * kPack; d < dim; d += dev::kWarpSize * kPack) {
-    const dev::Pack<T, kPack> in = LoadWithBias(row, bias, d);
-    for (int i = 0; i < kPack; ++i) values[d + i] = dev::ToFloat(in.value[i]);
-  }
-  __syncwarp();
-  const NormArgs& norm = head < args.q_heads ? args.q_norm : args.k_norm;
-  if (norm.gain != nullptr) NormHead(norm, dim, values);
-  __syncwarp();
-  const int64_t angles = int64_t{step->position[r]} * half;
-  for (int d = lane * kPack; d < dim; d += dev::kWarpSize * kPack) {
-    dev::Pack<T, kPack> out;
-    for (int i = 0; i < kPack; ++i) {
-      const int at = d + i;
-      float x = values[at];
-      if (at < 2 * half) {
-        const bool low = at < half;
-        const int64_t angle = angles + (low ? at : at - half);
-        const float other = low ? -values[at + half] : values[at - half];
-        x = x * args.cos[angle] + other * args.sin[angle];
+  for (int head = static_cast<int>(blockIdx.y) * kWarps + warp; head < stepped + pool.kv_heads;
+       head += static_cast<int>(gridDim.y) * kWarps) {
+    const bool is_q = head < args.q_heads, value = head >= stepped;
+    const int kv_head = head - (value ? stepped : args.q_heads);
+    P* stored = nullptr;
+    if (slot >= kBlockSize && !is_q) stored = PoolRow<P>(pool, args.layer, value, slot, kv_head);
+    if (value) {
+      for (int d = lane * kPack; stored != nullptr && d < dim; d += dev::kWarpSize * kPack) {
+        StoreAs(stored + d, LoadWithBias(row, args.bias, head * dim + d));
       }
-      out.value[i] = Finite(dev::FromFloat<T>(x));
+      continue;
     }
-    dev::StorePack(row + d, out);
-    if (stored != nullptr) StoreAs(stored + d, out);
+    __syncwarp();  // the head before has been read
+    for (int d = lane * kPack; d < dim; d += dev::kWarpSize * kPack) {
+      const dev::Pack<T, kPack> in = LoadWithBias(row, args.bias, head * dim + d);
+      for (int i = 0; i < kPack; ++i) values[d + i] = dev::ToFloat(in.value[i]);
+    }
+    __syncwarp();
+    NormArgs norm = args.q_norm;
+    if (!is_q) norm = args.k_norm;
+    if (norm.gain != nullptr) {
+      const int first = args.norms_together ? (is_q ? head : kv_head) * dim : 0;
+      Spread spread = is_q ? of_q : of_k;
+      if (!args.norms_together) spread = SpreadOfHead(norm, dim, values);
+      ApplyNorm(norm, spread, first, dim, values);
+    }
+    __syncwarp();
+    const int64_t angles = int64_t{step->position[r]} * half;
+    for (int d = lane * kPack; d < dim; d += dev::kWarpSize * kPack) {
+      dev::Pack<T, kPack> out;
+      for (int i = 0; i < kPack; ++i) {
+        const float x = Rotated(values, d + i, half, args.cos + angles, args.sin + angles);
+        out.value[i] = Finite(dev::FromFloat<T>(x));
+      }
+      dev::StorePack(row + head * dim + d, out);
+      if (stored != nullptr) StoreAs(stored + d, out);
+    }
   }
 }
 
@@ -176,6 +235,8 @@ dev::Cost CostOfRow(const RopeArgs& args, const DevicePool& pool, int64_t activa
   if (!args.q_norm.empty()) {
     const bool layer = args.q_norm.kind == NormKind::kLayer;
     cost.bytes += stepped * (args.q_norm.bias == nullptr ? 1 : 2) * kFloat;
+    if (args.norms_together)
+      cost.bytes += stepped * (activation + (biased > 0 ? kFloat : 0)) * (layer ? 2 : 1);
     cost.flops += stepped * (layer ? 7 : 4);
   }
   return cost;
@@ -191,8 +252,9 @@ void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool
                          int64_t{pool.kv_heads} * pool.head_dim) /
                         kPack;
   const dim3 grid(static_cast<unsigned>(step.rows),
-                  whole ? CeilDiv(units, kThreads)
-                        : CeilDiv(args.q_heads + 2 * pool.kv_heads, kWarps));
+                  whole                 ? CeilDiv(units, kThreads)
+                  : args.norms_together ? 1
+                                        : CeilDiv(args.q_heads + 2 * pool.kv_heads, kWarps));
   WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
     using T = decltype(activation);
     using P = decltype(element);

@@ -54,7 +54,7 @@ struct WorkList {
   OfClass classes[kTileClasses];
   std::vector<int32_t> chain;           // slots
   std::vector<int32_t> chain_position;  // [chain] positions of their tokens
-  std::vector<uint64_t> masks;  // bit i: token i of the KV tile
+  std::vector<uint64_t> masks;          // bit i: token i of the KV tile
   int64_t partial_floats = 0;
   int32_t merges = 0;  // number of counters
 };

@@ -29,6 +29,7 @@ class NotedOps final : public Ops {
   void Activate(Activation f, Tensor in, Tensor out) override {
     if (!products.empty()) JoinSwiGlu(f, in, out, &products.back());
   }
+  void MixExperts(const Experts&, Tensor, Tensor) override {}
   void SoftCap(Tensor, float) override {}
   void GatherRows(absl::Span<const Tensor>) override {}
   void AllReduce(Tensor) override {}
@@ -40,8 +41,8 @@ class NotedOps final : public Ops {
 
 bool JoinSwiGlu(Activation f, const Tensor& gate_up, const Tensor& out, PassProduct* product) {
   const Tensor& y = product->y;
-  if (f != Activation::kSilu || y.data != gate_up.data || product->accumulate || y.dtype != out.dtype ||
-      y.columns != 2 * out.columns) {
+  if (f != Activation::kSilu || y.data != gate_up.data || product->accumulate ||
+      y.dtype != out.dtype || y.columns != 2 * out.columns) {
     return false;
   }
   product->gated = out;

@@ -72,10 +72,10 @@ struct ChooseLevelsOp {
   bool operator==(const ChooseLevelsOp&) const = default;
 };
 
-using DeviceOp = std::variant<CommitOp, EmbedArgs, PositionArgs, AddNormArgs, MatMulArgs, RopeOp,
-                              AttentionOp, ActivateArgs, SoftCapArgs, ScatterArgs, GatherArgs,
-                              AllReduceOp, AllReduceNormOp, SelectOp, PlaceLevelsOp,
-                              ChooseLevelsOp>;
+using DeviceOp =
+    std::variant<CommitOp, EmbedArgs, PositionArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
+                 ActivateArgs, SoftCapArgs, ScatterArgs, GatherArgs, AllReduceOp, AllReduceNormOp,
+                 SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and the views of the step for their launches. Equal lists are
 // equal launches: the graph of one also serves the other.

@@ -154,10 +154,9 @@ TEST_P(BackendOpsTest, Norms) {
               const Tensor addend =
                   add ? backend->Put(RandomFloats(rows * n, 3), n, DType::kF32) : Tensor();
               const Tensor out = backend->Poisoned(rows, n, GetParam());
-              RunOps(backend->get(), PlanOfRows(rows),
-                     [&](Ops* ops) {
-                       ops->AddNorm(x, {addend}, {gain.get(), NormKind::kRms, 1e-5f}, out);
-                     });
+              RunOps(backend->get(), PlanOfRows(rows), [&](Ops* ops) {
+                ops->AddNorm(x, {addend}, {gain.get(), NormKind::kRms, 1e-5f}, out);
+              });
               std::vector<float> both = backend->Read(out);
               const std::vector<float> sum = backend->Read(x);
               both.insert(both.end(), sum.begin(), sum.end());

@@ -110,14 +110,14 @@ TEST_F(CostTest, AttentionByRowsWhereNoTileFits) {
 }
 
 TEST_F(CostTest, AttentionReadsItsWindow) {
-  const StepPlan plan = ChunkPlan(300, 3);
-  const AttentionRule rule = {.scale = 0.1f, .window = 100};
-  // The first row sees positions from 198 on, which lies in the KV tile of 192.
+  const StepPlan plan = ChunkPlan(200, 3);
+  const AttentionRule rule = {.scale = 0.1f, .window = 60};
+  // The first row sees positions from 138 on, which lies in the KV tile of 128.
   const int64_t head_bytes = 64 * 2, packed = 4 * 3;
   EXPECT_EQ(AttentionTotals({8, 2, 64}, plan, DType::kBF16, rule).at("attention T16").bytes,
-            2 * (2 * (300 - 192) + 2 * packed) * head_bytes);
+            2 * (2 * (200 - 128) + 2 * packed) * head_bytes);
   EXPECT_EQ(AttentionTotals({4, 1, 64}, plan, DType::kF32, rule).at("attention by rows").bytes,
-            4 * 2 * (3 * 100 + 3) * 64 * 4);
+            4 * 2 * (3 * 60 + 3) * 64 * 4);
 }
 
 // Rotated rows of random values and what they attend to; names of attention kernels that ran.
@@ -238,7 +238,8 @@ TEST_F(CostTest, CountingOnlyComputesNothing) {
   const Tensor gate_up = backend->Put(std::vector<float>(2 * 16, 1.0f), 16, DType::kF32);
   const Tensor out = backend->Put(std::vector<float>(2 * 8, 5.0f), 8, DType::kF32);
   fake::ClearTotals();
-  RunOps(backend->get(), PlanOfRows(2), [&](Ops* ops) { ops->Activate(Activation::kSilu, gate_up, out); });
+  RunOps(backend->get(), PlanOfRows(2),
+         [&](Ops* ops) { ops->Activate(Activation::kSilu, gate_up, out); });
   EXPECT_EQ(fake::TotalsByName().at("activation").launches, 1);
   fake::Configure({});
   EXPECT_THAT(backend->Read(out), testing::Each(5.0f));

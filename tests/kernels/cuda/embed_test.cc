@@ -4,8 +4,7 @@ namespace coppice::kernels::cuda {
 namespace {
 
 template <class T>
-void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row,
-               float scale = 1) {
+void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row, float scale = 1) {
   StepPlan plan;
   std::mt19937_64 generator(rows * 31 + columns);
   for (int r = 0; r < rows; ++r) {

@@ -360,6 +360,7 @@ size_t CountOps(int rows, bool added_is_summed, float scale = 1,
   };
   kernels::cuda::CudaWeight gain;
   gain.columns = 8;
+  gain.values = kernels::cuda::DeviceBuffer::Allocate(8 * sizeof(float), "a gain").value();
   ops.AllReduce(tensor(0));
   const kernels::Addend addend = {.values = tensor(added_is_summed ? 0 : 2), .scale = scale};
   ops.AddNorm(tensor(1), addend, {&gain, kind, 1e-5f}, tensor(3));

@@ -109,10 +109,13 @@ TEST(CudaRope, MixedTypesAndManyRows) {
 
 // The norms of q and of k heads.
 struct HeadNorms {
-  HeadNorms(int dim, NormKind kind, bool with_bias) : kind(kind), with_bias(with_bias) {
+  // heads: of q and of k whose norm is one; 1 and 1: each head has its own.
+  HeadNorms(int dim, NormKind kind, bool with_bias, int q_heads = 1, int k_heads = 1)
+      : kind(kind), with_bias(with_bias), together(q_heads > 1) {
     for (uint64_t i = 0; i < 2; ++i) {
-      gain.push_back(std::make_unique<DeviceArray<float>>(RandomValues<float>(dim, 50 + i, 2.0f)));
-      bias.push_back(std::make_unique<DeviceArray<float>>(RandomValues<float>(dim, 60 + i)));
+      const int size = (i == 0 ? q_heads : k_heads) * dim;
+      gain.push_back(std::make_unique<DeviceArray<float>>(RandomValues<float>(size, 50 + i, 2.0f)));
+      bias.push_back(std::make_unique<DeviceArray<float>>(RandomValues<float>(size, 60 + i)));
     }
   }
   NormArgs Args(int i) const {
@@ -132,7 +135,7 @@ struct HeadNorms {
   }
 
   NormKind kind;
-  bool with_bias;
+  bool with_bias, together;
   std::vector<std::unique_ptr<DeviceArray<float>>> gain, bias;  // of q, of k
 };
 
@@ -163,6 +166,7 @@ void TestSteps(int group, int kv_heads, int dim, int rotary_dim, const HeadNorms
   if (norms != nullptr) {
     args.q_norm = norms->Args(0);
     args.k_norm = norms->Args(1);
+    args.norms_together = norms->together;
   }
   args.rotary_dim = rotary_dim;
   args.cos = angles.cos.data();
@@ -170,12 +174,25 @@ void TestSteps(int group, int kv_heads, int dim, int rotary_dim, const HeadNorms
   RopeAndStoreKv(step.view, args, pool.view, nullptr);
   WaitForDevice();
   for (int r = 0; r < kRows; ++r) {
+    // The values between two columns of the row, normed together.
+    const auto normed = [&](int first, int last, int which) {
+      std::vector<double> values;
+      for (int64_t i = r * width + first; i < r * width + last; ++i)
+        values.push_back(dev::ToFloat(before[i]));
+      return norms == nullptr || which > 1 ? values : norms->Normed(which, values);
+    };
     for (int head = 0; head < q_heads + 2 * kv_heads; ++head) {
       const int64_t begin = r * width + head * dim;
-      std::vector<double> x;
-      for (int d = 0; d < dim; ++d) x.push_back(dev::ToFloat(before[begin + d]));
       const bool value = head >= q_heads + kv_heads;
-      if (norms != nullptr && !value) x = norms->Normed(head < q_heads ? 0 : 1, x);
+      const int which = head < q_heads ? 0 : value ? 2 : 1;
+      std::vector<double> x;
+      if (norms != nullptr && norms->together && !value) {
+        const int first = which == 0 ? 0 : q_heads * dim, count = which == 0 ? q_heads : kv_heads;
+        const std::vector<double> all = normed(first, first + count * dim, which);
+        x.assign(all.begin() + (head * dim - first), all.begin() + ((head + 1) * dim - first));
+      } else {
+        x = normed(head * dim, (head + 1) * dim, which);
+      }
       for (int d = 0; d < dim; ++d) {
         double want = x[d];
         if (d < rotary_dim && !value) {
@@ -224,6 +241,17 @@ TEST(CudaRope, NormsTheHeads) {
   }
 }
 
+TEST(CudaRope, NormsAllHeadsTogether) {
+  for (const int dim : {8, 64, 256}) {
+    for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+      const HeadNorms eight(dim, kind, kind == NormKind::kLayer, 8, 2), five(dim, kind, false, 5);
+      TestSteps<dev::bf16, dev::bf16>(4, 2, dim, dim, &eight);
+      TestSteps<dev::f16, dev::f16>(5, 1, dim, dim / 2, &five);
+      TestSteps<float, float>(4, 2, dim, 0, &eight);
+    }
+  }
+}
+
 // With a bias the bits are those of AddBias, and then of rows without one.
 template <class T, class P>
 void TestBias(int q_heads, int kv_heads, int dim, int rows, int rotary_dim,
@@ -249,6 +277,7 @@ void TestBias(int q_heads, int kv_heads, int dim, int rows, int rotary_dim,
   if (norms != nullptr) {
     args.q_norm = norms->Args(0);
     args.k_norm = norms->Args(1);
+    args.norms_together = norms->together;
   }
   args.rotary_dim = rotary_dim;
   args.cos = angles.cos.data();
@@ -276,6 +305,8 @@ TEST(CudaRope, AddsABias) {
     TestBias<dev::bf16, float>(3, 3, dim, 2, dim, nullptr);
     const HeadNorms norms(dim, NormKind::kRms, false);
     TestBias<dev::bf16, dev::bf16>(4, 2, dim, 5, dim / 2, &norms);
+    const HeadNorms together(dim, NormKind::kLayer, true, 4, 2);
+    TestBias<dev::bf16, dev::bf16>(4, 2, dim, 5, dim, &together);
     TestBias<dev::f16, dev::f16>(7, 1, dim, 3, dim / 2, nullptr);
   }
 }
