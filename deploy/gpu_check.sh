@@ -88,7 +88,7 @@ parts=(
   "matmul|30|these products, 1 to 64 rows: as cuBLASLt proposes, by the skinny kernel, as tuned"
   "attention|15|forest attention of one layer"
   "wide|25|attention by wgmma and the copy engine: instructions bit by bit, results, times beside the portable kernel"
-  "small|10|norm, rotary positions, SwiGLU"
+  "small|10|norm, rotary positions, activation"
   "candidate_list|10|candidate lists of 34 rows of logits"
   "step|45|whole steps of an 8B decoder with random weights, and what of them is the device's"
   "draft|30|passes and forests of draft models of 1B and 68M"

@@ -80,11 +80,13 @@ class CudaBackend final : public Backend {
   bool stores(DType dtype) const override {
     return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
   }
+  bool serves(Part part) const override { return part != Part::kExperts; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;
-  absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) override {
-    return loader_.PackGain(gain);
+  absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain,
+                                                   std::vector<float> bias) override {
+    return loader_.PackGain(gain, bias);
   }
   absl::StatusOr<std::unique_ptr<Weight>> PackScatter(std::vector<int32_t> ids,
                                                       int64_t places) override {

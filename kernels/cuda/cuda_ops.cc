@@ -29,6 +29,14 @@ int QHeads(const Tensor& qkv, const KvPoolShape& shape) {
   return static_cast<int>(heads) - 2 * shape.kv_heads;
 }
 
+// Of n values.
+NormArgs ArgsOf(const Norm& norm, int64_t n) {
+  if (norm.empty()) return {};
+  const auto& gain = static_cast<const CudaWeight&>(*norm.gain);
+  COPPICE_CHECK_MSG(gain.columns == n, absl::StrCat("a gain of ", gain.columns, " for ", n));
+  return {gain.values.floats(), gain.bias.floats(), norm.kind, norm.epsilon};
+}
+
 }  // namespace
 
 void CudaOps::Begin(const StepPlan& plan, const StepShape& shape) {
@@ -57,27 +65,36 @@ float* CudaOps::Floats(const Tensor& tensor, int64_t columns) const {
 
 void CudaOps::CommitKv(KvPool* pool) { recorded_.push_back(CommitOp{PoolOf(*pool)}); }
 
-void CudaOps::Embed(const Weight& w, int64_t first_row, Tensor x) {
+void CudaOps::Embed(const Weight& w, int64_t first_row, float scale, Tensor x) {
   const auto& matrix = static_cast<const CudaWeight&>(w);
-  recorded_.push_back(
-      EmbedArgs{matrix.values.data(), w.dtype, w.rows, w.columns, first_row, Floats(x, w.columns)});
+  recorded_.push_back(EmbedArgs{matrix.values.data(), w.dtype, w.rows, w.columns, first_row, scale,
+                                Floats(x, w.columns)});
 }
 
-void CudaOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) {
-  const int64_t n = gain.columns;
+void CudaOps::AddPositions(const Weight& w, int offset, Tensor x) {
+  const auto& matrix = static_cast<const CudaWeight&>(w);
+  recorded_.push_back(
+      PositionArgs{matrix.values.data(), w.dtype, w.columns, offset, Floats(x, w.columns)});
+}
+
+void CudaOps::AddNorm(Tensor x, const Addend& addend, const Norm& norm, Tensor out) {
+  const int64_t n = x.columns;
   CheckRows(out, n);
   AddNormArgs args;
   args.x = Floats(x, n);
-  args.addend = addend.empty() ? nullptr : Floats(addend, n);
-  args.gain = static_cast<const CudaWeight&>(gain).values.floats();
+  if (!addend.empty()) {
+    args.addend = Floats(addend.values, n);
+    args.addend_norm = ArgsOf(addend.norm, n);
+    args.scale = addend.scale;
+  }
+  args.norm = ArgsOf(norm, n);
   args.out = out.data;
   args.dtype = out.dtype;
   args.rows = rows_;
   args.columns = n;
-  args.epsilon = epsilon;
   const AllReduceOp* const sum =
       recorded_.empty() ? nullptr : std::get_if<AllReduceOp>(&recorded_.back());
-  if (sum != nullptr && sum->values == args.addend && sum->count == rows_ * n &&
+  if (sum != nullptr && args.plain() && sum->values == args.addend && sum->count == rows_ * n &&
       sum->collectives->CanNorm(rows_, n)) {
     recorded_.back() = AllReduceNormOp{sum->collectives, args};
   } else {
@@ -100,11 +117,10 @@ PassProduct* CudaOps::LastProduct() {
   return &product_;
 }
 
-void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {
+void CudaOps::RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPool* pool) {
   const KvPoolShape& shape = pool->shape;
-  const auto& table = static_cast<const CudaRopeTable&>(rope);
   CheckRows(qkv, qkv.columns);
-  COPPICE_CHECK(rope.head_dim == shape.head_dim);
+  COPPICE_CHECK(steps.q_norm.empty() == steps.k_norm.empty());
   COPPICE_CHECK(CanStoreKv(qkv.dtype, shape.dtype));
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
   RopeArgs args;
@@ -112,8 +128,20 @@ void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPoo
   args.dtype = qkv.dtype;
   args.q_heads = QHeads(qkv, shape);
   args.layer = layer;
-  args.cos = table.cos.floats();
-  args.sin = table.sin.floats();
+  if (!steps.q_norm.empty()) {
+    args.norms_together = steps.q_norm.gain->columns != shape.head_dim;
+    const int64_t q = args.norms_together ? args.q_heads : 1;
+    const int64_t k = args.norms_together ? shape.kv_heads : 1;
+    args.q_norm = ArgsOf(steps.q_norm, q * shape.head_dim);
+    args.k_norm = ArgsOf(steps.k_norm, k * shape.head_dim);
+  }
+  if (steps.rope != nullptr) {
+    const auto& table = static_cast<const CudaRopeTable&>(*steps.rope);
+    COPPICE_CHECK(table.rotary_dim <= shape.head_dim);
+    args.rotary_dim = table.rotary_dim;
+    args.cos = table.cos.floats();
+    args.sin = table.sin.floats();
+  }
   if (PassProduct* product = LastProduct(); product != nullptr) {
     args.bias = JoinRope(qkv, product);
     recorded_.back() = ArgsOf(*product, rows_);
@@ -121,18 +149,20 @@ void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPoo
   recorded_.push_back(RopeOp{args, PoolOf(*pool)});
 }
 
-void CudaOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
+void CudaOps::Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
+                        Tensor out) {
   const KvPoolShape& shape = pool.shape;
   const int q_heads = QHeads(qkv, shape);
   CheckRows(qkv, qkv.columns);
   CheckRows(out, int64_t{q_heads} * shape.head_dim);
   COPPICE_CHECK(qkv.dtype == out.dtype && CanStoreKv(qkv.dtype, shape.dtype));
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
-  AttentionOp op = {{qkv.data, out.data, qkv.dtype, q_heads, layer}, PoolOf(pool)};
+  COPPICE_CHECK(rule.scale > 0 && rule.softcap >= 0 && rule.window >= 0);
+  AttentionOp op = {{qkv.data, out.data, qkv.dtype, q_heads, layer, rule}, PoolOf(pool)};
   const int classes = TileClasses(qkv.dtype, op.pool, device_.block_shared_bytes);
   op.tiled = classes > 0 && q_heads / shape.kv_heads <= kTileRows[classes - 1];
   op.wide = op.tiled && classes == kTileClasses && wide_attention_ && device_.has_wgmma &&
-            CanAttendWide(qkv.dtype, op.pool, device_.block_shared_bytes);
+            CanAttendWide(qkv.dtype, rule, op.pool, device_.block_shared_bytes);
   if (op.tiled) ShapeWork(op.pool, q_heads, classes);
   recorded_.push_back(op);
 }
@@ -156,16 +186,27 @@ void CudaOps::ShapeWork(const DevicePool& pool, int q_heads, int classes) {
   }
 }
 
-void CudaOps::SwiGlu(Tensor gate_up, Tensor out) {
+void CudaOps::Activate(Activation f, Tensor in, Tensor out) {
+  const bool gated = in.columns != out.columns;
   CheckRows(out, out.columns);
-  CheckRows(gate_up, 2 * out.columns);
-  COPPICE_CHECK(gate_up.dtype == out.dtype);
+  CheckRows(in, gated ? 2 * out.columns : out.columns);
+  COPPICE_CHECK(in.dtype == out.dtype);
   PassProduct* const product = LastProduct();
-  if (product != nullptr && JoinSwiGlu(gate_up, out, product)) {
+  if (product != nullptr && JoinSwiGlu(f, in, out, product)) {
     recorded_.back() = ArgsOf(*product, rows_);
     return;
   }
-  recorded_.push_back(SwiGluOp{gate_up.data, out.data, out.dtype, rows_, out.columns});
+  recorded_.push_back(ActivateArgs{f, gated, in.data, out.data, out.dtype, rows_, out.columns});
+}
+
+void CudaOps::MixExperts(const Experts& /*experts*/, Tensor /*x*/, Tensor /*out*/) {
+  COPPICE_CHECK_MSG(false, "the CUDA backend mixes no experts");
+}
+
+void CudaOps::SoftCap(Tensor x, float cap) {
+  float* const values = Floats(x, x.columns);
+  if (rows_ == 0) return;
+  recorded_.push_back(SoftCapArgs{values, rows_ * x.columns, cap});
 }
 
 // Recorded even if every row has a need, because the rows with needs differ between steps of one

@@ -42,12 +42,17 @@ class CudaOps final : public Ops {
   bool has_rows() const override { return plan_->rows() > 0; }
   bool has_needs() const override { return !plan_->needs.empty(); }
   void CommitKv(KvPool* pool) override;
-  void Embed(const Weight& w, int64_t first_row, Tensor x) override;
-  void AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) override;
+  void Embed(const Weight& w, int64_t first_row, float scale, Tensor x) override;
+  void AddPositions(const Weight& w, int offset, Tensor x) override;
+  void AddNorm(Tensor x, const Addend& addend, const Norm& norm, Tensor out) override;
   void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) override;
-  void RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) override;
-  void Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) override;
-  void SwiGlu(Tensor gate_up, Tensor out) override;
+  void RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPool* pool) override;
+  void Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
+                 Tensor out) override;
+  void Activate(Activation f, Tensor in, Tensor out) override;
+  // Not served (Part::kExperts).
+  void MixExperts(const Experts& experts, Tensor x, Tensor out) override;
+  void SoftCap(Tensor x, float cap) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;
   void Scatter(const Weight& w, Tensor kept, Tensor wide) override;

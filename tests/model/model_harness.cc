@@ -21,7 +21,8 @@ absl::StatusOr<std::vector<float>> LoadedModel::Run(const StepPlan& plan) {
 }
 
 absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options,
-                                        comm::Communicator* communicator, int threads) {
+                                        comm::Communicator* communicator, int threads,
+                                        const std::string& kind) {
   LoadedModel loaded;
   if (communicator == nullptr) {
     loaded.single = comm::MakeSingleCommunicator();
@@ -31,6 +32,8 @@ absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options,
   kernels::BackendOptions backend;
   backend.threads = loaded.threads.get();
   backend.communicator = communicator;
+  backend.kind = kind;
+  backend.collectives.place = communicator->rank();
   COPPICE_ASSIGN_OR_RETURN(loaded.backend, kernels::MakeBackend(backend));
   COPPICE_ASSIGN_OR_RETURN(TransformerParts parts,
                            LoadTransformer(options, loaded.backend.get(), communicator));

@@ -32,10 +32,11 @@ struct LoadedModel {
 
 inline constexpr int kTestBlocks = 40;  // of the pool, including the sink
 
-// communicator: nullptr means one rank. Otherwise *communicator must outlive the result.
+// communicator: nullptr means one rank. Otherwise *communicator must outlive the result. kind: that
+// of the backend.
 absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options,
-                                        comm::Communicator* communicator = nullptr,
-                                        int threads = 1);
+                                        comm::Communicator* communicator = nullptr, int threads = 1,
+                                        const std::string& kind = "cpu");
 
 struct ForestNode {
   int parent = -1;  // index of an earlier node; -1 = the end of the prefix

@@ -29,6 +29,8 @@ inline constexpr int kWarpSize = 32;
 
 #define DEV_KERNEL __global__
 #define DEV_FUNCTION __device__ __forceinline__
+// Of kernels and of the functions that launch them.
+#define DEV_HOST_FUNCTION __host__ __device__ __forceinline__
 // Most threads of a block and least blocks on a multiprocessor.
 #define DEV_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 // Before a loop whose arrays must stay in registers.

@@ -1,8 +1,10 @@
 // Attention of one row and q head at a time: any types, any head_dim that is a multiple of 8 and at
 // most 256. A row's context is cut into chunks of 32 positions counted from 0, wherever the tokens
-// lie, warp w takes chunks w, w + 4, ..., and the warps' states are joined in order. So the bits of
-// a row depend on its query and its context alone. Online softmax: Milakov and Gimelshein, "Online
+// lie, warp w takes chunks w, w + 4, ..., and the warps' states are joined in order. Chunks before
+// the row's window are left out. So the bits of a row depend on its query and its context alone. Online softmax: Milakov and Gimelshein, "Online
 // normalizer calculation for softmax", 2018, algorithm 3; here in base 2.
+#include <algorithm>
+
 #include "kernels/cuda/ops/kernel_types.h"
 
 namespace coppice::kernels::cuda {
@@ -19,7 +21,8 @@ constexpr float kLog2E = 1.44269504f;
 struct RowView {
   const int32_t* table;  // block ids
   const int32_t* chain;  // slots
-  int32_t prefix, length;
+  int32_t prefix;
+  int32_t begin, length;  // the positions that it sees
 
   DEV_FUNCTION int32_t SlotOf(int32_t position) const {
     if (position >= prefix) return chain[position - prefix];
@@ -27,14 +30,14 @@ struct RowView {
   }
 };
 
-DEV_FUNCTION RowView ViewOf(const DeviceStep& step, int row) {
-  const int32_t begin = step.chain_begin[row], end = step.chain_begin[row + 1];
-  const int32_t prefix = step.prefix_len[row];
-  return {step.table + step.table_begin[step.segment[row]], step.chain + begin, prefix,
-          prefix + end - begin};
+DEV_FUNCTION RowView ViewOf(const DeviceStep& step, int row, int window) {
+  const int32_t chain = step.chain_begin[row], prefix = step.prefix_len[row];
+  const int32_t length = prefix + step.chain_begin[row + 1] - chain;
+  return {step.table + step.table_begin[step.segment[row]], step.chain + chain, prefix,
+          window == 0 ? 0 : max(0, length - window), length};
 }
 
-// query in shared memory, scaled; k [dim].
+// query in shared memory, times ScaleOf; k [dim].
 template <class P>
 DEV_FUNCTION float Dot(const float* query, const P* k, int dim) {
   constexpr int kPack = 16 / sizeof(P);
@@ -44,6 +47,11 @@ DEV_FUNCTION float Dot(const float* query, const P* k, int dim) {
     for (int i = 0; i < kPack; ++i) sum += query[d + i] * dev::ToFloat(pack.value[i]);
   }
   return sum;
+}
+
+// Of scores before their cap, or of exponents of 2 where there is none.
+DEV_FUNCTION float ScaleOf(const AttentionRule& rule) {
+  return rule.softcap == 0.0f ? rule.scale * kLog2E : rule.scale / rule.softcap;
 }
 
 // What a warp knows: per lane the share of the total of its positions, and the weighted sum of V in
@@ -58,16 +66,18 @@ struct WarpState {
 // Adds the chunk of 32 positions from `first` on. Lane t scores position first + t, then all lanes
 // add V position by position.
 template <class P, int kPieces>
-DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, int layer, int kv_head,
-                           const RowView& view, int32_t first, WarpState<kPieces>* state) {
+DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, const AttentionArgs& args,
+                           int kv_head, const RowView& view, int32_t first,
+                           WarpState<kPieces>* state) {
   const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
   const int32_t position = first + lane;
-  const bool seen = position < view.length;
+  const bool seen = position >= view.begin && position < view.length;
   const int32_t slot = seen ? view.SlotOf(position) : 0;
   float score = -INFINITY;
   if (seen) {
-    score =
-        Dot(query, PoolRow<const P>(pool, layer, /*value=*/false, slot, kv_head), pool.head_dim);
+    const P* k = PoolRow<const P>(pool, args.layer, /*value=*/false, slot, kv_head);
+    score = Dot(query, k, pool.head_dim);
+    if (args.rule.softcap != 0.0f) score = tanhf(score) * (args.rule.softcap * kLog2E);
   }
   const float max = fmaxf(state->max, dev::WarpMax(score));
   const float correction = dev::Exp2(state->max - max);
@@ -78,10 +88,10 @@ DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, int layer
     for (int i = 0; i < kPairs; ++i) state->sum[j][i] *= correction;
   }
   const int count = min(dev::kWarpSize, view.length - first);
-  for (int t = 0; t < count; ++t) {
+  for (int t = view.begin > first ? view.begin - first : 0; t < count; ++t) {
     const float share = __shfl_sync(dev::kFullWarp, weight, t);
     const int32_t from = __shfl_sync(dev::kFullWarp, slot, t);
-    const P* v = PoolRow<const P>(pool, layer, /*value=*/true, from, kv_head);
+    const P* v = PoolRow<const P>(pool, args.layer, /*value=*/true, from, kv_head);
     for (int j = 0; j < kPieces; ++j) {
       const int dim = (j * dev::kWarpSize + lane) * kPairs;
       if (dim >= pool.head_dim) continue;
@@ -91,9 +101,13 @@ DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, int layer
   }
 }
 
+// A warp holds more of f32 at a time.
+template <class P>
+constexpr int kBlocks = sizeof(P) == 4 ? 3 : 4;
+
 // Block row * q_heads + head. T: activations, P: the pool. kPieces: head_dim / 64, rounded up.
 template <class T, class P, int kPieces>
-DEV_KERNEL void DEV_BOUNDS(kThreads, 4)
+DEV_KERNEL void DEV_BOUNDS(kThreads, kBlocks<P>)
     AttendRows(const DeviceStep* step, AttentionArgs args, DevicePool pool) {
   dev::WaitForPrevious();
   DEV_SHARED(float, query, kMaxDim);
@@ -106,11 +120,11 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 4)
   const int dim = pool.head_dim;
   const int warp = static_cast<int>(threadIdx.x) / dev::kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
-  const RowView view = ViewOf(*step, row);
+  const RowView view = ViewOf(*step, row, args.rule.window);
 
   const T* q = static_cast<const T*>(args.qkv) +
                (int64_t{row} * (args.q_heads + 2 * pool.kv_heads) + head) * dim;
-  const float scale = kLog2E / sqrtf(static_cast<float>(dim));
+  const float scale = ScaleOf(args.rule);
   for (int d = static_cast<int>(threadIdx.x); d < dim; d += kThreads) {
     query[d] = dev::ToFloat(q[d]) * scale;
   }
@@ -118,7 +132,8 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 4)
 
   WarpState<kPieces> state;
   for (int32_t first = warp * dev::kWarpSize; first < view.length; first += kThreads) {
-    AddChunk<P>(query, pool, args.layer, kv_head, view, first, &state);
+    if (first + dev::kWarpSize <= view.begin) continue;
+    AddChunk<P>(query, pool, args, kv_head, view, first, &state);
   }
   const float total = dev::WarpSum(state.total);
   if (lane == 0) {
@@ -169,11 +184,15 @@ void Attention(const StepView& step, const AttentionArgs& args, const DevicePool
   WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
     using T = decltype(activation);
     using P = decltype(element);
-    dev::Declare("attention by rows", [view = step.step, q_heads = args.q_heads, pool] {
+    dev::Declare("attention by rows", [view = step.step, args, pool] {
       const DeviceStep& step = *view;
-      int64_t tokens = step.chain_begin[step.rows];
-      for (int r = 0; r < step.rows; ++r) tokens += step.prefix_len[r];
-      const int64_t width = int64_t{q_heads} * pool.head_dim;  // each q head reads K and V itself
+      int64_t tokens = 0;
+      for (int r = 0; r < step.rows; ++r) {
+        const int length = step.prefix_len[r] + step.chain_begin[r + 1] - step.chain_begin[r];
+        tokens += args.rule.window == 0 ? length : std::min(length, args.rule.window);
+      }
+      // Each q head reads K and V itself.
+      const int64_t width = int64_t{args.q_heads} * pool.head_dim;
       return dev::Cost{2 * width * (tokens * int64_t{sizeof(P)} + step.rows * int64_t{sizeof(T)}),
                        4 * width * tokens};
     });

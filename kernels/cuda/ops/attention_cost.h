@@ -1,9 +1,11 @@
 // The work of one launch of tiled attention, counted from its work list. For attention_tiles.cu.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/ops/attention_rows.h"
 #include "kernels/cuda/ops/launch.h"
 
 namespace coppice::kernels::cuda {
@@ -17,7 +19,7 @@ dev::Cost CostOf(const DeviceWork::OfClass& list, const AttentionArgs& args,
   dev::Cost cost;
   for (int i = 0; i < list.worker_begin[list.workers]; ++i) {
     const AttentionItem& item = list.items[i];
-    const int64_t tokens = item.kv_end - item.kv_begin;
+    const int64_t tokens = std::max(0, item.kv_end - BeginOf(item, args.rule));
     const int64_t packed = int64_t{item.rows} * (args.q_heads / pool.kv_heads);
     const int64_t partial = packed * (pool.head_dim + 2) * int64_t{sizeof(float)};
     cost.bytes += (2 * tokens + packed) * pool.head_dim * kElement;

@@ -17,12 +17,29 @@ constexpr float kLog2E = 1.44269504f;
 struct Tokens {
   const int32_t* table;
   const int32_t* chain;
+  const int32_t* chain_position;
+  const int32_t* position;  // of the step's rows
   const uint64_t* masks;
+
+  DEV_FUNCTION Tokens(const DeviceStep& step, const DeviceWork& work)
+      : table(step.table),
+        chain(work.chain),
+        chain_position(work.chain_position),
+        position(step.position),
+        masks(work.masks) {}
 };
 struct Merging {
   float* partials;
   uint32_t* counters;
 };
+
+// Where an item begins for a rule: KV tiles before the windows of all of its rows are left out.
+DEV_HOST_FUNCTION int32_t BeginOf(const AttentionItem& item, const AttentionRule& rule) {
+  if (rule.window == 0) return item.kv_begin;
+  const int32_t seen = item.first_position + 1 - rule.window;  // the first position of a window
+  const int32_t tile = (seen < item.prefix ? seen : item.prefix) / kKvTile * kKvTile;
+  return tile > item.kv_begin ? tile : item.kv_begin;
+}
 
 // What one lane holds of its warp's rows g and g + 8, g = lane / 4: as Mma and MmaAsync do, in
 // element 2 half + e of eight columns column 2 (lane % 4) + e of row g + 8 half.
@@ -60,9 +77,25 @@ struct RowTile {
     return tokens.table[item.table_begin + token / kBlockSize] * kBlockSize + token % kBlockSize;
   }
 
-  // The scale of scores, for exponents of 2.
+  DEV_FUNCTION int32_t PositionOf(int32_t token) const {
+    if (token < item.prefix) return token;
+    return tokens.chain_position[item.chain_begin + token - item.prefix];
+  }
+
+  // The scale of scores, capped ones if there is a cap, for exponents of 2.
   DEV_FUNCTION float ScoreScale() const {
-    return kLog2E / sqrtf(static_cast<float>(pool.head_dim));
+    return (args.rule.softcap == 0.0f ? args.rule.scale : args.rule.softcap) * kLog2E;
+  }
+
+  // With a cap: scores become tanh(score * scale / cap).
+  template <int kEights>
+  DEV_FUNCTION void Cap(float (&score)[kEights][4]) const {
+    if (args.rule.softcap == 0.0f) return;
+    const float scale = args.rule.scale / args.rule.softcap;
+    DEV_UNROLL
+    for (int n = 0; n < kEights; ++n) {
+      for (int e = 0; e < 4; ++e) score[n][e] = tanhf(score[n][e] * scale);
+    }
   }
 
   // The bits of a packed row for the tokens of a KV tile behind item.mask_tile.
@@ -84,6 +117,32 @@ struct RowTile {
       for (int n = 0; n < kEights; ++n) {
         if (!(word >> (n * 8) & 1)) score[n][half * 2] = -INFINITY;
         if (!(word >> (n * 8 + 1) & 1)) score[n][half * 2 + 1] = -INFINITY;
+      }
+    }
+  }
+
+  // Scores of tokens before the window of a row become -inf. Of the same rows and tokens of a KV
+  // tile that begins at `first`.
+  template <int kEights>
+  DEV_FUNCTION void MaskWindow(int packed, int32_t first, int first_token,
+                               float (&score)[kEights][4]) const {
+    if (args.rule.window == 0) return;
+    const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+    // No token of the tile has an earlier position: those of chains lie behind what all rows see.
+    const int32_t earliest = min(first, item.mask_tile * kKvTile);
+    DEV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int row = packed + lane / 4 + half * 8;
+      if (row >= PackedRows()) continue;
+      const int32_t hidden = tokens.position[item.first_row + row / Group()] - args.rule.window;
+      if (hidden < earliest) continue;
+      const int32_t token = first + first_token + lane % 4 * 2;
+      DEV_UNROLL
+      for (int n = 0; n < kEights; ++n) {
+        for (int e = 0; e < 2; ++e) {
+          const int32_t at = token + n * 8 + e;
+          if (at < item.kv_end && PositionOf(at) <= hidden) score[n][half * 2 + e] = -INFINITY;
+        }
       }
     }
   }

@@ -1,6 +1,7 @@
 // Forest attention of the largest tile class by Hopper's own instructions: one warp lets the copy
 // engine bring KV tiles into a ring in shared memory, and two warpgroups of 64 packed rows each
 // take them out. Otherwise as attention_tiles.cu: the same work list, the same order of every sum.
+// It knows neither caps nor windows.
 // q and the weights of softmax are in registers; K and V come from swizzled shared memory, V as it
 // lies there (the instruction transposes it).
 #include <algorithm>
@@ -219,7 +220,7 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 1)
   __syncthreads();
   unsigned char* const stages =
       memory + (S::kAlignment - dev::SharedAddress(memory) % S::kAlignment) % S::kAlignment;
-  const Tokens tokens = {step->table, work->chain, work->masks};
+  const Tokens tokens(*step, *work);
   const Merging merging = {work->partials, work->counters};
   Place place;
   const int end = list.worker_begin[worker + 1];
@@ -279,10 +280,12 @@ cudaError_t LaunchDim(const StepView& step, const AttentionArgs& args, const Wor
 
 }  // namespace
 
-bool CanAttendWide(DType activations, const DevicePool& pool, int64_t block_shared_bytes) {
+bool CanAttendWide(DType activations, const AttentionRule& rule, const DevicePool& pool,
+                   int64_t block_shared_bytes) {
   constexpr int64_t kStatic = 1024;
-  return activations != DType::kF32 && pool.dtype == activations &&
-         (pool.head_dim == 64 || pool.head_dim == 128) && PoolRows(pool) <= INT32_MAX &&
+  return rule.softcap == 0 && rule.window == 0 && activations != DType::kF32 &&
+         pool.dtype == activations && (pool.head_dim == 64 || pool.head_dim == 128) &&
+         PoolRows(pool) <= INT32_MAX &&
          WideShape<dev::bf16, 128>::kSharedBytes + kStatic <= block_shared_bytes;
 }
 

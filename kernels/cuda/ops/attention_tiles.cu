@@ -37,7 +37,7 @@ struct Block : RowTile<typename S::Type, S::kRows> {
   using T = typename S::Type;
   using Rows = RowTile<T, S::kRows>;
   using Rows::args, Rows::item, Rows::pool;
-  using Rows::EmitState, Rows::Group, Rows::Mask, Rows::PackedRows;
+  using Rows::Cap, Rows::EmitState, Rows::Group, Rows::Mask, Rows::MaskWindow, Rows::PackedRows;
   using Rows::QueryOf, Rows::ScoreScale, Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
 
   T* query;  // [kRows, kStride]
@@ -128,12 +128,13 @@ struct Block : RowTile<typename S::Type, S::kRows> {
   // Passes over all tokens of the item. Copies of the next KV tile run behind the arithmetic.
   DEV_FUNCTION void Accumulate(RowState<S::kDims / 8>* state) const {
     const float scale = ScoreScale();
-    if (item.kv_begin < item.kv_end) {
+    const int32_t begin = BeginOf(item, args.rule);
+    if (begin < item.kv_end) {
       LoadQuery();
-      LoadTile(item.kv_begin, 0);
+      LoadTile(begin, 0);
     }
     dev::CopyCommit();
-    for (int32_t first = item.kv_begin, stage = 0; first < item.kv_end;
+    for (int32_t first = begin, stage = 0; first < item.kv_end;
          first += kKvTile, stage = 1 - stage) {
       if (first + kKvTile < item.kv_end) LoadTile(first + kKvTile, 1 - stage);
       dev::CopyCommit();
@@ -141,8 +142,10 @@ struct Block : RowTile<typename S::Type, S::kRows> {
       __syncthreads();
       float score[S::kTokens / 8][4];
       Score(Tile(stage, false), score);
+      Cap(score);
       if (first / kKvTile >= item.mask_tile)
         Mask(RowWarp() * 16, first / kKvTile, TokenWarp() * S::kTokens, score);
+      MaskWindow(RowWarp() * 16, first, TokenWarp() * S::kTokens, score);
       Weigh(scale, score, state);
       AddValues(Tile(stage, true), score, state);
       __syncthreads();  // the next copies overwrite this stage
@@ -196,7 +199,7 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, 1)
   const DeviceWork::OfClass list = work->classes[tile_class];
   const int worker = static_cast<int>(blockIdx.x);
   if (worker >= list.workers) return;
-  const Tokens tokens = {step->table, work->chain, work->masks};
+  const Tokens tokens(*step, *work);
   const Merging merging = {work->partials, work->counters};
   const int end = list.worker_begin[worker + 1];
   for (int i = list.worker_begin[worker]; i < end; ++i) {

@@ -23,10 +23,12 @@ class RowTileMaker {
     item.first_row = first_row;
     item.rows = rows;
     item.table_begin = plan.table_begin[segment];
+    item.first_position = plan.position[first_row];
     int32_t seen_by_all = plan.prefix_length(first_row), longest = 0;
     for (int r = first_row; r < first_row + rows; ++r) {
       seen_by_all = std::min(seen_by_all, plan.prefix_length(r));
       longest = std::max(longest, Length(r));
+      item.first_position = std::min(item.first_position, plan.position[r]);
     }
     item.mask_tile = seen_by_all / kKvTile;
     item.prefix = item.mask_tile * kKvTile;
@@ -83,9 +85,13 @@ class RowTileMaker {
     AttentionItem& item = made_.whole;
     while (item.kv_end % kKvTile != 0) {
       list_->chain.push_back(own_.back().slots[0]);
+      list_->chain_position.push_back(0);
       ++item.kv_end;
     }
     list_->chain.insert(list_->chain.end(), own.slots.begin(), own.slots.end());
+    for (size_t i = 0; i < own.slots.size(); ++i) {
+      list_->chain_position.push_back(tile * kKvTile + static_cast<int32_t>(i));
+    }
     item.kv_end += static_cast<int32_t>(own.slots.size());
     made_.positions.push_back(tile);
     own_.push_back(std::move(own));

@@ -3,9 +3,9 @@
 // block computes 64 outputs of all rows over a run of the inputs; where 64 outputs a block are too
 // few blocks to keep the device busy, several blocks share the inputs of a tile ("split-K"). With
 // SwiGLU a block computes 32 gates and the 32 ups that belong to them.
+#include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ops/gemm_skinny.h"
 #include "kernels/cuda/ops/kernel_types.h"
-#include "kernels/cuda/ops/silu.h"
 
 namespace coppice::kernels::cuda {
 namespace {

@@ -59,27 +59,58 @@ struct DevicePool {
 
 void CommitKv(const StepView& step, const DevicePool& pool, cudaStream_t stream);
 
-// x[r] = row token[r] - first_row of matrix [matrix_rows, columns] of `dtype`, else zeros.
+// x[r] = scale times row token[r] - first_row of matrix [matrix_rows, columns] of `dtype`, else
+// zeros.
 struct EmbedArgs {
   const void* matrix = nullptr;
   DType dtype = DType::kBF16;
   int64_t matrix_rows = 0, columns = 0, first_row = 0;
+  float scale = 1;
   float* x = nullptr;
 
   bool operator==(const EmbedArgs&) const = default;
 };
 void Embed(const StepView& step, const EmbedArgs& args, cudaStream_t stream);
 
-// x += addend, unless that is null; out = x / sqrt(mean(x^2) + epsilon) * gain.
+// x[r] += row position[r] + offset of matrix [.., columns] of `dtype`.
+struct PositionArgs {
+  const void* matrix = nullptr;
+  DType dtype = DType::kBF16;
+  int64_t columns = 0;
+  int32_t offset = 0;
+  float* x = nullptr;
+
+  bool operator==(const PositionArgs&) const = default;
+};
+void AddPositions(const StepView& step, const PositionArgs& args, cudaStream_t stream);
+
+// A Norm (backend.h) of as many values as the gain has.
+struct NormArgs {
+  const float* gain = nullptr;  // nullptr: the values stay
+  const float* bias = nullptr;  // nullptr: none
+  NormKind kind = NormKind::kRms;
+  float epsilon = 0;
+
+  bool empty() const { return gain == nullptr; }
+  bool operator==(const NormArgs&) const = default;
+};
+
+// x += scale * addend_norm(addend), unless addend is null; out = norm(x). out may be x.
 struct AddNormArgs {
   float* x = nullptr;             // [rows, columns]
   const float* addend = nullptr;  // [rows, columns]
-  const float* gain = nullptr;    // [columns]
-  void* out = nullptr;            // [rows, columns] of `dtype`
+  NormArgs addend_norm;
+  float scale = 1;
+  NormArgs norm;
+  void* out = nullptr;  // [rows, columns] of `dtype`
   DType dtype = DType::kBF16;
   int64_t rows = 0, columns = 0;
-  float epsilon = 0;
 
+  // Whether it is an RMS norm without a bias of x plus the addend itself.
+  bool plain() const {
+    return addend_norm.empty() && scale == 1 && !norm.empty() && norm.bias == nullptr &&
+           norm.kind == NormKind::kRms;
+  }
   bool operator==(const AddNormArgs&) const = default;
 };
 void AddNorm(const AddNormArgs& args, cudaStream_t stream);
@@ -93,16 +124,19 @@ constexpr bool CanStoreKv(DType activations, DType pool) {
   return (activations == DType::kF16) == (pool == DType::kF16);
 }
 
-// qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`, and bias, unless that is null: rotates q
-// and k in place (half-split convention), writes K and V to the row's slot. cos, sin
-// [max_positions, head_dim / 2]. In f16 a q or k that overflows becomes NaN. qkv's V stays as it
-// is, without the bias. The bits are those of AddBias and then this without a bias.
+// qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`, and bias, unless that is null: the norms
+// of q and k heads, then the rotation of their first rotary_dim dims, in place (half-split
+// convention); writes K and V to the row's slot. In f16 a q or k that overflows becomes NaN. qkv's
+// V stays as it is, without the bias. The bits are those of AddBias and then this without a bias.
 struct RopeArgs {
   void* qkv = nullptr;
   const float* bias = nullptr;  // [(q_heads + 2 kv_heads) head_dim] or nullptr
   DType dtype = DType::kBF16;
   int32_t q_heads = 0, layer = 0;
-  const float* cos = nullptr;
+  NormArgs q_norm, k_norm;      // both or none; gains [head_dim]
+  bool norms_together = false;  // of all q heads of a row, and of all k heads: gains of all
+  int32_t rotary_dim = 0;       // even, at most head_dim; 0: nothing rotates
+  const float* cos = nullptr;   // [max_positions, rotary_dim / 2]
   const float* sin = nullptr;
 
   bool operator==(const RopeArgs&) const = default;
@@ -110,12 +144,13 @@ struct RopeArgs {
 void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool& pool,
                     cudaStream_t stream);
 
-// out [rows, q_heads head_dim] of `dtype`; scale 1/sqrt(head_dim) inside; sums in f32.
+// out [rows, q_heads head_dim] of `dtype`; sums in f32.
 struct AttentionArgs {
   const void* qkv = nullptr;
   void* out = nullptr;
   DType dtype = DType::kBF16;
   int32_t q_heads = 0, layer = 0;
+  AttentionRule rule;  // scale > 0
 
   bool operator==(const AttentionArgs&) const = default;
 };
@@ -131,6 +166,7 @@ struct DeviceWork {
   };
   OfClass classes[kTileClasses];
   const int32_t* chain = nullptr;
+  const int32_t* chain_position = nullptr;
   const uint64_t* masks = nullptr;
   float* partials = nullptr;     // [partial_floats]
   uint32_t* counters = nullptr;  // [merges], zero before the first launch; launches leave them zero
@@ -156,13 +192,34 @@ void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkV
                     const DevicePool& pool, cudaStream_t stream, int classes = kTileClasses);
 // The last class by instructions that devices of compute capability 9.0 alone have; bit for bit the
 // same only in the simulator. Returns why the pool could not be described to the copy engine.
-bool CanAttendWide(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
+bool CanAttendWide(DType activations, const AttentionRule& rule, const DevicePool& pool,
+                   int64_t block_shared_bytes);
 cudaError_t AttendWide(const StepView& step, const AttentionArgs& args, const WorkView& work,
                        const DevicePool& pool, cudaStream_t stream);
 
-// gate_up [rows, 2 columns]: gate then up. out [rows, columns] = silu(gate) * up.
-void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t columns,
-            cudaStream_t stream);
+// Gated: in [rows, 2 columns], gate then up; out [rows, columns] = f(gate) * up. Else in [rows,
+// columns]; out = f(in). A value of `in` that is not finite makes the output so.
+struct ActivateArgs {
+  Activation f = Activation::kSilu;
+  bool gated = true;
+  const void* in = nullptr;
+  void* out = nullptr;
+  DType dtype = DType::kBF16;
+  int64_t rows = 0, columns = 0;
+
+  bool operator==(const ActivateArgs&) const = default;
+};
+void Activate(const ActivateArgs& args, cudaStream_t stream);
+
+// x [count] = cap * tanh(x / cap). What is not finite becomes NaN.
+struct SoftCapArgs {
+  float* x = nullptr;
+  int64_t count = 0;
+  float cap = 0;
+
+  bool operator==(const SoftCapArgs&) const = default;
+};
+void SoftCap(const SoftCapArgs& args, cudaStream_t stream);
 
 // wide[r, c] = kept[r, place[c]], or -infinity where place[c] < 0.
 struct ScatterArgs {

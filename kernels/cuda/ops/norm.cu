@@ -1,4 +1,4 @@
-// RMS norm of the residual stream, and biases.
+// Norms of the residual stream and of what is added to it, and biases.
 #include "kernels/cuda/ops/norm_row.h"
 
 namespace coppice::kernels::cuda {
@@ -6,13 +6,111 @@ namespace {
 
 constexpr int kThreads = kNormThreads;
 
-// One block a row.
+// One block a row. A plain AddNorm.
 template <class T, int N>
 DEV_KERNEL void AddNormRows(AddNormArgs args) {
   dev::WaitForPrevious();
   const int64_t row = blockIdx.x;
   NormRow<T, N>(args, row, args.addend != nullptr,
                 [&](int64_t c) { return dev::LoadPack<N>(args.addend + row * args.columns + c); });
+}
+
+// What a norm does to the values of a row before gain and bias: (value - mean) * scale.
+struct Spread {
+  float mean = 0.0f, scale = 1.0f;
+};
+
+// The sum of f(value) over a row, by all threads of the block. A thread reads only what it may have
+// written itself.
+template <int N, class F>
+DEV_FUNCTION float RowSum(const float* row, int64_t columns, F f) {
+  float sum = 0.0f;
+  for (int64_t c = int64_t{threadIdx.x} * N; c < columns; c += kThreads * N) {
+    const dev::Pack<float, N> values = dev::LoadPack<N>(row + c);
+    for (int i = 0; i < N; ++i) sum += f(values.value[i]);
+  }
+  __syncthreads();  // every thread has read the sum before
+  return NormBlockSum(sum);
+}
+
+// The variance is that of the differences from the mean: no digits cancel.
+template <int N>
+DEV_FUNCTION Spread SpreadOf(const NormArgs& norm, const float* row, int64_t columns) {
+  Spread spread;
+  if (norm.gain == nullptr) return spread;
+  const auto count = static_cast<float>(columns);
+  if (norm.kind == NormKind::kLayer) {
+    spread.mean = RowSum<N>(row, columns, [](float value) { return value; }) / count;
+  }
+  const float squares = RowSum<N>(
+      row, columns, [mean = spread.mean](float value) { return (value - mean) * (value - mean); });
+  spread.scale = 1.0f / sqrtf(squares / count + norm.epsilon);
+  return spread;
+}
+
+// The normed values from column c on.
+template <int N>
+DEV_FUNCTION dev::Pack<float, N> Normed(const NormArgs& norm, const Spread& spread, int64_t c,
+                                        dev::Pack<float, N> values) {
+  if (norm.gain == nullptr) return values;
+  const dev::Pack<float, N> gain = dev::LoadPack<N>(norm.gain + c);
+  for (int i = 0; i < N; ++i) {
+    values.value[i] = (values.value[i] - spread.mean) * spread.scale * gain.value[i];
+  }
+  if (norm.bias == nullptr) return values;
+  const dev::Pack<float, N> bias = dev::LoadPack<N>(norm.bias + c);
+  for (int i = 0; i < N; ++i) values.value[i] += bias.value[i];
+  return values;
+}
+
+// One block a row. Any AddNorm.
+template <class T, int N>
+DEV_KERNEL void AddAnyNormRows(AddNormArgs args) {
+  dev::WaitForPrevious();
+  const int64_t begin = blockIdx.x * args.columns;
+  float* x = args.x + begin;
+  if (args.addend != nullptr) {
+    const float* addend = args.addend + begin;
+    const Spread spread = SpreadOf<N>(args.addend_norm, addend, args.columns);
+    for (int64_t c = int64_t{threadIdx.x} * N; c < args.columns; c += kThreads * N) {
+      dev::Pack<float, N> sum = dev::LoadPack<N>(x + c);
+      const dev::Pack<float, N> added =
+          Normed<N>(args.addend_norm, spread, c, dev::LoadPack<N>(addend + c));
+      for (int i = 0; i < N; ++i) sum.value[i] += args.scale * added.value[i];
+      dev::StorePack(x + c, sum);
+    }
+  }
+  const Spread spread = SpreadOf<N>(args.norm, x, args.columns);
+  T* out = static_cast<T*>(args.out) + begin;
+  for (int64_t c = int64_t{threadIdx.x} * N; c < args.columns; c += kThreads * N) {
+    const dev::Pack<float, N> normed = Normed<N>(args.norm, spread, c, dev::LoadPack<N>(x + c));
+    dev::Pack<T, N> rounded;
+    for (int i = 0; i < N; ++i) rounded.value[i] = dev::FromFloat<T>(normed.value[i]);
+    dev::StorePack(out + c, rounded);
+  }
+}
+
+// Of one element: times that a norm reads f32 values (itself, its gain and its bias), operations.
+struct NormCost {
+  explicit NormCost(const NormArgs& norm) {
+    if (norm.empty()) return;
+    const bool layer = norm.kind == NormKind::kLayer;
+    reads = 2 + layer + (norm.bias != nullptr);
+    flops = 4 + 3 * layer + (norm.bias != nullptr);
+  }
+  int64_t reads = 0, flops = 0;
+};
+
+// The residual is read, and with an addend read and written, for the output read again.
+dev::Cost CostOf(const AddNormArgs& args, int64_t out_bytes) {
+  const NormCost norm(args.norm), of_addend(args.addend_norm);
+  int64_t floats = 1 + norm.reads, flops = norm.flops;
+  if (args.addend != nullptr) {
+    floats += 3 + of_addend.reads;
+    flops += (args.scale == 1 ? 1 : 2) + of_addend.flops;
+  }
+  const int64_t elements = args.rows * args.columns;
+  return {elements * (floats * int64_t{sizeof(float)} + out_bytes), elements * flops};
 }
 
 // Block (row, piece of kThreads * N columns).
@@ -38,12 +136,15 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream) {
   WithType(args.dtype, [&](auto element) {
     using T = decltype(element);
     dev::Declare("norm", [args] {
+      if (!args.plain()) return CostOf(args, sizeof(T));
       // x is read again for the output, and the gain by every row.
       const int64_t element = (args.addend == nullptr ? 3 : 5) * sizeof(float) + sizeof(T);
       const int64_t elements = args.rows * args.columns;
       return dev::Cost{elements * element, 4 * elements};
     });
-    const auto kernel = args.columns % 4 == 0 ? AddNormRows<T, 4> : AddNormRows<T, 1>;
+    const bool whole = args.columns % 4 == 0;
+    const auto kernel = args.plain() ? (whole ? AddNormRows<T, 4> : AddNormRows<T, 1>)
+                                     : (whole ? AddAnyNormRows<T, 4> : AddAnyNormRows<T, 1>);
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, args);
   });
 }

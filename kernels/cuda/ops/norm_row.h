@@ -21,7 +21,7 @@ DEV_FUNCTION float NormBlockSum(float value) {
   return total;
 }
 
-// AddNorm (launch.h) of row `row`, N columns a thread at a time, with addend(c): the N values from
+// A plain AddNorm (launch.h) of row `row`, N columns a thread at a time, with addend(c): the N values from
 // column c on that are added, unless `adds` is false. A thread reads again only what it wrote
 // itself.
 template <class T, int N, class Addend>
@@ -39,11 +39,11 @@ DEV_FUNCTION void NormRow(const AddNormArgs& args, int64_t row, bool adds, Adden
     for (int i = 0; i < N; ++i) squares += in.value[i] * in.value[i];
   }
   const float mean = NormBlockSum(squares) / static_cast<float>(args.columns);
-  const float scale = 1.0f / sqrtf(mean + args.epsilon);
+  const float scale = 1.0f / sqrtf(mean + args.norm.epsilon);
   T* out = static_cast<T*>(args.out) + begin;
   for (int64_t c = int64_t{threadIdx.x} * N; c < args.columns; c += kNormThreads * N) {
     const dev::Pack<float, N> in = dev::LoadPack<N>(x + c);
-    const dev::Pack<float, N> gain = dev::LoadPack<N>(args.gain + c);
+    const dev::Pack<float, N> gain = dev::LoadPack<N>(args.norm.gain + c);
     dev::Pack<T, N> normed;
     for (int i = 0; i < N; ++i) {
       normed.value[i] = dev::FromFloat<T>(in.value[i] * scale * gain.value[i]);

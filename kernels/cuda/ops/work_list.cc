@@ -26,6 +26,8 @@ struct Unit {
 // which are among them.
 void AddTokens(const StepPlan& plan, int first, int last, AttentionItem* item, WorkList* list) {
   const int end = item->first_row + item->rows;
+  const auto position = plan.position.begin();
+  item->first_position = *std::min_element(position + item->first_row, position + end);
   int32_t seen_by_all = plan.prefix_length(item->first_row);
   for (int r = item->first_row; r < end; ++r) {
     item->prefix = std::max(item->prefix, plan.prefix_length(r));
@@ -33,9 +35,13 @@ void AddTokens(const StepPlan& plan, int first, int last, AttentionItem* item, W
   }
   item->chain_begin = static_cast<int32_t>(list->chain.size());
   std::unordered_map<int32_t, int32_t> place;  // slot -> token of the KV index space
-  for (int32_t i = plan.chain_begin[first]; i < plan.chain_begin[last]; ++i) {
-    const int32_t next = item->prefix + static_cast<int32_t>(place.size());
-    if (place.emplace(plan.chain[i], next).second) list->chain.push_back(plan.chain[i]);
+  for (int r = first; r < last; ++r) {
+    for (int32_t i = plan.chain_begin[r]; i < plan.chain_begin[r + 1]; ++i) {
+      const int32_t next = item->prefix + static_cast<int32_t>(place.size());
+      if (!place.emplace(plan.chain[i], next).second) continue;
+      list->chain.push_back(plan.chain[i]);
+      list->chain_position.push_back(plan.prefix_length(r) + i - plan.chain_begin[r]);
+    }
   }
   item->kv_end = item->prefix + static_cast<int32_t>(place.size());
   item->mask_begin = static_cast<int32_t>(list->masks.size());

@@ -25,6 +25,7 @@ inline constexpr int kTileRows[kTileClasses] = {16, 64, 128};
 // A run of KV tiles of one row tile and KV head.
 struct AttentionItem {
   int32_t first_row = 0, rows = 0;
+  int32_t first_position = 0;  // the least position of its rows
   int32_t kv_head = 0;
   int32_t kv_begin = 0, kv_end = 0;  // tokens of the KV index space; kv_begin at a KV tile
   int32_t table_begin = 0;           // begin of the segment's table in DeviceStep::table
@@ -51,8 +52,9 @@ struct WorkList {
     std::vector<int32_t> worker_begin = {0};
   };
   OfClass classes[kTileClasses];
-  std::vector<int32_t> chain;   // slots
-  std::vector<uint64_t> masks;  // bit i: token i of the KV tile
+  std::vector<int32_t> chain;           // slots
+  std::vector<int32_t> chain_position;  // [chain] positions of their tokens
+  std::vector<uint64_t> masks;          // bit i: token i of the KV tile
   int64_t partial_floats = 0;
   int32_t merges = 0;  // number of counters
 };

@@ -92,7 +92,9 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice
 
 absl::Status MatrixProducts::EnqueueGate(const MatMulArgs& args, const ProductKey& key) {
   if (args.gated == nullptr) return absl::OkStatus();
-  SwiGlu(args.y, args.gated, args.y_type, args.rows, args.outputs / 2, stream_->get());
+  Activate({Activation::kSilu, /*gated=*/true, args.y, args.gated, args.y_type, args.rows,
+            args.outputs / 2},
+           stream_->get());
   return Launched("SwiGLU", key);
 }
 

@@ -16,18 +16,21 @@ class NotedOps final : public Ops {
   bool has_rows() const override { return true; }
   bool has_needs() const override { return true; }
   void CommitKv(KvPool*) override {}
-  void Embed(const Weight&, int64_t, Tensor) override {}
-  void AddNorm(Tensor, Tensor, const Weight&, float, Tensor) override {}
+  void Embed(const Weight&, int64_t, float, Tensor) override {}
+  void AddPositions(const Weight&, int, Tensor) override {}
+  void AddNorm(Tensor, const Addend&, const Norm&, Tensor) override {}
   void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) override {
     products.push_back({&w, x, y, accumulate});
   }
-  void RopeAndStoreKv(int, const RopeTable&, Tensor qkv, KvPool*) override {
+  void RopeAndStoreKv(int, const HeadSteps&, Tensor qkv, KvPool*) override {
     if (!products.empty()) JoinRope(qkv, &products.back());
   }
-  void Attention(int, Tensor, const KvPool&, Tensor) override {}
-  void SwiGlu(Tensor gate_up, Tensor out) override {
-    if (!products.empty()) JoinSwiGlu(gate_up, out, &products.back());
+  void Attention(int, const AttentionRule&, Tensor, const KvPool&, Tensor) override {}
+  void Activate(Activation f, Tensor in, Tensor out) override {
+    if (!products.empty()) JoinSwiGlu(f, in, out, &products.back());
   }
+  void MixExperts(const Experts&, Tensor, Tensor) override {}
+  void SoftCap(Tensor, float) override {}
   void GatherRows(absl::Span<const Tensor>) override {}
   void AllReduce(Tensor) override {}
   void Scatter(const Weight&, Tensor, Tensor) override {}
@@ -36,10 +39,10 @@ class NotedOps final : public Ops {
 
 }  // namespace
 
-bool JoinSwiGlu(const Tensor& gate_up, const Tensor& out, PassProduct* product) {
+bool JoinSwiGlu(Activation f, const Tensor& gate_up, const Tensor& out, PassProduct* product) {
   const Tensor& y = product->y;
-  if (y.data != gate_up.data || product->accumulate || y.dtype != out.dtype ||
-      y.columns != 2 * out.columns) {
+  if (f != Activation::kSilu || y.data != gate_up.data || product->accumulate ||
+      y.dtype != out.dtype || y.columns != 2 * out.columns) {
     return false;
   }
   product->gated = out;

@@ -20,7 +20,7 @@ struct PassProduct {
 };
 
 // Lets a product take over what follows it, where that works on its y. False: it cannot.
-bool JoinSwiGlu(const Tensor& gate_up, const Tensor& out, PassProduct* product);
+bool JoinSwiGlu(Activation f, const Tensor& gate_up, const Tensor& out, PassProduct* product);
 // The bias that rotary positions are to add, nullptr: none.
 const float* JoinRope(const Tensor& qkv, PassProduct* product);
 

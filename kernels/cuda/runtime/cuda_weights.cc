@@ -62,14 +62,23 @@ absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::Pack(
   return matrix;
 }
 
-absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackGain(const std::vector<float>& gain) {
+absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackGain(const std::vector<float>& gain,
+                                                                   const std::vector<float>& bias) {
   if (gain.empty()) return absl::InvalidArgumentError("pack: a gain without values");
+  if (!bias.empty() && bias.size() != gain.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pack: a bias of ", bias.size(), " for a gain of ", gain.size()));
+  }
   auto weight = std::make_unique<CudaWeight>();
   weight->rows = 1;
   weight->columns = static_cast<int64_t>(gain.size());
   COPPICE_ASSIGN_OR_RETURN(weight->values,
                            UploadValues(gain, absl::StrCat("a gain of ", gain.size())));
-  weight->bytes = weight->values.size();
+  if (!bias.empty()) {
+    COPPICE_ASSIGN_OR_RETURN(
+        weight->bias, UploadValues(bias, absl::StrCat("the bias of a gain of ", gain.size())));
+  }
+  weight->bytes = weight->values.size() + weight->bias.size();
   return weight;
 }
 
@@ -106,7 +115,7 @@ absl::StatusOr<std::unique_ptr<CudaKvPool>> DeviceLoader::MakeKvPool(const KvPoo
 absl::StatusOr<std::unique_ptr<CudaRopeTable>> DeviceLoader::MakeRope(const RopeConfig& config) {
   const HostRopeTable host = BuildRopeTable(config);
   auto table = std::make_unique<CudaRopeTable>();
-  table->head_dim = host.head_dim;
+  table->rotary_dim = host.rotary_dim;
   table->max_positions = host.max_positions;
   const std::string what = absl::StrCat("a rotary table of ", host.max_positions, " positions");
   COPPICE_ASSIGN_OR_RETURN(table->cos, UploadValues(host.cos, what));

@@ -20,12 +20,12 @@
 
 namespace coppice::kernels::cuda {
 
-// A matrix with its bias, a gain (f32, one row), or a scatter: for each place the value that goes
+// A matrix or a gain (f32, one row) with its bias, or a scatter: for each place the value that goes
 // there, -1 = none (int32, [rows]).
 class CudaWeight : public Weight {
  public:
   DeviceBuffer values;
-  DeviceBuffer bias;  // [rows] f32 or nothing
+  DeviceBuffer bias;  // f32, as many as there are outputs or gains, or nothing
 };
 
 class CudaKvPool : public KvPool {
@@ -35,7 +35,7 @@ class CudaKvPool : public KvPool {
 
 class CudaRopeTable : public RopeTable {
  public:
-  DeviceBuffer cos, sin;  // [max_positions, head_dim / 2] f32
+  DeviceBuffer cos, sin;  // [max_positions, rotary_dim / 2] f32
 };
 
 class DeviceLoader {
@@ -46,7 +46,8 @@ class DeviceLoader {
   // As in Backend. All return when the copies are done.
   absl::StatusOr<std::unique_ptr<CudaWeight>> Pack(absl::Span<const MatrixSource> stacked,
                                                    DType dtype, const std::vector<float>& bias);
-  absl::StatusOr<std::unique_ptr<CudaWeight>> PackGain(const std::vector<float>& gain);
+  absl::StatusOr<std::unique_ptr<CudaWeight>> PackGain(const std::vector<float>& gain,
+                                                       const std::vector<float>& bias);
   absl::StatusOr<std::unique_ptr<CudaWeight>> PackScatter(const std::vector<int32_t>& ids,
                                                           int64_t places);
   absl::StatusOr<std::unique_ptr<CudaKvPool>> MakeKvPool(const KvPoolShape& shape);

@@ -255,6 +255,7 @@ inline double __longlong_as_double(long long bits) {
 
 #define DEV_KERNEL
 #define DEV_FUNCTION inline
+#define DEV_HOST_FUNCTION inline
 #define DEV_BOUNDS(threads, blocks)
 #define DEV_UNROLL
 #define DEV_SHARED(T, name, n)          \

@@ -45,6 +45,10 @@ class Launcher {
     Embed(step_, args, stream_);
     return Launched("embedding");
   }
+  absl::Status operator()(const PositionArgs& args) const {
+    AddPositions(step_, args, stream_);
+    return Launched("learned positions");
+  }
   absl::Status operator()(const AddNormArgs& args) const {
     AddNorm(args, stream_);
     return Launched("norm");
@@ -68,9 +72,13 @@ class Launcher {
     }
     return Launched("attention", op.args.layer);
   }
-  absl::Status operator()(const SwiGluOp& op) const {
-    SwiGlu(op.gate_up, op.out, op.dtype, op.rows, op.columns, stream_);
-    return Launched("SwiGLU");
+  absl::Status operator()(const ActivateArgs& args) const {
+    Activate(args, stream_);
+    return Launched("activation");
+  }
+  absl::Status operator()(const SoftCapArgs& args) const {
+    SoftCap(args, stream_);
+    return Launched("soft cap");
   }
   absl::Status operator()(const ScatterArgs& args) const {
     Scatter(args, stream_);

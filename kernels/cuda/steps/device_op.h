@@ -41,15 +41,6 @@ struct AttentionOp {
   bool operator==(const AttentionOp&) const = default;
 };
 
-struct SwiGluOp {
-  const void* gate_up = nullptr;
-  void* out = nullptr;
-  DType dtype = DType::kBF16;
-  int64_t rows = 0, columns = 0;
-
-  bool operator==(const SwiGluOp&) const = default;
-};
-
 struct AllReduceOp {
   DeviceCollectives* collectives = nullptr;
   float* values = nullptr;
@@ -81,9 +72,10 @@ struct ChooseLevelsOp {
   bool operator==(const ChooseLevelsOp&) const = default;
 };
 
-using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
-                              SwiGluOp, ScatterArgs, GatherArgs, AllReduceOp, AllReduceNormOp,
-                              SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
+using DeviceOp =
+    std::variant<CommitOp, EmbedArgs, PositionArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
+                 ActivateArgs, SoftCapArgs, ScatterArgs, GatherArgs, AllReduceOp, AllReduceNormOp,
+                 SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and the views of the step for their launches. Equal lists are
 // equal launches: the graph of one also serves the other.

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/cuda/runtime/device_error.h"
@@ -54,6 +56,7 @@ absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, bool wide, DeviceT
   args.qkv = qkv.data();
   args.out = out.data();
   args.q_heads = kQHeads;
+  args.rule.scale = 1 / std::sqrt(float{kHeadDim});
   return timer->Time([&] {
     if (!wide) {
       kernels::cuda::TiledAttention(step.step(), args, step.work(), pool, stream->get());

@@ -19,7 +19,7 @@ absl::Status BenchAttention(Report* report, DeviceTimer* timer);
 // The same by wgmma and the copy engine, beside the portable kernel. Only on compute capability
 // 9.0.
 absl::Status BenchWideAttention(Report* report, DeviceTimer* timer);
-// Norm, rotary positions with the store of K and V, SwiGLU.
+// Norm, rotary positions with the store of K and V, the gated activation.
 absl::Status BenchElementwise(Report* report, DeviceTimer* timer);
 // Candidate lists of rows of logits.
 absl::Status BenchCandidateLists(Report* report, DeviceTimer* timer);

@@ -19,9 +19,12 @@ using kernels::cuda::OpList;
 
 // By the alternatives of DeviceOp.
 constexpr std::array<const char*, std::variant_size_v<DeviceOp>> kNames = {
-    "commit",       "embedding",       "norm",         "product",      "rotary positions",
-    "attention",    "SwiGLU",          "scatter",      "gather",       "sum of ranks",
-    "sum and norm", "candidate lists", "place levels", "choose levels"};
+    "commit",       "embedding",       "learned positions",
+    "norm",         "product",         "rotary positions",
+    "attention",    "activation",      "soft cap",
+    "scatter",      "gather",          "sum of ranks",
+    "sum and norm", "candidate lists", "place levels",
+    "choose levels"};
 
 std::string NameOf(const DeviceOp& op) {
   const char* const name = kNames[op.index()];

@@ -25,11 +25,11 @@ absl::StatusOr<Timing> TimeNorm(int64_t rows, DeviceTimer* timer) {
                            DeviceBuffer::Allocate(rows * kHidden * kValueBytes, "norm"));
   kernels::cuda::AddNormArgs args;
   args.x = x.floats();
-  args.gain = gain.floats();
+  args.norm.gain = gain.floats();
+  args.norm.epsilon = 1e-5f;
   args.out = out.data();
   args.rows = rows;
   args.columns = kHidden;
-  args.epsilon = 1e-5f;
   return timer->Time([&] {
     kernels::cuda::AddNorm(args, timer->stream()->get());
     return absl::OkStatus();
@@ -60,6 +60,7 @@ absl::StatusOr<Timing> TimeRope(int rows, DeviceTimer* timer) {
   kernels::cuda::RopeArgs args;
   args.qkv = qkv.data();
   args.q_heads = kQHeads;
+  args.rotary_dim = kHeadDim;
   args.cos = cos.floats();
   args.sin = sin.floats();
   return timer->Time([&] {
@@ -75,8 +76,9 @@ absl::StatusOr<Timing> TimeSwiGlu(int64_t rows, DeviceTimer* timer) {
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer out,
                            DeviceBuffer::Allocate(rows * kIntermediate * kValueBytes, "SwiGLU"));
   return timer->Time([&] {
-    kernels::cuda::SwiGlu(gate_up.data(), out.data(), DType::kBF16, rows, kIntermediate,
-                          timer->stream()->get());
+    kernels::cuda::Activate({kernels::Activation::kSilu, /*gated=*/true, gate_up.data(), out.data(),
+                             DType::kBF16, rows, kIntermediate},
+                            timer->stream()->get());
     return absl::OkStatus();
   });
 }

@@ -1,10 +1,12 @@
 #include "lab/bench/cuda/llama_model.h"
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "kernels/cuda/runtime/cuda_weights.h"
+#include "kernels/rope_table.h"
 #include "lab/bench/cuda/device_random.h"
 #include "lab/bench/cuda/llama_shape.h"
 
@@ -19,16 +21,16 @@ model::ModelConfig ConfigOf(const ModelShape& shape) {
   model::ModelConfig config;
   config.model_type = "llama";
   config.vocab_size = shape.vocabulary;
-  config.hidden_size = shape.hidden;
+  config.hidden_size = config.embedding_size = shape.hidden;
   config.intermediate_size = shape.intermediate;
   config.num_layers = shape.layers;
   config.num_heads = shape.q_heads;
   config.num_kv_heads = shape.kv_heads;
   config.head_dim = shape.head_dim;
   config.max_positions = kMaxPositions;
-  config.rope.head_dim = shape.head_dim;
-  config.rope.max_positions = kMaxPositions;
-  config.rope.theta = 500000;
+  config.attention_scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  config.ropes = {{kMaxPositions, kernels::PlainFrequencies(shape.head_dim, 500000)}};
+  config.layers.resize(shape.layers);
   config.tied_head = shape.tied;
   return config;
 }

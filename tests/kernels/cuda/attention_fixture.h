@@ -26,13 +26,13 @@ class AttentionCase {
  public:
   AttentionCase(const AttentionShape& shape, const std::vector<RequestSpec>& requests,
                 uint64_t seed, float query_size = 2.0f)
-      : shape_(shape) {
+      : rule{.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim))}, shape_(shape) {
     const Forest forest = MakeForest(requests, seed);
     plan_ = forest.plan;
     pool_ = std::make_unique<TestPool<P>>(kLayers, shape.kv_heads, shape.head_dim, forest.blocks,
                                           seed + 1);
     step_ = std::make_unique<TestStep>(plan_);
-    HideUnseen();
+    HideUnseen(0);
     const size_t width = size_t(shape.q_heads() + 2 * shape.kv_heads) * shape.head_dim;
     qkv_ = std::make_unique<DeviceArray<T>>(RandomValues<T>(rows() * width, seed + 2, query_size));
     for (int r = 0; r < rows(); ++r) {  // K and V of the row itself come from the pool
@@ -59,6 +59,7 @@ class AttentionCase {
     args.dtype = kTypeOf<T>;
     args.q_heads = shape_.q_heads();
     args.layer = kLayer;
+    args.rule = rule;
     return args;
   }
   void Run() {
@@ -69,7 +70,7 @@ class AttentionCase {
   // Every element, and that the pool is as it was.
   void Check(const std::string& what) {
     for (int r = 0; r < rows(); ++r) {
-      const std::vector<int32_t> slots = SlotsOf(r);
+      const std::vector<int32_t> slots = WithinWindow(SlotsOf(r), rule.window);
       for (int head = 0; head < shape_.q_heads(); ++head) {
         CheckHead(r, head, slots, what);
         if (testing::Test::HasFailure()) return;
@@ -83,11 +84,11 @@ class AttentionCase {
 
   static constexpr int kLayers = 2, kLayer = 1;
 
- private:
-  void HideUnseen() {
+  // NaN in every slot that no row sees within its last `window` positions; 0: within all.
+  void HideUnseen(int window) {
     std::vector<bool> seen(pool_->view.blocks * kBlockSize);
     for (int r = 0; r < rows(); ++r) {
-      for (const int32_t slot : SlotsOf(r)) seen[slot] = true;
+      for (const int32_t slot : WithinWindow(SlotsOf(r), window)) seen[slot] = true;
     }
     for (size_t slot = 0; slot < seen.size(); ++slot) {
       if (seen[slot]) continue;
@@ -101,6 +102,12 @@ class AttentionCase {
     before_ = pool_->values.Copy();
   }
 
+ private:
+  static std::vector<int32_t> WithinWindow(const std::vector<int32_t>& slots, int window) {
+    if (window == 0 || slots.size() <= size_t(window)) return slots;
+    return {slots.end() - window, slots.end()};
+  }
+
   void CheckHead(int r, int head, const std::vector<int32_t>& slots, const std::string& what) {
     const int dim = shape_.head_dim;
     const size_t width = size_t(shape_.q_heads() + 2 * shape_.kv_heads) * dim;
@@ -110,7 +117,8 @@ class AttentionCase {
       const P* k = pool_->values.data() + pool_->Index(kLayer, 0, slot, head / shape_.group);
       double score = 0;
       for (int d = 0; d < dim; ++d) score += double{dev::ToFloat(query[d])} * dev::ToFloat(k[d]);
-      weights.push_back(score / std::sqrt(static_cast<double>(dim)));
+      score *= rule.scale;
+      weights.push_back(rule.softcap == 0 ? score : rule.softcap * std::tanh(score / rule.softcap));
     }
     const double max = weights.empty() ? 0.0 : *std::max_element(weights.begin(), weights.end());
     double total = 0;
@@ -134,6 +142,7 @@ class AttentionCase {
 
  public:
   double slack = 1e-5;  // of the kernel's own arithmetic, relative
+  AttentionRule rule;
 
  private:
   AttentionShape shape_;

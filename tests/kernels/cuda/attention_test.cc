@@ -7,11 +7,23 @@ std::string NameOf(const AttentionShape& shape) {
   return "group " + std::to_string(shape.group) + " dim " + std::to_string(shape.head_dim);
 }
 
+// How a rule differs from that of the shape; 0: not.
+struct Deviation {
+  float scale = 0, softcap = 0;
+  int window = 0;
+};
+
 template <class T, class P>
-void TestAttention(const AttentionShape& shape, const std::vector<RequestSpec>& requests) {
+void TestAttention(const AttentionShape& shape, const std::vector<RequestSpec>& requests,
+                   const Deviation& of = {}) {
   AttentionCase<T, P> attention(shape, requests, shape.head_dim * 31 + shape.group);
+  if (of.scale != 0) attention.rule.scale = of.scale;
+  attention.rule.softcap = of.softcap;
+  attention.rule.window = of.window;
+  attention.HideUnseen(of.window);
   attention.Run();
-  attention.Check(NameOf(shape) + ", prefix " + std::to_string(requests[0].prefix));
+  attention.Check(NameOf(shape) + ", prefix " + std::to_string(requests[0].prefix) + ", window " +
+                  std::to_string(of.window));
 }
 
 TEST(CudaAttention, EveryGroupAndHeadDim) {
@@ -38,6 +50,22 @@ TEST(CudaAttention, EveryPrefixLength) {
 
 TEST(CudaAttention, LongChains) {
   TestAttention<dev::bf16, dev::bf16>({2, 1, 64}, {{7, 0, {200, 1, 31, 32, 33, 256}}});
+}
+
+TEST(CudaAttention, ScoresAreScaledAndCapped) {
+  for (const float softcap : {0.0f, 0.5f, 30.0f}) {
+    TestAttention<float, float>({2, 1, 64}, {{70, 2, {1, 5}}}, {0.3f, softcap, 0});
+    TestAttention<dev::bf16, dev::bf16>({2, 2, 256}, {{70, 2, {1, 5}}}, {0.0625f, softcap, 40});
+  }
+}
+
+// Windows that end within a chunk, at its end, within a chain, and before the first position; what
+// lies before the windows of all rows is not read.
+TEST(CudaAttention, RowsSeeTheirWindow) {
+  for (const int window : {1, 2, 31, 32, 33, 64, 90, 129, 200, 5000}) {
+    TestAttention<float, float>({2, 1, 32}, {{130, 3, {1, 5, 40}}, {7, 7, {}}}, {0, 0, window});
+    TestAttention<dev::bf16, dev::bf16>({2, 2, 64}, {{200, 1, {2, 1}}}, {0, 0, window});
+  }
 }
 
 TEST(CudaAttention, MixedRequests) {

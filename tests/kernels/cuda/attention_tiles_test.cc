@@ -52,6 +52,23 @@ void TestTiles(const AttentionShape& shape, const std::vector<RequestSpec>& requ
   }
 }
 
+// A rule of the model's own. KV tiles before the windows of all rows are not read.
+void TestRule(const AttentionShape& shape, const std::vector<RequestSpec>& requests,
+              const AttentionRule& rule, int workers, bool exact = false) {
+  AttentionCase<bf16, bf16> attention(shape, requests, shape.head_dim * 31 + workers);
+  attention.rule = rule;
+  if (rule.window > 0) attention.HideUnseen(rule.window + kKvTile - 1);
+  WorkShape work_shape = ShapeOf(shape, workers, 1);
+  work_shape.exact = exact;
+  TestWork work(attention.plan(), work_shape);
+  attention.slack = 4e-3;
+  TiledAttention(attention.step(), attention.Args(), work.view, attention.pool(), nullptr);
+  WaitForDevice();
+  attention.Check("window " + std::to_string(rule.window) + " cap " + std::to_string(rule.softcap) +
+                  " workers " + std::to_string(workers));
+  work.ExpectCountersZero();
+}
+
 TEST(CudaAttentionTiles, EveryHeadDimInEachClass) {
   for (const int dim : {32, 64, 72, 80, 96, 128, 136, 256}) {
     TestTiles({4, 1, dim}, {{70, 0, {1, 2, 1}}}, 1);               // 12 packed rows
@@ -95,6 +112,45 @@ TEST(CudaAttentionTiles, LongChainsAndPrefill) {
   TestTiles({1, 1, 64}, {{130, 130, {2, 1}}}, 2);  // 132 rows: two row tiles
 }
 
+TEST(CudaAttentionTiles, ScoresAreScaledAndCapped) {
+  for (const float softcap : {0.0f, 0.5f, 30.0f}) {
+    for (const int dim : {64, 256}) {
+      TestRule({4, 1, dim}, {{70, 2, {1, 5}}}, {0.3f, softcap, 0}, 1);
+      TestRule({4, 1, dim}, {{170, 0, RandomChains(12, 4, 1)}}, {0.1f, softcap, 100}, 3);
+    }
+  }
+}
+
+// Windows that begin within a KV tile, at its end, within a chain, and before the first position;
+// parts of a row tile that lie before the window of every row.
+TEST(CudaAttentionTiles, RowsSeeTheirWindow) {
+  for (const int window : {1, 2, 33, 63, 64, 65, 128, 150, 5000}) {
+    for (const bool exact : {false, true}) {
+      TestRule({2, 1, 64}, {{300, 1, {1, 3, 40}}}, {0.125f, 0, window}, 4, exact);
+      TestRule({4, 2, 64}, {{200, 0, RandomChains(12, 5, 3)}, {7, 7, {}}}, {0.125f, 0, window}, 5,
+               exact);
+      TestRule({4, 1, 64}, {{230, 70, {}}}, {0.125f, 0, window}, 3, exact);  // causal
+    }
+    TestRule({2, 1, 256}, {{150, 2, RandomChains(30, 5, 2)}}, {0.0625f, 0, window}, 3);
+  }
+}
+
+// Chains that are longer than the window, and rows of other lengths beside each other.
+TEST(CudaAttentionTiles, WindowsWithinChains) {
+  const AttentionShape shape = {2, 1, 64};
+  for (const bool exact : {false, true}) {
+    AttentionCase<bf16, bf16> attention(shape, {{7, 2, {100, 1, 31, 64, 65, 160}}}, 8);
+    attention.rule.window = 20;
+    WorkShape work_shape = ShapeOf(shape, 3, 1);
+    work_shape.exact = exact;
+    TestWork work(attention.plan(), work_shape);
+    attention.slack = 4e-3;
+    TiledAttention(attention.step(), attention.Args(), work.view, attention.pool(), nullptr);
+    WaitForDevice();
+    attention.Check("within chains");
+  }
+}
+
 TEST(CudaAttentionTiles, MixedRequests) {
   TestTiles({4, 2, 64},
             {{65, 0, RandomChains(32, 5, 1)},
@@ -122,6 +178,7 @@ TEST(CudaAttentionTiles, RowThatSeesNothingGivesZero) {
   args.qkv = qkv.data();
   args.out = out.data();
   args.q_heads = 2;
+  args.rule.scale = 0.125f;
   TiledAttention(step.view, args, work.view, pool.view, nullptr);
   WaitForDevice();
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(dev::ToFloat(out[i]), 0.0f);

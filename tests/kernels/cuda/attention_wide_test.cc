@@ -12,7 +12,7 @@ void TestWide(const AttentionShape& shape, const std::vector<RequestSpec>& reque
               int least_tiles = 1) {
   AttentionCase<T, T> attention(shape, requests, shape.head_dim * 31 + workers);
   TestWork work(attention.plan(), ShapeOf(shape, workers, least_tiles));
-  ASSERT_TRUE(CanAttendWide(kTypeOf<T>, attention.pool(), kSharedOfH100));
+  ASSERT_TRUE(CanAttendWide(kTypeOf<T>, attention.rule, attention.pool(), kSharedOfH100));
   ASSERT_FALSE(work.list.classes[kTileClasses - 1].items.empty());
   attention.slack = kTypeOf<T> == DType::kBF16 ? 4e-3 : 6e-4;  // of the rounded weights
   TiledAttention(attention.step(), attention.Args(), work.view, attention.pool(), nullptr);
@@ -78,15 +78,24 @@ TEST(CudaAttentionWide, TakesOnlyWhatItCan) {
   pool.kv_heads = 8;
   pool.blocks = 1000;
   pool.head_dim = 128;
-  EXPECT_TRUE(CanAttendWide(DType::kBF16, pool, kSharedOfH100));
-  EXPECT_FALSE(CanAttendWide(DType::kF16, pool, kSharedOfH100));
-  EXPECT_FALSE(CanAttendWide(DType::kF32, pool, kSharedOfH100));
-  EXPECT_FALSE(CanAttendWide(DType::kBF16, pool, 100 << 10));
+  AttentionRule rule = {.scale = 0.3f};
+  const auto can = [&](DType activations, int64_t shared = kSharedOfH100) {
+    return CanAttendWide(activations, rule, pool, shared);
+  };
+  EXPECT_TRUE(can(DType::kBF16));
+  EXPECT_FALSE(can(DType::kF16));
+  EXPECT_FALSE(can(DType::kF32));
+  EXPECT_FALSE(can(DType::kBF16, 100 << 10));
+  rule.softcap = 50;
+  EXPECT_FALSE(can(DType::kBF16));
+  rule = {.scale = 0.3f, .window = 4096};
+  EXPECT_FALSE(can(DType::kBF16));
+  rule.window = 0;
   pool.head_dim = 96;
-  EXPECT_FALSE(CanAttendWide(DType::kBF16, pool, kSharedOfH100));
+  EXPECT_FALSE(can(DType::kBF16));
   pool.head_dim = 128;
   pool.blocks = int64_t{1} << 20;  // more rows than a coordinate counts
-  EXPECT_FALSE(CanAttendWide(DType::kBF16, pool, kSharedOfH100));
+  EXPECT_FALSE(can(DType::kBF16));
 }
 
 }  // namespace

@@ -32,18 +32,21 @@ void ExpectSameBits(absl::Span<const float> got, absl::Span<const float> want,
   EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0) << what;
 }
 
-TEST_P(BackendGraphTest, TheBitsOfSingleLaunchesAndTheRowsOfTheCpu) {
-  SmallDecoder graphs = Cuda(true), single = Cuda(false);
-  SmallDecoder cpu(TestBackend::Make("cpu"), GetParam());
+// Random steps by graphs, op by op, and on the CPU. Returns how many needs they had.
+int CompareSteps(SmallFamily family, DType dtype, int count) {
+  SmallDecoder graphs(TestBackend::Make("cuda"), dtype, SmallDecoder::kMaxRows, family);
+  SmallDecoder single(TestBackend::Make("cuda", /*always_list=*/false, /*graphs=*/false), dtype,
+                      SmallDecoder::kMaxRows, family);
+  SmallDecoder cpu(TestBackend::Make("cpu"), dtype, SmallDecoder::kMaxRows, family);
   RandomSteps steps(7);
-  const double tolerance = GetParam() == DType::kF32 ? 1e-4 : 1.5e-1;
+  const double tolerance = dtype == DType::kF32 ? 1e-4 : 1.5e-1;
   int needs = 0;
-  for (int i = 0; i < 80; ++i) {
+  for (int i = 0; i < count; ++i) {
     const StepPlan plan = steps.Next(Form::kWhole);
     const StepRows* got = graphs.Run(plan);
     const StepRows* want = single.Run(plan);
     const StepRows* reference = cpu.Run(plan);
-    if (got == nullptr || want == nullptr || reference == nullptr) return;
+    if (got == nullptr || want == nullptr || reference == nullptr) return needs;
     for (int need = 0; need < static_cast<int>(plan.needs.size()); ++need, ++needs) {
       const std::string what = absl::StrCat("step ", i, " need ", need, " of ", plan.rows());
       ExpectSameBits(got->Whole(need), want->Whole(need), what);
@@ -52,9 +55,21 @@ TEST_P(BackendGraphTest, TheBitsOfSingleLaunchesAndTheRowsOfTheCpu) {
                 tolerance)
           << what;
     }
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return needs;
   }
-  EXPECT_GT(needs, 200);
+  return needs;
+}
+
+TEST_P(BackendGraphTest, TheBitsOfSingleLaunchesAndTheRowsOfTheCpu) {
+  EXPECT_GT(CompareSteps(SmallFamily::kLlama, GetParam(), 80), 200);
+}
+
+TEST_P(BackendGraphTest, DecodersOfOtherFamilies) {
+  for (const SmallFamily family :
+       {SmallFamily::kWindows, SmallFamily::kLearned, SmallFamily::kAfterSum}) {
+    SCOPED_TRACE(static_cast<int>(family));
+    EXPECT_GT(CompareSteps(family, GetParam(), 40), 80);
+  }
 }
 
 TEST_P(BackendGraphTest, CandidateListsAndFetchesOfTheSameBits) {
@@ -123,7 +138,8 @@ TEST_P(BackendGraphTest, AGraphIsForItsOwnTensorsAlone) {
   }
   const StepPlan plan = PlanOfRows(kRows);
   const auto run = [&](const Gate& gate) {
-    RunOps(backend->get(), plan, [&](Ops* ops) { ops->SwiGlu(gate.in, gate.out); });
+    RunOps(backend->get(), plan,
+           [&](Ops* ops) { ops->Activate(Activation::kSilu, gate.in, gate.out); });
     return backend->Read(gate.out);
   };
   std::vector<std::vector<float>> first;

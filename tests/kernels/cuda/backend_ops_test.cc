@@ -7,33 +7,16 @@
 #include <limits>
 #include <numeric>
 
-#include "tests/kernels/cuda/test_backend.h"
+#include "kernels/rope_table.h"
+#include "tests/kernels/cuda/ops_fixture.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
 namespace {
 
-// The type of weights, activations and pool.
-class BackendOpsTest : public testing::TestWithParam<DType> {
- protected:
-  // What both backends make of the same, one after the other.
-  void ExpectSame(const std::function<std::vector<float>(TestBackend*)>& run,
-                  const std::string& what, double tolerances = 1) {
-    const std::vector<float> want = run(cpu_.get()), got = run(cuda_.get());
-    ASSERT_EQ(got.size(), want.size());
-    EXPECT_LT(RelativeDistance(got, want), tolerances * Tolerance()) << what;
-  }
-  static double Tolerance() {
-    return GetParam() == DType::kF32 ? 1e-5 : GetParam() == DType::kBF16 ? 3e-3 : 6e-4;
-  }
+class BackendOpsTest : public OpsFixture {};
 
-  std::unique_ptr<TestBackend> cpu_ = TestBackend::Make("cpu");
-  std::unique_ptr<TestBackend> cuda_ = TestBackend::Make("cuda");
-};
-
-std::string TypeName(const testing::TestParamInfo<DType>& info) { return DTypeName(info.param); }
-INSTANTIATE_TEST_SUITE_P(Types, BackendOpsTest,
-                         testing::Values(DType::kF32, DType::kBF16, DType::kF16), TypeName);
+INSTANTIATE_TEST_SUITE_P(Types, BackendOpsTest, MatrixTypes(), TypeName);
 
 struct Product {
   int64_t rows, outputs, inputs;
@@ -125,7 +108,7 @@ TEST_P(BackendOpsTest, PackKeepsEveryValue) {
       const Tensor x = backend->Poisoned(5, columns, DType::kF32);
       StepPlan plan = PlanOfRows(5);
       plan.token = tokens;
-      RunOps(backend->get(), plan, [&](Ops* ops) { ops->Embed(*w, 0, x); });
+      RunOps(backend->get(), plan, [&](Ops* ops) { ops->Embed(*w, 0, 1, x); });
       return Rounded(backend->Read(x), GetParam());
     };
     EXPECT_EQ(read(cpu_.get()), read(cuda_.get())) << DTypeName(from);
@@ -140,10 +123,13 @@ TEST_P(BackendOpsTest, PackHoldsTheWeightsAndNoMore) {
   EXPECT_EQ((*cuda_)->Pack({source}, GetParam(), RandomFloats(100, 1)).value()->bytes,
             3000 * size + 400);
   EXPECT_EQ((*cuda_)->PackGain(RandomFloats(30, 1)).value()->bytes, 120u);
+  EXPECT_EQ((*cuda_)->PackGain(RandomFloats(30, 1), RandomFloats(30, 2)).value()->bytes, 240u);
+  EXPECT_EQ((*cuda_)->PackGain(RandomFloats(30, 1), RandomFloats(29, 2)).status().code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ((*cuda_)->PackScatter({3, 9}, 30).value()->bytes, 120u);
 }
 
-TEST_P(BackendOpsTest, AbsentTokensAreZeros) {
+TEST_P(BackendOpsTest, AbsentTokensAreZerosAndOthersScaled) {
   const std::vector<float> source = Rounded(RandomFloats(20 * 3, 1), GetParam());
   const auto run = [&](TestBackend* backend) {
     const auto w = PackOne(backend->get(), {source.data(), DType::kF32, 20, 3, 3},
@@ -151,7 +137,7 @@ TEST_P(BackendOpsTest, AbsentTokensAreZeros) {
     const Tensor x = backend->Poisoned(5, 3, DType::kF32);
     StepPlan plan = PlanOfRows(5);
     plan.token = {99, 100, 119, 120, 118};
-    RunOps(backend->get(), plan, [&](Ops* ops) { ops->Embed(*w, 100, x); });
+    RunOps(backend->get(), plan, [&](Ops* ops) { ops->Embed(*w, 100, 2, x); });
     return backend->Read(x);
   };
   EXPECT_EQ(run(cpu_.get()), run(cuda_.get()));
@@ -168,8 +154,9 @@ TEST_P(BackendOpsTest, Norms) {
               const Tensor addend =
                   add ? backend->Put(RandomFloats(rows * n, 3), n, DType::kF32) : Tensor();
               const Tensor out = backend->Poisoned(rows, n, GetParam());
-              RunOps(backend->get(), PlanOfRows(rows),
-                     [&](Ops* ops) { ops->AddNorm(x, addend, *gain, 1e-5f, out); });
+              RunOps(backend->get(), PlanOfRows(rows), [&](Ops* ops) {
+                ops->AddNorm(x, {addend}, {gain.get(), NormKind::kRms, 1e-5f}, out);
+              });
               std::vector<float> both = backend->Read(out);
               const std::vector<float> sum = backend->Read(x);
               both.insert(both.end(), sum.begin(), sum.end());
@@ -181,19 +168,75 @@ TEST_P(BackendOpsTest, Norms) {
   }
 }
 
-TEST_P(BackendOpsTest, Gates) {
-  for (const int64_t n : {1, 37, 64, 1000}) {
-    ExpectSame(
-        [&](TestBackend* backend) {
-          std::vector<float> values = RandomFloats(3 * 2 * n, 1);
-          for (float& value : values) value *= 8;
-          const Tensor in = backend->Put(values, 2 * n, GetParam());
-          const Tensor out = backend->Poisoned(3, n, GetParam());
-          RunOps(backend->get(), PlanOfRows(3), [&](Ops* ops) { ops->SwiGlu(in, out); });
-          return backend->Read(out);
-        },
-        absl::StrCat(n, " columns"));
+// Of the norms of the sum and of the addend: kinds, with a bias or without, one of them absent.
+TEST_P(BackendOpsTest, NormsOfEveryKind) {
+  constexpr int64_t kRows = 5, n = 100;
+  for (const auto& [norm, of_addend] : {std::pair(1, 0), {2, 0}, {3, 1}, {0, 2}, {0, 0}, {1, 4}}) {
+    for (const bool in_place : {false, true}) {
+      ExpectSame(
+          [&, norm = norm, of_addend = of_addend](TestBackend* backend) {
+            const auto gain = (*backend)->PackGain(RandomFloats(n, 1)).value();
+            const auto both = (*backend)->PackGain(RandomFloats(n, 2), RandomFloats(n, 3)).value();
+            const auto of = [&](int i) {
+              if (i == 0) return Norm{};
+              const Weight* const values = i % 2 == 1 ? gain.get() : both.get();
+              return Norm{values, i > 2 ? NormKind::kLayer : NormKind::kRms, 1e-5f};
+            };
+            const Tensor x = backend->Put(RandomFloats(kRows * n, 4), n, DType::kF32);
+            const Tensor values = backend->Put(RandomFloats(kRows * n, 5), n, DType::kF32);
+            const Tensor out = in_place ? x : backend->Poisoned(kRows, n, GetParam());
+            RunOps(backend->get(), PlanOfRows(kRows), [&](Ops* ops) {
+              ops->AddNorm(x, {values, of(of_addend), 0.5f}, of(norm), out);
+            });
+            std::vector<float> all = backend->Read(x);
+            const std::vector<float> normed = backend->Read(out);
+            all.insert(all.end(), normed.begin(), normed.end());
+            return all;
+          },
+          absl::StrCat("norm ", norm, " of an addend of norm ", of_addend,
+                       in_place ? ", in place" : ""));
+    }
   }
+}
+
+TEST_P(BackendOpsTest, Activations) {
+  for (const Activation f :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {
+    for (const int64_t n : {1, 37, 64, 1000}) {
+      for (const bool gated : {false, true}) {
+        const int64_t width = gated ? 2 * n : n;
+        ExpectSame(
+            [&](TestBackend* backend) {
+              std::vector<float> values = RandomFloats(3 * width, 1);
+              for (float& value : values) value *= 8;
+              const Tensor in = backend->Put(values, width, GetParam());
+              const Tensor out = backend->Poisoned(3, n, GetParam());
+              RunOps(backend->get(), PlanOfRows(3), [&](Ops* ops) { ops->Activate(f, in, out); });
+              return backend->Read(out);
+            },
+            absl::StrCat("activation ", static_cast<int>(f), ", ", n, " columns"));
+      }
+    }
+  }
+}
+
+TEST_P(BackendOpsTest, LearnedPositionsAndSoftCaps) {
+  constexpr int64_t kRows = 5, n = 36, kPositions = 20;
+  const std::vector<float> positions = Rounded(RandomFloats(kPositions * n, 1), GetParam());
+  ExpectSame(
+      [&](TestBackend* backend) {
+        const auto w = PackOne(backend->get(), {positions.data(), DType::kF32, kPositions, n, n},
+                               backend->StoredAs(GetParam()));
+        const Tensor x = backend->Put(RandomFloats(kRows * n, 2), n, DType::kF32);
+        StepPlan plan = PlanOfRows(kRows);
+        plan.position = {0, 17, 3, 4, 17};
+        RunOps(backend->get(), plan, [&](Ops* ops) {
+          ops->AddPositions(*w, 2, x);
+          ops->SoftCap(x, 0.75f);
+        });
+        return backend->Read(x);
+      },
+      "positions");
 }
 
 TEST_P(BackendOpsTest, ScatterRows) {
@@ -227,21 +270,23 @@ TEST_P(BackendOpsTest, WhatFollowsAProductIsAsInAStepOfItsOwn) {
     rows.chain_begin = {0, 1, 3, 6};
     return rows;
   }();
-  const auto run = [&](TestBackend* backend, bool joined) {
+  const auto run = [&](TestBackend* backend, Activation f, bool joined) {
     const DType stored = backend->StoredAs(GetParam());
     const MatrixSource source = {weights.data(), DType::kF32, kWidth, kInputs, kInputs};
     const auto w = (*backend)->Pack({source}, stored, RandomFloats(kWidth, 2)).value();
     const auto pool = (*backend)->MakeKvPool({1, kKvHeads, kDim, 3, stored}).value();
-    const auto rope = (*backend)->MakeRope({.head_dim = kDim, .max_positions = 64}).value();
+    const auto rope = (*backend)->MakeRope({64, PlainFrequencies(kDim, 1e4)}).value();
+    const HeadSteps steps = {.rope = rope.get()};
     const Tensor x = backend->Put(RandomFloats(kRows * kInputs, 3), kInputs, GetParam());
     const Tensor y = backend->Poisoned(kRows, kWidth, GetParam());
     const Tensor gated = backend->Poisoned(kRows, kWidth / 2, GetParam());
     const Tensor out = backend->Poisoned(kRows, kHeads * kDim, GetParam());
     const std::vector<std::function<void(Ops*)>> ops = {
-        [&](Ops* ops) { ops->MatMul(*w, x, y, false); }, [&](Ops* ops) { ops->SwiGlu(y, gated); },
         [&](Ops* ops) { ops->MatMul(*w, x, y, false); },
-        [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, y, pool.get()); },
-        [&](Ops* ops) { ops->Attention(0, y, *pool, out); }};
+        [&](Ops* ops) { ops->Activate(f, y, gated); },
+        [&](Ops* ops) { ops->MatMul(*w, x, y, false); },
+        [&](Ops* ops) { ops->RopeAndStoreKv(0, steps, y, pool.get()); },
+        [&](Ops* ops) { ops->Attention(0, {.scale = 0.25f}, y, *pool, out); }};
     if (joined) {
       RunOps(backend->get(), plan, [&](Ops* all) {
         for (const auto& op : ops) op(all);
@@ -254,9 +299,11 @@ TEST_P(BackendOpsTest, WhatFollowsAProductIsAsInAStepOfItsOwn) {
     all.insert(all.end(), attended.begin(), attended.end());
     return all;
   };
-  ExpectSame([&](TestBackend* backend) { return run(backend, /*joined=*/true); }, "joined",
-             /*tolerances=*/3);  // the CPU keeps in f32 what is rounded here between the ops
-  EXPECT_EQ(run(cuda_.get(), true), run(cuda_.get(), false));
+  for (const Activation f : {Activation::kSilu, Activation::kGelu}) {
+    ExpectSame([&](TestBackend* backend) { return run(backend, f, /*joined=*/true); }, "joined",
+               /*tolerances=*/3);  // the CPU keeps in f32 what is rounded here between the ops
+    EXPECT_EQ(run(cuda_.get(), f, true), run(cuda_.get(), f, false));
+  }
 }
 
 // A product that adds to y, or of another y: what follows it must stay a step of its own.
@@ -278,9 +325,9 @@ TEST_P(BackendOpsTest, WhatFollowsAnotherProductIsNotJoinedWithIt) {
           RunOps(backend->get(), PlanOfRows(kRows), [&](Ops* ops) {
             ops->MatMul(*w, x, y, accumulate);
             if (accumulate) {
-              ops->SwiGlu(y, out_f32);
+              ops->Activate(Activation::kSilu, y, out_f32);
             } else {
-              ops->SwiGlu(other, out);
+              ops->Activate(Activation::kSilu, other, out);
             }
           });
           std::vector<float> all = backend->Read(accumulate ? out_f32 : out);
@@ -303,7 +350,7 @@ TEST_P(BackendOpsTest, GatheredRows) {
       const Tensor out = backend->Put(std::vector<float>(5 * 10, -1.0f), 10, GetParam());
       RunOps(backend->get(), plan, [&](Ops* ops) {
         ops->GatherRows({x, wide});
-        ops->SwiGlu(wide, out);
+        ops->Activate(Activation::kSilu, wide, out);
       });
       std::vector<float> all;
       for (const Tensor& tensor : {x, wide, out}) {
@@ -314,118 +361,6 @@ TEST_P(BackendOpsTest, GatheredRows) {
       return all;
     };
     ExpectSame(run, absl::StrCat(needs.size(), " needs"));
-  }
-}
-
-struct Heads {
-  int q, kv, dim;
-};
-
-// Two requests: one prefills `prefill` rows behind `cached` tokens, one has a forest of two
-// branches behind its prefix. Then some slots are committed, and the forest is asked again.
-struct AttentionPlans {
-  explicit AttentionPlans(int cached, int prefill, int prefix) {
-    const int blocks = (cached + prefill + prefix) / kBlockSize + 3;
-    std::vector<int32_t> table(blocks);
-    std::iota(table.rbegin(), table.rend(), 1);  // descending: not in the order of the pool
-    const int first_blocks = (cached + prefill + kBlockSize - 1) / kBlockSize;
-    const std::vector<int32_t> first(table.begin(), table.begin() + first_blocks);
-    const std::vector<int32_t> second(table.begin() + first_blocks, table.end());
-    const auto slot = [](const std::vector<int32_t>& of, int position) {
-      return of[position / kBlockSize] * kBlockSize + position % kBlockSize;
-    };
-    fill = PlanOfRows(cached + prefix);
-    for (int p = 0; p < cached + prefix; ++p) {
-      fill.position[p] = p < cached ? p : p - cached;
-      fill.slot[p] = p < cached ? slot(first, p) : slot(second, p - cached);
-    }
-    scratch = (blocks + 1) * kBlockSize;
-    for (int p = cached; p < cached + prefill; ++p) AddRow(p, slot(first, p), {});
-    step.segments.push_back({0, prefill, cached + prefill});
-    AddTable(first);
-    // A root, a chain of two below it, and a sibling.
-    const std::vector<std::vector<int>> chains = {{5}, {5, 2}, {5, 2, 9}, {5, 0}};
-    for (const std::vector<int>& chain : chains) {
-      std::vector<int32_t> slots;
-      for (const int node : chain) slots.push_back(scratch + node);
-      AddRow(prefix + static_cast<int>(chain.size()) - 1, slots.back(), slots);
-    }
-    step.segments.push_back({prefill, static_cast<int32_t>(chains.size()), prefix});
-    AddTable(second);
-    again = step;
-    again.commits = {{scratch + 5, scratch + 20}, {scratch + 2, scratch + 17}};
-    for (int32_t& at : again.chain) {
-      if (at == scratch + 5) at = scratch + 20;
-      if (at == scratch + 2) at = scratch + 17;
-    }
-    blocks_needed = blocks + 4;
-  }
-  void AddRow(int position, int32_t slot, const std::vector<int32_t>& chain) {
-    step.token.push_back(0);
-    step.position.push_back(position);
-    step.slot.push_back(slot);
-    step.chain.insert(step.chain.end(), chain.begin(), chain.end());
-    step.chain_begin.push_back(static_cast<int32_t>(step.chain.size()));
-  }
-  void AddTable(const std::vector<int32_t>& table) {
-    step.table.insert(step.table.end(), table.begin(), table.end());
-    step.table_begin.push_back(static_cast<int32_t>(step.table.size()));
-  }
-
-  StepPlan fill, step, again;
-  int32_t scratch = 0;
-  int64_t blocks_needed = 0;
-};
-
-// Rotated rows and what attention makes of them, before and after the commits.
-std::vector<float> RunAttention(TestBackend* backend, const Heads& heads,
-                                const AttentionPlans& plans, DType dtype) {
-  const int64_t width = int64_t{heads.q + 2 * heads.kv} * heads.dim;
-  const auto pool =
-      (*backend)
-          ->MakeKvPool({2, heads.kv, heads.dim, plans.blocks_needed, backend->StoredAs(dtype)})
-          .value();
-  const auto rope = (*backend)->MakeRope({.head_dim = heads.dim, .max_positions = 4096}).value();
-  const auto put = [&](int64_t rows, uint64_t seed) {
-    return backend->Put(RandomFloats(rows * width, seed), width, dtype);
-  };
-  if (plans.fill.rows() > 0) {
-    const Tensor qkv = put(plans.fill.rows(), 1);
-    RunOps(backend->get(), plans.fill, [&](Ops* ops) {
-      ops->RopeAndStoreKv(0, *rope, qkv, pool.get());
-      ops->RopeAndStoreKv(1, *rope, qkv, pool.get());
-    });
-  }
-  const int64_t rows = plans.step.rows();
-  const Tensor qkv = put(rows, 2), later = put(rows, 3);
-  const Tensor out = backend->Poisoned(rows, heads.q * heads.dim, dtype);
-  const Tensor again = backend->Poisoned(rows, heads.q * heads.dim, dtype);
-  RunOps(backend->get(), plans.step, [&](Ops* ops) {
-    ops->RopeAndStoreKv(1, *rope, qkv, pool.get());
-    ops->Attention(1, qkv, *pool, out);
-  });
-  RunOps(backend->get(), plans.again, [&](Ops* ops) {
-    ops->CommitKv(pool.get());
-    ops->Attention(1, later, *pool, again);
-  });
-  std::vector<float> all;
-  for (const Tensor& tensor : {qkv, out, again}) {
-    const std::vector<float> values = backend->Read(tensor);
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
-
-TEST_P(BackendOpsTest, RotatedRowsAndAttention) {
-  for (const Heads& heads : {Heads{1, 1, 8}, Heads{8, 2, 64}, Heads{5, 5, 8}, Heads{4, 1, 128},
-                             Heads{2, 1, 80}, Heads{4, 1, 256}, Heads{70, 1, 136}}) {
-    for (const auto& [cached, prefill, prefix] : std::vector<std::tuple<int, int, int>>{
-             {0, 1, 1}, {0, 17, 15}, {16, 3, 64}, {33, 5, 100}}) {
-      const AttentionPlans plans(cached, prefill, prefix);
-      ExpectSame([&](TestBackend* b) { return RunAttention(b, heads, plans, GetParam()); },
-                 absl::StrCat(heads.q, "/", heads.kv, " heads of ", heads.dim, ", ", cached, " + ",
-                              prefill, " and ", prefix));
-    }
   }
 }
 

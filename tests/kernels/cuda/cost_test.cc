@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "kernels/cuda/simulator/fake/fake_device.h"
+#include "kernels/rope_table.h"
 #include "model/model_runner.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -47,7 +48,8 @@ struct Heads {
 };
 
 std::map<std::string, fake::Totals> AttentionTotals(const Heads& heads, const StepPlan& plan,
-                                                    DType dtype) {
+                                                    DType dtype,
+                                                    const AttentionRule& rule = {.scale = 0.1f}) {
   const auto backend = TestBackend::Make("cuda");
   const auto pool =
       (*backend)
@@ -57,7 +59,7 @@ std::map<std::string, fake::Totals> AttentionTotals(const Heads& heads, const St
   const Tensor qkv = backend->Put(std::vector<float>(plan.rows() * width, 0.5f), width, dtype);
   const Tensor out = backend->Poisoned(plan.rows(), int64_t{heads.q} * heads.dim, dtype);
   fake::ClearTotals();
-  RunOps(backend->get(), plan, [&](Ops* ops) { ops->Attention(0, qkv, *pool, out); });
+  RunOps(backend->get(), plan, [&](Ops* ops) { ops->Attention(0, rule, qkv, *pool, out); });
   return fake::TotalsByName();
 }
 
@@ -107,6 +109,17 @@ TEST_F(CostTest, AttentionByRowsWhereNoTileFits) {
             4 * 2 * (99 + 100 + 2) * 256 * 2);
 }
 
+TEST_F(CostTest, AttentionReadsItsWindow) {
+  const StepPlan plan = ChunkPlan(200, 3);
+  const AttentionRule rule = {.scale = 0.1f, .window = 60};
+  // The first row sees positions from 138 on, which lies in the KV tile of 128.
+  const int64_t head_bytes = 64 * 2, packed = 4 * 3;
+  EXPECT_EQ(AttentionTotals({8, 2, 64}, plan, DType::kBF16, rule).at("attention T16").bytes,
+            2 * (2 * (200 - 128) + 2 * packed) * head_bytes);
+  EXPECT_EQ(AttentionTotals({4, 1, 64}, plan, DType::kF32, rule).at("attention by rows").bytes,
+            4 * 2 * (3 * 60 + 3) * 64 * 4);
+}
+
 // Rotated rows of random values and what they attend to; names of attention kernels that ran.
 std::vector<float> AttendedRows(TestBackend* backend, const Heads& heads, DType dtype,
                                 std::vector<std::string>* names) {
@@ -115,18 +128,20 @@ std::vector<float> AttendedRows(TestBackend* backend, const Heads& heads, DType 
       (*backend)
           ->MakeKvPool({1, heads.kv, heads.dim, static_cast<int64_t>(plan.table.size()) + 1, dtype})
           .value();
-  const auto rope = (*backend)->MakeRope({.head_dim = heads.dim, .max_positions = 256}).value();
+  const auto rope = (*backend)->MakeRope({256, PlainFrequencies(heads.dim, 1e4)}).value();
+  const HeadSteps steps = {.rope = rope.get()};
+  const AttentionRule rule = {.scale = 0.1f};
   const int64_t width = int64_t{heads.q + 2 * heads.kv} * heads.dim;
   const Tensor out = backend->Poisoned(30, int64_t{heads.q} * heads.dim, dtype);
   const StepPlan before = ChunkPlan(120, 120);
   const Tensor first = backend->Put(RandomFloats(120 * width, 1), width, dtype);
   const Tensor qkv = backend->Put(RandomFloats(30 * width, 2), width, dtype);
   RunOps(backend->get(), before,
-         [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, first, pool.get()); });
+         [&](Ops* ops) { ops->RopeAndStoreKv(0, steps, first, pool.get()); });
   fake::ClearTotals();
   RunOps(backend->get(), plan, [&](Ops* ops) {
-    ops->RopeAndStoreKv(0, *rope, qkv, pool.get());
-    ops->Attention(0, qkv, *pool, out);
+    ops->RopeAndStoreKv(0, steps, qkv, pool.get());
+    ops->Attention(0, rule, qkv, *pool, out);
   });
   names->clear();
   for (const auto& [name, of] : fake::TotalsByName()) {
@@ -195,7 +210,7 @@ TEST_F(CostTest, AStepOfAModel) {
   expect("embedding", 1, 4 * 32 * (2 + 4));
   expect("norm", 5, (4 + 4 + 4 + 1 + 1) * 32 * (3 * 4 + 2));
   expect("rope and KV store", 2, 2 * 4 * (6 * 8 * (2 + 2 + 4) + 2 * 8 * (2 + 2 * 2)));
-  expect("SwiGLU", 2, (4 + 1) * 48 * 3 * 2);
+  expect("activation", 2, (4 + 1) * 48 * 3 * 2);
   expect("gather of rows", 1, 2 * 32 * 4 + 2 * 32 * 2);
   expect("product 64 x 32", 2, 2 * (64 * 32 + 4 * 32 + 4 * 64) * 2);
   expect("product 96 x 32", 3,
@@ -223,8 +238,9 @@ TEST_F(CostTest, CountingOnlyComputesNothing) {
   const Tensor gate_up = backend->Put(std::vector<float>(2 * 16, 1.0f), 16, DType::kF32);
   const Tensor out = backend->Put(std::vector<float>(2 * 8, 5.0f), 8, DType::kF32);
   fake::ClearTotals();
-  RunOps(backend->get(), PlanOfRows(2), [&](Ops* ops) { ops->SwiGlu(gate_up, out); });
-  EXPECT_EQ(fake::TotalsByName().at("SwiGLU").launches, 1);
+  RunOps(backend->get(), PlanOfRows(2),
+         [&](Ops* ops) { ops->Activate(Activation::kSilu, gate_up, out); });
+  EXPECT_EQ(fake::TotalsByName().at("activation").launches, 1);
   fake::Configure({});
   EXPECT_THAT(backend->Read(out), testing::Each(5.0f));
 }

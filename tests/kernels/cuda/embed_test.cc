@@ -4,7 +4,7 @@ namespace coppice::kernels::cuda {
 namespace {
 
 template <class T>
-void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row) {
+void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row, float scale = 1) {
   StepPlan plan;
   std::mt19937_64 generator(rows * 31 + columns);
   for (int r = 0; r < rows; ++r) {
@@ -28,6 +28,7 @@ void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row
   args.matrix_rows = matrix_rows;
   args.columns = columns;
   args.first_row = first_row;
+  args.scale = scale;
   args.x = x.data();
   Embed(step.view, args, nullptr);
   WaitForDevice();
@@ -35,7 +36,7 @@ void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row
     const int64_t row = plan.token[r] - first_row;
     for (int64_t c = 0; c < columns; ++c) {
       const bool held = row >= 0 && row < matrix_rows;
-      const float want = held ? dev::ToFloat(matrix[row * columns + c]) : 0.0f;
+      const float want = held ? dev::ToFloat(matrix[row * columns + c]) * scale : 0.0f;
       ASSERT_EQ(x[r * columns + c], want) << "row " << r << " column " << c;
     }
   }
@@ -48,6 +49,49 @@ TEST(CudaEmbed, CopiesHeldRowsAndZeroesOthers) {
         TestEmbed<float>(rows, columns, 50, first_row);
         TestEmbed<dev::bf16>(rows, columns, 51, first_row);
         TestEmbed<dev::f16>(rows, columns, 49, first_row);
+      }
+    }
+  }
+}
+
+TEST(CudaEmbed, ScalesTheRows) {
+  TestEmbed<float>(5, 72, 50, 0, 45.25f);
+  TestEmbed<dev::bf16>(5, 63, 51, 100, 0.5f);
+}
+
+template <class T>
+void TestPositions(int rows, int64_t columns, int offset) {
+  constexpr int kPositions = 40;
+  StepPlan plan;
+  std::mt19937_64 generator(rows * 31 + columns);
+  for (int r = 0; r < rows; ++r) {
+    plan.position.push_back(r == 0 ? kPositions - 1
+                                   : static_cast<int32_t>(generator() % kPositions));
+  }
+  plan.token.assign(rows, 0);
+  plan.slot.assign(rows, 0);
+  plan.chain_begin.assign(rows + 1, 0);
+  const TestStep step(plan);
+  DeviceArray<T> matrix(RandomValues<T>((kPositions + offset) * columns, columns));
+  const std::vector<float> before = RandomValues<float>(rows * columns, 5);
+  DeviceArray<float> x(before);
+  AddPositions(step.view, {matrix.data(), kTypeOf<T>, columns, offset, x.data()}, nullptr);
+  WaitForDevice();
+  for (int r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      const float added = dev::ToFloat(matrix[(plan.position[r] + offset) * columns + c]);
+      ASSERT_EQ(x[r * columns + c], before[r * columns + c] + added) << "row " << r;
+    }
+  }
+}
+
+TEST(CudaEmbed, AddsLearnedPositions) {
+  for (const int64_t columns : {1, 63, 72, 1032}) {
+    for (const int rows : {1, 5, 34}) {
+      for (const int offset : {0, 2}) {
+        TestPositions<float>(rows, columns, offset);
+        TestPositions<dev::bf16>(rows, columns, offset);
+        TestPositions<dev::f16>(rows, columns, offset);
       }
     }
   }

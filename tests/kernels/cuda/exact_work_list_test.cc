@@ -45,8 +45,9 @@ StepPlan Alone(const StepPlan& plan, int r) {
 // Each row of the plan has the bits that it has alone, and those that double precision wants.
 template <class T>
 void ExpectRowsOfTheirOwn(const AttentionShape& shape, const std::vector<RequestSpec>& requests,
-                          int workers, int classes, int every = 1) {
+                          int workers, int classes, int every = 1, int window = 0) {
   AttentionCase<T, T> together(shape, requests, 77);
+  together.rule.window = window;
   together.slack = kTypeOf<T> == DType::kBF16 ? 4e-3 : 6e-4;
   TestWork work(together.plan(), ExactShapeOf(shape, workers, classes));
   for (int pass = 0; pass < 2; ++pass) {  // the second finds the counters as the first left them
@@ -88,6 +89,16 @@ TEST(CudaExactAttention, ARowDependsOnItsContextAlone) {
 TEST(CudaExactAttention, ChunksBeginAtTheSamePositions) {
   constexpr int kChunk = kExactChunkTiles * kKvTile;
   ExpectRowsOfTheirOwn<bf16>({4, 1, 64}, {{kChunk - 3, 2, {1, 2, 3, 4, 6, 70, 70}}}, 4, 3);
+}
+
+// Other rows decide which KV tiles before its window a row passes over.
+TEST(CudaExactAttention, ARowWithAWindowDependsOnItsContextAlone) {
+  constexpr int kChunk = kExactChunkTiles * kKvTile;
+  for (const int window : {1, 64, 100, kChunk}) {
+    ExpectRowsOfTheirOwn<bf16>({4, 1, 64}, {{kChunk + 70, 68, {1, 2, 70}}}, 4, 3, 7, window);
+    ExpectRowsOfTheirOwn<bf16>({4, 1, 64}, {{125, 9, RandomChains(20, 6, 1)}, {3, 3, {1, 70, 5}}},
+                               3, 3, 2, window);
+  }
 }
 
 // A token at position p stands at place p % 64 of a KV tile; tiles ascend; items end with chunks.

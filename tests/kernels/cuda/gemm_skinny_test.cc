@@ -85,7 +85,9 @@ void TestGated(const SkinnyCase& c) {
   run.Launch();
   const int64_t half = c.outputs / 2;
   DeviceArray<bf16> want(c.rows * half), got(c.rows * half);
-  SwiGlu(run.y.data(), want.data(), DType::kBF16, c.rows, half, nullptr);
+  Activate(
+      {Activation::kSilu, /*gated=*/true, run.y.data(), want.data(), DType::kBF16, c.rows, half},
+      nullptr);
   SkinnyArgs args = run.Args();
   args.y = got.data();
   args.gated = true;

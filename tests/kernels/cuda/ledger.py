@@ -61,7 +61,7 @@ def find_disassembler():
 def plain_name(name):
     """Kernel<arguments> without its namespaces and parameters."""
     text = output("c++filt", name).stdout.strip()
-    text = re.sub(r"\(anonymous namespace\)::|coppice::kernels::cuda::|\(int\)|^void ", "", text)
+    text = re.sub(r"\(anonymous namespace\)::|coppice::kernels::cuda::|\((?:int|coppice::kernels::\w+)\)|^void ", "", text)
     return text.split("(", 1)[0].replace(" ", "")
 
 

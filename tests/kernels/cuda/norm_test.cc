@@ -17,12 +17,12 @@ void TestAddNorm(int64_t rows, int64_t columns, bool with_addend) {
   AddNormArgs args;
   args.x = x.data();
   args.addend = with_addend ? addend.data() : nullptr;
-  args.gain = gain.data();
+  args.norm.gain = gain.data();
+  args.norm.epsilon = 1e-5f;
   args.out = out.data();
   args.dtype = kTypeOf<T>;
   args.rows = rows;
   args.columns = columns;
-  args.epsilon = 1e-5f;
   AddNorm(args, nullptr);
   WaitForDevice();
   for (int64_t r = 0; r < rows; ++r) {
@@ -69,15 +69,135 @@ TEST(CudaNorm, ZeroRowStaysZero) {
   DeviceArray<float> out(96);
   AddNormArgs args;
   args.x = x.data();
-  args.gain = gain.data();
+  args.norm.gain = gain.data();
+  args.norm.epsilon = 1e-6f;
   args.out = out.data();
   args.dtype = DType::kF32;
   args.rows = 1;
   args.columns = 96;
-  args.epsilon = 1e-6f;
   AddNorm(args, nullptr);
   WaitForDevice();
   for (int i = 0; i < 96; ++i) ASSERT_EQ(out[i], 0.0f);
+}
+
+// A norm of the test: none, or with a gain of random values.
+struct TestNorm {
+  bool present = false;
+  NormKind kind = NormKind::kRms;
+  bool with_bias = false;
+};
+constexpr TestNorm kNorms[] = {{},
+                               {true, NormKind::kRms, false},
+                               {true, NormKind::kRms, true},
+                               {true, NormKind::kLayer, false},
+                               {true, NormKind::kLayer, true}};
+
+class NormValues {
+ public:
+  NormValues(const TestNorm& norm, int64_t columns, uint64_t seed)
+      : norm_(norm),
+        gain_(RandomValues<float>(columns, seed)),
+        bias_(RandomValues<float>(columns, seed + 1)) {}
+
+  NormArgs Args() const {
+    if (!norm_.present) return {};
+    return {gain_.data(), norm_.with_bias ? bias_.data() : nullptr, norm_.kind, 1e-5f};
+  }
+  std::vector<double> Normed(const std::vector<double>& values) const {
+    if (!norm_.present) return values;
+    const auto n = static_cast<double>(values.size());
+    double mean = 0, variance = 0;
+    for (const double value : values) mean += norm_.kind == NormKind::kLayer ? value / n : 0;
+    for (const double value : values) variance += (value - mean) * (value - mean) / n;
+    std::vector<double> normed;
+    for (size_t c = 0; c < values.size(); ++c) {
+      normed.push_back((values[c] - mean) / std::sqrt(variance + 1e-5) * gain_[c] +
+                       (norm_.with_bias ? bias_[c] : 0.0));
+    }
+    return normed;
+  }
+
+ private:
+  const TestNorm norm_;
+  DeviceArray<float> gain_, bias_;
+};
+
+struct NormCase {
+  TestNorm of_addend, norm;
+  bool with_addend = false;
+  float scale = 1;
+  bool in_place = false;  // f32: the output is x
+  float shift = 0;        // added to all of x
+};
+
+template <class T>
+void TestAnyNorm(const NormCase& of, int64_t rows, int64_t columns) {
+  std::vector<float> before = RandomValues<float>(rows * columns, rows + columns);
+  for (float& value : before) value += of.shift;
+  DeviceArray<float> x(before), addend(RandomValues<float>(rows * columns, 3));
+  DeviceArray<T> out(rows * columns);
+  const NormValues of_addend(of.of_addend, columns, 4), norm(of.norm, columns, 6);
+  AddNormArgs args;
+  args.x = x.data();
+  args.addend = of.with_addend ? addend.data() : nullptr;
+  args.addend_norm = of_addend.Args();
+  args.scale = of.scale;
+  args.norm = norm.Args();
+  args.out = of.in_place ? static_cast<void*>(x.data()) : out.data();
+  args.dtype = of.in_place ? DType::kF32 : kTypeOf<T>;
+  args.rows = rows;
+  args.columns = columns;
+  AddNorm(args, nullptr);
+  WaitForDevice();
+  for (int64_t r = 0; r < rows; ++r) {
+    std::vector<double> sum(before.begin() + r * columns, before.begin() + (r + 1) * columns);
+    if (of.with_addend) {
+      const std::vector<double> added =
+          of_addend.Normed({addend.data() + r * columns, addend.data() + (r + 1) * columns});
+      for (int64_t c = 0; c < columns; ++c) sum[c] += of.scale * added[c];
+    }
+    const std::vector<double> want = norm.Normed(sum);
+    for (int64_t c = 0; c < columns; ++c) {
+      const std::string where = testing::PrintToString(std::pair(r, c));
+      if (!of.in_place) {
+        ExpectNear(x[r * columns + c], sum[c], std::abs(sum[c]) + 1, 2e-6, "x " + where);
+        ExpectNear(out[r * columns + c], want[c], 1 + std::abs(of.shift), 2e-5, "out " + where);
+      } else {
+        ExpectNear(x[r * columns + c], want[c], 1 + std::abs(of.shift), 2e-5, "x " + where);
+      }
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(CudaNorm, EveryKindOfNormAndAddend) {
+  for (const TestNorm& of_addend : kNorms) {
+    for (const TestNorm& norm : kNorms) {
+      for (const int64_t columns : {66, 1028}) {
+        TestAnyNorm<float>({of_addend, norm, true, 0.25f}, 3, columns);
+        TestAnyNorm<dev::bf16>({of_addend, norm, true, 1.0f}, 3, columns);
+        TestAnyNorm<dev::f16>({of_addend, norm, true, -2.0f}, 2, columns);
+        TestAnyNorm<float>({of_addend, norm, true, 0.25f, true}, 3, columns);
+      }
+    }
+  }
+}
+
+TEST(CudaNorm, EveryKindOfNormAlone) {
+  for (const TestNorm& norm : kNorms) {
+    for (const int64_t columns : {1, 7, 64, 2048, 4100}) {
+      TestAnyNorm<float>({{}, norm}, 3, columns);
+      TestAnyNorm<dev::bf16>({{}, norm}, 3, columns);
+      TestAnyNorm<float>({{}, norm, false, 1, true}, 3, columns);
+    }
+  }
+}
+
+// The mean is a thousand times the deviation: mean(x^2) - mean^2 would have no digit of it.
+TEST(CudaNorm, ALayerNormOfALargeMean) {
+  NormCase of = {{}, {true, NormKind::kLayer, true}};
+  of.shift = 1000.0f;
+  TestAnyNorm<float>(of, 3, 2048);
 }
 
 template <class T>

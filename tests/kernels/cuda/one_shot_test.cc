@@ -176,12 +176,12 @@ void TestNorm(int ranks, int64_t rows, int64_t columns) {
     AddNormArgs norm;
     norm.x = residual.data();
     norm.addend = addend.data();
-    norm.gain = gain.data();
+    norm.norm.gain = gain.data();
     norm.out = to.data();
     norm.dtype = kTypeOf<T>;
     norm.rows = rows;
     norm.columns = columns;
-    norm.epsilon = 1e-5f;
+    norm.norm.epsilon = 1e-5f;
     return norm;
   };
   test.Run(test.All(), [&](int r) {

@@ -347,8 +347,9 @@ struct NormingCollectives : kernels::cuda::DeviceCollectives {
   void Abort(const absl::Status&) override {}
 };
 
-// How many ops a sum of `summed` and a norm that adds `added` are, for so many rows of 8.
-size_t CountOps(int rows, bool added_is_summed) {
+// How many ops a sum and a norm that adds it, or something else, are, for so many rows of 8.
+size_t CountOps(int rows, bool added_is_summed, float scale = 1,
+                kernels::NormKind kind = kernels::NormKind::kRms) {
   NormingCollectives collectives;
   kernels::cuda::CudaOps ops(kernels::cuda::DeviceFacts(), &collectives);
   StepPlan plan;
@@ -359,8 +360,10 @@ size_t CountOps(int rows, bool added_is_summed) {
   };
   kernels::cuda::CudaWeight gain;
   gain.columns = 8;
+  gain.values = kernels::cuda::DeviceBuffer::Allocate(8 * sizeof(float), "a gain").value();
   ops.AllReduce(tensor(0));
-  ops.AddNorm(tensor(1), tensor(added_is_summed ? 0 : 2), gain, 1e-5f, tensor(3));
+  const kernels::Addend addend = {.values = tensor(added_is_summed ? 0 : 2), .scale = scale};
+  ops.AddNorm(tensor(1), addend, {&gain, kind, 1e-5f}, tensor(3));
   return ops.Take().size();
 }
 
@@ -368,6 +371,8 @@ TEST(SumAndNormTest, AreOneOpWhereTheNormAddsTheSum) {
   EXPECT_EQ(CountOps(8, /*added_is_summed=*/true), 1u);
   EXPECT_EQ(CountOps(8, /*added_is_summed=*/false), 2u);
   EXPECT_EQ(CountOps(16, /*added_is_summed=*/true), 2u);
+  EXPECT_EQ(CountOps(8, /*added_is_summed=*/true, /*scale=*/0.5f), 2u);
+  EXPECT_EQ(CountOps(8, /*added_is_summed=*/true, 1, kernels::NormKind::kLayer), 2u);
 }
 
 TEST(SumChoiceTest, TheFasterOneOfTheNextLargerSize) {

@@ -50,6 +50,7 @@ void TestRope(int group, int kv_heads, int dim, int rows, int32_t last = 1000) {
   args.dtype = kTypeOf<T>;
   args.q_heads = q_heads;
   args.layer = kLayer;
+  args.rotary_dim = dim;
   args.cos = angles.cos.data();
   args.sin = angles.sin.data();
   RopeAndStoreKv(step.view, args, pool.view, nullptr);
@@ -106,9 +107,155 @@ TEST(CudaRope, MixedTypesAndManyRows) {
   TestRope<dev::bf16, dev::bf16>(1, 1, 64, 3, /*last=*/131071);
 }
 
+// The norms of q and of k heads.
+struct HeadNorms {
+  // heads: of q and of k whose norm is one; 1 and 1: each head has its own.
+  HeadNorms(int dim, NormKind kind, bool with_bias, int q_heads = 1, int k_heads = 1)
+      : kind(kind), with_bias(with_bias), together(q_heads > 1) {
+    for (uint64_t i = 0; i < 2; ++i) {
+      const int size = (i == 0 ? q_heads : k_heads) * dim;
+      gain.push_back(std::make_unique<DeviceArray<float>>(RandomValues<float>(size, 50 + i, 2.0f)));
+      bias.push_back(std::make_unique<DeviceArray<float>>(RandomValues<float>(size, 60 + i)));
+    }
+  }
+  NormArgs Args(int i) const {
+    return {gain[i]->data(), with_bias ? bias[i]->data() : nullptr, kind, 1e-6f};
+  }
+  std::vector<double> Normed(int i, const std::vector<double>& values) const {
+    const auto n = static_cast<double>(values.size());
+    double mean = 0, variance = 0;
+    for (const double value : values) mean += kind == NormKind::kLayer ? value / n : 0;
+    for (const double value : values) variance += (value - mean) * (value - mean) / n;
+    std::vector<double> normed;
+    for (size_t d = 0; d < values.size(); ++d) {
+      const double scaled = (values[d] - mean) / std::sqrt(variance + 1e-6) * (*gain[i])[d];
+      normed.push_back(scaled + (with_bias ? (*bias[i])[d] : 0.0f));
+    }
+    return normed;
+  }
+
+  NormKind kind;
+  bool with_bias, together;
+  std::vector<std::unique_ptr<DeviceArray<float>>> gain, bias;  // of q, of k
+};
+
+// Heads whose first rotary_dim dims rotate, after their norms, unless that is nullptr.
+template <class T, class P>
+void TestSteps(int group, int kv_heads, int dim, int rotary_dim, const HeadNorms* norms) {
+  constexpr int kRows = 5, kLayer = 1;
+  const int q_heads = group * kv_heads, half = rotary_dim / 2;
+  StepPlan plan;
+  for (int r = 0; r < kRows; ++r) {
+    plan.token.push_back(0);
+    plan.position.push_back(r * 7);
+    plan.slot.push_back(r == 2 ? 3 : kBlockSize + r);  // one row writes the sink
+    plan.chain_begin.push_back(0);
+  }
+  const TestStep step(plan);
+  const Angles angles(plan.position, 7 * kRows, half);
+  const int64_t width = int64_t{q_heads + 2 * kv_heads} * dim;
+  const std::vector<T> before = RandomValues<T>(kRows * width, dim, 3.0f);
+  DeviceArray<T> qkv(before);
+  TestPool<P> pool(3, kv_heads, dim, 4, 3);
+  std::vector<P> want_pool = pool.values.Copy();
+  RopeArgs args;
+  args.qkv = qkv.data();
+  args.dtype = kTypeOf<T>;
+  args.q_heads = q_heads;
+  args.layer = kLayer;
+  if (norms != nullptr) {
+    args.q_norm = norms->Args(0);
+    args.k_norm = norms->Args(1);
+    args.norms_together = norms->together;
+  }
+  args.rotary_dim = rotary_dim;
+  args.cos = angles.cos.data();
+  args.sin = angles.sin.data();
+  RopeAndStoreKv(step.view, args, pool.view, nullptr);
+  WaitForDevice();
+  for (int r = 0; r < kRows; ++r) {
+    // The values between two columns of the row, normed together.
+    const auto normed = [&](int first, int last, int which) {
+      std::vector<double> values;
+      for (int64_t i = r * width + first; i < r * width + last; ++i)
+        values.push_back(dev::ToFloat(before[i]));
+      return norms == nullptr || which > 1 ? values : norms->Normed(which, values);
+    };
+    for (int head = 0; head < q_heads + 2 * kv_heads; ++head) {
+      const int64_t begin = r * width + head * dim;
+      const bool value = head >= q_heads + kv_heads;
+      const int which = head < q_heads ? 0 : value ? 2 : 1;
+      std::vector<double> x;
+      if (norms != nullptr && norms->together && !value) {
+        const int first = which == 0 ? 0 : q_heads * dim, count = which == 0 ? q_heads : kv_heads;
+        const std::vector<double> all = normed(first, first + count * dim, which);
+        x.assign(all.begin() + (head * dim - first), all.begin() + ((head + 1) * dim - first));
+      } else {
+        x = normed(head * dim, (head + 1) * dim, which);
+      }
+      for (int d = 0; d < dim; ++d) {
+        double want = x[d];
+        if (d < rotary_dim && !value) {
+          const int64_t angle = int64_t{plan.position[r]} * half + d % half;
+          const double other = d < half ? -x[d + half] : x[d - half];
+          want = x[d] * angles.cos[angle] + other * angles.sin[angle];
+        }
+        ExpectNear(qkv[begin + d], want, 10.0, 1e-6,
+                   testing::PrintToString(std::tuple(dim, rotary_dim, r, head, d)));
+        if (testing::Test::HasFailure()) return;
+      }
+      if (head < q_heads || plan.slot[r] < kBlockSize) continue;
+      const int kv_head = (head - q_heads) % kv_heads;
+      P* place = &want_pool[pool.Index(kLayer, value, plan.slot[r], kv_head)];
+      for (int d = 0; d < dim; ++d) place[d] = dev::FromFloat<P>(dev::ToFloat(qkv[begin + d]));
+    }
+  }
+  const std::vector<P> after = pool.values.Copy();
+  ASSERT_EQ(std::memcmp(after.data(), want_pool.data(), after.size() * sizeof(P)), 0);
+}
+
+TEST(CudaRope, RotatesAPartOfEachHead) {
+  for (const auto& [dim, rotary_dim] : {std::pair(64, 16), {80, 20}, {96, 90}, {256, 64}}) {
+    TestSteps<dev::bf16, dev::bf16>(4, 2, dim, rotary_dim, nullptr);
+    TestSteps<dev::f16, dev::f16>(1, 1, dim, rotary_dim, nullptr);
+    TestSteps<float, float>(2, 1, dim, rotary_dim, nullptr);
+    TestSteps<float, dev::bf16>(3, 1, dim, rotary_dim, nullptr);
+  }
+}
+
+TEST(CudaRope, WithoutRotationOnlyStores) {
+  TestSteps<dev::bf16, dev::bf16>(4, 2, 64, 0, nullptr);
+  TestSteps<float, float>(2, 1, 40, 0, nullptr);
+}
+
+TEST(CudaRope, NormsTheHeads) {
+  for (const int dim : {8, 64, 80, 128, 256}) {
+    for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+      for (const bool with_bias : {false, true}) {
+        const HeadNorms norms(dim, kind, with_bias);
+        TestSteps<dev::bf16, dev::bf16>(4, 2, dim, dim, &norms);
+        TestSteps<dev::f16, dev::f16>(5, 1, dim, dim / 2, &norms);
+        TestSteps<float, float>(2, 1, dim, 0, &norms);
+      }
+    }
+  }
+}
+
+TEST(CudaRope, NormsAllHeadsTogether) {
+  for (const int dim : {8, 64, 256}) {
+    for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+      const HeadNorms eight(dim, kind, kind == NormKind::kLayer, 8, 2), five(dim, kind, false, 5);
+      TestSteps<dev::bf16, dev::bf16>(4, 2, dim, dim, &eight);
+      TestSteps<dev::f16, dev::f16>(5, 1, dim, dim / 2, &five);
+      TestSteps<float, float>(4, 2, dim, 0, &eight);
+    }
+  }
+}
+
 // With a bias the bits are those of AddBias, and then of rows without one.
 template <class T, class P>
-void TestBias(int q_heads, int kv_heads, int dim, int rows) {
+void TestBias(int q_heads, int kv_heads, int dim, int rows, int rotary_dim,
+              const HeadNorms* norms) {
   StepPlan plan;
   for (int r = 0; r < rows; ++r) {
     plan.token.push_back(0);
@@ -117,7 +264,7 @@ void TestBias(int q_heads, int kv_heads, int dim, int rows) {
     plan.chain_begin.push_back(0);
   }
   const TestStep step(plan);
-  const Angles angles(plan.position, rows * 3, dim / 2);
+  const Angles angles(plan.position, rows * 3, rotary_dim / 2);
   const int64_t width = int64_t{q_heads + 2 * kv_heads} * dim;
   const std::vector<T> before = RandomValues<T>(rows * width, dim + rows);
   const DeviceArray<float> bias(RandomValues<float>(width, 77, 3.0f));
@@ -127,6 +274,12 @@ void TestBias(int q_heads, int kv_heads, int dim, int rows) {
   args.dtype = kTypeOf<T>;
   args.q_heads = q_heads;
   args.layer = 1;
+  if (norms != nullptr) {
+    args.q_norm = norms->Args(0);
+    args.k_norm = norms->Args(1);
+    args.norms_together = norms->together;
+  }
+  args.rotary_dim = rotary_dim;
   args.cos = angles.cos.data();
   args.sin = angles.sin.data();
   args.qkv = twice.data();
@@ -146,15 +299,20 @@ void TestBias(int q_heads, int kv_heads, int dim, int rows) {
 
 TEST(CudaRope, AddsABias) {
   for (const int dim : {8, 64, 128}) {
-    TestBias<dev::bf16, dev::bf16>(4, 2, dim, 5);
-    TestBias<dev::f16, dev::f16>(7, 1, dim, 3);
-    TestBias<float, float>(2, 2, dim, 2);
-    TestBias<dev::bf16, float>(3, 3, dim, 2);
+    TestBias<dev::bf16, dev::bf16>(4, 2, dim, 5, dim, nullptr);
+    TestBias<dev::f16, dev::f16>(7, 1, dim, 3, dim, nullptr);
+    TestBias<float, float>(2, 2, dim, 2, dim, nullptr);
+    TestBias<dev::bf16, float>(3, 3, dim, 2, dim, nullptr);
+    const HeadNorms norms(dim, NormKind::kRms, false);
+    TestBias<dev::bf16, dev::bf16>(4, 2, dim, 5, dim / 2, &norms);
+    const HeadNorms together(dim, NormKind::kLayer, true, 4, 2);
+    TestBias<dev::bf16, dev::bf16>(4, 2, dim, 5, dim, &together);
+    TestBias<dev::f16, dev::f16>(7, 1, dim, 3, dim / 2, nullptr);
   }
 }
 
 // What overflows in f16, or was infinite before, becomes NaN in q and K; V stays.
-TEST(CudaRope, OverflowInF16IsNan) {
+void TestOverflow(int rotary_dim, const std::vector<bool>& nan) {
   constexpr int kDim = 8, kHalf = 4;
   StepPlan plan;
   plan.token = plan.position = {1};
@@ -173,11 +331,11 @@ TEST(CudaRope, OverflowInF16IsNan) {
   args.qkv = qkv.data();
   args.dtype = DType::kF16;
   args.q_heads = 1;
+  args.rotary_dim = rotary_dim;
   args.cos = angles.cos.data();
   args.sin = angles.sin.data();
   RopeAndStoreKv(step.view, args, pool.view, nullptr);
   WaitForDevice();
-  const std::vector<bool> nan = {true, true, false, false, false, true, false, false};
   for (int i = 0; i < kDim; ++i) {
     const float k = dev::ToFloat(pool.values[pool.Index(0, 0, kBlockSize, 0) + i]);
     EXPECT_EQ(std::isnan(dev::ToFloat(qkv[i])), nan[i]) << "q " << i;
@@ -185,6 +343,11 @@ TEST(CudaRope, OverflowInF16IsNan) {
     EXPECT_FALSE(std::isinf(k)) << "k " << i;
     EXPECT_EQ(dev::ToFloat(pool.values[pool.Index(0, 1, kBlockSize, 0) + i]), head[i]) << "v " << i;
   }
+}
+
+TEST(CudaRope, OverflowInF16IsNan) {
+  TestOverflow(8, {true, true, false, false, false, true, false, false});
+  TestOverflow(0, {false, true, false, false, false, false, false, false});
 }
 
 }  // namespace

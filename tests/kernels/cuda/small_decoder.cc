@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/rope_table.h"
 #include "model/kv/step_builder.h"
 #include "plan/plan_check.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -17,39 +19,99 @@ constexpr int kHidden = 64, kIntermediate = 96, kLayers = 2, kQHeads = 4, kKvHea
 constexpr int kHeadDim = 16;
 constexpr size_t kMostRequests = 6;
 
-}  // namespace
+void AddWindowsAndCaps(model::ModelConfig* config) {
+  config->norm_place = model::NormPlace::kAround;
+  config->qk_norm = true;
+  config->attention_scale = 0.3f;
+  config->attention_softcap = 5;
+  config->ropes.push_back({SmallDecoder::kMaxPositions, PlainFrequencies(kHeadDim / 2, 100)});
+  config->layers = {{/*window=*/10, /*rope=*/0}, {/*window=*/0, /*rope=*/1}};
+  config->activation = Activation::kGeluTanh;
+  config->embedding_scale = 1.5f;
+  config->residual_scale = 0.75f;
+  config->logit_softcap = 4;
+}
 
-SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, int max_rows)
-    : backend_(std::move(backend)), dtype_(dtype) {
-  model::TransformerParts parts;
-  model::ModelConfig& config = parts.config;
-  config.vocab_size = kVocab;
-  config.hidden_size = kHidden;
+void AddLearnedPositions(bool after_sum, model::ModelConfig* config) {
+  config->norm = NormKind::kLayer;
+  config->norm_bias = true;
+  config->ropes.clear();
+  config->layers.assign(kLayers, {0, -1});
+  config->names.positions = "positions";
+  config->position_offset = 2;
+  config->attention_bias = config->output_bias = config->mlp_bias = true;
+  config->activation = after_sum ? Activation::kGelu : Activation::kRelu;
+  config->gated_mlp = false;
+  if (!after_sum) return;
+  config->norm_place = model::NormPlace::kAfterSum;
+  config->embedding_size = kHidden / 2;
+}
+
+model::ModelConfig ConfigOf(SmallFamily family) {
+  model::ModelConfig config;
+  config.vocab_size = SmallDecoder::kVocab;
+  config.hidden_size = config.embedding_size = kHidden;
   config.intermediate_size = kIntermediate;
   config.num_layers = kLayers;
   config.num_heads = kQHeads;
   config.num_kv_heads = kKvHeads;
   config.head_dim = kHeadDim;
-  config.max_positions = kMaxPositions;
-  config.rope.head_dim = kHeadDim;
-  config.rope.max_positions = kMaxPositions;
-  parts.plan = model::MakeShardPlan(config, 0, 1).value();
+  config.max_positions = SmallDecoder::kMaxPositions;
+  config.attention_bias = true;
+  config.attention_scale = 1 / std::sqrt(float{kHeadDim});
+  config.ropes = {{SmallDecoder::kMaxPositions, PlainFrequencies(kHeadDim, 1e4)}};
+  config.layers.resize(kLayers);
+  if (family == SmallFamily::kWindows) AddWindowsAndCaps(&config);
+  if (family == SmallFamily::kLearned) AddLearnedPositions(/*after_sum=*/false, &config);
+  if (family == SmallFamily::kAfterSum) AddLearnedPositions(/*after_sum=*/true, &config);
+  return config;
+}
+
+}  // namespace
+
+SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, int max_rows,
+                           SmallFamily family)
+    : backend_(std::move(backend)), dtype_(dtype) {
+  model::TransformerParts parts;
+  parts.config = ConfigOf(family);
+  parts.plan = model::MakeShardPlan(parts.config, 0, 1).value();
   parts.dtype = dtype;
   parts.max_rows = max_rows;
-  parts.weights.embedding = Matrix(kVocab, kHidden);
-  parts.weights.final_norm = Gain();
-  for (int layer = 0; layer < kLayers; ++layer) {
-    model::LayerWeights& w = parts.weights.layers.emplace_back();
-    w.attention_norm = Gain();
-    w.qkv = Matrix((kQHeads + 2 * kKvHeads) * kHeadDim, kHidden, /*bias=*/true);
-    w.output = Matrix(kHidden, kQHeads * kHeadDim);
-    w.mlp_norm = Gain();
-    w.gate_up = Matrix(2 * kIntermediate, kHidden);
-    w.down = Matrix(kHidden, kIntermediate);
-  }
+  parts.weights = Weights(parts.config);
   pool_ = this->backend()->MakeKvPool(parts.kv_shape(kBlocks)).value();
   decoder_ = model::Transformer::Create(std::move(parts), this->backend(), pool_.get(), /*ranks=*/1)
                  .value();
+}
+
+model::TransformerWeights SmallDecoder::Weights(const model::ModelConfig& config) {
+  const bool around = config.norm_place == model::NormPlace::kAround;
+  const auto norm = [&](bool present = true) {
+    return present ? Gain(kHidden, config.norm_bias) : nullptr;
+  };
+  model::TransformerWeights weights;
+  weights.embedding = Matrix(kVocab, config.embedding_size);
+  weights.final_norm = norm(config.norm_place != model::NormPlace::kAfterSum);
+  if (config.learned_positions()) weights.positions = Matrix(config.position_rows(), kHidden);
+  if (config.projects_embedding()) {
+    weights.project_in = Matrix(kHidden, config.embedding_size);
+    weights.project_out = Matrix(config.embedding_size, kHidden);
+  }
+  for (int layer = 0; layer < kLayers; ++layer) {
+    model::LayerWeights& w = weights.layers.emplace_back();
+    w.attention_norm = norm();
+    w.attention_out_norm = norm(around);
+    if (config.qk_norm) {
+      w.q_norm = Gain(kHeadDim, /*bias=*/false);
+      w.k_norm = Gain(kHeadDim, /*bias=*/false);
+    }
+    w.qkv = Matrix((kQHeads + 2 * kKvHeads) * kHeadDim, kHidden, config.attention_bias);
+    w.output = Matrix(kHidden, kQHeads * kHeadDim, config.output_bias);
+    w.mlp_norm = norm();
+    w.mlp_out_norm = norm(around);
+    w.gate_up = Matrix((config.gated_mlp ? 2 : 1) * kIntermediate, kHidden, config.mlp_bias);
+    w.down = Matrix(kHidden, kIntermediate, config.mlp_bias);
+  }
+  return weights;
 }
 
 std::unique_ptr<Weight> SmallDecoder::Matrix(int64_t rows, int64_t columns, bool bias) {
@@ -61,10 +123,12 @@ std::unique_ptr<Weight> SmallDecoder::Matrix(int64_t rows, int64_t columns, bool
       .value();
 }
 
-std::unique_ptr<Weight> SmallDecoder::Gain() {
-  std::vector<float> gain = RandomFloats(kHidden, ++seed_);
+std::unique_ptr<Weight> SmallDecoder::Gain(int64_t size, bool bias) {
+  std::vector<float> gain = RandomFloats(size, ++seed_);
   for (float& value : gain) value += 1.5f;
-  return backend()->PackGain(gain).value();
+  return backend()
+      ->PackGain(gain, bias ? RandomFloats(size, ++seed_) : std::vector<float>())
+      .value();
 }
 
 const StepRows* SmallDecoder::Run(const StepPlan& plan) {

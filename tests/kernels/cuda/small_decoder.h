@@ -15,6 +15,14 @@
 
 namespace coppice::kernels {
 
+// Which parts a decoder has.
+enum class SmallFamily {
+  kLlama,     // RMS norms, rotary positions, SwiGLU
+  kWindows,   // norms around, of heads too; windows, caps, scales, two tables of rotary positions
+  kLearned,   // layer norms with biases, learned positions, no gate
+  kAfterSum,  // the same with the norms after the sums, and a projected embedding
+};
+
 // The same seed gives the same weights on every backend. Two layers, 4 query heads and 2 KV heads
 // of 16, biases on q, k and v.
 class SmallDecoder {
@@ -22,7 +30,8 @@ class SmallDecoder {
   static constexpr int kVocab = 600, kMaxRows = 100, kMaxPositions = 1024;
   static constexpr int64_t kBlocks = 200;
 
-  SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, int max_rows = kMaxRows);
+  SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, int max_rows = kMaxRows,
+               SmallFamily family = SmallFamily::kLlama);
 
   Backend* backend() const { return backend_->get(); }
   Pass* pass() const { return decoder_.get(); }
@@ -31,7 +40,8 @@ class SmallDecoder {
 
  private:
   std::unique_ptr<Weight> Matrix(int64_t rows, int64_t columns, bool bias = false);
-  std::unique_ptr<Weight> Gain();
+  std::unique_ptr<Weight> Gain(int64_t size, bool bias);
+  model::TransformerWeights Weights(const model::ModelConfig& config);
 
   std::unique_ptr<TestBackend> backend_;
   const DType dtype_;

@@ -15,6 +15,7 @@ class TestWork {
   TestWork(const StepPlan& plan, const WorkShape& shape)
       : list(MakeWorkList(plan, shape)),
         chain_(list.chain),
+        chain_position_(list.chain_position),
         masks_(list.masks),
         partials_(list.partial_floats),
         counters_(std::vector<uint32_t>(list.merges, 0)) {
@@ -30,6 +31,7 @@ class TestWork {
       view.blocks[c] = work.classes[c].workers == 0 ? 0 : work.classes[c].workers + c;
     }
     work.chain = chain_.data();
+    work.chain_position = chain_position_.data();
     work.masks = masks_.data();
     work.partials = partials_.data();
     work.counters = counters_.data();
@@ -43,7 +45,7 @@ class TestWork {
 
  private:
   DeviceArray<DeviceWork> work_{1};
-  DeviceArray<int32_t> chain_;
+  DeviceArray<int32_t> chain_, chain_position_;
   DeviceArray<uint64_t> masks_;
   DeviceArray<float> partials_;
   DeviceArray<uint32_t> counters_;
