@@ -260,7 +260,8 @@ void Attention(benchmark::State& state) {
   const StepPlan plan = MakePlan(rows, context);
   const kernels::Tensor input = TensorOf(&qkv, width), output = TensorOf(&out, kHeads * kHeadDim);
   for (auto _ : state) {
-    RunStep(plan, [&](kernels::Ops* ops) { ops->Attention(0, input, *pool, output); });
+    RunStep(plan,
+            [&](kernels::Ops* ops) { ops->Attention(0, {.scale = 0.125f}, input, *pool, output); });
     benchmark::ClobberMemory();
   }
 }

@@ -149,7 +149,8 @@ class DecoderOps {
       for (int row = 0; row < rows; ++row) plan.slot[row] = first + row;
       Step(plan, [&](kernels::Ops* ops) {
         for (int layer = 0; layer < kLayers; ++layer)
-          ops->RopeAndStoreKv(layer, *rope_, Of(&x_, rows, 3 * kHidden), pool_.get());
+          ops->RopeAndStoreKv(layer, {.rope = rope_.get()}, Of(&x_, rows, 3 * kHidden),
+                              pool_.get());
       })();
     }
   }
