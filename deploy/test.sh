@@ -35,7 +35,11 @@ deploy/setup.sh --tests
 deploy/build.sh "$build" "${targets[@]}"
 # shellcheck source=deploy/environment.sh
 . deploy/environment.sh
-ctest --preset "$preset" --no-tests=error "${arguments[@]}"
+# Most tests wait most of the time, so there are more of them than cores. Those that measure run alone (RUN_SERIAL), and so does every
+# test under a sanitizer or with ten times the samples.
+jobs=$(($(nproc) < 4 ? 2 * $(nproc) : 8))
+[ "$preset" = release ] || jobs=1
+ctest --preset "$preset" --parallel "$jobs" --no-tests=error "${arguments[@]}"
 
 # If the headers of the CUDA toolkit are installed: the CUDA backend on a simulated device, and a cluster that uses it.
 cuda=${CUDA_PATH:-/usr/local/cuda}
@@ -45,7 +49,7 @@ if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/
     cuda_speculation_test cuda_tuning_test)
   deploy/build.sh cuda-sim "${programs[@]}" "${suites[@]}" cuda_kernels_test
   names=("${suites[@]}" cuda_gpu_check_sim cuda_predict cuda_predict_exact cuda_predict_goals cluster_cuda cluster_cuda_ranks)
-  ctest --preset cuda-sim --no-tests=error -R "^($(IFS='|'; echo "${names[*]}"))\$"
+  ctest --preset cuda-sim --parallel "$jobs" --no-tests=error -R "^($(IFS='|'; echo "${names[*]}"))\$"
 
   # For GPUs, of which this machine may have none.
   if [ "$SECONDS" -gt "${COPPICE_TEST_SECONDS:-86400}" ]; then
