@@ -1,5 +1,5 @@
 // The tensors of a model, by the names that they have in a Hugging Face folder: of such a folder
-// (safetensors_checkpoint.h), or of a GGUF file (gguf_checkpoint.h). Mapped read-only; weights.cc
+// (safetensors_checkpoint.h, quantised_checkpoint.h), or of a GGUF file (gguf_checkpoint.h). Mapped read-only; weights.cc
 // packs them from views and then releases their pages. Thread-compatible.
 #pragma once
 
@@ -31,7 +31,8 @@ class Checkpoint {
 
   // The view of tensor `name`, which must be [rows, columns]. In a folder its type is F32, F16,
   // BF16 or I8; row i of I8 has element i of NAME_scale, [rows], as its factor, and such a matrix
-  // is made in f32. In a GGUF file its type may also be a block format. Valid until Release(name).
+  // is made in f32. In a GGUF file or a quantised folder its type may also be a block format. Valid
+  // until Release(name).
   virtual absl::StatusOr<kernels::MatrixSource> Matrix(const std::string& name, int64_t rows,
                                                        int64_t columns) = 0;
   // Elements [begin, end) of tensor `name`, which must be [size], as f32.

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "model/families/family.h"
 #include "model/json_file.h"
+#include "model/quantisation.h"
 #include "model_files/model_files.h"
 
 namespace coppice::model {
@@ -84,10 +85,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const JsonFile& json) {
   COPPICE_ASSIGN_OR_RETURN(config.model_type, json.StringOr("model_type", ""));
   COPPICE_ASSIGN_OR_RETURN(config.vocab_size, json.Int("vocab_size", 1, 1 << 24));
   COPPICE_RETURN_IF_ERROR(ReadDType(json, &config));
-  if (json.Has("quantization_config")) {
-    return json.Error("quantization_config",
-                      "quantised checkpoints are not served yet, expected none");
-  }
+  COPPICE_RETURN_IF_ERROR(ReadQuantisation(json).status());
   COPPICE_RETURN_IF_ERROR(family->read(json, &config));
   COPPICE_RETURN_IF_ERROR(ReadHead(json, &config));
   COPPICE_RETURN_IF_ERROR(JoinSpecialIds(json, &config));

@@ -42,7 +42,7 @@ bool IsPlainFileName(const std::string& name) {
          !absl::StrContains(name, std::string(1, '\0'));
 }
 
-class SafetensorsCheckpoint : public Checkpoint {
+class SafetensorsCheckpoint : public StoredTensors {
  public:
   explicit SafetensorsCheckpoint(std::string dir) : dir_(std::move(dir)) {}
   absl::Status ReadHeaders();
@@ -58,6 +58,9 @@ class SafetensorsCheckpoint : public Checkpoint {
   void Release(const std::string& name) override;
   std::vector<std::string> UnusedNames() const override;
   absl::StatusOr<uint64_t> ComputeFingerprint() const override;
+  std::vector<const TensorInfo*> Tensors() const override;
+  const TensorInfo* FindTensor(const std::string& name) const override;
+  absl::Span<const char> Bytes(const std::string& name) override;
 
  private:
   struct Tensor {
@@ -73,7 +76,7 @@ class SafetensorsCheckpoint : public Checkpoint {
   absl::StatusOr<Tensor*> Find(const std::string& name, const std::vector<int64_t>& shape);
   absl::StatusOr<kernels::MatrixSource> Scaled(Tensor* tensor, int64_t rows, int64_t columns);
   const char* Data(Tensor* tensor);
-  absl::Span<const char> Bytes(const Tensor& tensor) const;
+  absl::Span<const char> BytesOf(const Tensor& tensor) const;
 
   std::string dir_;
   std::string listing_;  // the file that lists the tensors: for "missing" errors
@@ -128,7 +131,7 @@ absl::Status SafetensorsCheckpoint::AddShards(const std::string& index_path) {
   return absl::OkStatus();
 }
 
-absl::Span<const char> SafetensorsCheckpoint::Bytes(const Tensor& tensor) const {
+absl::Span<const char> SafetensorsCheckpoint::BytesOf(const Tensor& tensor) const {
   return files_[tensor.file].bytes().subspan(tensor.info.begin,
                                              tensor.info.end - tensor.info.begin);
 }
@@ -151,7 +154,7 @@ absl::StatusOr<SafetensorsCheckpoint::Tensor*> SafetensorsCheckpoint::Find(
 }
 
 const char* SafetensorsCheckpoint::Data(Tensor* tensor) {
-  const absl::Span<const char> bytes = Bytes(*tensor);
+  const absl::Span<const char> bytes = BytesOf(*tensor);
   if (reinterpret_cast<uintptr_t>(bytes.data()) % sizeof(float) == 0) return bytes.data();
   tensor->copy.assign(bytes.begin(), bytes.end());
   return tensor->copy.data();
@@ -170,7 +173,7 @@ absl::StatusOr<kernels::MatrixSource> SafetensorsCheckpoint::Scaled(Tensor* tens
                                                                     int64_t columns) {
   const std::string scales_name = tensor->info.name + kScales;
   COPPICE_ASSIGN_OR_RETURN(const std::vector<float> scales, Vector(scales_name, rows, 0, rows));
-  const absl::Span<const char> bytes = Bytes(*tensor);
+  const absl::Span<const char> bytes = BytesOf(*tensor);
   tensor->copy.resize(bytes.size() * sizeof(float));
   auto* values = reinterpret_cast<float*>(tensor->copy.data());
   for (int64_t row = 0; row < rows; ++row) {
@@ -192,7 +195,7 @@ absl::StatusOr<std::vector<float>> SafetensorsCheckpoint::Vector(const std::stri
   COPPICE_ASSIGN_OR_RETURN(const kernels::DType dtype,
                            ServedDType(files_[tensor->file], tensor->info));
   const char* data =
-      Bytes(*tensor).data() + begin * static_cast<int64_t>(kernels::DTypeSize(dtype));
+      BytesOf(*tensor).data() + begin * static_cast<int64_t>(kernels::DTypeSize(dtype));
   std::vector<float> values(end - begin);
   for (size_t i = 0; i < values.size(); ++i) values[i] = kernels::ElementToFloat(data, dtype, i);
   return values;
@@ -204,7 +207,7 @@ absl::StatusOr<std::vector<int64_t>> SafetensorsCheckpoint::Integers(const std::
   if (tensor->info.dtype != "I64")
     return Error(name, absl::StrCat("dtype ", tensor->info.dtype, ", expected I64"));
   std::vector<int64_t> values(size);
-  std::memcpy(values.data(), Bytes(*tensor).data(), values.size() * sizeof(int64_t));
+  std::memcpy(values.data(), BytesOf(*tensor).data(), values.size() * sizeof(int64_t));
   return values;
 }
 
@@ -228,7 +231,7 @@ absl::StatusOr<kernels::DType> SafetensorsCheckpoint::TensorDType(const std::str
 void SafetensorsCheckpoint::Release(const std::string& name) {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return;
-  files_[found->second.file].Drop(Bytes(found->second));
+  files_[found->second.file].Drop(BytesOf(found->second));
   found->second.copy = {};
 }
 
@@ -257,9 +260,26 @@ absl::StatusOr<uint64_t> SafetensorsCheckpoint::ComputeFingerprint() const {
   return fingerprint.value();
 }
 
+std::vector<const TensorInfo*> SafetensorsCheckpoint::Tensors() const {
+  std::vector<const TensorInfo*> all;
+  for (const auto& [name, tensor] : tensors_) all.push_back(&tensor.info);
+  return all;
+}
+
+const TensorInfo* SafetensorsCheckpoint::FindTensor(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second.info;
+}
+
+absl::Span<const char> SafetensorsCheckpoint::Bytes(const std::string& name) {
+  Tensor& tensor = tensors_.at(name);
+  tensor.used = true;
+  return BytesOf(tensor);
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenSafetensorsCheckpoint(const std::string& dir) {
+absl::StatusOr<std::unique_ptr<StoredTensors>> OpenSafetensorsCheckpoint(const std::string& dir) {
   auto checkpoint = std::make_unique<SafetensorsCheckpoint>(dir);
   COPPICE_RETURN_IF_ERROR(checkpoint->ReadHeaders());
   return checkpoint;

@@ -299,7 +299,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "sliding_window: missing, expected an integer since layer_types has "
                   "sliding_attention"},
         BadConfig{"Quantised", R"({"quantization_config": {"bits": 4}})",
-                  "quantization_config: quantised checkpoints are not served yet, expected none"},
+                  "quantization_config.quant_method: missing, expected a string"},
         BadConfig{"EndToken", R"({"eos_token_id": 96})",
                   "eos_token_id: 96, expected an integer from 0 to 95 or a list of them"},
         BadConfig{"EndTokenType", R"({"eos_token_id": [2, "x"]})",

@@ -123,6 +123,7 @@ std::string tiny_llama::Serialize(const std::map<std::string, TinyTensor>& tenso
   std::string data;
   for (const auto& [name, tensor] : tensors) {
     const size_t begin = data.size();
+    data += tensor.bytes;
     for (const float value : tensor.values) data += Encode(value, tensor.dtype);
     header[name] = {
         {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};

@@ -34,6 +34,7 @@ struct TinyTensor {
   std::string dtype;  // as in the options, I64 or I8
   std::vector<int64_t> shape;
   std::vector<float> values;  // as stored: rounded to dtype
+  std::string bytes = {};     // not empty: the stored data, of any dtype, instead of values
 };
 
 struct TinyLlama {

@@ -11,6 +11,7 @@
 #include "tests/testing/method_case.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_family.h"
+#include "tests/testing/tiny_quantised.h"
 
 namespace coppice::worker {
 namespace {
@@ -80,6 +81,27 @@ TEST_P(FamilyDecodeTest, DraftsChangeNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, FamilyDecodeTest, testing::ValuesIn(test::TinyFamilies()),
                          [](const auto& info) { return info.param; });
+
+// A target that is kept in blocks, with the draft that it is quantised from.
+TEST(QuantisedDecode, DraftsChangeNothing) {
+  const test::TempDir target, draft;
+  const test::TinyLlama model = test::MakeTinyLlama({.hidden = 64, .intermediate = 96});
+  test::WriteTinyLlama(test::Quantise(model, {.layout = "gptq", .symmetric = false}).folder,
+                       target.path());
+  test::WriteTinyLlama(model, draft.path());
+  test::CheckedReplica replica(target.path(), draft.path());
+  decoding::DecodingParams params;
+  params.method = decoding::FindMethod("gumbel_coupling");
+  ASSERT_NE(params.method, nullptr);
+  params.max_tokens = kTokens;
+  params.sampling.temperature = 0;
+  for (const TokenId first : {5, 70}) {
+    const auto plain = replica.Decode({first, 11, 60, 4}, params, 0, 0);
+    const auto drafted = replica.Decode({first, 11, 60, 4}, params, 1, 3);
+    EXPECT_EQ(drafted.hypotheses[0].tokens, plain.hypotheses[0].tokens) << "first token " << first;
+    EXPECT_LT(drafted.passes, plain.passes);
+  }
+}
 
 }  // namespace
 }  // namespace coppice::worker

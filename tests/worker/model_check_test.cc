@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_family.h"
+#include "tests/testing/tiny_quantised.h"
 
 namespace coppice::worker {
 namespace {
@@ -49,6 +50,17 @@ TEST_F(ModelCheckTest, SaysWhatTheModelIs) {
   EXPECT_THAT(Check(test::MakeTinyFamily("mixtral"))->c_str(),
               HasSubstr("2 of 5 experts of a layer for each token"));
   EXPECT_THAT(*Check(test::MakeTinyFamily("qwen3"), {}, 2), HasSubstr("memory of each of 2 ranks"));
+}
+
+TEST_F(ModelCheckTest, SaysHowAQuantisedModelIsKept) {
+  const test::TinyLlama model = test::MakeTinyLlama({.hidden = 64, .intermediate = 96});
+  EXPECT_THAT(*Check(test::Quantise(model, {.layout = "gptq"}).folder),
+              HasSubstr("\nweights: Q4_0 in memory"));
+  EXPECT_THAT(*Check(test::Quantise(model, {.layout = "awq"}).folder),
+              HasSubstr("\nweights: Q5_0 in memory"));
+  test::TinyLlama folder = test::Quantise(model, {.layout = "awq"}).folder;
+  folder.tensors.erase("model.layers.0.mlp.up_proj.scales");
+  EXPECT_THAT(Error(folder), HasSubstr("model.layers.0.mlp.up_proj.scales: missing"));
 }
 
 TEST_F(ModelCheckTest, NamesWhatNothingReads) {

@@ -1,0 +1,48 @@
+// A matrix of 4-bit codes as GPTQ, AWQ and compressed-tensors store it, and the same values in a
+// block format of GGUF. Called by quantised_checkpoint.cc. Pure.
+//
+// A value is scale * (code - zero). Where all zeros are 8 that is a value of Q4_0. Else it is one of
+// Q5_0: zeros are 0 to 16, so code - zero is one of its -16 to 15. Both are exact, because scales
+// are f16 in the folder too, or are refused.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "model/quantisation.h"
+
+namespace coppice::model {
+
+inline constexpr int64_t kCodesOfWord = 8;
+inline constexpr int64_t kValuesOfBlock = 32;  // of Q4_0 and Q5_0
+
+// Views of the tensors. Words are 32 bits, little-endian, of eight codes; the first is lowest.
+//   codes   kGptq [columns / 8][rows], kPacked [rows][columns / 8]: of neighbouring inputs;
+//           kAwq [columns][rows / 8]: of neighbouring outputs, in the order 0 2 4 6 1 3 5 7
+//   zeros   kGptq, kAwq [groups][rows / 8]: of neighbouring outputs, in the same order
+//   scales  kGptq, kAwq [groups][rows]; kPacked [rows][groups]
+struct FourBitMatrix {
+  QuantLayout layout = QuantLayout::kGptq;
+  int64_t rows = 0;
+  int64_t columns = 0;  // a multiple of 32; of 8 rows too, but in kPacked
+  int64_t group = 0;    // columns that share a scale, a multiple of 32
+  const char* codes = nullptr;
+  const char* zeros = nullptr;  // nullptr: all are 8
+  int added_to_zeros = 0;
+  absl::Span<const uint16_t> scales;  // f16
+
+  int64_t groups() const { return (columns + group - 1) / group; }
+};
+
+// Q4_0, or Q5_0 if there are zeros.
+kernels::DType BlockTypeOf(const Quantisation& quantisation);
+
+// The zero of a group of a row. There must be zeros.
+int ZeroOf(const FourBitMatrix& matrix, int64_t group, int64_t row);
+
+// The matrix in that type, [rows] of whole blocks.
+std::vector<char> MakeBlocks(const FourBitMatrix& matrix, kernels::DType dtype);
+
+}  // namespace coppice::model
