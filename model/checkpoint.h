@@ -35,6 +35,10 @@ class Checkpoint {
   // until Release(name).
   virtual absl::StatusOr<kernels::MatrixSource> Matrix(const std::string& name, int64_t rows,
                                                        int64_t columns) = 0;
+  // Whether there is such a matrix, without reading its values.
+  virtual absl::Status CheckMatrix(const std::string& name, int64_t rows, int64_t columns) {
+    return Matrix(name, rows, columns).status();
+  }
   // Elements [begin, end) of tensor `name`, which must be [size], as f32.
   virtual absl::StatusOr<std::vector<float>> Vector(const std::string& name, int64_t size,
                                                     int64_t begin, int64_t end) = 0;

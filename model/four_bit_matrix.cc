@@ -67,7 +67,7 @@ DType BlockTypeOf(const Quantisation& quantisation) {
 
 int ZeroOf(const FourBitMatrix& m, int64_t group, int64_t row) {
   const uint32_t word = Word(m.zeros, group * (m.rows / kCodesOfWord) + row / kCodesOfWord);
-  return CodeAt(word, PlaceOfRow(m.layout, row)) + m.added_to_zeros;
+  return (CodeAt(word, PlaceOfRow(m.layout, row)) + m.added_to_zeros) & 15;
 }
 
 std::vector<char> MakeBlocks(const FourBitMatrix& m, DType dtype) {

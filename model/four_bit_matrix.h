@@ -2,7 +2,7 @@
 // block format of GGUF. Called by quantised_checkpoint.cc. Pure.
 //
 // A value is scale * (code - zero). Where all zeros are 8 that is a value of Q4_0. Else it is one of
-// Q5_0: zeros are 0 to 16, so code - zero is one of its -16 to 15. Both are exact, because scales
+// Q5_0: zeros are 0 to 15, so code - zero is one of its -16 to 15. Both are exact, because scales
 // are f16 in the folder too, or are refused.
 #pragma once
 
@@ -29,8 +29,8 @@ struct FourBitMatrix {
   int64_t columns = 0;  // a multiple of 32; of 8 rows too, but in kPacked
   int64_t group = 0;    // columns that share a scale, a multiple of 32
   const char* codes = nullptr;
-  const char* zeros = nullptr;  // nullptr: all are 8
-  int added_to_zeros = 0;
+  const char* zeros = nullptr;        // nullptr: all are 8
+  int added_to_zeros = 0;             // of 4 bits: 15 and 1 are 0
   absl::Span<const uint16_t> scales;  // f16
 
   int64_t groups() const { return (columns + group - 1) / group; }

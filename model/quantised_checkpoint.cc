@@ -34,6 +34,7 @@ class QuantisedCheckpoint : public Checkpoint {
 
   absl::StatusOr<MatrixSource> Matrix(const std::string& name, int64_t rows,
                                       int64_t columns) override;
+  absl::Status CheckMatrix(const std::string& name, int64_t rows, int64_t columns) override;
   absl::StatusOr<std::vector<float>> Vector(const std::string& name, int64_t size, int64_t begin,
                                             int64_t end) override {
     return stored_->Vector(name, size, begin, end);
@@ -73,17 +74,23 @@ class QuantisedCheckpoint : public Checkpoint {
                                               const std::vector<int64_t>& shape) const;
   // The elements of tensor `name`, finite numbers, as f32.
   absl::StatusOr<std::vector<float>> Scales(const std::string& name) const;
-  absl::StatusOr<std::vector<uint16_t>> HalfScales(const std::string& name) const;
+  // The same as f16, of this shape.
+  absl::StatusOr<std::vector<uint16_t>> HalfScales(const std::string& name,
+                                                   const std::vector<int64_t>& shape) const;
 
-  absl::StatusOr<Made> MakeFourBits(const std::string& base, int64_t rows, int64_t columns) const;
+  // The views of a matrix of 4-bit codes, whose scales are *scales.
+  absl::StatusOr<FourBitMatrix> FourBits(const std::string& base, int64_t rows, int64_t columns,
+                                         std::vector<uint16_t>* scales) const;
+  absl::Status ReadZeros(const std::string& name, FourBitMatrix* matrix) const;
   absl::Status CheckZeros(const std::string& name, const FourBitMatrix& matrix) const;
   absl::Status CheckIndices(const std::string& name, int64_t columns, int64_t group,
                             bool needed) const;
   absl::Status CheckShapeTensor(const std::string& base, int64_t rows, int64_t columns) const;
 
-  // The view of NAME.weight with its scales, whose memory is *scales.
+  // The view of NAME.weight with its scales, which are *scales.
   absl::StatusOr<ScaledMatrix> Scaled(const std::string& name, std::vector<float>* scales) const;
-  absl::StatusOr<Made> MakeScaled(const std::string& name, int64_t rows, int64_t columns) const;
+  absl::Status CheckScaled(const std::string& name, int64_t rows, int64_t columns) const;
+  absl::StatusOr<Made> Make(const std::string& name, int64_t rows, int64_t columns) const;
   absl::Status CheckNumbers(const std::string& name, const ScaledMatrix& matrix) const;
 
   std::unique_ptr<StoredTensors> stored_;
@@ -136,7 +143,9 @@ absl::StatusOr<std::vector<float>> QuantisedCheckpoint::Scales(const std::string
 }
 
 absl::StatusOr<std::vector<uint16_t>> QuantisedCheckpoint::HalfScales(
-    const std::string& name) const {
+    const std::string& name, const std::vector<int64_t>& shape) const {
+  const TensorInfo* tensor = stored_->FindTensor(name);
+  COPPICE_RETURN_IF_ERROR(Find(name, tensor == nullptr ? "F16" : tensor->dtype, shape).status());
   COPPICE_ASSIGN_OR_RETURN(const std::vector<float> scales, Scales(name));
   std::vector<uint16_t> halves(scales.size());
   for (size_t i = 0; i < scales.size(); ++i) {
@@ -152,17 +161,24 @@ absl::StatusOr<MatrixSource> QuantisedCheckpoint::Matrix(const std::string& name
   if (!IsQuantised(name)) return stored_->Matrix(name, rows, columns);
   auto found = made_.find(name);
   if (found == made_.end()) {
-    COPPICE_ASSIGN_OR_RETURN(Made made, IsFourBits() ? MakeFourBits(Base(name), rows, columns)
-                                                     : MakeScaled(name, rows, columns));
+    COPPICE_ASSIGN_OR_RETURN(Made made, Make(name, rows, columns));
     found = made_.emplace(name, std::move(made)).first;
   }
   const Made& made = found->second;
   return MatrixSource{made.bytes.data(), made.dtype, rows, columns, /*row_stride=*/columns};
 }
 
-absl::StatusOr<QuantisedCheckpoint::Made> QuantisedCheckpoint::MakeFourBits(const std::string& base,
-                                                                            int64_t rows,
-                                                                            int64_t columns) const {
+absl::Status QuantisedCheckpoint::CheckMatrix(const std::string& name, int64_t rows,
+                                              int64_t columns) {
+  if (!IsQuantised(name)) return stored_->CheckMatrix(name, rows, columns);
+  std::vector<uint16_t> scales;
+  if (IsFourBits()) return FourBits(Base(name), rows, columns, &scales).status();
+  return CheckScaled(name, rows, columns);
+}
+
+absl::StatusOr<FourBitMatrix> QuantisedCheckpoint::FourBits(const std::string& base, int64_t rows,
+                                                            int64_t columns,
+                                                            std::vector<uint16_t>* scales) const {
   const std::string codes = CodesName(base + kWeight);
   if (columns % kValuesOfBlock != 0 || (!IsPacked() && rows % kCodesOfWord != 0)) {
     return Error(codes, absl::StrCat("a matrix of ", rows, " rows and ", columns,
@@ -170,36 +186,32 @@ absl::StatusOr<QuantisedCheckpoint::Made> QuantisedCheckpoint::MakeFourBits(cons
                                      kValuesOfBlock));
   }
   FourBitMatrix m{q_.layout, rows, columns, q_.group > 0 ? q_.group : columns};
-  const int64_t row_words = rows / kCodesOfWord, column_words = columns / kCodesOfWord;
-  const bool gptq = q_.layout == QuantLayout::kGptq;
-  const std::vector<int64_t> shape = IsPacked() ? std::vector{rows, column_words}
-                                     : gptq     ? std::vector{column_words, rows}
-                                                : std::vector{columns, row_words};
+  const std::vector<int64_t> shape =
+      q_.layout == QuantLayout::kPacked ? std::vector{rows, columns / kCodesOfWord}
+      : q_.layout == QuantLayout::kGptq ? std::vector{columns / kCodesOfWord, rows}
+                                        : std::vector{columns, rows / kCodesOfWord};
   COPPICE_ASSIGN_OR_RETURN(const auto code_bytes, Find(codes, kWordType, shape));
   m.codes = code_bytes.data();
-  const std::string scales_name = base + (IsPacked() ? ".weight_scale" : ".scales");
-  const TensorInfo* scales_tensor = stored_->FindTensor(scales_name);
-  const auto scale_shape =
-      IsPacked() ? std::vector{rows, m.groups()} : std::vector{m.groups(), rows};
-  COPPICE_RETURN_IF_ERROR(
-      Find(scales_name, scales_tensor == nullptr ? "F16" : scales_tensor->dtype, scale_shape)
-          .status());
-  COPPICE_ASSIGN_OR_RETURN(const std::vector<uint16_t> scales, HalfScales(scales_name));
-  m.scales = scales;
+  COPPICE_ASSIGN_OR_RETURN(*scales, HalfScales(base + (IsPacked() ? ".weight_scale" : ".scales"),
+                                               IsPacked() ? std::vector{rows, m.groups()}
+                                                          : std::vector{m.groups(), rows}));
+  m.scales = *scales;
   COPPICE_RETURN_IF_ERROR(CheckIndices(base + (IsPacked() ? ".weight_g_idx" : ".g_idx"), columns,
                                        m.group, q_.needs_indices));
   if (IsPacked()) {
     COPPICE_RETURN_IF_ERROR(CheckShapeTensor(base, rows, columns));
   } else {
-    const std::string zeros = base + ".qzeros";
-    COPPICE_ASSIGN_OR_RETURN(const auto zero_bytes,
-                             Find(zeros, kWordType, {m.groups(), row_words}));
-    m.zeros = zero_bytes.data();
-    m.added_to_zeros = q_.added_to_zeros;
-    if (!q_.has_zeros) COPPICE_RETURN_IF_ERROR(CheckZeros(zeros, m));
+    COPPICE_RETURN_IF_ERROR(ReadZeros(base + ".qzeros", &m));
   }
-  const DType dtype = BlockTypeOf(q_);
-  return Made{MakeBlocks(m, dtype), dtype};
+  return m;
+}
+
+absl::Status QuantisedCheckpoint::ReadZeros(const std::string& name, FourBitMatrix* m) const {
+  COPPICE_ASSIGN_OR_RETURN(const auto bytes,
+                           Find(name, kWordType, {m->groups(), m->rows / kCodesOfWord}));
+  m->zeros = bytes.data();
+  m->added_to_zeros = q_.added_to_zeros;
+  return q_.has_zeros ? absl::OkStatus() : CheckZeros(name, *m);
 }
 
 absl::Status QuantisedCheckpoint::CheckZeros(const std::string& name,
@@ -270,15 +282,29 @@ absl::StatusOr<ScaledMatrix> QuantisedCheckpoint::Scaled(const std::string& name
   return m;
 }
 
-absl::StatusOr<QuantisedCheckpoint::Made> QuantisedCheckpoint::MakeScaled(const std::string& name,
-                                                                          int64_t rows,
-                                                                          int64_t columns) const {
+absl::Status QuantisedCheckpoint::CheckScaled(const std::string& name, int64_t rows,
+                                              int64_t columns) const {
   const bool integers = q_.layout == QuantLayout::kInt8;
   COPPICE_RETURN_IF_ERROR(Find(name, integers ? kInt8Type : kFp8Type, {rows, columns}).status());
   std::vector<float> scales;
+  return Scaled(name, &scales).status();
+}
+
+absl::StatusOr<QuantisedCheckpoint::Made> QuantisedCheckpoint::Make(const std::string& name,
+                                                                    int64_t rows,
+                                                                    int64_t columns) const {
+  if (IsFourBits()) {
+    std::vector<uint16_t> scales;
+    COPPICE_ASSIGN_OR_RETURN(const FourBitMatrix m, FourBits(Base(name), rows, columns, &scales));
+    return Made{MakeBlocks(m, BlockTypeOf(q_)), BlockTypeOf(q_)};
+  }
+  COPPICE_RETURN_IF_ERROR(CheckScaled(name, rows, columns));
+  std::vector<float> scales;
   COPPICE_ASSIGN_OR_RETURN(const ScaledMatrix m, Scaled(name, &scales));
-  if (integers && FitsQ8(m)) return Made{MakeQ8(m), DType::kQ8_0};
-  if (integers) return Made{MakeF32FromInt8(m), DType::kF32};
+  if (q_.layout == QuantLayout::kInt8) {
+    if (FitsQ8(m)) return Made{MakeQ8(m), DType::kQ8_0};
+    return Made{MakeF32FromInt8(m), DType::kF32};
+  }
   COPPICE_RETURN_IF_ERROR(CheckNumbers(name, m));
   return Made{MakeF32FromFp8(m), DType::kF32};
 }

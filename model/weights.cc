@@ -218,6 +218,14 @@ class Loader {
                           config_.embedding_size);
   }
 
+  // Without a backend the tensor is only checked.
+  absl::StatusOr<kernels::MatrixSource> Matrix(const std::string& name, int64_t rows,
+                                               int64_t columns) {
+    if (backend_ != nullptr) return checkpoint_->Matrix(name, rows, columns);
+    COPPICE_RETURN_IF_ERROR(checkpoint_->CheckMatrix(name, rows, columns));
+    return kernels::MatrixSource{};
+  }
+
   // The rows of all shards, stacked: [sum of rows, columns].
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ColumnParallel(const std::vector<Shard>& shards,
                                                                   kernels::DType dtype,
@@ -226,7 +234,7 @@ class Loader {
     std::vector<float> bias;
     for (const Shard& shard : shards) {
       COPPICE_ASSIGN_OR_RETURN(const kernels::MatrixSource all,
-                               checkpoint_->Matrix(shard.name + ".weight", shard.size, columns));
+                               Matrix(shard.name + ".weight", shard.size, columns));
       if (backend_ != nullptr) stack.AddRows(all, shard.begin, shard.end);
       if (!has_bias) continue;
       COPPICE_ASSIGN_OR_RETURN(const std::vector<float> part,
@@ -242,8 +250,7 @@ class Loader {
   // 0 keeps it and the others only check it.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> RowParallel(const Shard& shard, bool has_bias) {
     const std::string name = shard.name + ".weight";
-    COPPICE_ASSIGN_OR_RETURN(const kernels::MatrixSource all,
-                             checkpoint_->Matrix(name, d_, shard.size));
+    COPPICE_ASSIGN_OR_RETURN(const kernels::MatrixSource all, Matrix(name, d_, shard.size));
     std::vector<float> bias;
     if (has_bias) {
       COPPICE_ASSIGN_OR_RETURN(bias,

@@ -70,7 +70,7 @@ FourBits RoundToFourBits(const TinyTensor& tensor, const QuantisedOptions& o, bo
       const float high = std::max(0.0f, *std::max_element(begin, end));
       const float most = std::max(-low, high);
       const float scale = Stored(symmetric ? most / 7 : (high - low) / 15, o.scale_dtype);
-      const int zero = symmetric ? 8 : std::clamp<int>(std::lround(-low / scale), 1, 15);
+      const int zero = symmetric ? 8 : std::clamp<int>(std::lround(-low / scale), 0, 15);
       f.scales.push_back(scale);
       f.zeros.push_back(zero);
       for (auto value = begin; value != end; ++value) {
@@ -107,7 +107,7 @@ void AddTransposed(const std::string& base, const FourBits& f, const QuantisedOp
     }
     for (int64_t g = 0; g < f.groups; ++g) {
       const int less = awq || o.v2 ? 0 : 1;
-      zeros.Put(g * (f.rows / 8) + row / 8, in_word, f.zeros[row * f.groups + g] - less);
+      zeros.Put(g * (f.rows / 8) + row / 8, in_word, (f.zeros[row * f.groups + g] - less) & 15);
       scales.values[g * f.rows + row] = f.scales[row * f.groups + g];
     }
   }
