@@ -37,10 +37,12 @@ absl::Status ExpectNone(const JsonFile& json, const std::string& field) {
   return json.Error(field, "is not served yet, expected none");
 }
 
-absl::Status ExpectBits(const JsonFile& json, const std::string& field, int64_t bits) {
-  COPPICE_ASSIGN_OR_RETURN(const int64_t found, json.Int(field, 1, 64));
-  if (found == bits) return absl::OkStatus();
-  return json.Error(field, absl::StrCat(found, " bits are not served yet (", bits, " are)"));
+absl::StatusOr<int> ReadBits(const JsonFile& json, const std::string& field,
+                             const std::vector<int>& served) {
+  COPPICE_ASSIGN_OR_RETURN(const int64_t bits, json.Int(field, 1, 64));
+  if (std::find(served.begin(), served.end(), bits) != served.end()) return static_cast<int>(bits);
+  return json.Error(field, absl::StrCat(bits, " bits are not served yet (",
+                                        absl::StrJoin(served, ", "), " are)"));
 }
 
 // -1: all inputs of a row.
@@ -53,13 +55,15 @@ absl::StatusOr<int64_t> ReadGroup(const JsonFile& json) {
 }
 
 absl::StatusOr<Quantisation> ReadGptq(const JsonFile& json) {
-  COPPICE_RETURN_IF_ERROR(ExpectBits(json, "bits", 4));
   COPPICE_RETURN_IF_ERROR(ExpectNone(json, "dynamic"));
   Quantisation out;
+  COPPICE_ASSIGN_OR_RETURN(out.bits, ReadBits(json, "bits", {4, 8}));
   out.layout = QuantLayout::kGptq;
   COPPICE_ASSIGN_OR_RETURN(out.group, ReadGroup(json));
   COPPICE_ASSIGN_OR_RETURN(const bool symmetric, json.BoolOr("sym", true));
   out.has_zeros = !symmetric;
+  if (out.has_zeros && out.bits == 8)
+    return json.Error("sym", "false is not served yet with 8 bits, expected true");
   COPPICE_ASSIGN_OR_RETURN(out.needs_indices, json.BoolOr("desc_act", false));
   COPPICE_ASSIGN_OR_RETURN(const std::string format, json.StringOr("checkpoint_format", "gptq"));
   if (format != "gptq" && format != "gptq_v2")
@@ -69,7 +73,7 @@ absl::StatusOr<Quantisation> ReadGptq(const JsonFile& json) {
 }
 
 absl::StatusOr<Quantisation> ReadAwq(const JsonFile& json) {
-  COPPICE_RETURN_IF_ERROR(ExpectBits(json, json.Has("w_bit") ? "w_bit" : "bits", 4));
+  COPPICE_RETURN_IF_ERROR(ReadBits(json, json.Has("w_bit") ? "w_bit" : "bits", {4}).status());
   COPPICE_RETURN_IF_ERROR(ExpectText(json, "version", "gemm", "gemm is"));
   Quantisation out;
   out.layout = QuantLayout::kAwq;
@@ -102,26 +106,27 @@ struct Scheme {
   QuantLayout layout;
   const char* format;
   const char* type;
-  int bits;
+  std::vector<int> bits;
   std::vector<std::string> strategies;
 };
 const std::vector<Scheme>& Schemes() {
   static const auto* const schemes = new std::vector<Scheme>{
-      {QuantLayout::kPacked, "pack-quantized", "int", 4, {"group", "channel"}},
-      {QuantLayout::kInt8, "int-quantized", "int", 8, {"channel", "tensor"}},
-      {QuantLayout::kFp8, "float-quantized", "float", 8, {"channel", "tensor", "block"}},
+      {QuantLayout::kPacked, "pack-quantized", "int", {4, 8}, {"group", "channel"}},
+      {QuantLayout::kInt8, "int-quantized", "int", {8}, {"channel", "tensor"}},
+      {QuantLayout::kFp8, "float-quantized", "float", {8}, {"channel", "tensor", "block"}},
   };
   return *schemes;
 }
 
 absl::StatusOr<Quantisation> ReadWeights(const JsonFile& json, const Scheme& scheme) {
   COPPICE_RETURN_IF_ERROR(ExpectText(json, "type", scheme.type, absl::StrCat(scheme.type, " is")));
-  COPPICE_RETURN_IF_ERROR(ExpectBits(json, "num_bits", scheme.bits));
+  COPPICE_ASSIGN_OR_RETURN(const int bits, ReadBits(json, "num_bits", scheme.bits));
   COPPICE_ASSIGN_OR_RETURN(const bool symmetric, json.BoolOr("symmetric", true));
   if (!symmetric) return json.Error("symmetric", "false is not served yet, expected true");
   COPPICE_ASSIGN_OR_RETURN(const std::string strategy, json.String("strategy"));
   Quantisation out;
   out.layout = scheme.layout;
+  out.bits = bits;
   const auto& known = scheme.strategies;
   if (std::find(known.begin(), known.end(), strategy) == known.end())
     return NotServed(json, "strategy", strategy, absl::StrJoin(known, ", ") + " are");

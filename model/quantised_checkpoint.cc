@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "kernels/block_format.h"
 #include "kernels/element.h"
-#include "model/four_bit_matrix.h"
+#include "model/code_matrix.h"
 #include "model/scaled_matrix.h"
 
 namespace coppice::model {
@@ -62,7 +62,7 @@ class QuantisedCheckpoint : public Checkpoint {
     std::vector<char> bytes;
     DType dtype = DType::kF32;
   };
-  bool IsFourBits() const {
+  bool HasCodes() const {
     return q_.layout == QuantLayout::kGptq || q_.layout == QuantLayout::kAwq || IsPacked();
   }
   bool IsPacked() const { return q_.layout == QuantLayout::kPacked; }
@@ -78,11 +78,11 @@ class QuantisedCheckpoint : public Checkpoint {
   absl::StatusOr<std::vector<uint16_t>> HalfScales(const std::string& name,
                                                    const std::vector<int64_t>& shape) const;
 
-  // The views of a matrix of 4-bit codes, whose scales are *scales.
-  absl::StatusOr<FourBitMatrix> FourBits(const std::string& base, int64_t rows, int64_t columns,
-                                         std::vector<uint16_t>* scales) const;
-  absl::Status ReadZeros(const std::string& name, FourBitMatrix* matrix) const;
-  absl::Status CheckZeros(const std::string& name, const FourBitMatrix& matrix) const;
+  // The views of a matrix of codes, whose scales are *scales.
+  absl::StatusOr<CodeMatrix> Codes(const std::string& base, int64_t rows, int64_t columns,
+                                   std::vector<uint16_t>* scales) const;
+  absl::Status ReadZeros(const std::string& name, CodeMatrix* matrix) const;
+  absl::Status CheckZeros(const std::string& name, const CodeMatrix& matrix) const;
   absl::Status CheckIndices(const std::string& name, int64_t columns, int64_t group,
                             bool needed) const;
   absl::Status CheckShapeTensor(const std::string& base, int64_t rows, int64_t columns) const;
@@ -101,14 +101,14 @@ class QuantisedCheckpoint : public Checkpoint {
 std::string Base(const std::string& name) { return std::string(absl::StripSuffix(name, kWeight)); }
 
 std::string QuantisedCheckpoint::CodesName(const std::string& name) const {
-  if (!IsFourBits()) return name;
+  if (!HasCodes()) return name;
   return Base(name) + (IsPacked() ? ".weight_packed" : ".qweight");
 }
 
 bool QuantisedCheckpoint::IsQuantised(const std::string& name) const {
   if (!absl::EndsWith(name, kWeight)) return false;
   const TensorInfo* codes = stored_->FindTensor(CodesName(name));
-  if (codes == nullptr || IsFourBits()) return codes != nullptr;
+  if (codes == nullptr || HasCodes()) return codes != nullptr;
   return codes->dtype == (q_.layout == QuantLayout::kInt8 ? kInt8Type : kFp8Type);
 }
 
@@ -172,24 +172,25 @@ absl::Status QuantisedCheckpoint::CheckMatrix(const std::string& name, int64_t r
                                               int64_t columns) {
   if (!IsQuantised(name)) return stored_->CheckMatrix(name, rows, columns);
   std::vector<uint16_t> scales;
-  if (IsFourBits()) return FourBits(Base(name), rows, columns, &scales).status();
+  if (HasCodes()) return Codes(Base(name), rows, columns, &scales).status();
   return CheckScaled(name, rows, columns);
 }
 
-absl::StatusOr<FourBitMatrix> QuantisedCheckpoint::FourBits(const std::string& base, int64_t rows,
-                                                            int64_t columns,
-                                                            std::vector<uint16_t>* scales) const {
+absl::StatusOr<CodeMatrix> QuantisedCheckpoint::Codes(const std::string& base, int64_t rows,
+                                                      int64_t columns,
+                                                      std::vector<uint16_t>* scales) const {
   const std::string codes = CodesName(base + kWeight);
-  if (columns % kValuesOfBlock != 0 || (!IsPacked() && rows % kCodesOfWord != 0)) {
-    return Error(codes, absl::StrCat("a matrix of ", rows, " rows and ", columns,
-                                     " columns, expected multiples of ", kCodesOfWord, " and ",
-                                     kValuesOfBlock));
+  CodeMatrix m{q_.layout, q_.bits, rows, columns, q_.group > 0 ? q_.group : columns};
+  const int64_t n = m.codes_of_word();
+  if (columns % kValuesOfBlock != 0 || (!IsPacked() && rows % n != 0)) {
+    return Error(codes,
+                 absl::StrCat("a matrix of ", rows, " rows and ", columns,
+                              " columns, expected multiples of ", n, " and ", kValuesOfBlock));
   }
-  FourBitMatrix m{q_.layout, rows, columns, q_.group > 0 ? q_.group : columns};
   const std::vector<int64_t> shape =
-      q_.layout == QuantLayout::kPacked ? std::vector{rows, columns / kCodesOfWord}
-      : q_.layout == QuantLayout::kGptq ? std::vector{columns / kCodesOfWord, rows}
-                                        : std::vector{columns, rows / kCodesOfWord};
+      q_.layout == QuantLayout::kPacked ? std::vector{rows, columns / n}
+      : q_.layout == QuantLayout::kGptq ? std::vector{columns / n, rows}
+                                        : std::vector{columns, rows / n};
   COPPICE_ASSIGN_OR_RETURN(const auto code_bytes, Find(codes, kWordType, shape));
   m.codes = code_bytes.data();
   COPPICE_ASSIGN_OR_RETURN(*scales, HalfScales(base + (IsPacked() ? ".weight_scale" : ".scales"),
@@ -206,22 +207,23 @@ absl::StatusOr<FourBitMatrix> QuantisedCheckpoint::FourBits(const std::string& b
   return m;
 }
 
-absl::Status QuantisedCheckpoint::ReadZeros(const std::string& name, FourBitMatrix* m) const {
+absl::Status QuantisedCheckpoint::ReadZeros(const std::string& name, CodeMatrix* m) const {
   COPPICE_ASSIGN_OR_RETURN(const auto bytes,
-                           Find(name, kWordType, {m->groups(), m->rows / kCodesOfWord}));
+                           Find(name, kWordType, {m->groups(), m->rows / m->codes_of_word()}));
   m->zeros = bytes.data();
   m->added_to_zeros = q_.added_to_zeros;
   return q_.has_zeros ? absl::OkStatus() : CheckZeros(name, *m);
 }
 
-absl::Status QuantisedCheckpoint::CheckZeros(const std::string& name,
-                                             const FourBitMatrix& m) const {
+absl::Status QuantisedCheckpoint::CheckZeros(const std::string& name, const CodeMatrix& m) const {
+  const int middle = 1 << (m.bits - 1);
   for (int64_t group = 0; group < m.groups(); ++group) {
     for (int64_t row = 0; row < m.rows; ++row) {
       const int zero = ZeroOf(m, group, row);
-      if (zero == 8) continue;
-      return Error(name, absl::StrCat("the zero of group ", group, ", output ", row, " is ", zero,
-                                      ", expected 8, as quantization_config.sym is true"));
+      if (zero == middle) continue;
+      return Error(name,
+                   absl::StrCat("the zero of group ", group, ", output ", row, " is ", zero,
+                                ", expected ", middle, ", as quantization_config.sym is true"));
     }
   }
   return absl::OkStatus();
@@ -293,9 +295,9 @@ absl::Status QuantisedCheckpoint::CheckScaled(const std::string& name, int64_t r
 absl::StatusOr<QuantisedCheckpoint::Made> QuantisedCheckpoint::Make(const std::string& name,
                                                                     int64_t rows,
                                                                     int64_t columns) const {
-  if (IsFourBits()) {
+  if (HasCodes()) {
     std::vector<uint16_t> scales;
-    COPPICE_ASSIGN_OR_RETURN(const FourBitMatrix m, FourBits(Base(name), rows, columns, &scales));
+    COPPICE_ASSIGN_OR_RETURN(const CodeMatrix m, Codes(Base(name), rows, columns, &scales));
     return Made{MakeBlocks(m, BlockTypeOf(q_)), BlockTypeOf(q_)};
   }
   COPPICE_RETURN_IF_ERROR(CheckScaled(name, rows, columns));
@@ -320,15 +322,15 @@ absl::Status QuantisedCheckpoint::CheckNumbers(const std::string& name,
 }
 
 BlockMatrices QuantisedCheckpoint::Blocks(const kernels::Backend& backend) const {
-  const DType dtype = IsFourBits() ? BlockTypeOf(q_) : DType::kQ8_0;
+  const DType dtype = HasCodes() ? BlockTypeOf(q_) : DType::kQ8_0;
   BlockMatrices blocks;
   if (!backend.stores(dtype) || q_.layout == QuantLayout::kFp8) return blocks;
   for (const TensorInfo* tensor : stored_->Tensors()) {
     if (tensor->shape.size() != 2) continue;
     int64_t elements = tensor->shape[0] * tensor->shape[1];
-    if (IsFourBits()) {
+    if (HasCodes()) {
       if (tensor->dtype != kWordType || !absl::EndsWith(tensor->name, CodesName(kWeight))) continue;
-      elements *= kCodesOfWord;
+      elements *= 32 / q_.bits;
     } else {
       if (!IsQuantised(tensor->name)) continue;
       std::vector<float> scales;

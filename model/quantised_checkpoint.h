@@ -1,7 +1,7 @@
 // A Hugging Face folder with `quantization_config`: NAME.weight is made from the tensors that stand
 // for it. Called by checkpoint.cc. Thread-compatible.
-//   kGptq    NAME.qweight, .qzeros, .scales, .g_idx     blocks of Q4_0, or Q5_0 where zeros differ
-//   kAwq     NAME.qweight, .qzeros, .scales             (four_bit_matrix.h)
+//   kGptq    NAME.qweight, .qzeros, .scales, .g_idx     blocks of Q4_0, Q5_0 where zeros differ, or
+//   kAwq     NAME.qweight, .qzeros, .scales             Q8_0 of 8 bits (code_matrix.h)
 //   kPacked  NAME.weight_packed, .weight_scale
 //   kInt8    NAME.weight, .weight_scale                 blocks of Q8_0 where f16 holds the scales
 //   kFp8     NAME.weight, .weight_scale(_inv)           f32, as int8 without blocks

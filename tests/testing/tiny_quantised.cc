@@ -30,12 +30,12 @@ float Stored(float scale, const std::string& dtype) {
   return dtype == "F16" ? tiny_llama::FromHalf(bits) : tiny_llama::FromBf16(bits);
 }
 
-// Four-bit codes in 32-bit words, the first lowest.
+// Codes in 32-bit words, the first lowest.
 class Words {
  public:
-  explicit Words(int64_t count) : words_(count) {}
+  Words(int64_t codes, int bits) : words_(codes * bits / 32), bits_(bits) {}
   void Put(int64_t word, int64_t place, int code) {
-    words_[word] |= static_cast<uint32_t>(code) << (4 * place);
+    words_[word] |= static_cast<uint32_t>(code) << (bits_ * place);
   }
   std::string Bytes() const {
     std::string bytes;
@@ -47,18 +47,20 @@ class Words {
 
  private:
   std::vector<uint32_t> words_;
+  int bits_;
 };
 
-// Codes and zeros of 4 bits with their scales: [rows][columns], [rows][groups].
-struct FourBits {
+// Codes and zeros with their scales: [rows][columns], [rows][groups].
+struct Codes {
   int64_t rows, columns, group, groups;
   std::vector<int> codes, zeros;
   std::vector<float> scales;
 };
 
-FourBits RoundToFourBits(const TinyTensor& tensor, const QuantisedOptions& o, bool symmetric,
-                         std::vector<float>* values) {
-  FourBits f{tensor.shape[0], tensor.shape[1], o.group, 0, {}, {}, {}};
+Codes RoundToCodes(const TinyTensor& tensor, const QuantisedOptions& o, bool symmetric,
+                   std::vector<float>* values) {
+  Codes f{tensor.shape[0], tensor.shape[1], o.group, 0, {}, {}, {}};
+  const int middle = 1 << (o.bits - 1);
   if (o.group < 0) f.group = f.columns;
   f.groups = (f.columns + f.group - 1) / f.group;
   for (int64_t row = 0; row < f.rows; ++row) {
@@ -69,12 +71,13 @@ FourBits RoundToFourBits(const TinyTensor& tensor, const QuantisedOptions& o, bo
       const float low = std::min(0.0f, *std::min_element(begin, end));
       const float high = std::max(0.0f, *std::max_element(begin, end));
       const float most = std::max(-low, high);
-      const float scale = Stored(symmetric ? most / 7 : (high - low) / 15, o.scale_dtype);
-      const int zero = symmetric ? 8 : std::clamp<int>(std::lround(-low / scale), 0, 15);
+      const float scale = Stored(
+          symmetric ? most / static_cast<float>(middle - 1) : (high - low) / 15, o.scale_dtype);
+      const int zero = symmetric ? middle : std::clamp<int>(std::lround(-low / scale), 0, 15);
       f.scales.push_back(scale);
       f.zeros.push_back(zero);
       for (auto value = begin; value != end; ++value) {
-        const int code = std::clamp<int>(std::lround(*value / scale) + zero, 0, 15);
+        const int code = std::clamp<int>(std::lround(*value / scale) + zero, 0, 2 * middle - 1);
         f.codes.push_back(code);
         values->push_back(scale * static_cast<float>(code - zero));
       }
@@ -89,34 +92,36 @@ using TensorMap = std::map<std::string, TinyTensor>;
 constexpr int kAwqOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 // qweight, qzeros and scales of GPTQ or AWQ: transposed.
-void AddTransposed(const std::string& base, const FourBits& f, const QuantisedOptions& o,
+void AddTransposed(const std::string& base, const Codes& f, const QuantisedOptions& o,
                    TensorMap* out) {
   const bool awq = o.layout == "awq";
-  Words codes(f.rows * f.columns / 8), zeros(f.groups * f.rows / 8);
+  const int64_t n = 32 / o.bits;  // codes of a word
+  Words codes(f.rows * f.columns, o.bits), zeros(f.groups * f.rows, o.bits);
   TinyTensor scales{o.scale_dtype, {f.groups, f.rows}, std::vector<float>(f.groups * f.rows)};
   for (int64_t row = 0; row < f.rows; ++row) {
     const int64_t in_word =
-        awq ? std::find(kAwqOrder, kAwqOrder + 8, row % 8) - kAwqOrder : row % 8;
+        awq ? std::find(kAwqOrder, kAwqOrder + 8, row % n) - kAwqOrder : row % n;
     for (int64_t i = 0; i < f.columns; ++i) {
       const int code = f.codes[row * f.columns + i];
       if (awq) {
-        codes.Put(i * (f.rows / 8) + row / 8, in_word, code);
+        codes.Put(i * (f.rows / n) + row / n, in_word, code);
       } else {
-        codes.Put(i / 8 * f.rows + row, i % 8, code);
+        codes.Put(i / n * f.rows + row, i % n, code);
       }
     }
     for (int64_t g = 0; g < f.groups; ++g) {
       const int less = awq || o.v2 ? 0 : 1;
-      zeros.Put(g * (f.rows / 8) + row / 8, in_word, (f.zeros[row * f.groups + g] - less) & 15);
+      zeros.Put(g * (f.rows / n) + row / n, in_word,
+                (f.zeros[row * f.groups + g] - less) & ((1 << o.bits) - 1));
       scales.values[g * f.rows + row] = f.scales[row * f.groups + g];
     }
   }
   (*out)[base + ".qweight"] = {
       "I32",
-      awq ? std::vector{f.columns, f.rows / 8} : std::vector{f.columns / 8, f.rows},
+      awq ? std::vector{f.columns, f.rows / n} : std::vector{f.columns / n, f.rows},
       {},
       codes.Bytes()};
-  (*out)[base + ".qzeros"] = {"I32", {f.groups, f.rows / 8}, {}, zeros.Bytes()};
+  (*out)[base + ".qzeros"] = {"I32", {f.groups, f.rows / n}, {}, zeros.Bytes()};
   (*out)[base + ".scales"] = scales;
   if (!o.indices) return;
   TinyTensor indices{"I32", {f.columns}, {}};
@@ -125,11 +130,11 @@ void AddTransposed(const std::string& base, const FourBits& f, const QuantisedOp
   (*out)[base + ".g_idx"] = indices;
 }
 
-void AddPacked(const std::string& base, const FourBits& f, const QuantisedOptions& o,
-               TensorMap* out) {
-  Words codes(f.rows * f.columns / 8);
-  for (int64_t i = 0; i < f.rows * f.columns; ++i) codes.Put(i / 8, i % 8, f.codes[i]);
-  (*out)[base + ".weight_packed"] = {"I32", {f.rows, f.columns / 8}, {}, codes.Bytes()};
+void AddPacked(const std::string& base, const Codes& f, const QuantisedOptions& o, TensorMap* out) {
+  const int64_t n = 32 / o.bits;
+  Words codes(f.rows * f.columns, o.bits);
+  for (int64_t i = 0; i < f.rows * f.columns; ++i) codes.Put(i / n, i % n, f.codes[i]);
+  (*out)[base + ".weight_packed"] = {"I32", {f.rows, f.columns / n}, {}, codes.Bytes()};
   (*out)[base + ".weight_scale"] = {o.scale_dtype, {f.rows, f.groups}, f.scales};
   (*out)[base + ".weight_shape"] = {
       "I64", {2}, {static_cast<float>(f.rows), static_cast<float>(f.columns)}};
@@ -195,9 +200,10 @@ void AddBytes(const std::string& name, const TinyTensor& tensor, const Quantised
 std::string QuantisationConfig(const QuantisedOptions& o) {
   const auto truth = [](bool value) { return value ? "true" : "false"; };
   if (o.layout == "gptq") {
-    return absl::StrCat(R"({"quant_method": "gptq", "bits": 4, "group_size": )", o.group,
-                        R"(, "sym": )", truth(o.symmetric), R"(, "desc_act": )", truth(o.indices),
-                        R"(, "checkpoint_format": ")", o.v2 ? "gptq_v2" : "gptq", "\"}");
+    return absl::StrCat(R"({"quant_method": "gptq", "bits": )", o.bits, R"(, "group_size": )",
+                        o.group, R"(, "sym": )", truth(o.symmetric), R"(, "desc_act": )",
+                        truth(o.indices), R"(, "checkpoint_format": ")", o.v2 ? "gptq_v2" : "gptq",
+                        "\"}");
   }
   if (o.layout == "awq") {
     return absl::StrCat(R"({"quant_method": "awq", "bits": 4, "version": "gemm", "group_size": )",
@@ -214,7 +220,7 @@ std::string QuantisationConfig(const QuantisedOptions& o) {
              : "int-quantized",
       R"(", "kv_cache_scheme": null, "ignore": ["lm_head"], "config_groups": {"group_0": {
       "targets": ["Linear"], "weights": {"num_bits": )",
-      packed ? 4 : 8, R"(, "type": ")", fp8 ? "float" : "int", R"(", "symmetric": true,
+      packed ? o.bits : 8, R"(, "type": ")", fp8 ? "float" : "int", R"(", "symmetric": true,
       "strategy": ")",
       strategy, R"(", "group_size": )", packed && o.group > 0 ? absl::StrCat(o.group) : "null",
       "}}}}");
@@ -234,7 +240,7 @@ TinyQuantised Quantise(const TinyLlama& model, const QuantisedOptions& o) {
     if (o.layout == "gptq" || o.layout == "awq" || o.layout == "packed") {
       value.values.clear();
       const bool symmetric = o.layout == "packed" || (o.layout == "gptq" && o.symmetric);
-      const FourBits f = RoundToFourBits(tensor, o, symmetric, &value.values);
+      const Codes f = RoundToCodes(tensor, o, symmetric, &value.values);
       if (o.layout == "packed") {
         AddPacked(base, f, o, &made.folder.tensors);
       } else {

@@ -12,6 +12,7 @@ namespace coppice::test {
 
 struct QuantisedOptions {
   std::string layout;     // gptq, awq, packed, int8, fp8 (of compressed-tensors), fp8_blocks
+  int bits = 4;           // of gptq and packed
   int group = 32;         // inputs that share a scale; -1: all. Of gptq, awq and packed.
   bool symmetric = true;  // of gptq; awq never is, the others are
   bool v2 = false;        // of gptq: the zeros as they are

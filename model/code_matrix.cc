@@ -1,4 +1,4 @@
-#include "model/four_bit_matrix.h"
+#include "model/code_matrix.h"
 
 #include <cstring>
 
@@ -9,7 +9,7 @@ namespace {
 
 using kernels::DType;
 
-constexpr int kPlacesOfAwq[kCodesOfWord] = {0, 4, 1, 5, 2, 6, 3, 7};  // of neighbouring outputs
+constexpr int kPlacesOfAwq[] = {0, 4, 1, 5, 2, 6, 3, 7};  // of neighbouring outputs
 
 uint32_t Word(const char* words, int64_t index) {
   uint32_t word;
@@ -17,31 +17,38 @@ uint32_t Word(const char* words, int64_t index) {
   return word;
 }
 
-int CodeAt(uint32_t word, int place) { return static_cast<int>(word >> (place * 4) & 15); }
+int CodeAt(const CodeMatrix& m, uint32_t word, int64_t place) {
+  return static_cast<int>(word >> (place * m.bits)) & ((1 << m.bits) - 1);
+}
 
 // Where the code of an output is in its word.
-int PlaceOfRow(QuantLayout layout, int64_t row) {
-  const auto place = static_cast<int>(row % kCodesOfWord);
-  return layout == QuantLayout::kAwq ? kPlacesOfAwq[place] : place;
+int64_t PlaceOfRow(const CodeMatrix& m, int64_t row) {
+  const int64_t place = row % m.codes_of_word();
+  return m.layout == QuantLayout::kAwq ? kPlacesOfAwq[place] : place;
 }
 
 // The codes of columns [begin, begin + 32) of a row.
-void ReadCodes(const FourBitMatrix& m, int64_t row, int64_t begin, int* codes) {
+void ReadCodes(const CodeMatrix& m, int64_t row, int64_t begin, int* codes) {
+  const int64_t n = m.codes_of_word();
   if (m.layout == QuantLayout::kAwq) {
-    const int place = PlaceOfRow(m.layout, row);
-    for (int k = 0; k < kValuesOfBlock; ++k)
-      codes[k] =
-          CodeAt(Word(m.codes, (begin + k) * (m.rows / kCodesOfWord) + row / kCodesOfWord), place);
+    const int64_t place = PlaceOfRow(m, row);
+    for (int64_t k = 0; k < kValuesOfBlock; ++k)
+      codes[k] = CodeAt(m, Word(m.codes, (begin + k) * (m.rows / n) + row / n), place);
     return;
   }
   const bool packed = m.layout == QuantLayout::kPacked;
-  for (int w = 0; w < kValuesOfBlock / kCodesOfWord; ++w) {
-    const int64_t at = begin / kCodesOfWord + w;
-    const uint32_t word =
-        Word(m.codes, packed ? row * (m.columns / kCodesOfWord) + at : at * m.rows + row);
-    for (int place = 0; place < kCodesOfWord; ++place)
-      codes[w * kCodesOfWord + place] = CodeAt(word, place);
+  for (int64_t w = 0; w < kValuesOfBlock / n; ++w) {
+    const int64_t at = begin / n + w;
+    const uint32_t word = Word(m.codes, packed ? row * (m.columns / n) + at : at * m.rows + row);
+    for (int64_t place = 0; place < n; ++place) codes[w * n + place] = CodeAt(m, word, place);
   }
+}
+
+// Of d, then each value as a byte.
+void WriteQ8(uint16_t scale, const int* codes, char* block) {
+  std::memcpy(block, &scale, sizeof scale);
+  for (int k = 0; k < kValuesOfBlock; ++k)
+    block[sizeof scale + k] = static_cast<char>(codes[k] - 128);
 }
 
 // Of d, in Q5_0 the fifth bits, and the low bits: code k in the low half of byte k, code 16 + k in
@@ -62,22 +69,24 @@ void WriteBlock(uint16_t scale, const int* codes, bool five_bits, char* block) {
 }  // namespace
 
 DType BlockTypeOf(const Quantisation& quantisation) {
+  if (quantisation.bits == 8) return DType::kQ8_0;
   return quantisation.has_zeros ? DType::kQ5_0 : DType::kQ4_0;
 }
 
-int ZeroOf(const FourBitMatrix& m, int64_t group, int64_t row) {
-  const uint32_t word = Word(m.zeros, group * (m.rows / kCodesOfWord) + row / kCodesOfWord);
-  return (CodeAt(word, PlaceOfRow(m.layout, row)) + m.added_to_zeros) & 15;
+int ZeroOf(const CodeMatrix& m, int64_t group, int64_t row) {
+  const int64_t n = m.codes_of_word();
+  const uint32_t word = Word(m.zeros, group * (m.rows / n) + row / n);
+  return (CodeAt(m, word, PlaceOfRow(m, row)) + m.added_to_zeros) & ((1 << m.bits) - 1);
 }
 
-std::vector<char> MakeBlocks(const FourBitMatrix& m, DType dtype) {
+std::vector<char> MakeBlocks(const CodeMatrix& m, DType dtype) {
   const bool five_bits = dtype == DType::kQ5_0;
   const int64_t block_bytes = kernels::FormatOf(dtype).bytes;
   const int64_t row_bytes = kernels::RowBytes(dtype, m.columns);
   std::vector<char> bytes(m.rows * row_bytes);
   int codes[kValuesOfBlock];
   for (int64_t begin = 0; begin < m.columns; begin += kValuesOfBlock) {
-    const int64_t group = begin / m.group;
+    const int64_t group = begin / kValuesOfBlock % m.groups();
     for (int64_t row = 0; row < m.rows; ++row) {
       ReadCodes(m, row, begin, codes);
       if (five_bits) {
@@ -86,8 +95,12 @@ std::vector<char> MakeBlocks(const FourBitMatrix& m, DType dtype) {
       }
       const int64_t scale =
           m.layout == QuantLayout::kPacked ? row * m.groups() + group : group * m.rows + row;
-      WriteBlock(m.scales[scale], codes, five_bits,
-                 bytes.data() + row * row_bytes + begin / kValuesOfBlock * block_bytes);
+      char* block = bytes.data() + row * row_bytes + begin / kValuesOfBlock * block_bytes;
+      if (dtype == DType::kQ8_0) {
+        WriteQ8(m.scales[scale], codes, block);
+      } else {
+        WriteBlock(m.scales[scale], codes, five_bits, block);
+      }
     }
   }
   return bytes;
