@@ -1,5 +1,5 @@
 // Prints the logits that the forward pass gives for tokens, one line a token, for comparison with
-// other programs (tests/model/with_transformers.py).
+// other programs (tests/model/with_transformers.py, quantised_with_transformers.py).
 //   model_logits DIR ID...             the model in DIR, as f32
 //   model_logits --tiny NAME DIR       writes a tiny checkpoint of a family into DIR
 //   model_logits --names               the names of these checkpoints
