@@ -86,7 +86,7 @@ std::vector<char> MakeBlocks(const CodeMatrix& m, DType dtype) {
   std::vector<char> bytes(m.rows * row_bytes);
   int codes[kValuesOfBlock];
   for (int64_t begin = 0; begin < m.columns; begin += kValuesOfBlock) {
-    const int64_t group = begin / kValuesOfBlock % m.groups();
+    const int64_t group = begin / m.group;
     for (int64_t row = 0; row < m.rows; ++row) {
       ReadCodes(m, row, begin, codes);
       if (five_bits) {
