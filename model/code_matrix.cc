@@ -75,7 +75,9 @@ DType BlockTypeOf(const Quantisation& quantisation) {
 
 int ZeroOf(const CodeMatrix& m, int64_t group, int64_t row) {
   const int64_t n = m.codes_of_word();
-  const uint32_t word = Word(m.zeros, group * (m.rows / n) + row / n);
+  const bool packed = m.layout == QuantLayout::kPacked;
+  const uint32_t word =
+      Word(m.zeros, packed ? row / n * m.groups() + group : group * (m.rows / n) + row / n);
   return (CodeAt(m, word, PlaceOfRow(m, row)) + m.added_to_zeros) & ((1 << m.bits) - 1);
 }
 

@@ -21,7 +21,8 @@ inline constexpr int64_t kValuesOfBlock = 32;  // of Q4_0, Q5_0 and Q8_0
 // lowest.
 //   codes   kGptq [columns / n][rows], kPacked [rows][columns / n]: of neighbouring inputs;
 //           kAwq [columns][rows / n]: of neighbouring outputs, in the order 0 2 4 6 1 3 5 7
-//   zeros   kGptq, kAwq [groups][rows / n]: of neighbouring outputs, in the same order
+//   zeros   kGptq, kAwq [groups][rows / n], kPacked [rows / n, rounded up][groups]: of neighbouring
+//           outputs, in the same order
 //   scales  kGptq, kAwq [groups][rows]; kPacked [rows][groups]
 struct CodeMatrix {
   QuantLayout layout = QuantLayout::kGptq;

@@ -122,11 +122,15 @@ absl::StatusOr<Quantisation> ReadWeights(const JsonFile& json, const Scheme& sch
   COPPICE_RETURN_IF_ERROR(ExpectText(json, "type", scheme.type, absl::StrCat(scheme.type, " is")));
   COPPICE_ASSIGN_OR_RETURN(const int bits, ReadBits(json, "num_bits", scheme.bits));
   COPPICE_ASSIGN_OR_RETURN(const bool symmetric, json.BoolOr("symmetric", true));
-  if (!symmetric) return json.Error("symmetric", "false is not served yet, expected true");
   COPPICE_ASSIGN_OR_RETURN(const std::string strategy, json.String("strategy"));
   Quantisation out;
   out.layout = scheme.layout;
   out.bits = bits;
+  out.has_zeros = !symmetric;
+  if (out.has_zeros && (scheme.layout != QuantLayout::kPacked || bits != 4)) {
+    return json.Error("symmetric",
+                      absl::StrCat("false is not served yet with ", bits, " bits, expected true"));
+  }
   const auto& known = scheme.strategies;
   if (std::find(known.begin(), known.end(), strategy) == known.end())
     return NotServed(json, "strategy", strategy, absl::StrJoin(known, ", ") + " are");

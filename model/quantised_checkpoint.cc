@@ -199,17 +199,19 @@ absl::StatusOr<CodeMatrix> QuantisedCheckpoint::Codes(const std::string& base, i
   m.scales = *scales;
   COPPICE_RETURN_IF_ERROR(CheckIndices(base + (IsPacked() ? ".weight_g_idx" : ".g_idx"), columns,
                                        m.group, q_.needs_indices));
-  if (IsPacked()) {
-    COPPICE_RETURN_IF_ERROR(CheckShapeTensor(base, rows, columns));
-  } else {
-    COPPICE_RETURN_IF_ERROR(ReadZeros(base + ".qzeros", &m));
+  if (IsPacked()) COPPICE_RETURN_IF_ERROR(CheckShapeTensor(base, rows, columns));
+  if (!IsPacked() || q_.has_zeros) {
+    COPPICE_RETURN_IF_ERROR(ReadZeros(base + (IsPacked() ? ".weight_zero_point" : ".qzeros"), &m));
   }
   return m;
 }
 
 absl::Status QuantisedCheckpoint::ReadZeros(const std::string& name, CodeMatrix* m) const {
+  const int64_t n = m->codes_of_word();
   COPPICE_ASSIGN_OR_RETURN(const auto bytes,
-                           Find(name, kWordType, {m->groups(), m->rows / m->codes_of_word()}));
+                           Find(name, kWordType,
+                                IsPacked() ? std::vector{(m->rows + n - 1) / n, m->groups()}
+                                           : std::vector{m->groups(), m->rows / n}));
   m->zeros = bytes.data();
   m->added_to_zeros = q_.added_to_zeros;
   return q_.has_zeros ? absl::OkStatus() : CheckZeros(name, *m);
@@ -348,7 +350,7 @@ void QuantisedCheckpoint::Release(const std::string& name) {
   made_.erase(name);
   const std::string base = Base(name);
   for (const char* const suffix : {kWeight, ".qweight", ".qzeros", ".scales", ".weight_packed",
-                                   ".weight_scale", ".weight_scale_inv"})
+                                   ".weight_zero_point", ".weight_scale", ".weight_scale_inv"})
     stored_->Release(base + suffix);
 }
 

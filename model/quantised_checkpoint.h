@@ -2,7 +2,7 @@
 // for it. Called by checkpoint.cc. Thread-compatible.
 //   kGptq    NAME.qweight, .qzeros, .scales, .g_idx     blocks of Q4_0, Q5_0 where zeros differ, or
 //   kAwq     NAME.qweight, .qzeros, .scales             Q8_0 of 8 bits (code_matrix.h)
-//   kPacked  NAME.weight_packed, .weight_scale
+//   kPacked  NAME.weight_packed, .weight_scale, .weight_zero_point
 //   kInt8    NAME.weight, .weight_scale                 blocks of Q8_0 where f16 holds the scales
 //   kFp8     NAME.weight, .weight_scale(_inv)           f32, as int8 without blocks
 // What lies in the folder as NAME.weight in F32, F16 or BF16 is not quantised, whatever the lists

@@ -66,11 +66,13 @@ def awq(name, weight, tensors):
     return values
 
 
-def pack_quantized(bits):
+def pack_quantized(bits, symmetric=True):
     def quantise(name, weight, tensors):
-        codes, _, scales, values = in_groups(weight, bits, True)
+        codes, zeros, scales, values = in_groups(weight, bits, symmetric)
         tensors[f"{name}.weight_packed"], tensors[f"{name}.weight_scale"] = packed(codes, bits), scales
         tensors[f"{name}.weight_shape"] = torch.tensor(weight.shape)
+        if not symmetric:
+            tensors[f"{name}.weight_zero_point"] = packed(zeros.T.contiguous(), bits).T
         return values
     return quantise
 
@@ -96,7 +98,7 @@ def fp8(block):
 
 def compressed(form, **weights):
     return {"quant_method": "compressed-tensors", "format": form, "ignore": ["lm_head"], "sparsity_config": {}, "transform_config": {},
-            "config_groups": {"group_0": {"targets": ["Linear"], "weights": dict(weights, symmetric=True)}}}
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"symmetric": True, **weights}}}}
 
 
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True}
@@ -107,6 +109,8 @@ CASES = {
     "gptq of 8 bits": (dict(GPTQ, sym=True, bits=8), gptq(8, True, 1)),
     "awq": ({"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}, awq),
     "pack-quantized": (compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=GROUP), pack_quantized(4)),
+    "pack-quantized with zeros": (compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=GROUP,
+                                             symmetric=False), pack_quantized(4, symmetric=False)),
     "pack-quantized of 8 bits": (compressed("pack-quantized", num_bits=8, type="int", strategy="group", group_size=GROUP),
                                  pack_quantized(8)),
     "int-quantized": (compressed("int-quantized", num_bits=8, type="int", strategy="channel"), int8),

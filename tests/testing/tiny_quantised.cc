@@ -134,6 +134,15 @@ void AddPacked(const std::string& base, const Codes& f, const QuantisedOptions& 
   const int64_t n = 32 / o.bits;
   Words codes(f.rows * f.columns, o.bits);
   for (int64_t i = 0; i < f.rows * f.columns; ++i) codes.Put(i / n, i % n, f.codes[i]);
+  if (!o.symmetric) {  // words of neighbouring outputs
+    Words zeros((f.rows + n - 1) / n * n * f.groups, o.bits);
+    for (int64_t i = 0; i < f.rows * f.groups; ++i) {
+      const int64_t row = i / f.groups;
+      zeros.Put(row / n * f.groups + i % f.groups, row % n, f.zeros[i]);
+    }
+    (*out)[base + ".weight_zero_point"] = {
+        "I32", {(f.rows + n - 1) / n, f.groups}, {}, zeros.Bytes()};
+  }
   (*out)[base + ".weight_packed"] = {"I32", {f.rows, f.columns / n}, {}, codes.Bytes()};
   (*out)[base + ".weight_scale"] = {o.scale_dtype, {f.rows, f.groups}, f.scales};
   (*out)[base + ".weight_shape"] = {
@@ -220,10 +229,9 @@ std::string QuantisationConfig(const QuantisedOptions& o) {
              : "int-quantized",
       R"(", "kv_cache_scheme": null, "ignore": ["lm_head"], "config_groups": {"group_0": {
       "targets": ["Linear"], "weights": {"num_bits": )",
-      packed ? o.bits : 8, R"(, "type": ")", fp8 ? "float" : "int", R"(", "symmetric": true,
-      "strategy": ")",
-      strategy, R"(", "group_size": )", packed && o.group > 0 ? absl::StrCat(o.group) : "null",
-      "}}}}");
+      packed ? o.bits : 8, R"(, "type": ")", fp8 ? "float" : "int", R"(", "symmetric": )",
+      truth(o.symmetric), R"(, "strategy": ")", strategy, R"(", "group_size": )",
+      packed && o.group > 0 ? absl::StrCat(o.group) : "null", "}}}}");
 }
 
 }  // namespace
@@ -239,7 +247,7 @@ TinyQuantised Quantise(const TinyLlama& model, const QuantisedOptions& o) {
     made.folder.tensors.erase(name);
     if (o.layout == "gptq" || o.layout == "awq" || o.layout == "packed") {
       value.values.clear();
-      const bool symmetric = o.layout == "packed" || (o.layout == "gptq" && o.symmetric);
+      const bool symmetric = o.layout != "awq" && o.symmetric;
       const Codes f = RoundToCodes(tensor, o, symmetric, &value.values);
       if (o.layout == "packed") {
         AddPacked(base, f, o, &made.folder.tensors);

@@ -14,7 +14,7 @@ struct QuantisedOptions {
   std::string layout;     // gptq, awq, packed, int8, fp8 (of compressed-tensors), fp8_blocks
   int bits = 4;           // of gptq and packed
   int group = 32;         // inputs that share a scale; -1: all. Of gptq, awq and packed.
-  bool symmetric = true;  // of gptq; awq never is, the others are
+  bool symmetric = true;  // of gptq and packed; awq never is, the others are
   bool v2 = false;        // of gptq: the zeros as they are
   bool indices = false;   // of gptq: desc_act, with g_idx in the order of the inputs
   std::string scale_dtype = "F16";  // F32, F16 or BF16
