@@ -27,6 +27,7 @@ ModelConfig Llama8B() {
   config.vocab_size = 128256;
   config.embedding_size = 4096;
   config.ropes = {{131072, std::vector<double>(64)}};
+  config.layers.assign(32, LayerParts());
   return config;
 }
 
