@@ -41,16 +41,6 @@ MatrixSource MatrixStack::InF32(const MatrixSource& source, int64_t begin, int64
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Weight>> MatrixStack::Pack(std::vector<float> bias) {
-  // What is not kept is given to the backend in one type of elements.
-  const bool differ = std::any_of(parts_.begin(), parts_.end(), [&](const MatrixSource& part) {
-    return part.dtype != parts_[0].dtype;
-  });
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    MatrixSource& part = parts_[i];
-    const bool converts = !kernels::IsBlockFormat(dtypes_[i]) && part.dtype != DType::kF32;
-    if (converts && (differ || kernels::IsBlockFormat(part.dtype)))
-      part = InF32(part, 0, part.columns);
-  }
   return backend_->PackEach(parts_, dtypes_, std::move(bias));
 }
 

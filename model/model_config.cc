@@ -30,6 +30,24 @@ absl::StatusOr<const Family*> FindFamily(const JsonFile& json) {
                                                   absl::StrJoin(Families(), ", ", name), " are)"));
 }
 
+// A layer that config.json calls sliding must have the window, unless that hides nothing.
+absl::Status CheckLayerTypes(const JsonFile& json, const ModelConfig& config) {
+  COPPICE_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, json.StringsOr("layer_types"));
+  COPPICE_ASSIGN_OR_RETURN(const int64_t window,
+                           json.IntOr("sliding_window", 0, int64_t{1} << 40, 0));
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const bool slides = kinds[i] == "sliding_attention";
+    if (!slides && kinds[i] != "full_attention") {
+      return json.Error("layer_types", kinds[i] + ", expected full_attention or sliding_attention");
+    }
+    const bool has = i < config.layers.size() && config.layers[i].window > 0;
+    if (!slides || has || window >= config.max_positions) continue;
+    return json.Error("layer_types", absl::StrCat("layer ", i, " is sliding_attention, but ",
+                                                  config.architecture, " has no window there"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadHead(const JsonFile& json, ModelConfig* config) {
   COPPICE_ASSIGN_OR_RETURN(config->tied_head,
                            json.BoolOr("tie_word_embeddings", config->tied_head));
@@ -87,6 +105,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const JsonFile& json) {
   COPPICE_RETURN_IF_ERROR(ReadDType(json, &config));
   COPPICE_RETURN_IF_ERROR(ReadQuantisation(json).status());
   COPPICE_RETURN_IF_ERROR(family->read(json, &config));
+  for (kernels::RopeConfig& rope : config.ropes) rope.max_positions = config.max_positions;
+  COPPICE_RETURN_IF_ERROR(CheckLayerTypes(json, config));
   COPPICE_RETURN_IF_ERROR(ReadHead(json, &config));
   COPPICE_RETURN_IF_ERROR(JoinSpecialIds(json, &config));
   return config;

@@ -88,7 +88,8 @@ absl::Status BpeModel::SetVocab(std::vector<std::pair<std::string, TokenId>> voc
           absl::StrCat("model: vocab: ", tokens_[index], " appears twice"));
     }
   }
-  while (tokens_.back().empty()) tokens_.pop_back();
+  while (!tokens_.empty() && tokens_.back().empty()) tokens_.pop_back();
+  if (tokens_.empty()) return absl::InvalidArgumentError("model: vocab: no token has a text");
   return absl::OkStatus();
 }
 

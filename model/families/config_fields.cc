@@ -1,6 +1,7 @@
 #include "model/families/config_fields.h"
 
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -82,11 +83,23 @@ absl::Status SetWindows(const JsonFile& json, int absent_window,
   return absl::OkStatus();
 }
 
-absl::Status ReadLlamaParts(const JsonFile& json, ModelConfig* config) {
+absl::Status SetWindowOfAll(const JsonFile& json, int absent_window, ModelConfig* config) {
+  COPPICE_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, json.StringsOr("layer_types"));
+  for (const std::string& kind : kinds) {
+    if (kind == kinds[0]) continue;
+    return json.Error("layer_types",
+                      absl::StrCat(kinds[0], " and ", kind, ", expected one kind, as ",
+                                   config->architecture, " has"));
+  }
+  return SetWindows(
+      json, absent_window, [](int) { return true; }, config);
+}
+
+absl::Status ReadLlamaParts(const JsonFile& json, ModelConfig* config, double default_theta) {
   COPPICE_RETURN_IF_ERROR(ReadSizes(json, config));
-  COPPICE_RETURN_IF_ERROR(ReadRope(json, config));
-  COPPICE_RETURN_IF_ERROR(SetWindows(
-      json, 0, [](int) { return false; }, config));
+  COPPICE_ASSIGN_OR_RETURN(kernels::RopeConfig rope,
+                           ReadRopeOf(json, {.default_theta = default_theta}, config));
+  config->ropes.push_back(std::move(rope));
   COPPICE_RETURN_IF_ERROR(ReadActivation(json, "hidden_act", "silu", config));
   COPPICE_ASSIGN_OR_RETURN(config->mlp_bias, json.BoolOr("mlp_bias", false));
   COPPICE_ASSIGN_OR_RETURN(const double epsilon, json.PositiveNumber("rms_norm_eps"));

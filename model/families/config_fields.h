@@ -34,10 +34,15 @@ absl::Status ReadActivation(const JsonFile& json, const std::string& field,
 absl::Status SetWindows(const JsonFile& json, int absent_window,
                         const std::function<bool(int)>& slides, ModelConfig* config, int rope = 0);
 
-// What most families share with Llama: sizes, RMS norms (rms_norm_eps), one set of rotary
-// positions, windows where layer_types asks for them, a gated MLP (hidden_act, SiLU if absent;
-// mlp_bias).
-absl::Status ReadLlamaParts(const JsonFile& json, ModelConfig* config);
+// The same for families whose layers all have the window. layer_types, which they do not have, may
+// only say so, too.
+absl::Status SetWindowOfAll(const JsonFile& json, int absent_window, ModelConfig* config);
+
+// What most families share with Llama: sizes, RMS norms (rms_norm_eps), one set of rotary positions
+// (rope_theta, if absent default_theta), a gated MLP (hidden_act, SiLU if absent; mlp_bias). No
+// windows.
+absl::Status ReadLlamaParts(const JsonFile& json, ModelConfig* config,
+                            double default_theta = 10000);
 
 // The fields of a mixture of experts.
 struct ExpertFields {

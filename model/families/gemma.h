@@ -20,6 +20,8 @@ inline TensorNames GemmaNames() {
 // Sizes, norms whose gains are stored less 1, GELU, an embedding multiplied by the root of the
 // hidden size, scores divided by the root of query_pre_attn_scalar, caps, a tied head. Not the
 // windows and positions.
-absl::Status ReadGemmaParts(const JsonFile& json, ModelConfig* config);
+// scores_cap, logits_cap: the caps if config.json does not say; 0: none.
+absl::Status ReadGemmaParts(const JsonFile& json, float scores_cap, float logits_cap,
+                            ModelConfig* config);
 
 }  // namespace coppice::model

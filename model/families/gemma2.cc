@@ -9,18 +9,31 @@
 #include "model/families/rope_fields.h"
 
 namespace coppice::model {
+namespace {
 
-Family Gemma2Family() {
-  return {"Gemma2ForCausalLM", GemmaNames(),
-          [](const JsonFile& json, ModelConfig* config) -> absl::Status {
-            COPPICE_RETURN_IF_ERROR(ReadGemmaParts(json, config));
-            COPPICE_RETURN_IF_ERROR(ReadRope(json, config));
-            return SetWindows(
-                json, 4096, [](int layer) { return layer % 2 == 0; }, config);
-          }};
+// null: no cap.
+absl::Status ReadCap(const JsonFile& json, const std::string& field, float absent, float* cap) {
+  const double missing = json.IsNull(field) ? 0 : absent;
+  COPPICE_ASSIGN_OR_RETURN(const double value, json.PositiveNumberOr(field, missing));
+  *cap = static_cast<float>(value);
+  return absl::OkStatus();
 }
 
-absl::Status ReadGemmaParts(const JsonFile& json, ModelConfig* config) {
+}  // namespace
+
+Family Gemma2Family() {
+  return {
+      "Gemma2ForCausalLM", GemmaNames(),
+      [](const JsonFile& json, ModelConfig* config) -> absl::Status {
+        COPPICE_RETURN_IF_ERROR(ReadGemmaParts(json, /*scores_cap=*/50, /*logits_cap=*/30, config));
+        COPPICE_RETURN_IF_ERROR(ReadRope(json, config));
+        return SetWindows(
+            json, 4096, [](int layer) { return layer % 2 == 0; }, config);
+      }};
+}
+
+absl::Status ReadGemmaParts(const JsonFile& json, float scores_cap, float logits_cap,
+                            ModelConfig* config) {
   COPPICE_RETURN_IF_ERROR(ReadSizes(json, config));
   COPPICE_ASSIGN_OR_RETURN(const double epsilon, json.PositiveNumberOr("rms_norm_eps", 1e-6));
   config->norm_epsilon = static_cast<float>(epsilon);
@@ -32,11 +45,11 @@ absl::Status ReadGemmaParts(const JsonFile& json, ModelConfig* config) {
   COPPICE_ASSIGN_OR_RETURN(const double scalar,
                            json.PositiveNumberOr("query_pre_attn_scalar", 256));
   config->attention_scale = static_cast<float>(1 / std::sqrt(scalar));
-  COPPICE_ASSIGN_OR_RETURN(const double softcap,
-                           json.PositiveNumberOr("attn_logit_softcapping", 0));
-  config->attention_softcap = static_cast<float>(softcap);
-  COPPICE_ASSIGN_OR_RETURN(const double cap, json.PositiveNumberOr("final_logit_softcapping", 0));
-  config->logit_softcap = static_cast<float>(cap);
+  COPPICE_RETURN_IF_ERROR(
+      ReadCap(json, "attn_logit_softcapping", scores_cap, &config->attention_softcap));
+  COPPICE_RETURN_IF_ERROR(
+      ReadCap(json, "final_logit_softcapping", logits_cap, &config->logit_softcap));
+  COPPICE_RETURN_IF_ERROR(Require(json, "use_bidirectional_attention", false));
   // Transformers multiplies by the root in the type of the weights.
   const float root = std::sqrt(static_cast<float>(config->hidden_size));
   const bool rounded = config->checkpoint_dtype == kernels::DType::kBF16;

@@ -14,7 +14,7 @@ Family Gemma3Family() {
   names.k_norm = "self_attn.k_norm";
   return {
       "Gemma3ForCausalLM", names, [](const JsonFile& json, ModelConfig* config) -> absl::Status {
-        COPPICE_RETURN_IF_ERROR(ReadGemmaParts(json, config));
+        COPPICE_RETURN_IF_ERROR(ReadGemmaParts(json, /*scores_cap=*/0, /*logits_cap=*/0, config));
         config->qk_norm = true;
         const RopeFields all{.default_theta = 1e6, .kind = "full_attention"};
         const RopeFields local{

@@ -21,8 +21,9 @@ Family GptNeoXFamily() {
   names.down = "mlp.dense_4h_to_h";
   return {"GPTNeoXForCausalLM", names,
           [](const JsonFile& json, ModelConfig* config) -> absl::Status {
-            // As many KV heads as heads, of hidden / heads dimensions.
-            COPPICE_RETURN_IF_ERROR(ReadSizes(json, config));
+            // As many KV heads as heads, of hidden / heads dimensions, whatever other fields say.
+            const SizeFields fields = {.kv_heads = "num_attention_heads", .head_dim = ""};
+            COPPICE_RETURN_IF_ERROR(ReadSizes(json, config, fields));
             COPPICE_ASSIGN_OR_RETURN(
                 kernels::RopeConfig rope,
                 ReadRopeOf(json, {.theta_field = "rotary_emb_base", .default_part = 0.25}, config));

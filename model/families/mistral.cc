@@ -9,8 +9,7 @@ Family MistralFamily() {
   return {"MistralForCausalLM", TensorNames(),
           [](const JsonFile& json, ModelConfig* config) -> absl::Status {
             COPPICE_RETURN_IF_ERROR(ReadLlamaParts(json, config));
-            return SetWindows(
-                json, 4096, [](int) { return true; }, config);
+            return SetWindowOfAll(json, 4096, config);
           }};
 }
 

@@ -14,13 +14,12 @@ Family MixtralFamily() {
   names.expert_up = "w3";
   return {
       "MixtralForCausalLM", names, [](const JsonFile& json, ModelConfig* config) -> absl::Status {
-        COPPICE_RETURN_IF_ERROR(ReadLlamaParts(json, config));
+        COPPICE_RETURN_IF_ERROR(ReadLlamaParts(json, config, /*default_theta=*/1e6));
         COPPICE_RETURN_IF_ERROR(
             ReadExperts(json, {.count = "num_local_experts", .size = "intermediate_size"}, config));
         config->experts.normalised = true;
         for (LayerParts& layer : config->layers) layer.experts = true;
-        return SetWindows(
-            json, 0, [](int) { return true; }, config);
+        return SetWindowOfAll(json, 0, config);
       }};
 }
 

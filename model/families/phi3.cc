@@ -12,8 +12,7 @@ Family Phi3Family() {
   names.gate_up = "mlp.gate_up_proj";
   return {"Phi3ForCausalLM", names, [](const JsonFile& json, ModelConfig* config) -> absl::Status {
             COPPICE_RETURN_IF_ERROR(ReadLlamaParts(json, config));
-            return SetWindows(
-                json, 0, [](int) { return true; }, config);
+            return SetWindowOfAll(json, 0, config);
           }};
 }
 

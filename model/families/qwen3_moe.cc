@@ -16,6 +16,10 @@ Family Qwen3MoeFamily() {
   return {
       "Qwen3MoeForCausalLM", names, [](const JsonFile& json, ModelConfig* config) -> absl::Status {
         COPPICE_RETURN_IF_ERROR(Qwen3Family().read(json, config));
+        // With use_sliding_window all layers have the window.
+        for (LayerParts& layer : config->layers) layer.window = 0;
+        COPPICE_ASSIGN_OR_RETURN(const bool slides, json.BoolOr("use_sliding_window", false));
+        if (slides) COPPICE_RETURN_IF_ERROR(SetWindowOfAll(json, 4096, config));
         // Newer folders have Mixtral's name.
         const bool newer = json.Has("num_local_experts");
         COPPICE_RETURN_IF_ERROR(ReadExperts(

@@ -23,12 +23,13 @@ struct PlainRope {
 
 // If a wavelength is above original / low_freq_factor, its frequency is divided by factor. If it is
 // below original / high_freq_factor, it is kept. Between the two, the results are blended.
-absl::Status ScaleLlama3(const JsonFile& scaling, RopeConfig* rope) {
+absl::Status ScaleLlama3(const JsonFile& json, const JsonFile& scaling, RopeConfig* rope) {
   COPPICE_ASSIGN_OR_RETURN(const double factor, scaling.PositiveNumber("factor"));
   COPPICE_ASSIGN_OR_RETURN(const double low, scaling.PositiveNumber("low_freq_factor"));
   COPPICE_ASSIGN_OR_RETURN(const double high, scaling.PositiveNumber("high_freq_factor"));
+  const std::string field = "original_max_position_embeddings";
   COPPICE_ASSIGN_OR_RETURN(const double original,
-                           scaling.PositiveNumber("original_max_position_embeddings"));
+                           (json.Has(field) ? json : scaling).PositiveNumber(field));
   if (!(high > low)) {
     return scaling.Error("high_freq_factor",
                          absl::StrCat(high, ", expected more than low_freq_factor (", low, ")"));
@@ -43,6 +44,14 @@ absl::Status ScaleLlama3(const JsonFile& scaling, RopeConfig* rope) {
   return absl::OkStatus();
 }
 
+// The length of the texts before the scaling. The field of the model counts before that of the
+// scaling.
+absl::StatusOr<int64_t> OriginalPositions(const JsonFile& json, const JsonFile& scaling,
+                                          const PlainRope& plain) {
+  const std::string field = "original_max_position_embeddings";
+  return (json.Has(field) ? json : scaling).IntOr(field, 1, 1 << 24, plain.positions);
+}
+
 double YarnScale(double factor, double m) {
   return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1.0;
 }
@@ -50,8 +59,8 @@ double YarnScale(double factor, double m) {
 // YaRN (Peng et al. 2023): frequencies that turn more than beta_fast times within the original
 // length are kept, those that turn less than beta_slow times are divided by factor, with a ramp
 // between.
-absl::Status ScaleYarn(const JsonFile& scaling, const PlainRope& plain, RopeConfig* rope,
-                       ModelConfig* config) {
+absl::Status ScaleYarn(const JsonFile& json, const JsonFile& scaling, const PlainRope& plain,
+                       RopeConfig* rope, ModelConfig* config) {
   COPPICE_ASSIGN_OR_RETURN(const int64_t original, scaling.IntOr("original_max_position_embeddings",
                                                                  1, 1 << 24, plain.positions));
   COPPICE_ASSIGN_OR_RETURN(
@@ -89,10 +98,7 @@ absl::Status ScaleYarn(const JsonFile& scaling, const PlainRope& plain, RopeConf
 // token must not change while its text grows.
 absl::Status ScaleLongRope(const JsonFile& json, const JsonFile& scaling, const PlainRope& plain,
                            RopeConfig* rope) {
-  COPPICE_ASSIGN_OR_RETURN(const int64_t outer, json.IntOr("original_max_position_embeddings", 1,
-                                                           1 << 24, plain.positions));
-  COPPICE_ASSIGN_OR_RETURN(const int64_t original,
-                           scaling.IntOr("original_max_position_embeddings", 1, 1 << 24, outer));
+  COPPICE_ASSIGN_OR_RETURN(const int64_t original, OriginalPositions(json, scaling, plain));
   const bool is_long = plain.positions > original;
   const std::string field = is_long ? "long_factor" : "short_factor";
   COPPICE_ASSIGN_OR_RETURN(const std::vector<double> divisors, scaling.PositiveNumbers(field));
@@ -116,8 +122,8 @@ absl::Status ScaleRope(const JsonFile& json, const JsonFile& scaling, const Plai
   COPPICE_ASSIGN_OR_RETURN(const std::string type, scaling.String(field));
   // dynamic: within max_position_embeddings nothing is scaled, and no text is longer.
   if (type == "default" || type == "dynamic") return absl::OkStatus();
-  if (type == "llama3") return ScaleLlama3(scaling, rope);
-  if (type == "yarn") return ScaleYarn(scaling, plain, rope, config);
+  if (type == "llama3") return ScaleLlama3(json, scaling, rope);
+  if (type == "yarn") return ScaleYarn(json, scaling, plain, rope, config);
   if (type == "longrope" || type == "su") return ScaleLongRope(json, scaling, plain, rope);
   if (type == "linear") {
     COPPICE_ASSIGN_OR_RETURN(const double factor, scaling.PositiveNumber("factor"));
@@ -175,7 +181,6 @@ absl::StatusOr<RopeConfig> ReadRopeOf(const JsonFile& json, const RopeFields& fi
   RopeConfig rope;
   rope.frequencies = kernels::PlainFrequencies(plain.dim, plain.theta);
   if (scaling.has_value()) COPPICE_RETURN_IF_ERROR(ScaleRope(json, *scaling, plain, &rope, config));
-  rope.max_positions = config->max_positions;
   return rope;
 }
 
