@@ -61,8 +61,7 @@ double YarnScale(double factor, double m) {
 // between.
 absl::Status ScaleYarn(const JsonFile& json, const JsonFile& scaling, const PlainRope& plain,
                        RopeConfig* rope, ModelConfig* config) {
-  COPPICE_ASSIGN_OR_RETURN(const int64_t original, scaling.IntOr("original_max_position_embeddings",
-                                                                 1, 1 << 24, plain.positions));
+  COPPICE_ASSIGN_OR_RETURN(const int64_t original, OriginalPositions(json, scaling, plain));
   COPPICE_ASSIGN_OR_RETURN(
       const double factor,
       scaling.PositiveNumberOr("factor", static_cast<double>(plain.positions) / original));

@@ -24,7 +24,7 @@ BROKEN_TARGETS = {
     "missing config field": (lambda out: model_folders.with_config(out, hidden_size=None), ["config.json", "hidden_size"]),
     "unknown architecture": (lambda out: model_folders.with_config(out, architectures=["MambaForCausalLM"]),
                              ["config.json", "MambaForCausalLM"]),
-    "tokenizer that does not match": (model_folders.with_larger_tokenizer, ["tokenizer.model", "552", "512"]),
+    "tokenizer that does not match": (model_folders.with_larger_tokenizer, ["tokenizer", "552", "512"]),
     "missing tokenizer": (model_folders.without_tokenizer, ["tokenizer"]),
 }
 

@@ -87,9 +87,9 @@ TEST(OpenApi, FieldsThatAreNotRequiredMayBeNull) {
   const json schemas = Document()["components"]["schemas"];
   for (const auto& [name, schema] : schemas.items()) {
     if (!absl::EndsWith(name, "Request")) continue;
-    const json needed = schema.value("required", json::array());
+    const json names = schema.value("required", json::array());
     for (const auto& [field, of] : schema["properties"].items()) {
-      const bool required = std::find(needed.begin(), needed.end(), field) != needed.end();
+      const bool required = std::find(names.begin(), names.end(), field) != names.end();
       const bool any = !of.contains("type") && !of.contains("anyOf");
       const bool null = of.contains("anyOf") && of["anyOf"].back() == json{{"type", "null"}};
       EXPECT_TRUE(required || any || null) << name << "." << field;
