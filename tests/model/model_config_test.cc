@@ -191,6 +191,43 @@ TEST(ModelConfig, FamiliesDifferByTheirDescription) {
   }
 }
 
+// What Transformers assumes where config.json does not say.
+TEST(ModelConfig, AbsentFieldsAreThoseOfTheFamily) {
+  const ModelConfig gemma2 = Read(R"({"architectures": ["Gemma2ForCausalLM"]})");
+  EXPECT_EQ(gemma2.attention_softcap, 50);
+  EXPECT_EQ(gemma2.logit_softcap, 30);
+  EXPECT_EQ(Read(R"({"architectures": ["Gemma3ForCausalLM"]})").logit_softcap, 0);
+  EXPECT_TRUE(
+      Read(R"({"architectures": ["SmolLM3ForCausalLM"], "tie_word_embeddings": null})").tied_head);
+  const auto first = [](const char* patch) { return Read(patch).ropes[0].frequencies[1]; };
+  EXPECT_EQ(first(R"({"architectures": ["SmolLM3ForCausalLM"], "rope_theta": null})"),
+            kernels::PlainFrequencies(8, 2e6)[1]);
+  EXPECT_EQ(first(R"({"architectures": ["MixtralForCausalLM"], "rope_theta": null,
+                      "num_local_experts": 4, "num_experts_per_tok": 2})"),
+            kernels::PlainFrequencies(8, 1e6)[1]);
+  // NeoX has as many KV heads as heads, whatever the fields say.
+  const ModelConfig neox = Read(
+      R"({"architectures": ["GPTNeoXForCausalLM"], "num_key_value_heads": 1, "head_dim": 64,
+          "rotary_pct": 1})");
+  EXPECT_EQ(neox.num_kv_heads, 4);
+  EXPECT_EQ(neox.head_dim, 8);
+}
+
+// The original length of the model counts before that of the scaling, and positions of one kind
+// may make the context of all longer.
+TEST(ModelConfig, ScalingsReadTheWholeModel) {
+  EXPECT_EQ(Read(R"({"original_max_position_embeddings": 64, "rope_scaling": {"type": "yarn",
+                     "factor": 8, "original_max_position_embeddings": 128}})")
+                .max_positions,
+            512);
+  const ModelConfig gemma =
+      Read(R"({"architectures": ["Gemma3ForCausalLM"], "head_dim": 8, "rope_parameters": {
+               "full_attention": {"rope_type": "default"}, "sliding_attention":
+               {"rope_type": "yarn", "factor": 4}}})");
+  EXPECT_EQ(gemma.max_positions, 1024);
+  EXPECT_EQ(gemma.ropes[0].max_positions, 1024);
+}
+
 struct BadConfig {
   const char* name;
   const char* patch;
@@ -292,12 +329,22 @@ INSTANTIATE_TEST_SUITE_P(
                   "rope_scaling.high_freq_factor: 4, expected more than low_freq_factor (4)"},
         BadConfig{"LayerTypes", R"({"layer_types": ["full_attention", "linear_attention"]})",
                   "layer_types: linear_attention, expected full_attention or sliding_attention"},
-        BadConfig{"FewLayerTypes", R"({"layer_types": ["full_attention"]})",
+        BadConfig{"FewLayerTypes",
+                  R"({"architectures": ["MistralForCausalLM"], "layer_types": ["full_attention"]})",
                   "layer_types: 1 entries, expected 2 as num_hidden_layers says"},
         BadConfig{"LayerTypesWithoutWindow",
                   R"({"layer_types": ["full_attention", "sliding_attention"]})",
-                  "sliding_window: missing, expected an integer since layer_types has "
-                  "sliding_attention"},
+                  "layer_types: layer 1 is sliding_attention, but LlamaForCausalLM has no window "
+                  "there"},
+        BadConfig{"MixedLayerTypes",
+                  R"({"architectures": ["MistralForCausalLM"], "sliding_window": 64,
+                  "layer_types": ["full_attention", "sliding_attention"]})",
+                  "layer_types: full_attention and sliding_attention, expected one kind, as "
+                  "MistralForCausalLM has"},
+        BadConfig{
+            "Bidirectional",
+            R"({"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": true})",
+            "use_bidirectional_attention: true is not served yet, expected false"},
         BadConfig{"Quantised", R"({"quantization_config": {"bits": 4}})",
                   "quantization_config.quant_method: missing, expected a string"},
         BadConfig{"EndToken", R"({"eos_token_id": 96})",
