@@ -179,7 +179,7 @@ TEST_F(CudaStepTest, BlockFormatsAreTakenInButNotStored) {
   const Tensor x = cuda_->Poisoned(8, 256, DType::kF32);
   StepPlan plan = PlanOfRows(8);
   std::iota(plan.token.begin(), plan.token.end(), 0);
-  RunOps(cuda_->get(), plan, [&](Ops* ops) { ops->Embed(**packed, 0, x); });
+  RunOps(cuda_->get(), plan, [&](Ops* ops) { ops->Embed(**packed, 0, 1.0f, x); });
   EXPECT_EQ(cuda_->Read(x), want);
 }
 
