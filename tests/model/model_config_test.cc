@@ -148,7 +148,8 @@ TEST(ModelConfig, ReadsWindows) {
   EXPECT_THAT(windows(R"({"architectures": ["Phi3ForCausalLM"], "sliding_window": 47})"),
               ElementsAre(47, 47));
   EXPECT_THAT(windows(R"({"architectures": ["Phi3ForCausalLM"]})"), ElementsAre(0, 0));
-  EXPECT_THAT(windows(R"({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64})"),
+  EXPECT_THAT(windows(R"({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64,
+                          "max_window_layers": 0})"),
               ElementsAre(0, 0));
   EXPECT_THAT(windows(R"({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64,
                           "use_sliding_window": true, "max_window_layers": 1})"),
