@@ -28,6 +28,22 @@ def make_interface(name):
     return interface
 
 
+class Settings:
+    """The lines "DELAY_S LOSS" of a pipe. Of several that have come, the last counts."""
+
+    def __init__(self, pipe):
+        self.pipe, self.rest = pipe, b""
+        self.delay_s, self.loss = 0.0, 0.0
+
+    def read(self):
+        """Takes in what has come. False when the pipe has ended."""
+        piece = os.read(self.pipe, 4096)
+        *lines, self.rest = (self.rest + piece).split(b"\n")
+        if lines:
+            self.delay_s, self.loss = map(float, lines[-1].split())
+        return bool(piece)
+
+
 class Direction:
     def __init__(self, source, target):
         self.source, self.target = source, target
@@ -63,20 +79,17 @@ def main():
     subprocess.run(["ip", "link", "set", port + "h", "netns", host, "name", "eth0"], check=True)
     print("ready", flush=True)
     directions = (Direction(outer, inner), Direction(inner, outer))
-    delay_s, loss, rng = 0.0, 0.0, random.Random(1)
+    settings, rng = Settings(sys.stdin.fileno()), random.Random(1)
     while True:
         now = time.monotonic()
         due = [when for when in (direction.give(now) for direction in directions) if when is not None]
         wait = max(0.0, min(due) - now) if due else None
-        readable = select.select([outer, inner, sys.stdin], [], [], wait)[0]
-        if sys.stdin in readable:
-            line = sys.stdin.readline()
-            if not line:
-                return
-            delay_s, loss = map(float, line.split())
+        readable = select.select([outer, inner, settings.pipe], [], [], wait)[0]
+        if settings.pipe in readable and not settings.read():
+            return
         for direction in directions:
             if direction.source in readable:
-                direction.take(delay_s, loss, rng)
+                direction.take(settings.delay_s, settings.loss, rng)
 
 
 if __name__ == "__main__":

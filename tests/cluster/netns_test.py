@@ -10,10 +10,12 @@ import pathlib
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from api_client import ApiClient, outcome
@@ -195,6 +197,15 @@ class Hosts(unittest.TestCase):
             thread.join()
         self.assertTrue(wait_until(cluster.all_ready, 60), cluster.states())
         self.check_answers(cluster)
+
+    def test_of_two_settings_of_a_link_the_second_counts(self):
+        relay = self.network.relays["c"].stdin
+        relay.write("0 0\n0.02 0\n")  # at once, as two calls of set_link may reach the relay
+        relay.flush()
+        asked_s = time.monotonic()
+        with self.assertRaises(ConnectionRefusedError):  # no one listens there: the refusal comes after one round trip
+            socket.create_connection((self.network.address("c"), 9), timeout=at_most(30))
+        self.assertGreater(time.monotonic() - asked_s, 0.04)
 
     def test_draft_node_behind_20_ms(self):
         self.network.set_link("c", Link(delay_ms=20))
