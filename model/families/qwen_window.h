@@ -7,6 +7,7 @@
 
 namespace coppice::model {
 
+// With use_sliding_window, the layers from max_window_layers on have a window.
 absl::Status ReadQwenWindow(const JsonFile& json, ModelConfig* config);
 
 }  // namespace coppice::model
