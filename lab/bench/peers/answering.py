@@ -1,5 +1,5 @@
 """The loop of a peer's program: a line of JSON asks, a line of JSON answers. lab/bench/peers/compare.py starts the programs with the
-Python of the peers' environment, as PROGRAM MODEL_FOLDER WORK_FOLDER TYPE THREADS, and asks:
+Python of the peers' environment, as PROGRAM MODEL WORK_FOLDER TYPE THREADS, and asks:
 
   {"prompts": [[ids]], "width": 1, "tokens": 32}     width 1 is greedy; a larger one is a beam search
 

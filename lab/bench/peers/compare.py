@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures Coppice beside other engines with the same model, prompts and number of threads: greedy decoding and beam search, of one
-request and of several at a time, in f32, bf16, int8 and 4 bits where an engine has them.
+request and of several at a time, in f32, bf16, int8 and 4 bits where an engine has them, or from a GGUF file as it is.
 
   deploy/models.sh get smollm2                       # prints target: DIR
   lab/bench/peers/compare.py --model DIR --threads 2 --json run.jsonl
@@ -36,7 +36,7 @@ sys.path.insert(0, str(HERE))
 import environment  # noqa: E402
 import table  # noqa: E402
 from engines import ROOT, Coppice, EngineError, Peer  # noqa: E402
-from workload import TYPES, Prompts, WorkloadError, read_text, read_types, read_works  # noqa: E402
+from workload import FILE, TYPES, Prompts, WorkloadError, read_text, read_types, read_works  # noqa: E402
 
 # OpenMP's threads go on for a moment after their work. The next engine waits until they sleep.
 SETTLE_S = 0.2
@@ -55,11 +55,11 @@ def at_least_one(text):
 
 def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=pathlib.Path, metavar="DIR", help="Hugging Face folder of Llama architecture")
+    parser.add_argument("--model", type=pathlib.Path, metavar="DIR", help="Hugging Face folder of Llama architecture, or a GGUF file")
     parser.add_argument("--draft", type=pathlib.Path, metavar="DIR", help="its draft model: coppice+drafts is measured too")
     parser.add_argument("--peers", metavar="NAMES", help="of the table of peers, with commas; none: Coppice alone; default: those of the table")
     parser.add_argument("--table", type=pathlib.Path, default=HERE / "peers.toml", metavar="FILE", help="another table of peers")
-    parser.add_argument("--types", default="f32,bf16,int8,int4", help=f"weights: of {', '.join(TYPES)} (%(default)s)")
+    parser.add_argument("--types", help=f"weights: of {', '.join(TYPES)} (default: all); a GGUF file keeps its own ({FILE})")
     parser.add_argument("--works", default="1x1,1x8,4x1,4x4", help="WIDTHxREQUESTS; width 1 is greedy (%(default)s)")
     parser.add_argument("--threads", type=at_least_one, default=2, help="of each engine (%(default)s)")
     parser.add_argument("--turns", type=at_least_one, default=5, help="(%(default)s)")
@@ -212,7 +212,7 @@ def remove_environment(folder):
 
 
 def measure(arguments):
-    works, kinds, text = read_works(arguments.works), read_types(arguments.types), read_text(arguments.text)
+    works, kinds, text = read_works(arguments.works), read_types(arguments.types, arguments.model), read_text(arguments.text)
     if policy().startswith("real-time") and len(os.sched_getaffinity(0)) == 1:
         tell("real-time on one core: requests reach the server only when it waits, so several at a time are not computed together")
     with contextlib.ExitStack() as stack:

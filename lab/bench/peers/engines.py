@@ -16,9 +16,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "training"))
 from evaluation.server import Server, ServerError  # noqa: E402
+from workload import FILE  # noqa: E402
 
 # How Coppice keeps its weights: --dtype and the worker's --weight_dtype.
-COPPICE_TYPES = {"f32": ("f32", "auto"), "bf16": ("bf16", "auto"), "int8": ("bf16", "int8"), "int4": ("bf16", "int4")}
+COPPICE_TYPES = {"f32": ("f32", "auto"), "bf16": ("bf16", "auto"), "int8": ("bf16", "int8"), "int4": ("bf16", "int4"),
+                 FILE: ("auto", "auto")}
 
 
 class EngineError(Exception):

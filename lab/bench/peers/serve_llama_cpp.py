@@ -1,5 +1,5 @@
 """llama.cpp as a peer, through the C API in llama-cpp-python: greedy decoding of several sequences in one batch. It has no beam
-search. The model is written as GGUF by the package gguf, in f32 or bf16, or quantised by llama.cpp itself (Q8_0, Q4_0)."""
+search. A model that is a folder is written as GGUF by the package gguf, in f32 or bf16, or quantised by llama.cpp itself (Q8_0, Q4_0)."""
 import ctypes
 import os
 
@@ -9,6 +9,7 @@ import numpy
 
 from answering import Refusal, serve
 from checkpoint import Checkpoint, interleaved
+from workload import FILE
 
 # How weights are kept: the ftype of llama_model_quantize, or None for the file in f32.
 FILE_TYPES = {"f32": None, "bf16": llama_cpp.LLAMA_FTYPE_MOSTLY_BF16, "int8": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0,
@@ -54,6 +55,8 @@ def write_gguf(folder, path):
 
 
 def file_of(folder, work, kind):
+    if kind == FILE:
+        return folder
     plain = os.path.join(work, "f32.gguf")
     if not os.path.exists(plain):
         write_gguf(folder, plain + ".new")
@@ -116,7 +119,7 @@ class Sequences:
 
 
 def load(folder, work, kind, threads):
-    if kind not in FILE_TYPES:
+    if kind != FILE and kind not in FILE_TYPES:
         raise Refusal(f"llama.cpp is not given {kind}")
     llama_cpp.llama_backend_init()
     model = llama_cpp.llama_model_load_from_file(file_of(folder, work, kind).encode(), llama_cpp.llama_model_default_params())

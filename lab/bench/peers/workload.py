@@ -5,6 +5,7 @@ import pathlib
 import re
 
 TYPES = ("f32", "bf16", "int8", "int4")
+FILE = "file"  # the types that a GGUF file has
 
 
 class WorkloadError(Exception):
@@ -37,11 +38,13 @@ def read_works(text):
     return works
 
 
-def read_types(text):
-    types = text.split(",")
+def read_types(text, model):
+    """[type] of 'f32,int8'; of None: all that the model may be given. A GGUF file has its own."""
+    known = (FILE,) if model.suffix == ".gguf" else TYPES
+    types = list(known) if text is None else text.split(",")
     for kind in types:
-        if kind not in TYPES:
-            raise WorkloadError(f"--types: unknown '{kind}', expected some of {','.join(TYPES)}")
+        if kind not in known:
+            raise WorkloadError(f"--types: '{kind}' for {model.name}: expected some of {','.join(known)}")
     return types
 
 

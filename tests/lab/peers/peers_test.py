@@ -49,8 +49,12 @@ class Workload(InFolder):
         for bad in ("4", "0x1", "1x0", "1x8,", "ax1"):
             with self.assertRaisesRegex(workload.WorkloadError, "--works: expected"):
                 workload.read_works(bad)
-        with self.assertRaisesRegex(workload.WorkloadError, "unknown 'f64'"):
-            workload.read_types("f32,f64")
+        folder, file = pathlib.Path("a"), pathlib.Path("a/b.gguf")
+        self.assertEqual(workload.read_types("int8,f32", folder), ["int8", "f32"])
+        self.assertEqual([workload.read_types(None, model) for model in (folder, file)], [list(workload.TYPES), ["file"]])
+        for text, model, bad in (("f32,f64", folder, "f64"), ("file", folder, "file"), ("f32", file, "f32")):
+            with self.assertRaisesRegex(workload.WorkloadError, f"--types: '{bad}' for {model.name}: expected"):
+                workload.read_types(text, model)
 
     def test_no_two_prompts_begin_alike_and_all_are_equally_long(self):
         prompts = workload.Prompts(list(range(100)), [1, 2], 16, 20)
@@ -355,7 +359,7 @@ class Arguments(InFolder):
     def test_wrong_arguments_are_named_before_anything_starts(self):
         written = self.write("run.jsonl", "")
         for flags, reason in (((), "give --model DIR, or --report FILE"), (("--model=a", "--report", "b"), "give --model DIR, or --report FILE"),
-                              (("--model=a", "--types=f8"), "unknown 'f8'"), (("--model=a", "--works=4"), "expected WIDTHxREQUESTS"),
+                              (("--model=a", "--types=f8"), "--types: 'f8' for a: expected"), (("--model=a", "--works=4"), "expected WIDTHxREQUESTS"),
                               (("--model=a", "--turns=0"), "expected 1 or more"), (("--model=a", "--text=/none"), "/none: No such file"),
                               (("--model=a", f"--json={written}"), "File exists"), (("--model=a", "--peers=vast"), "unknown 'vast'"),
                               (("--model=a", "--table=/none"), "/none: No such file"), (("--report", "/none"), "/none: No such file")):
