@@ -9,8 +9,9 @@
 # cluster.sh status [--port P | --state DIR]
 # DIR is a Hugging Face folder, or a file FILE.gguf.
 # up starts a cluster of your own models in the background: a coordinator, R replicas of T ranks (each has its own mpirun, so
-# a failure stays in its replica) and D draft nodes (none without --draft). It returns 0 when all are ready. Otherwise it stops
-# everything, says why and returns non-zero. --dry-run prints the lines that would start, and starts nothing.
+# a failure stays in its replica) and D draft nodes (none without --draft). Before that it says what the target is; a model that
+# cannot be served, or a draft that does not fit, is refused. It returns 0 when all are ready. Otherwise it stops everything, says
+# why and returns non-zero. --dry-run prints the lines that would start, and starts nothing.
 # down stops the cluster. down --forget gives up a host that is gone for good.
 # status shows the processes and nodes of the cluster. It exits 0 if the cluster is ready.
 # Without --hostfile or --cluster everything is on this host. --hostfile names the hosts, a line for each: NAME [gpus=N|LIST]

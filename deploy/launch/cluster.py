@@ -19,7 +19,7 @@ from cluster_file import read_cluster_file
 from description import SETTINGS, DescriptionError, check_setting, is_local, local_host, read_host_file
 from options import Usage, check_api_key, parse, take_listen
 from placement import place
-from processes import CONTROL_PORT, Launch, all_local, local_api, outside_url, processes_of
+from processes import CONTROL_PORT, Launch, all_local, check_command, local_api, outside_url, processes_of
 from running import Failure, Running, locked
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[1]
@@ -147,7 +147,7 @@ def with_api_key(cluster, folder, key):
 
 
 def start_requests(running, cluster, launch, processes, key, api_key, options):
-    requests = {}
+    requests, first = {}, cluster.replicas[0][0].host.name
     for host in running.hosts():
         listen = {"listen": cluster.settings["listen"]} if host == cluster.coordinator.name else {}
         here = [p for p in processes if p.host == host]
@@ -158,8 +158,9 @@ def start_requests(running, cluster, launch, processes, key, api_key, options):
         models = [cluster.settings["target"]] if replicas or host == cluster.coordinator.name else []
         models += [cluster.settings["draft"]] if drafts else []
         folders = [launch.run, *([launch.shm] if launch.shm else []), *(f"{launch.run}/{p.name}" for p in replicas)]
+        check = dict(check=dict(environment=cluster.environment, arguments=check_command(cluster, launch))) if host == first else {}
         requests[host] = running.request(
-            host, **listen, programs=programs, models=models, mpi=bool(replicas),
+            host, **listen, **check, programs=programs, models=models, mpi=bool(replicas),
             files={**key, **(api_key if host == cluster.coordinator.name else {})}, build=f" {options['preset']}" if "preset" in options else "",
             processes=[dict(name=p.name, environment=p.environment, arguments=p.arguments) for p in here]) | {"run_folders": folders}
     return requests
@@ -264,6 +265,7 @@ def start(running, cluster, launch, processes, key, api_key, options):
         failed = [str(answer) for answer in answers.values() if isinstance(answer, HostError)]
         if failed:
             raise Failure("\n".join(failed))
+        print(f"cluster: {answers[cluster.replicas[0][0].host.name]['model']}", flush=True)
         running.content["api"] = local_api(cluster, answers[cluster.coordinator.name]["api_files"])
         running.write()
         wait_ready(running, cluster, options.get("deadline", 120))

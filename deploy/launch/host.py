@@ -142,6 +142,15 @@ def api_files(arguments, environment):
     return {name: settings[name] and os.path.abspath(settings[name]) for name in ("tls_cert_file", "admin_keys_file")}
 
 
+def checked(check):
+    """What the worker says of the model in its first line, from the headers alone. Refused when it would not run it."""
+    environment = launch_settings(import_path.parent / "environment.sh", check["environment"])
+    said = subprocess.run(check["arguments"], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if said.returncode != 0:
+        raise Refused("\n".join(REASON.findall(said.stderr)[:8]) or said.stderr.strip() or f"{check['arguments'][0]}: exit status {said.returncode}")
+    return said.stdout.partition("\n")[0]
+
+
 def start(request):
     reason = missing(request)
     if reason:
@@ -154,7 +163,7 @@ def start(request):
         os.makedirs(made, mode=0o700, exist_ok=True)
     for path, content in request["files"].items():
         write_private(path, content)
-    answer = {}
+    answer = {"model": checked(request["check"])} if "check" in request else {}
     for process in request["processes"]:
         environment = launch_settings(import_path.parent / "environment.sh", process["environment"])
         if process["name"] == "coordinator":

@@ -142,6 +142,14 @@ def worker_command(cluster, launch, i, part, threads):
             *shared_flags(cluster), *cluster.flags["worker"]]
 
 
+def check_command(cluster, launch):
+    """What says on the first replica's host, before anything runs, what the target is, and whether the draft fits if it is there, too."""
+    first = cluster.replicas[0][0]
+    draft = cluster.settings["draft"] if any(part.host == first.host for part in cluster.drafts) else None
+    command = worker_command(cluster, launch, 0, first, threads_of(cluster))
+    return [*command[command.index(f"{launch.bin}/coppice-worker"):], "--check", *flag("check_draft", draft)]
+
+
 def replica_process(cluster, launch, i, threads):
     parts, name = cluster.replicas[i], f"replica-{i}"
     environment = variables(cluster, launch, parts[0] if len(parts) == 1 else None, parts[0].host, name)

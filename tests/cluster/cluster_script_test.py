@@ -72,6 +72,7 @@ class ClusterScript(unittest.TestCase):
         pid, status, output, errors = self.up("--draft", DRAFT, "--tp", "2", "--replicas", "2", "--drafts", "2",
                                               "--chat-template", "chatml")
         self.assertEqual(status, 0, output + errors)
+        self.assertIn(f"cluster: {TARGET}: LlamaForCausalLM, 5 layers of 64", output)
         api = ApiClient(self.port)
         self.assertEqual(api.get("/ready")[0], 200)
         state = api.cluster()

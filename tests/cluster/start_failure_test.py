@@ -114,9 +114,7 @@ class StartFailure(unittest.TestCase):
                     self.assertIn(word, errors)
                 self.assertEqual(folders_left(pid), [])
                 self.assertFalse(os.path.exists(state))
-                self.assertIn(f"cluster: logs are kept in {state}.failed\n", errors)
-                self.assertLessEqual({"coordinator.log", "replica-0.log", "draft-0.log"}, set(os.listdir(state + ".failed")))
-                self.assertFalse({"cluster.json", "processes"} & set(os.listdir(state + ".failed")))
+                self.assertFalse(os.path.exists(state + ".failed"))  # it was found before anything ran
                 self.assertEqual(processes_naming(f"127.0.0.1:{port}") + processes_naming(self.folder.name), [])
 
 
