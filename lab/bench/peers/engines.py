@@ -121,10 +121,12 @@ class Peer:
         self.threads = threads
 
     def start(self, kind):
+        # Without this shell's OMP_WAIT_POLICY: deploy/environment.sh sets what is best for Coppice, and it makes llama.cpp slow.
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
         # In a session of its own, so that stop() ends what it has started; it also ends when its standard input does.
         self.process = subprocess.Popen([str(a) for a in (*self.command, kind, self.threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, start_new_session=True,
-                                        env=dict(os.environ, OMP_NUM_THREADS=str(self.threads), TOKENIZERS_PARALLELISM="false"))
+                                        env=dict(environment, OMP_NUM_THREADS=str(self.threads), TOKENIZERS_PARALLELISM="false"))
         self.version = self.answer("start")["version"]
 
     def answer(self, what):
