@@ -52,25 +52,29 @@ absl::StatusOr<std::vector<int>> Numbers(const char* flag, const Words& words) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, ": none given"));
 }
 
-absl::Status CheckTypes(const Words& types) {
+absl::Status CheckTypes(const Words& types, bool of_kernels) {
+  const Words of_models = {"auto", "f32", "bf16", "int8", "int4"};
   for (const std::string& type : types) {
-    if (!FindType(type).has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--types: '", type, "', expected f32, bf16, int8, int4 or a format of GGUF as q4_k"));
-    }
+    const bool known = of_kernels
+                           ? FindType(type).has_value()
+                           : std::find(of_models.begin(), of_models.end(), type) != of_models.end();
+    if (known) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--types: '", type, "', expected f32, bf16, int8, int4 or ",
+                     of_kernels ? "a format of GGUF as q4_k" : "auto, as the model has them"));
   }
   return types.empty() ? absl::InvalidArgumentError("--types: none given") : absl::OkStatus();
 }
 
-FlagTable BenchFlagTable(BenchFlags* flags) {
+FlagTable BenchFlagTable(const std::string& subcommand, BenchFlags* flags) {
   return {
       .program = kProgram,
       .about = kUsage,
       .groups = {{"Every measurement",
                   {{.name = "types",
                     .value = &flags->types,
-                    .text =
-                        "of weights: f32, bf16, int8, int4; kernels: formats of GGUF as q4_k, too"},
+                    .text = "of weights: f32, bf16, int8, int4; model and forest: also auto, as "
+                            "the model has them; kernels: also formats of GGUF as q4_k"},
                    {.name = "threads", .value = &flags->threads, .text = "compute threads"},
                    {.name = "kernels",
                     .value = &flags->kernels,
@@ -107,8 +111,8 @@ FlagTable BenchFlagTable(BenchFlags* flags) {
                    {.name = "contexts",
                     .value = &flags->contexts,
                     .text = "forest: tokens before the forest"}}}},
-      .check = [flags](FlagFaults* faults) {
-        faults->Add("types", CheckTypes(flags->types));
+      .check = [subcommand, flags](FlagFaults* faults) {
+        faults->Add("types", CheckTypes(flags->types, subcommand == "kernels"));
         faults->Add("threads", Numbers("threads", flags->threads).status());
         faults->Add("rows", Numbers("rows", flags->rows).status());
         faults->Add("nodes", Numbers("nodes", flags->nodes).status());
@@ -146,7 +150,7 @@ int BenchMain(int argc, char** argv) {
     --argc, ++argv;
   }
   BenchFlags flags;
-  ParseProgramFlags(BenchFlagTable(&flags), argc, argv);
+  ParseProgramFlags(BenchFlagTable(subcommand, &flags), argc, argv);
   if (std::find(subcommands.begin(), subcommands.end(), subcommand) == subcommands.end()) {
     FailProgram(kProgram, absl::InvalidArgumentError(absl::StrCat(
                               "'", subcommand, "', expected model, forest or kernels first")));
