@@ -26,14 +26,11 @@
 
 namespace coppice::kernels {
 
-// All but the first three are for weights alone. kI8 and kI4: integers in groups that have a scale
-// each. The others: block formats of GGUF (kernels/block_format.h).
+// All but the first three are for weights alone: block formats of GGUF (kernels/block_format.h).
 enum class DType {
   kF32,
   kBF16,
   kF16,
-  kI8,
-  kI4,
   kQ4_0,
   kQ4_1,
   kQ5_0,
@@ -44,9 +41,9 @@ enum class DType {
   kQ5_K,
   kQ6_K,
 };
-// Bytes of an element; scales are not counted. Not of types that share bytes: kI4, block formats.
+// Bytes of an element. Not of block formats.
 size_t DTypeSize(DType dtype);
-// "F32", "BF16", "F16", "I8", "I4" as safetensors spells them, "Q4_K" as GGUF does.
+// "F32", "BF16", "F16" as safetensors spells them, "Q4_K" as GGUF does.
 const char* DTypeName(DType dtype);
 
 // Activations in the memory of a backend, row-major. Only the backend that made it reads `data`.
@@ -269,8 +266,9 @@ class Backend {
   virtual bool stores(DType dtype) const = 0;
   virtual bool serves(Part /*part*/) const { return true; }
 
-  // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. A block
-  // format is kept bit for bit, so its sources must have it. bias [rows] or empty.
+  // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. Sources
+  // in a block format are kept in it bit for bit. Of the block formats only those that can be
+  // quantised to (block_format.h) may be asked of other sources. bias [rows] or empty.
   // ResourceExhausted when memory runs out; InvalidArgument names what does not match, the weight
   // that is too large for F16, and the block whose scale is not finite.
   virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,

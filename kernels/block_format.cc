@@ -138,6 +138,8 @@ absl::Span<const BlockFormat> BlockFormats() { return kFormats; }
 
 bool IsBlockFormat(DType dtype) { return dtype >= DType::kQ4_0; }
 
+bool IsQuantisedTo(DType dtype) { return dtype == DType::kQ4_0 || dtype == DType::kQ8_0; }
+
 const BlockFormat& FormatOf(DType dtype) {
   COPPICE_CHECK(IsBlockFormat(dtype));
   return kFormats[static_cast<int>(dtype) - static_cast<int>(DType::kQ4_0)];

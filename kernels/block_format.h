@@ -33,8 +33,10 @@ inline constexpr int8_t kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22,
 absl::Span<const BlockFormat> BlockFormats();
 bool IsBlockFormat(DType dtype);
 const BlockFormat& FormatOf(DType dtype);  // of a block format
+// Whether Backend::Pack makes this format of values: Q4_0 and Q8_0. The others only come in files.
+bool IsQuantisedTo(DType dtype);
 
-// Bytes of `columns` values of a row, of whole blocks in a block format. Not of kI4.
+// Bytes of `columns` values of a row, of whole blocks in a block format.
 int64_t RowBytes(DType dtype, int64_t columns);
 
 // A block taken apart. What a format does not have is not set.

@@ -85,7 +85,7 @@ absl::Status CheckTypes(absl::Span<const MatrixSource> sources, absl::Span<const
         absl::StrCat("pack: ", dtypes.size(), " types for ", sources.size(), " sources"));
   }
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (IsBlockFormat(dtypes[i]) && dtypes[i] != sources[i].dtype) {
+    if (IsBlockFormat(dtypes[i]) && !IsQuantisedTo(dtypes[i]) && dtypes[i] != sources[i].dtype) {
       return absl::InvalidArgumentError(
           absl::StrCat("pack: ", DTypeName(dtypes[i]), " from ", DTypeName(sources[i].dtype),
                        ", expected ", DTypeName(dtypes[i]), ": its blocks are kept"));

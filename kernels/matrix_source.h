@@ -16,8 +16,8 @@ namespace coppice::kernels {
 // its values, 0 = none.
 absl::Status CheckStack(absl::Span<const MatrixSource> sources, size_t bias);
 
-// The same for Backend::PackEach: a type for each source, and a block format for its own sources
-// alone.
+// The same for Backend::PackEach: a type for each source; for its own sources alone if it is a block
+// format that nothing is quantised to.
 absl::Status CheckTypes(absl::Span<const MatrixSource> sources, absl::Span<const DType> dtypes);
 
 // Rows [begin, end), columns [begin, end). InvalidArgument when the columns do not begin and end

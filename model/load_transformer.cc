@@ -51,7 +51,7 @@ absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DT
     return absl::InvalidArgumentError(
         absl::StrCat("weight_dtype: ", asked, ", expected auto, int8 or int4"));
   }
-  const kernels::DType dtype = asked == "int8" ? kernels::DType::kI8 : kernels::DType::kI4;
+  const kernels::DType dtype = asked == "int8" ? kernels::DType::kQ8_0 : kernels::DType::kQ4_0;
   return backend.stores(dtype) ? dtype : stored;
 }
 
@@ -138,7 +138,7 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, prepared.checkpoint->ComputeFingerprint());
   if (parts.weight_dtype != parts.dtype) {  // a different model than the checkpoint
     Fingerprint quantised;
-    quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
+    quantised.Add(absl::StrCat(parts.fingerprint, " ", parts.weight_types));
     parts.fingerprint = quantised.value();
   }
   WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype, parts.dtype};

@@ -16,16 +16,13 @@ constexpr int64_t kHostKvBytes = int64_t{1} << 30;
 
 std::string Gigabytes(int64_t bytes) { return absl::StrFormat("%.2f GB", bytes / 1e9); }
 
-// Bytes of a matrix. int8 has an f32 scale for 64 elements, int4 a bf16 scale for 32. A block format
-// of GGUF takes at most 3 % more than in its file.
+// Bytes of a matrix. A block format of GGUF takes at most 3 % more than in its file.
 int64_t MatrixBytes(int64_t elements, kernels::DType dtype) {
   if (kernels::IsBlockFormat(dtype)) {
     constexpr int64_t kRows = kernels::cpu::kPanelWidth;
     return static_cast<int64_t>(kernels::cpu::PackedBytes(dtype, kRows, elements / kRows));
   }
-  if (dtype == kernels::DType::kI4) return elements / 2 + elements / 32 * 2;
-  const int64_t values = elements * static_cast<int64_t>(kernels::DTypeSize(dtype));
-  return values + (dtype == kernels::DType::kI8 ? elements / 64 * kFloatBytes : 0);
+  return elements * static_cast<int64_t>(kernels::DTypeSize(dtype));
 }
 
 // Elements of the matrices of one layer, and of its gains and biases.

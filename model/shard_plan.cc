@@ -52,6 +52,18 @@ Range BalancedPiece(int total, int part, int parts) {
   return {begin, begin + size + (part < larger ? 1 : 0)};
 }
 
+Range ColumnPiece(int total, int part, int parts) {
+  for (const int block : {256, 32}) {
+    const int blocks = total / block;
+    const int largest = BalancedPiece(blocks, 0, parts).size() * block;
+    if (total % block != 0 || blocks < parts || int64_t{8} * largest * parts > int64_t{9} * total)
+      continue;
+    const Range piece = BalancedPiece(blocks, part, parts);
+    return {piece.begin * block, piece.end * block};
+  }
+  return BalancedPiece(total, part, parts);
+}
+
 absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int ranks) {
   COPPICE_CHECK(rank >= 0 && rank < ranks);
   const int most = std::min({config.num_heads, config.intermediate_size, config.vocab_size});
@@ -69,8 +81,8 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int
   COPPICE_RETURN_IF_ERROR(CheckVocabulary(config.vocab_size, ranks));
   ShardPlan plan;
   SplitHeads(config, rank, ranks, &plan);
-  plan.intermediate = BalancedPiece(config.intermediate_size, rank, ranks);
-  plan.expert = BalancedPiece(config.experts.size, rank, ranks);
+  plan.intermediate = ColumnPiece(config.intermediate_size, rank, ranks);
+  plan.expert = ColumnPiece(config.experts.size, rank, ranks);
   const sampling::TokenRange tokens = sampling::VocabularyShard(config.vocab_size, rank, ranks);
   plan.vocab = {static_cast<int>(tokens.begin), static_cast<int>(tokens.end)};
   plan.largest_vocab = static_cast<int>(sampling::LargestShard(config.vocab_size, ranks));

@@ -17,6 +17,10 @@ struct Range {
 // larger pieces first.
 Range BalancedPiece(int total, int part, int parts);
 
+// Columns of an MLP: a BalancedPiece of whole blocks of 256 or 32 columns, as block formats have
+// them, if the largest piece then has at most an eighth more than its share; else of columns.
+Range ColumnPiece(int total, int part, int parts);
+
 // With at least as many KV heads as ranks, each rank holds a run of KV heads and all query heads
 // that read them. With fewer KV heads, each is replicated on several ranks, and these divide its
 // query heads.

@@ -57,7 +57,7 @@ struct TransformerWeights {
 // The type of embedding, head and QKV if the other matrices are stored as `dtype`: they are worth 8
 // bits (docs/decisions.md, "4-bit weights").
 inline kernels::DType FineDType(kernels::DType dtype) {
-  return dtype == kernels::DType::kI4 ? kernels::DType::kI8 : dtype;
+  return dtype == kernels::DType::kQ4_0 ? kernels::DType::kQ8_0 : dtype;
 }
 
 struct WeightsRequest {

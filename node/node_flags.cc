@@ -33,8 +33,8 @@ FlagGroup ModelGroup(NodeFlags* flags) {
                 "int8 takes half the memory of bf16, int4 a little over a third (embedding, head "
                 "and QKV stay int8); the answers are those of the quantised model; other backends "
                 "keep the type of --dtype and say so",
-        .more = "int8 is in groups of 64 with a scale each, int4 in groups of 32. Both are faster "
-                "than bf16 ([performance.md](performance.md))."},
+        .more = "int8 is the format Q8_0 of GGUF, int4 its format Q4_0: groups of 32 with a scale "
+                "each. Both are faster than bf16 ([performance.md](performance.md))."},
        {.name = "backend",
         .value = &runner->backend,
         .words = {"cpu", "cuda"},

@@ -78,6 +78,20 @@ uint8_t* OwnOf(uint8_t* panel, int64_t begin) {
          begin % Form::kSharedInputs / kInt8Group * Form::kBlockBytes;
 }
 
+// values: of the block.
+template <class Form>
+void PackFields(const BlockFields& fields, int64_t values, int64_t begin, int64_t lane,
+                uint8_t* panel) {
+  PackScales<Form>(fields, static_cast<int>(begin % kInt8Group / 32), lane,
+                   SharedOf<Form>(panel, begin));
+  for (int64_t k = 0; k < values; k += Form::kGroup) {
+    uint8_t* groups = OwnOf<Form>(panel, begin + k) + Form::Scales::kOwnBytes;
+    PackCodes<typename Form::Codes>(
+        fields.codes + k, lane,
+        groups + (begin + k) % kInt8Group / Form::kGroup * Form::Codes::kBytes);
+  }
+}
+
 template <class Form>
 void PackPanel(DType dtype, const uint8_t* const* rows, int64_t columns, uint8_t* panel) {
   const BlockFormat& format = FormatOf(dtype);
@@ -86,14 +100,7 @@ void PackPanel(DType dtype, const uint8_t* const* rows, int64_t columns, uint8_t
     for (int64_t lane = 0; lane < kPanelWidth; ++lane) {
       if (rows[lane] == nullptr) continue;
       ReadFields(dtype, rows[lane] + begin / format.values * format.bytes, &fields);
-      PackScales<Form>(fields, static_cast<int>(begin % kInt8Group / 32), lane,
-                       SharedOf<Form>(panel, begin));
-      for (int64_t k = 0; k < format.values; k += Form::kGroup) {
-        uint8_t* groups = OwnOf<Form>(panel, begin + k) + Form::Scales::kOwnBytes;
-        PackCodes<typename Form::Codes>(
-            fields.codes + k, lane,
-            groups + (begin + k) % kInt8Group / Form::kGroup * Form::Codes::kBytes);
-      }
+      PackFields<Form>(fields, format.values, begin, lane, panel);
     }
   }
 }
@@ -108,7 +115,8 @@ void ReadRow(const uint8_t* panel, int64_t lane, int64_t columns, float* values)
     const float scale = Form::Scales::Scale(shared, own, g, lane);
     const float minimum = Form::Scales::Minimum(shared, own, g, lane);
     const uint8_t* group = own + Form::Scales::kOwnBytes + g * Form::Codes::kBytes;
-    for (int k = 0; k < Form::kGroup; ++k) {
+    const auto count = static_cast<int>(std::min<int64_t>(Form::kGroup, columns - begin));
+    for (int k = 0; k < count; ++k) {
       const int code = Form::Codes::Code(group, lane, k) - Form::kOffset;
       values[begin + k] = scale * static_cast<float>(code) + minimum;
     }
@@ -122,6 +130,13 @@ size_t BlockPanelBytes(DType dtype, int64_t columns) {
     using Form = decltype(form);
     return static_cast<size_t>((columns + Form::kSharedInputs - 1) / Form::kSharedInputs *
                                Form::kSharedBytes);
+  });
+}
+
+void PackBlock(DType dtype, const BlockFields& fields, int64_t begin, int64_t lane,
+               uint8_t* panel) {
+  WithBlockForm(dtype, [&](auto form) {
+    PackFields<decltype(form)>(fields, FormatOf(dtype).values, begin, lane, panel);
   });
 }
 

@@ -1,6 +1,6 @@
 // A panel of 16 outputs in a block format of GGUF (kernels/block_format.h): the same bits as in the
-// file, arranged for the tiles of matmul_blocks.cc. Inputs are in blocks of 64, as those of all
-// integer products. Along a panel:
+// file, arranged for the tiles of matmul_blocks.cc. Inputs are in blocks of 64, as in int8.h. Along a
+// panel:
 //   1. Scales for kShared blocks, f16: [2][16] d of 32 inputs each, then [2][16] m if there is one;
 //      for the K formats [16] d, [16] m (in Q6_K absent).
 //   2. K formats, for each block: its scales as bytes, [2][16] of 32 inputs or [4][16] of 16; then
@@ -146,6 +146,9 @@ decltype(auto) WithBlockForm(DType dtype, F&& f) {
 
 // Bytes of a panel of that many columns.
 size_t BlockPanelBytes(DType dtype, int64_t columns);
+
+// Puts a block to its place in a zeroed panel. begin: its first input.
+void PackBlock(DType dtype, const BlockFields& fields, int64_t begin, int64_t lane, uint8_t* panel);
 
 // Fills a zeroed panel. rows: of each lane the blocks of its row, null = absent.
 void PackBlockPanel(DType dtype, const uint8_t* const* rows, int64_t columns, uint8_t* panel);

@@ -16,11 +16,11 @@ namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+constexpr int kGroup = 32;  // inputs that share a scale
 constexpr float kLargest = 127;
 
-// Quantises kGroup values. sums: the sum of q over each kSummed of them. The other arguments are as
-// in QuantiseGroup.
-template <int kGroup, int kSummed>
+// Quantises a group of values and returns the scale. sums: the sum of q over each kSummed of them.
+template <int kSummed>
 float Quantise(const float* values, int8_t* q, int32_t* sums) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToSigned<decltype(df)> di;
@@ -57,14 +57,14 @@ float Quantise(const float* values, int8_t* q, int32_t* sums) {
 }
 
 // Of the 64 values of a block of a row, `at` in [blocks][rows].
-template <int kGroup, int kSummed>
+template <int kSummed>
 void SetBlock(Int8Rows* rows, int64_t at, const float* values) {
   constexpr int kSums = kGroup / kSummed;
   auto* const q = reinterpret_cast<int8_t*>(rows->words.data()) + at * kInt8Group;
   for (int g = 0; g < kInt8Group / kGroup; ++g) {
     int32_t sums[kSums];
     const int64_t place = at * (kInt8Group / kGroup) + g;
-    const float scale = Quantise<kGroup, kSummed>(values + g * kGroup, q + g * kGroup, sums);
+    const float scale = Quantise<kSummed>(values + g * kGroup, q + g * kGroup, sums);
     rows->scale[place] = scale;
     for (int s = 0; s < kSums; ++s) {
       if (rows->form.scaled) {
@@ -76,7 +76,7 @@ void SetBlock(Int8Rows* rows, int64_t at, const float* values) {
   }
 }
 
-template <int kGroup, int kSummed>
+template <int kSummed>
 void SetRowAs(Int8Rows* rows, int64_t row, const float* x, int64_t columns) {
   for (int64_t b = 0; b < Int8Groups(columns); ++b) {
     const float* values = x + b * kInt8Group;
@@ -85,20 +85,13 @@ void SetRowAs(Int8Rows* rows, int64_t row, const float* x, int64_t columns) {
       std::fill(std::copy(values, x + columns, last), last + kInt8Group, 0.0f);
       values = last;
     }
-    SetBlock<kGroup, kSummed>(rows, b * rows->rows + row, values);
+    SetBlock<kSummed>(rows, b * rows->rows + row, values);
   }
 }
 
 void SetRow(Int8Rows* rows, int64_t row, const float* x, int64_t columns) {
-  if (rows->form.summed == 16) return SetRowAs<32, 16>(rows, row, x, columns);
-  if (rows->form.group == 32) return SetRowAs<32, 32>(rows, row, x, columns);
-  if (rows->form.summed == 32) return SetRowAs<64, 32>(rows, row, x, columns);
-  SetRowAs<64, 64>(rows, row, x, columns);
-}
-
-float QuantiseInt8Group(const float* values, int8_t* q) {
-  int32_t sum;
-  return Quantise<kInt8Group, kInt8Group>(values, q, &sum);
+  if (rows->form.summed == 16) return SetRowAs<16>(rows, row, x, columns);
+  SetRowAs<32>(rows, row, x, columns);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -108,24 +101,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace coppice::kernels::cpu {
 
-HWY_EXPORT(QuantiseInt8Group);
 HWY_EXPORT(SetRow);
 
-float QuantiseGroup(const float* values, int64_t count, int8_t* q) {
-  float padded[kInt8Group] = {};
-  int8_t all[kInt8Group];
-  std::copy_n(values, count, padded);
-  const float scale = HWY_DYNAMIC_DISPATCH(QuantiseInt8Group)(padded, all);
-  std::copy_n(all, count, q);
-  return scale;
-}
-
 Int8Form Int8FormFor(DType weights) {
-  if (weights == DType::kI8) return {};
-  if (weights == DType::kI4) return {.summed = 32, .offset = 8};
   return WithBlockForm(weights, [](auto form) {
     using Form = decltype(form);
-    return Int8Form{32, Form::kGroup, Form::kOffset, Form::Scales::kMinimum};
+    return Int8Form{Form::kGroup, Form::kOffset, Form::Scales::kMinimum};
   });
 }
 
@@ -134,7 +115,7 @@ void Int8Rows::Resize(int64_t row_count, int64_t columns, DType weights) {
   rows = row_count;
   form = Int8FormFor(weights);
   words.resize(blocks * kInt8Group / 4);
-  scale.resize(blocks * kInt8Group / form.group);
+  scale.resize(blocks * 2);
   correction.resize(form.scaled ? 0 : blocks * kInt8Group / form.summed);
   scaled_sum.resize(form.scaled ? blocks * kInt8Group / form.summed : 0);
 }

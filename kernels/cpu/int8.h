@@ -1,36 +1,32 @@
-// Values as int8 in groups along the inputs of a product, each group with its own scale, symmetric:
-// value = scale * q with q in -127 .. 127, scale = largest magnitude / 127. Weights are turned into
-// it when they are packed, in groups of 64. The input of a product with integer weights is turned
-// into it row by row, in groups of 64, or of 32 for the block formats of GGUF. Pure functions.
+// The input of a product with weights in blocks: int8 in groups of 32, each with its own scale,
+// symmetric: value = scale * q with q in -127 .. 127, scale = largest magnitude / 127. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cpu/packed_matrix.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/panel.h"
 
 namespace coppice::kernels::cpu {
 
-// Writes the q of `count` values, at most kInt8Group, and returns the scale; 0 for zeros. Halves
-// are rounded away from zero. If a value is not finite, neither is the scale.
-float QuantiseGroup(const float* values, int64_t count, int8_t* q);
-
-// What a product with integer weights needs of its inputs.
+// What a product with weights in blocks needs of its inputs.
 struct Int8Form {
-  int group = 64;       // inputs that share a scale: 64, or 32 for the block formats of GGUF
-  int summed = 64;      // inputs of which there is one sum
+  int summed = 32;      // inputs of which there is one sum: 16 or 32
   int offset = 128;     // of the codes of the weights
   bool scaled = false;  // the weights have minima, and sums are scaled for them
   bool operator==(const Int8Form&) const = default;
 };
-Int8Form Int8FormFor(DType weights);  // kI8, kI4 or a block format
+Int8Form Int8FormFor(DType weights);
 
 // Rows of inputs as the kernels broadcast them. Inputs after the last are 0. The same 64 inputs of
-// all rows lie together, so a tile finds its rows at distances known at compile time.
+// all rows lie together, so a tile finds its rows at distances known at compile time. Halves are
+// rounded away from zero. If a value is not finite, neither is the scale of its group.
 struct Int8Rows {
   int64_t rows = 0;
   std::vector<uint32_t> words;  // [blocks of 64][rows][16]: four q, the first in the lowest byte
-  std::vector<float> scale;     // [blocks][rows][64 / group]
+  std::vector<float> scale;     // [blocks][rows][2]
   // Sums of q: what the offset of the weights adds to the sums of a product, -offset times those of
   // q; or, if scaled, what a minimum is multiplied with, the sum times its scale.
   std::vector<int32_t> correction;  // [blocks][rows][64 / summed], unless scaled

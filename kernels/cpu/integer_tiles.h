@@ -1,11 +1,12 @@
-// How the rows and panels of a product with integer weights are taken: in tiles of some rows of one
-// panel. Only matmul_int8.cc and matmul_blocks.cc include it. Pure functions.
+// How the rows and panels of a product with weights in blocks are taken: in tiles of some rows of
+// one panel. Only matmul_blocks.cc includes it. Pure functions.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/integer_weights.h"
+#include "kernels/cpu/int8.h"
+#include "kernels/cpu/matmul.h"
 
 namespace coppice::kernels::cpu {
 
@@ -13,7 +14,9 @@ namespace coppice::kernels::cpu {
 #define COPPICE_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define COPPICE_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 
-inline constexpr int64_t kTiledBytes = 384 << 10;  // weights kept in the second-level cache
+inline constexpr int64_t kGroupWords = kInt8Group / 4;  // words of a row's block, four inputs each
+inline constexpr int64_t kIntegerPrefetchBytes = 4096;  // bytes ahead of those that a tile reads
+inline constexpr int64_t kTiledBytes = 384 << 10;       // weights kept in the second-level cache
 
 #if defined(__x86_64__)
 inline bool HasVnni() {
@@ -21,6 +24,19 @@ inline bool HasVnni() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 #endif
+
+// A product, and its input as integers.
+struct IntegerProduct {
+  const MatMulArgs* args;
+  const Int8Rows* x;
+};
+
+// A finished output.
+inline void StoreOne(const MatMulArgs& args, int64_t row, int64_t output, float sum) {
+  float* y = args.y + row * args.y_stride + output;
+  if (args.bias != nullptr) sum += args.bias[output];
+  *y = args.accumulate ? *y + sum : sum;
+}
 
 // The same pointer, of which the compiler does not know it. So it loads inputs again in each step,
 // where it would keep those of several steps on the stack. No instruction.

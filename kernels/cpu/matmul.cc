@@ -10,7 +10,6 @@
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/cpu/matmul_bf16.h"
 #include "kernels/cpu/matmul_blocks.h"
-#include "kernels/cpu/matmul_int8.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -118,16 +117,13 @@ HWY_EXPORT(MatMulRange);
 namespace {
 
 // Which instructions multiply.
-enum class Way { kFloat, kBf16Dot, kInt8, kBlocks };
+enum class Way { kFloat, kBf16Dot, kBlocks };
 
 Way WayOf(const CpuMatrix& w, KernelTarget target) {
-  if (w.dtype == DType::kI8 || w.dtype == DType::kI4) return Way::kInt8;
   if (IsBlockFormat(w.dtype)) return Way::kBlocks;
   if (w.dtype == DType::kBF16 && target == KernelTarget::kAvx512Bf16) return Way::kBf16Dot;
   return Way::kFloat;
 }
-
-bool IsInteger(Way way) { return way == Way::kInt8 || way == Way::kBlocks; }
 
 // The outputs of a product that have one type of weights.
 struct Part {
@@ -145,7 +141,7 @@ Parts PartsOf(MatMulArgs args, KernelTarget target) {
   for (const auto& w : args.w->parts) {
     args.w = w.get();
     Part part{args, WayOf(*w, target)};
-    if (IsInteger(part.way)) {
+    if (part.way == Way::kBlocks) {
       const Int8Form form = Int8FormFor(w->dtype);
       part.form = std::find(forms.begin(), forms.end(), form) - forms.begin();
       if (part.form == forms.size()) forms.push_back(form);
@@ -217,7 +213,7 @@ void PrepareRows(const Parts& parts, const float* x, ThreadTeam* team, PreparedI
       PrepareBf16(part.args, x, team, inputs);
       has_pairs = true;
     }
-    if (IsInteger(part.way) && part.form == forms) {
+    if (part.way == Way::kBlocks && part.form == forms) {
       if (inputs->int8.size() == forms) inputs->int8.emplace_back();
       PrepareInt8(part.args, x, team, &inputs->int8[forms++]);
     }
@@ -246,8 +242,6 @@ void MultiplyPanels(const Part& part, const PreparedInputs& inputs, KernelTarget
     }
     case Way::kBf16Dot:
       return MatMulBf16Range(part.args, inputs.pairs.data(), begin, end);
-    case Way::kInt8:
-      return MatMulInt8Range(part.args, inputs.int8[part.form], target, begin, end);
     case Way::kBlocks:
       return MatMulBlocksRange(part.args, inputs.int8[part.form], target, begin, end);
   }
@@ -264,7 +258,7 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   COPPICE_CHECK(args.norm.gain == nullptr || PreparesOwnRows(args.rows, args.w->columns));
   int64_t few = kFewInputs, panels = 0;
   for (const Part& part : parts) {
-    if (IsInteger(part.way)) few = kFewIntegers;
+    if (part.way == Way::kBlocks) few = kFewIntegers;
     panels += part.args.w->panels();
   }
   const bool own_rows = args.norm.gain != nullptr || args.rows * args.w->columns <= few;

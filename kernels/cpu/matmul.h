@@ -1,7 +1,7 @@
 // y = x W^T over a packed matrix. Each y[r][n] is the bias plus one chain of multiply-adds over k =
 // 0, 1, 2, ... So its bits do not depend on the batch, the tile or the thread. With bf16 weights on
 // AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h); with integer weights, of
-// groups (matmul_int8.h, matmul_blocks.h).
+// groups (matmul_blocks.h).
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,7 @@
 #include "base/status.h"
 #include "kernels/block_format.h"
 #include "kernels/cpu/block_panel.h"
-#include "kernels/cpu/int4.h"
-#include "kernels/cpu/int8.h"
+#include "kernels/cpu/quantise.h"
 #include "kernels/element.h"
 #include "kernels/matrix_source.h"
 
@@ -60,31 +59,11 @@ void PackPanelBf16(const PanelRows& rows, int64_t columns, uint32_t* panel) {
   }
 }
 
-template <DType kSource>
-void PackPanelInt8(const PanelRows& rows, int64_t columns, uint8_t* panel) {
-  for (int64_t g = 0; g < Int8Groups(columns); ++g) {
-    auto* scales = reinterpret_cast<float*>(panel + g * kInt8GroupBytes);
-    uint8_t* words = panel + g * kInt8GroupBytes + kPanelWidth * sizeof(float);
-    const int64_t begin = g * kInt8Group, count = std::min(kInt8Group, columns - begin);
-    for (int lane = 0; lane < kPanelWidth; ++lane) {
-      float values[kInt8Group];
-      int8_t q[kInt8Group] = {};
-      if (rows.row[lane] != nullptr) {
-        for (int64_t k = 0; k < count; ++k)
-          values[k] = LoadElementAs<DType::kF32, kSource>(rows.row[lane], begin + k);
-        scales[lane] = QuantiseGroup(values, count, q);
-      }
-      for (int64_t k = 0; k < kInt8Group; ++k)
-        words[(k / 4 * kPanelWidth + lane) * 4 + k % 4] = static_cast<uint8_t>(q[k] + 128);
-    }
-  }
-}
-
 // The values of a group, those that are absent as 0.
 template <DType kSource>
-void LoadGroup(const PanelRows& rows, int64_t columns, int64_t begin, Int4Group* group) {
+void LoadGroup(const PanelRows& rows, int64_t columns, int64_t begin, QuantisedGroup* group) {
   for (int lane = 0; lane < kPanelWidth; ++lane) {
-    for (int64_t k = 0; k < kInt4Group; ++k) {
+    for (int64_t k = 0; k < kQuantisedGroup; ++k) {
       const bool present = rows.row[lane] != nullptr && begin + k < columns;
       group->values[k][lane] =
           present ? LoadElementAs<DType::kF32, kSource>(rows.row[lane], begin + k) : 0;
@@ -93,21 +72,16 @@ void LoadGroup(const PanelRows& rows, int64_t columns, int64_t begin, Int4Group*
 }
 
 template <DType kSource>
-void PackPanelInt4(const PanelRows& rows, int64_t columns, uint8_t* panel) {
-  constexpr int64_t kHalf = kInt4Group / 2;
-  Int4Group group;
-  for (int64_t begin = 0; begin < Int8Groups(columns) * kInt8Group; begin += kInt4Group) {
-    uint8_t* block = panel + begin / kInt8Group * kInt4BlockBytes;
-    const int64_t part = begin / kInt4Group % 2;
+void PackPanelQuantised(const PanelRows& rows, int64_t columns, DType dtype, uint8_t* panel) {
+  QuantisedGroup group;
+  BlockFields fields;
+  for (int64_t begin = 0; begin < columns; begin += kQuantisedGroup) {
     LoadGroup<kSource>(rows, columns, begin, &group);
-    QuantiseInt4(&group);
-    uint8_t* bytes = block + kPanelWidth * (sizeof(uint32_t) + part * kHalf);
+    Quantise(dtype, &group);
     for (int lane = 0; lane < kPanelWidth; ++lane) {
-      reinterpret_cast<uint16_t*>(block)[lane * 2 + part] = group.scale[lane];
-      for (int64_t k = 0; k < kHalf; ++k) {
-        bytes[(k / 4 * kPanelWidth + lane) * 4 + k % 4] =
-            static_cast<uint8_t>(group.codes[k][lane] | group.codes[kHalf + k][lane] << 4);
-      }
+      fields.scale = group.scale[lane];
+      for (int64_t k = 0; k < kQuantisedGroup; ++k) fields.codes[k] = group.codes[k][lane];
+      PackBlock(dtype, fields, begin, lane, panel);
     }
   }
 }
@@ -116,10 +90,8 @@ template <DType kSource>
 void PackPanel(const PanelRows& rows, int64_t columns, DType dtype, uint8_t* panel) {
   if (dtype == DType::kF32) {
     PackPanelF32<kSource>(rows, columns, reinterpret_cast<float*>(panel));
-  } else if (dtype == DType::kI8) {
-    PackPanelInt8<kSource>(rows, columns, panel);
-  } else if (dtype == DType::kI4) {
-    PackPanelInt4<kSource>(rows, columns, panel);
+  } else if (IsBlockFormat(dtype)) {
+    PackPanelQuantised<kSource>(rows, columns, dtype, panel);
   } else {
     PackPanelBf16<kSource>(rows, columns, reinterpret_cast<uint32_t*>(panel));
   }
@@ -196,7 +168,7 @@ void PackPanels(absl::Span<const MatrixSource> sources, int64_t begin, int64_t e
   std::vector<float> values;  // of rows that are converted in two steps
   for (int64_t p = begin; p < end; ++p) {
     uint8_t* panel = matrix->storage.data + p * matrix->panel_bytes();
-    if (IsBlockFormat(matrix->dtype)) {
+    if (IsBlockFormat(matrix->dtype) && AllAre(sources, matrix->dtype)) {
       const PanelRows rows = RowsOfPanel(sources, p * kPanelWidth);
       PackBlockPanel(matrix->dtype, rows.row, matrix->columns, panel);
     } else if (IsBlockFormat(sources[0].dtype) || !AllAre(sources, sources[0].dtype)) {
@@ -240,8 +212,6 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackRun(absl::Span<const MatrixSource
 
 size_t PanelBytes(DType dtype, int64_t columns) {
   if (IsBlockFormat(dtype)) return BlockPanelBytes(dtype, columns);
-  if (dtype == DType::kI8) return Int8Groups(columns) * kInt8GroupBytes;
-  if (dtype == DType::kI4) return Int8Groups(columns) * kInt4BlockBytes;
   const int64_t words = dtype == DType::kF32 ? columns : (columns + 1) / 2;
   return static_cast<size_t>(words * kPanelWidth) * sizeof(uint32_t);
 }
@@ -258,7 +228,7 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
   COPPICE_RETURN_IF_ERROR(CheckTypes(sources, dtypes));
   if (std::find(dtypes.begin(), dtypes.end(), DType::kF16) != dtypes.end()) {
     return absl::InvalidArgumentError(
-        "pack: the CPU backend stores weights as F32, BF16, I8, I4 or in blocks, not as F16");
+        "pack: the CPU backend stores weights as F32, BF16 or in blocks, not as F16");
   }
   COPPICE_RETURN_IF_ERROR(CheckScales(sources, team));
   std::vector<std::unique_ptr<CpuMatrix>> runs;

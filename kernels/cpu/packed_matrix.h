@@ -4,11 +4,7 @@
 //   f32   [columns][16]
 //   bf16  [ceil(columns / 2)][16][2]: the 32-bit word of a lane holds inputs 2 k (low half) and
 //         2 k + 1 (high half)
-//   int8  [groups of 64 columns]: [16] f32 scales, then [16][16][4] bytes: the 32-bit word of a
-//         lane holds inputs 4 k .. 4 k + 3, each as q + 128 (int8.h)
-//   int4  [blocks of 64 columns]: [16] scales as bf16, that of the first 32 inputs in the low half
-//         of a lane's word, then for each 32 inputs [4][16][4] bytes: byte b of step j of a lane
-//         holds inputs 4 j + b (low half) and 16 + 4 j + b (high half), each as q + 8 (int4.h)
+//   block formats: block_panel.h
 // Immutable once packed.
 #pragma once
 
@@ -25,11 +21,6 @@
 #include "kernels/cpu/weight_arena.h"
 
 namespace coppice::kernels::cpu {
-
-inline constexpr int64_t kInt8GroupBytes = kPanelWidth * (sizeof(float) + kInt8Group);
-inline constexpr int64_t kInt4Group = 32;  // inputs that share a scale
-// As many inputs as a group of int8 has, because the inputs of products are in such groups.
-inline constexpr int64_t kInt4BlockBytes = kPanelWidth * (sizeof(uint32_t) + kInt8Group / 2);
 
 // Bytes of the values of a panel, and of a matrix without its bias.
 size_t PanelBytes(DType dtype, int64_t columns);

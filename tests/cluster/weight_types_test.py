@@ -9,11 +9,14 @@ from stopwatch import wait_until
 from exactness_test import DRAFTED, requests, speculation
 
 
+FORMATS = {"int8": "Q8_0", "int4": "Q4_0"}
+
+
 class WeightTypes(unittest.TestCase):
     def check(self, target, draft):
         with Cluster(worker_flags=[f"--weight_dtype={target}"], draft_flags=[f"--weight_dtype={draft}"]) as cluster:
             for program, kept in (("replica-0", target), ("draft-0", draft)):
-                said = f"MB of weights (I{kept[-1]})"
+                said = f"MB of weights ({FORMATS[kept]})"
                 self.assertTrue(wait_until(lambda: said in cluster.process(program).output()), cluster.process(program).output())
             accepted = 0
             for name, body in requests():

@@ -31,8 +31,10 @@ TEST(BlockFormatTest, NamesAndSizesAreThoseOfGguf) {
     EXPECT_EQ(&FormatOf(format.dtype), &format);
     EXPECT_EQ(RowBytes(format.dtype, 768), 768 / format.values * format.bytes);
     EXPECT_TRUE(IsBlockFormat(format.dtype));
+    EXPECT_EQ(IsQuantisedTo(format.dtype),
+              format.dtype == DType::kQ4_0 || format.dtype == DType::kQ8_0);
   }
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8, DType::kI4})
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
     EXPECT_FALSE(IsBlockFormat(dtype));
   EXPECT_EQ(RowBytes(DType::kBF16, 768), 1536);
 }

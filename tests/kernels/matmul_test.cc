@@ -102,7 +102,7 @@ TEST_P(MatMulTest, AddsBiasAndAccumulates) {
 }
 
 TEST_P(MatMulTest, BitsOfARowDoNotDependOnBatchOrThreads) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8, DType::kI4}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
     const Problem problem = MakeProblem(1000, 301, dtype);
     constexpr int64_t kRows = 64;
     std::vector<float> x = RandomFloats(kRows * problem.inputs, 7);
@@ -127,7 +127,7 @@ TEST_P(MatMulTest, BitsOfARowDoNotDependOnBatchOrThreads) {
 // A product takes over the norm before it, of few rows or of many. Its bits are those of a norm that is
 // computed first, and whatever else happens to its input or output comes after the norm.
 TEST_P(MatMulTest, OfANormHasTheBitsOfTheNorm) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8, DType::kI4}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
     constexpr int64_t kWidth = 304;
     const Problem problem = MakeProblem(kWidth, kWidth, dtype);
     const std::vector<float> gains = RandomFloats(kWidth, 11);

@@ -85,8 +85,8 @@ TEST_P(PackTest, HoldsThePaddedWeightsAndNoMore) {
   const MatrixSource source = {values.data(), DType::kF32, 1000, 100, 100};
   EXPECT_EQ(PackOne(single_.get(), source, DType::kBF16)->bytes, 1008u * 100 * 2);
   EXPECT_EQ(PackOne(single_.get(), source, DType::kF32)->bytes, 1008u * 100 * 4);
-  EXPECT_EQ(PackOne(single_.get(), source, DType::kI8)->bytes, 1008u * 2 * (64 + 4));
-  EXPECT_EQ(PackOne(single_.get(), source, DType::kI4)->bytes, 1008u * 2 * (32 + 4));
+  EXPECT_EQ(PackOne(single_.get(), source, DType::kQ8_0)->bytes, 1008u * 4 * 34);
+  EXPECT_EQ(PackOne(single_.get(), source, DType::kQ4_0)->bytes, 1008u * 4 * 18);
   const std::vector<float> bias(1000);
   EXPECT_EQ(single_->Pack({source}, DType::kF32, bias).value()->bytes, 1008u * 100 * 4 + 1000 * 4);
   EXPECT_EQ(single_->PackGain(bias).value()->bytes, 1000u * 4);

@@ -90,8 +90,8 @@ TEST(LoadTransformer, KeepsMatricesAsInt8) {
   test::WriteTinyLlama(tiny, dir.path());
   auto loaded = LoadForTest({.dir = dir.path(), .weight_dtype = "int8", .max_rows = 8});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->parts().weight_dtype, kernels::DType::kI8);
-  EXPECT_EQ(loaded->parts().weights.layers[0].qkv->dtype, kernels::DType::kI8);
+  EXPECT_EQ(loaded->parts().weight_dtype, kernels::DType::kQ8_0);
+  EXPECT_EQ(loaded->parts().weights.layers[0].qkv->dtype, kernels::DType::kQ8_0);
   EXPECT_EQ(loaded->parts().kv_shape(2).dtype, kernels::DType::kBF16);
   const std::vector<TokenId> tokens = {5, 17, 90, 3};
   const auto logits = loaded->Run(PlanSketch(64).Prefix(tokens, 0, 4, 1).plan);
@@ -108,14 +108,14 @@ TEST(LoadTransformer, KeepsMatricesOfLayersAsInt4) {
   auto loaded = LoadForTest({.dir = dir.path(), .weight_dtype = "int4", .max_rows = 8});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const TransformerWeights& weights = loaded->parts().weights;
-  EXPECT_EQ(loaded->parts().weight_dtype, kernels::DType::kI4);
-  EXPECT_EQ(weights.embedding->dtype, kernels::DType::kI8);
-  EXPECT_EQ(weights.head().dtype, kernels::DType::kI8);
+  EXPECT_EQ(loaded->parts().weight_dtype, kernels::DType::kQ4_0);
+  EXPECT_EQ(weights.embedding->dtype, kernels::DType::kQ8_0);
+  EXPECT_EQ(weights.head().dtype, kernels::DType::kQ8_0);
   for (const LayerWeights& layer : weights.layers) {
-    EXPECT_EQ(layer.qkv->dtype, kernels::DType::kI8);
+    EXPECT_EQ(layer.qkv->dtype, kernels::DType::kQ8_0);
     for (const kernels::Weight* matrix :
          {layer.output.get(), layer.gate_up.get(), layer.down.get()})
-      EXPECT_EQ(matrix->dtype, kernels::DType::kI4);
+      EXPECT_EQ(matrix->dtype, kernels::DType::kQ4_0);
   }
   const std::vector<TokenId> tokens = {5, 17, 90, 3};
   const auto logits = loaded->Run(PlanSketch(64).Prefix(tokens, 0, 4, 1).plan);

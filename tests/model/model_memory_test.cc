@@ -84,20 +84,20 @@ TEST(ModelMemory, OfWhatIsLoaded) {
   }
 }
 
-// Groups of 64 inputs have a scale each.
+// Groups of 32 inputs have a scale each, f16.
 TEST(ModelMemory, OfInt8Weights) {
   const ModelConfig config = Llama8B();
   const ShardPlan plan = MakeShardPlan(config, 0, 1).value();
-  const ModelMemory memory = PredictMemory(config, plan, DType::kI8, DType::kF32, 512, 1);
+  const ModelMemory memory = PredictMemory(config, plan, DType::kQ8_0, DType::kF32, 512, 1);
   constexpr int64_t kMatrices = 8030261248 - 65 * 4096;
   EXPECT_EQ(memory.weights, kMatrices + kMatrices / 16 + 65 * 4096 * 4);
 }
 
-// Groups of 32 inputs have a scale each; embedding, head and QKV are int8.
+// Embedding, head and QKV are int8.
 TEST(ModelMemory, OfInt4Weights) {
   const ModelConfig config = Llama8B();
   const ShardPlan plan = MakeShardPlan(config, 0, 1).value();
-  const ModelMemory memory = PredictMemory(config, plan, DType::kI4, DType::kF32, 512, 1);
+  const ModelMemory memory = PredictMemory(config, plan, DType::kQ4_0, DType::kF32, 512, 1);
   constexpr int64_t kFine = int64_t{2} * 128256 * 4096 + int64_t{32} * 6144 * 4096;
   constexpr int64_t kOthers = 8030261248 - 65 * 4096 - kFine;
   EXPECT_EQ(memory.weights, kOthers * 9 / 16 + kFine + kFine / 16 + 65 * 4096 * 4);

@@ -55,6 +55,29 @@ TEST(ShardPlan, BalancedPiecesDifferByOneAtMost) {
   for (int part = 0; part < 4; ++part) EXPECT_EQ(BalancedPiece(10, part, 4).size(), expected[part]);
 }
 
+TEST(ShardPlan, CutsColumnsAtTheBordersOfBlocks) {
+  const auto sizes = [](int total, int parts) {
+    std::vector<int> pieces;
+    int begin = 0;
+    for (int part = 0; part < parts; ++part) {
+      const Range piece = ColumnPiece(total, part, parts);
+      EXPECT_EQ(piece.begin, begin);
+      begin = piece.end;
+      pieces.push_back(piece.size());
+    }
+    EXPECT_EQ(begin, total);
+    return pieces;
+  };
+  using Sizes = std::vector<int>;
+  EXPECT_EQ(sizes(11008, 4), (Sizes{2816, 2816, 2816, 2560}));  // 43 blocks of 256
+  EXPECT_EQ(sizes(14336, 8), Sizes(8, 1792));
+  EXPECT_EQ(sizes(1536, 4), Sizes(4, 384));           // two blocks of 256 would be a third too many
+  EXPECT_EQ(sizes(1000, 3), (Sizes{334, 333, 333}));  // no whole blocks
+  EXPECT_EQ(sizes(64, 3), (Sizes{22, 21, 21}));       // fewer blocks than ranks
+  EXPECT_EQ(sizes(352, 3), (Sizes{128, 128, 96}));
+  EXPECT_EQ(sizes(768, 1), Sizes{768});
+}
+
 TEST(ShardPlan, RefusesMoreRanksThanPieces) {
   ModelConfig config = Config(8, 2);
   EXPECT_FALSE(MakeShardPlan(config, 0, 9).ok());

@@ -107,7 +107,10 @@ std::unique_ptr<kernels::Weight> MakeWeight(int64_t outputs, int64_t inputs, ker
 
 kernels::DType TypeOf(int64_t bits) {
   using kernels::DType;
-  return bits == 32 ? DType::kF32 : bits == 16 ? DType::kBF16 : bits == 8 ? DType::kI8 : DType::kI4;
+  return bits == 32   ? DType::kF32
+         : bits == 16 ? DType::kBF16
+         : bits == 8  ? DType::kQ8_0
+                      : DType::kQ4_0;
 }
 
 // Arguments: rows, inputs, outputs, bits of a weight.
@@ -179,7 +182,7 @@ class Products : public kernels::Pass {
  public:
   explicit Products(kernels::DType dtype) {
     // In a model of int4, QKV and head are int8.
-    const kernels::DType fine = dtype == kernels::DType::kI4 ? kernels::DType::kI8 : dtype;
+    const kernels::DType fine = dtype == kernels::DType::kQ4_0 ? kernels::DType::kQ8_0 : dtype;
     for (int layer = 0; layer < kLayers; ++layer) {
       weights_.push_back(MakeWeight(3 * kHidden, kHidden, fine));
       weights_.push_back(MakeWeight(kHidden, kHidden, dtype));

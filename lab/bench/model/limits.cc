@@ -199,8 +199,7 @@ Instruction FloatInstruction(KernelTarget target) {
 
 Instruction ProductInstruction(KernelTarget target, kernels::DType weights) {
   if (target == KernelTarget::kScalar) return Instruction::kMulAdd;
-  if (weights == kernels::DType::kI8 || weights == kernels::DType::kI4 ||
-      kernels::IsBlockFormat(weights)) {
+  if (kernels::IsBlockFormat(weights)) {
     const bool vnni = target >= KernelTarget::kAvx512 && HasVnni();
     return vnni ? Instruction::kVnni : Instruction::kMaddubs;
   }

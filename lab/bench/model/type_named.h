@@ -14,8 +14,8 @@ inline std::optional<kernels::DType> FindType(const std::string& type) {
   using kernels::DType;
   if (type == "f32") return DType::kF32;
   if (type == "bf16") return DType::kBF16;
-  if (type == "int8") return DType::kI8;
-  if (type == "int4") return DType::kI4;
+  if (type == "int8") return DType::kQ8_0;
+  if (type == "int4") return DType::kQ4_0;
   for (const kernels::BlockFormat& format : kernels::BlockFormats()) {
     if (absl::EqualsIgnoreCase(type, format.name)) return format.dtype;
   }

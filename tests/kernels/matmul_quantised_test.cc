@@ -1,4 +1,4 @@
-// Products with weights kept as int8 and int4.
+// Products with weights that Pack quantises: int8 (Q8_0) and int4 (Q4_0).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,26 +13,26 @@
 namespace coppice::kernels {
 namespace {
 
-// Values whose magnitudes differ by powers of four between groups of 64 columns, so that a scale of
+// Values whose magnitudes differ by powers of four between groups of 32 columns, so that a scale of
 // another group is far off.
 std::vector<float> GroupedFloats(int64_t rows, int64_t columns, uint64_t seed) {
   std::vector<float> values = RandomFloats(rows * columns, seed);
   for (int64_t i = 0; i < rows * columns; ++i) {
-    const int64_t group = i % columns / 64 + i / columns;
+    const int64_t group = i % columns / 32 + i / columns;
     values[i] = std::ldexp(values[i], static_cast<int>(group * 7 % 5) * 2 - 4);
   }
   return values;
 }
 
-class Int8MatMulTest : public KernelTest {
+class QuantisedMatMulTest : public KernelTest {
  protected:
-  static constexpr int64_t kGroup = 64;  // of inputs, and of int8 weights
+  static constexpr int64_t kGroup = 32;  // of inputs, and of weights
 
   // Both types of weights with each of the values.
   template <class T>
   static std::vector<std::pair<DType, T>> Of(std::initializer_list<T> values) {
     std::vector<std::pair<DType, T>> pairs;
-    for (const DType dtype : {DType::kI8, DType::kI4}) {
+    for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
       for (const T& value : values) pairs.emplace_back(dtype, value);
     }
     return pairs;
@@ -61,61 +61,62 @@ class Int8MatMulTest : public KernelTest {
 };
 
 // The same bits on all targets: halves are rounded away from zero, and sums are those of the q.
-TEST_P(Int8MatMulTest, InputsAreQuantisedAlikeEverywhere) {
+TEST_P(QuantisedMatMulTest, InputsAreQuantisedAlikeEverywhere) {
   for (const int64_t columns : {1, 31, 64, 65, 100, 192}) {
     std::vector<float> x = GroupedFloats(1, columns, 5);
     x[0] = 127;  // so that the first group has steps of 1
     for (int64_t i = 1; i < std::min<int64_t>(columns, 12); ++i)
       x[i] = static_cast<float>(i % 2 == 0 ? i : -i) * 0.5f;
     if (columns > 20) x[20] = -0.0f, x[21] = 1e-41f;
-    for (const DType dtype : {DType::kI8, DType::kI4}) {
+    for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
       cpu::Int8Rows rows;
       rows.Resize(2, columns, dtype);
       rows.Set(1, x.data(), columns);
-      for (int64_t g = 0; g < cpu::Int8Groups(columns); ++g) {
-        const int64_t at = g * 2 + 1;
+      for (int64_t g = 0; g < 2 * cpu::Int8Groups(columns); ++g) {
+        const int64_t at = (g / 2 * 2 + 1) * 2 + g % 2;
         const float scale = LargestOfGroup(x.data(), columns, g * kGroup) / 127;
         ASSERT_EQ(rows.scale[at], scale) << columns << " inputs, group " << g;
         const float per_step = 1 / scale;
-        int sums[2] = {};
+        int sum = 0;
         for (int64_t k = 0; k < kGroup; ++k) {
           const int64_t i = g * kGroup + k;
           const int want = i < columns ? static_cast<int>(std::round(x[i] * per_step)) : 0;
           const auto* q = reinterpret_cast<const int8_t*>(rows.words.data()) + at * kGroup;
           ASSERT_EQ(int{q[k]}, want) << columns << " inputs, input " << i;
-          sums[k / 32] += want;
+          sum += want;
         }
-        if (dtype == DType::kI8) {
-          EXPECT_EQ(rows.correction[at], -128 * (sums[0] + sums[1]));
-        } else {
-          EXPECT_EQ(rows.correction[2 * at], -8 * sums[0]);
-          EXPECT_EQ(rows.correction[2 * at + 1], -8 * sums[1]);
-        }
+        EXPECT_EQ(rows.correction[at], (dtype == DType::kQ8_0 ? -128 : -8) * sum);
       }
     }
   }
-  const float bad[] = {1, NAN, 2}, huge[] = {1, -INFINITY};
-  const float none[] = {0, 1e-44f, -0.0f};
-  int8_t q[3] = {1, 1, 1};
-  EXPECT_TRUE(std::isnan(cpu::QuantiseGroup(bad, 3, q)));
-  EXPECT_TRUE(std::isnan(cpu::QuantiseGroup(huge, 2, q)));
-  EXPECT_EQ(cpu::QuantiseGroup(none, 3, q), 0);
-  EXPECT_EQ(std::abs(q[0]) + std::abs(q[1]) + std::abs(q[2]), 0);
 }
 
-TEST_P(Int8MatMulTest, WeightsAreWithinHalfAStepOfTheirGroup) {
+TEST_P(QuantisedMatMulTest, InputsThatAreNotFiniteHaveNoScale) {
+  cpu::Int8Rows rows;
+  rows.Resize(1, kGroup, DType::kQ8_0);
+  const auto scale = [&](std::initializer_list<float> begin) {
+    std::vector<float> x(kGroup);
+    std::copy(begin.begin(), begin.end(), x.begin());
+    rows.Set(0, x.data(), kGroup);
+    return rows.scale[0];
+  };
+  EXPECT_TRUE(std::isnan(scale({1, NAN, 2})));
+  EXPECT_TRUE(std::isnan(scale({1, -INFINITY})));
+  EXPECT_EQ(scale({0, 1e-44f, -0.0f}), 0);
+  EXPECT_EQ(rows.words[0], 0u);
+}
+
+TEST_P(QuantisedMatMulTest, WeightsAreWithinHalfAStepOfTheirGroup) {
   for (const int64_t outputs : {1, 16, 37}) {
     for (const int64_t inputs : {1, 63, 64, 65, 200}) {
       const std::vector<float> values = GroupedFloats(outputs, inputs, outputs + inputs);
-      const std::vector<float> stored = Stored(*PackAs(DType::kI8, values, outputs));
+      const std::vector<float> stored = Stored(*PackAs(DType::kQ8_0, values, outputs));
       for (int64_t i = 0; i < outputs * inputs; ++i) {
         const float* row = values.data() + i / inputs * inputs;
         const float step = LargestOfGroup(row, inputs, i % inputs) / 127;
+        // The scale is the next f16.
         ASSERT_NEAR(stored[i], values[i], 0.501 * step)
             << i << " of " << outputs << " x " << inputs;
-        if (std::abs(values[i]) == 127 * step) {
-          EXPECT_NEAR(stored[i], values[i], 1e-6 * std::abs(values[i]));
-        }
       }
     }
   }
@@ -123,16 +124,15 @@ TEST_P(Int8MatMulTest, WeightsAreWithinHalfAStepOfTheirGroup) {
 
 // The squared error of each group of 32 is at most that of the rule "the largest value is 8 steps",
 // but for the rounding of the scale; that of all groups is well below it.
-TEST_P(Int8MatMulTest, Int4WeightsHaveLessErrorThanWithTheLargestValueAsScale) {
-  constexpr int64_t kInt4Group = 32;
+TEST_P(QuantisedMatMulTest, Int4WeightsHaveLessErrorThanWithTheLargestValueAsScale) {
   for (const int64_t outputs : {16, 37}) {
     for (const int64_t inputs : {32, 200, 256}) {
       const std::vector<float> values = GroupedFloats(outputs, inputs, outputs + inputs);
-      const std::vector<float> stored = Stored(*PackAs(DType::kI4, values, outputs));
+      const std::vector<float> stored = Stored(*PackAs(DType::kQ4_0, values, outputs));
       double squares = 0, error = 0, simple_error = 0;
       for (int64_t row = 0; row < outputs; ++row) {
-        for (int64_t begin = 0; begin < inputs; begin += kInt4Group) {
-          const int64_t count = std::min(kInt4Group, inputs - begin);
+        for (int64_t begin = 0; begin < inputs; begin += kGroup) {
+          const int64_t count = std::min(kGroup, inputs - begin);
           const float* value = values.data() + row * inputs + begin;
           const float* kept = stored.data() + row * inputs + begin;
           const float largest = *std::max_element(
@@ -158,7 +158,7 @@ TEST_P(Int8MatMulTest, Int4WeightsHaveLessErrorThanWithTheLargestValueAsScale) {
 }
 
 // The input is rounded to steps of its groups, at most half a step each; the rest is rounding of f32.
-TEST_P(Int8MatMulTest, IsTheProductOfTheStoredWeights) {
+TEST_P(QuantisedMatMulTest, IsTheProductOfTheStoredWeights) {
   for (const auto& [dtype, outputs] : Of<int64_t>({1, 15, 17, 131})) {
     for (const int64_t inputs : {1, 31, 33, 63, 64, 65, 300}) {
       const std::vector<float> bias = RandomFloats(outputs, 3);
@@ -201,12 +201,11 @@ std::vector<float> WholeSteps(int64_t count, int64_t group, int least, uint32_t 
 }
 
 // Values that are whole steps lose nothing, so only f32 rounding is left.
-TEST_P(Int8MatMulTest, IsExactForWholeSteps) {
+TEST_P(QuantisedMatMulTest, IsExactForWholeSteps) {
   constexpr int64_t kOutputs = 33, kInputs = 192, kRows = 9;
-  for (const DType dtype : {DType::kI8, DType::kI4}) {
-    const int least = dtype == DType::kI8 ? -127 : -8;
-    const std::vector<float> w =
-        WholeSteps(kOutputs * kInputs, dtype == DType::kI8 ? 64 : 32, least, 1);
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
+    const int least = dtype == DType::kQ8_0 ? -127 : -8;
+    const std::vector<float> w = WholeSteps(kOutputs * kInputs, kGroup, least, 1);
     std::vector<float> x = WholeSteps(kRows * kInputs, kGroup, -127, 2), y(kRows * kOutputs);
     const auto weight = PackAs(dtype, w, kOutputs);
     EXPECT_EQ(Stored(*weight), w) << DTypeName(dtype);
@@ -225,7 +224,7 @@ TEST_P(Int8MatMulTest, IsExactForWholeSteps) {
 }
 
 // Where AVX2 is the only one, there is nothing to compare.
-TEST_P(Int8MatMulTest, VectorTargetsGiveTheSameBits) {
+TEST_P(QuantisedMatMulTest, VectorTargetsGiveTheSameBits) {
   constexpr int64_t kOutputs = 100, kInputs = 333;
   for (const auto& [dtype, rows] : Of<int64_t>({1, 7})) {
     const auto weight = PackAs(dtype, GroupedFloats(kOutputs, kInputs, 1), kOutputs);
@@ -244,10 +243,10 @@ TEST_P(Int8MatMulTest, VectorTargetsGiveTheSameBits) {
 }
 
 // Tiles of few rows and of many have loops of different forms.
-TEST_P(Int8MatMulTest, BitsOfARowDoNotDependOnItsTile) {
+TEST_P(QuantisedMatMulTest, BitsOfARowDoNotDependOnItsTile) {
   constexpr int64_t kOutputs = 40, kInputs = 200, kMost = 25;
   const std::vector<float> inputs = GroupedFloats(kMost, kInputs, 3);
-  for (const DType dtype : {DType::kI8, DType::kI4}) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
     const auto weight = PackAs(dtype, GroupedFloats(kOutputs, kInputs, 1), kOutputs);
     const auto product = [&](int64_t first, int64_t rows) {
       std::vector<float> x(inputs.begin() + first * kInputs,
@@ -273,7 +272,7 @@ TEST_P(Int8MatMulTest, BitsOfARowDoNotDependOnItsTile) {
 
 // Inputs and int4 weights of the largest steps, so that the sums of a group are as large as they can
 // be: 7 steps but for one of -8 in each group.
-TEST_P(Int8MatMulTest, TheLargestSumsDoNotOverflow) {
+TEST_P(QuantisedMatMulTest, TheLargestSumsDoNotOverflow) {
   constexpr int64_t kOutputs = 17, kInputs = 192, kRows = 5;
   constexpr float kSum = kInputs / 32 * (31 * 7 - 8);
   for (const auto& [dtype, sign] : Of<float>({-1.0f, 1.0f})) {
@@ -287,8 +286,8 @@ TEST_P(Int8MatMulTest, TheLargestSumsDoNotOverflow) {
   }
 }
 
-TEST_P(Int8MatMulTest, WhatIsNotFiniteStaysSo) {
-  for (const DType dtype : {DType::kI8, DType::kI4}) {
+TEST_P(QuantisedMatMulTest, WhatIsNotFiniteStaysSo) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
     std::vector<float> w = GroupedFloats(16, 128, 1), x(128, 1.0f), y(16);
     const auto product = [&] {
       const auto weight = PackAs(dtype, w, 16);
@@ -307,23 +306,27 @@ TEST_P(Int8MatMulTest, WhatIsNotFiniteStaysSo) {
   }
 }
 
-// Groups of zeros and of the smallest and largest numbers have scales that keep them.
-TEST_P(Int8MatMulTest, ScalesReachFromTheSmallestToTheLargestWeights) {
-  for (const DType dtype : {DType::kI8, DType::kI4}) {
-    for (const float unit : {0.0f, 1e-44f, 1e-36f, 1e-7f, 1e5f, 4e37f}) {
-      const std::vector<float> steps = WholeSteps(128, 32, -8, 3);
-      std::vector<float> values;
-      for (const float step : steps) values.push_back(step * unit);
-      const std::vector<float> stored = Stored(*PackAs(dtype, values, 1));
+// Scales are f16. Small weights are kept to within its smallest steps.
+TEST_P(QuantisedMatMulTest, ScalesReachAsFarAsF16) {
+  const std::vector<float> steps = WholeSteps(128, 32, -8, 3);
+  const auto stored = [&](DType dtype, float unit) {
+    std::vector<float> values;
+    for (const float step : steps) values.push_back(step * unit);
+    return Stored(*PackAs(dtype, values, 1));
+  };
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
+    for (const float unit : {0.0f, 1e-44f, 1e-36f, 1e-7f, 1e-5f, 1e-3f, 6e4f}) {
+      const std::vector<float> values = stored(dtype, unit);
+      const double tolerance = 0.07 * unit + (dtype == DType::kQ8_0 ? 3e-8 : 3e-7);
       for (size_t k = 0; k < values.size(); ++k) {
-        const float expected = unit < 1e-40f ? 0 : values[k];
-        ASSERT_NEAR(stored[k], expected, 0.07 * unit) << unit << " " << DTypeName(dtype);
+        ASSERT_NEAR(values[k], steps[k] * unit, tolerance) << unit << " " << DTypeName(dtype);
       }
     }
+    for (const float value : stored(dtype, 2e6f)) EXPECT_FALSE(std::isfinite(value));
   }
 }
 
-COPPICE_ON_ALL_TARGETS(Int8MatMulTest);
+COPPICE_ON_ALL_TARGETS(QuantisedMatMulTest);
 
 }  // namespace
 }  // namespace coppice::kernels
