@@ -26,8 +26,9 @@
 
 namespace coppice::kernels {
 
-// All but the first three are for weights alone. kI8 and kI4: integers in groups that have a scale
-// each. The others: block formats of GGUF (kernels/block_format.h).
+// The first three and kI8 are for weights and KV, the others for weights alone. kI8 and kI4:
+// integers in groups that have a scale each. The others: block formats of GGUF
+// (kernels/block_format.h).
 enum class DType {
   kF32,
   kBF16,
@@ -84,7 +85,10 @@ struct MatrixSource {
 
 // KV pool of one rank: for each layer K and V, [block][kv_head][kBlockSize][head_dim], stored as
 // one type. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink, which
-// is never read.
+// is never read. kI8: a vector [head_dim] is its scale times codes, scale = its largest magnitude /
+// 127 in f32, code = value / scale rounded to nearest, ties to even; below a scale of 2^-126 all
+// are 0; if a value is not finite, the scale is NaN and the codes are 0. The scales [kBlockSize] of
+// a head's vectors of a block follow their codes.
 struct KvPoolShape {
   int layers = 0;
   int kv_heads = 0;  // KV heads of this rank
@@ -265,7 +269,8 @@ class Backend {
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
   virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // memory in use now
-  // Whether weights may be kept in this type; KV too, but for those that are for weights alone.
+  // Whether weights may be kept in this type; KV too, if the type is for both. Every backend keeps
+  // KV as kI8.
   virtual bool stores(DType dtype) const = 0;
   virtual bool serves(Part /*part*/) const { return true; }
 
