@@ -40,7 +40,39 @@ DEV_FUNCTION void StoreAs(P* place, const dev::Pack<T, kPack>& values) {
   dev::StorePack(place, out);
 }
 
-// Heads that rotate whole and have no norm. Block (row, piece of the work of the row). A unit of
+// What a lane has of a head: dims kPack * lane + i of each 32 kPack dims.
+constexpr int kPieces = kMaxHeadDim / (dev::kWarpSize * kPack);
+using LaneDims = float[kPieces][kPack];
+
+// The codes of a vector of dim values and its scale (KvPoolShape in backend.h), by one warp.
+DEV_FUNCTION void StoreCodes(const LaneDims& values, int dim, int8_t* codes, float* scale) {
+  constexpr float kSmallest = 1.17549435e-38f;  // of the normal numbers
+  const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+  float largest = 0.0f;
+  bool finite = true;
+  for (int j = 0; j < kPieces; ++j) {
+    for (int i = 0; i < kPack; ++i) {
+      const float size = fabsf(values[j][i]);
+      finite = finite && size < INFINITY;
+      largest = fmaxf(largest, size);
+    }
+  }
+  const float step = dev::WarpMax(largest) / 127.0f;
+  finite = __all_sync(dev::kFullWarp, finite);
+  const bool zero = !finite || step < kSmallest;
+  if (lane == 0) *scale = finite ? (zero ? 0.0f : step) : NAN;
+  for (int j = 0; j < kPieces; ++j) {
+    const int first = (j * dev::kWarpSize + lane) * kPack;
+    if (first >= dim) continue;
+    dev::Pack<int8_t, kPack> out;
+    for (int i = 0; i < kPack; ++i) {
+      out.value[i] = zero ? int8_t{0} : static_cast<int8_t>(rintf(values[j][i] / step));
+    }
+    dev::StorePack(codes + first, out);
+  }
+}
+
+// Heads that rotate whole and have no norm, into a pool of values. Block (row, piece of the work of the row). A unit of
 // work is kPack pairs of a q or k head, or
 // kPack values of a v head. Rows of the sink store nothing: nobody reads it.
 template <class T, class P>
@@ -155,6 +187,18 @@ DEV_FUNCTION float Rotated(const float* head, int at, int half, const float* cos
   return head[at] * cos[angle] + (low ? -head[at + half] : head[at - half]) * sin[angle];
 }
 
+// Stores dims d .. d + kPack of a head, or keeps them until its largest value is known.
+template <class P, class T>
+DEV_FUNCTION void Keep(P* place, const dev::Pack<T, kPack>& values, LaneDims& kept, int d) {
+  if constexpr (kCodes<P>) {
+    for (int i = 0; i < kPack; ++i) {
+      kept[d / (dev::kWarpSize * kPack)][i] = dev::ToFloat(values.value[i]);
+    }
+  } else {
+    StoreAs(place, values);
+  }
+}
+
 // Heads with any steps: one warp a head, q, then k, then v; block (row, kWarps heads), or with
 // norms of all heads together block (row). Between the steps nothing is rounded.
 template <class T, class P>
@@ -183,9 +227,14 @@ DEV_KERNEL void StepAndStore(const DeviceStep* step, RopeArgs args, DevicePool p
     const int kv_head = head - (value ? stepped : args.q_heads);
     P* stored = nullptr;
     if (slot >= kBlockSize && !is_q) stored = PoolRow<P>(pool, args.layer, value, slot, kv_head);
+    LaneDims kept = {};  // what becomes codes
     if (value) {
       for (int d = lane * kPack; stored != nullptr && d < dim; d += dev::kWarpSize * kPack) {
-        StoreAs(stored + d, LoadWithBias(row, args.bias, head * dim + d));
+        Keep(stored + d, LoadWithBias(row, args.bias, head * dim + d), kept, d);
+      }
+      if constexpr (kCodes<P>) {
+        if (stored != nullptr)
+          StoreCodes(kept, dim, stored, PoolScale(pool, args.layer, value, slot, kv_head));
       }
       continue;
     }
@@ -212,24 +261,28 @@ DEV_KERNEL void StepAndStore(const DeviceStep* step, RopeArgs args, DevicePool p
         out.value[i] = Finite(dev::FromFloat<T>(x));
       }
       dev::StorePack(row + head * dim + d, out);
-      if (stored != nullptr) StoreAs(stored + d, out);
+      if (stored != nullptr) Keep(stored + d, out, kept, d);
+    }
+    if constexpr (kCodes<P>) {
+      if (stored != nullptr)
+        StoreCodes(kept, dim, stored, PoolScale(pool, args.layer, value, slot, kv_head));
     }
   }
 }
 
 // Bytes and operations of the bias of one row, of its norms, and of its rotation.
 dev::Cost CostOfRow(const RopeArgs& args, const DevicePool& pool, int64_t activation,
-                    int64_t element) {
+                    bool whole) {
   constexpr int64_t kFloat = sizeof(float);
   const int64_t heads = args.q_heads + pool.kv_heads;
   const int64_t stepped = heads * pool.head_dim;
   const int64_t stored = int64_t{pool.kv_heads} * pool.head_dim;
+  const int64_t into_pool = int64_t{2} * pool.kv_heads * VectorBytes(pool);
   const int64_t biased = args.bias == nullptr ? 0 : stepped + stored;
   dev::Cost cost;
-  cost.bytes = stepped * 2 * activation + stored * (activation + 2 * element) + biased * kFloat;
+  cost.bytes = stepped * 2 * activation + stored * activation + into_pool + biased * kFloat;
   cost.flops = biased;
   const int64_t rotated = heads * args.rotary_dim;
-  const bool whole = args.rotary_dim == pool.head_dim && args.q_norm.empty();
   cost.bytes += rotated * (whole ? 1 : 2) * kFloat;  // cos and sin serve two values, or one
   cost.flops += 3 * rotated;
   if (!args.q_norm.empty()) {
@@ -247,7 +300,8 @@ dev::Cost CostOfRow(const RopeArgs& args, const DevicePool& pool, int64_t activa
 void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool& pool,
                     cudaStream_t stream) {
   if (step.rows == 0) return;
-  const bool whole = args.rotary_dim == pool.head_dim && args.q_norm.empty();
+  const bool whole = args.rotary_dim == pool.head_dim && args.q_norm.empty() &&
+                     pool.dtype != DType::kI8;  // a warp finds the largest value of a head
   const int64_t units = (int64_t{args.q_heads + pool.kv_heads} * (pool.head_dim / 2) +
                          int64_t{pool.kv_heads} * pool.head_dim) /
                         kPack;
@@ -258,11 +312,14 @@ void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool
   WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
     using T = decltype(activation);
     using P = decltype(element);
-    dev::Declare("rope and KV store", [step = step.step, args, pool] {
-      const dev::Cost row = CostOfRow(args, pool, sizeof(T), sizeof(P));
+    dev::Declare("rope and KV store", [step = step.step, args, pool, whole] {
+      const dev::Cost row = CostOfRow(args, pool, sizeof(T), whole);
       return dev::Cost{step->rows * row.bytes, step->rows * row.flops};
     });
-    const auto kernel = whole ? RotateAndStore<T, P> : StepAndStore<T, P>;
+    auto kernel = StepAndStore<T, P>;
+    if constexpr (!kCodes<P>) {
+      if (whole) kernel = RotateAndStore<T, P>;
+    }
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, step.step, args, pool);
   });
 }
