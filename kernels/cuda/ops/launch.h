@@ -182,8 +182,8 @@ struct WorkView {
 };
 // The same as Attention, by tensor cores, with K and V read once for the rows of a request. The
 // bits of a row depend on the work list too. Only for as many classes of the list as TileClasses
-// returns; 0: for none. bf16 or f16, the same for activations and pool. block_shared_bytes: shared
-// memory that a block of the device may have.
+// returns; 0: for none. bf16 or f16, the same for activations and pool, or a pool of codes.
+// block_shared_bytes: shared memory that a block of the device may have.
 int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
 // Blocks that are resident on a multiprocessor with this much shared memory: WorkShape::workers is
 // this times the number of multiprocessors. More workers also work, but wait for others.

@@ -40,19 +40,18 @@ DEV_FUNCTION void StoreAs(P* place, const dev::Pack<T, kPack>& values) {
   dev::StorePack(place, out);
 }
 
-// What a lane has of a head: dims kPack * lane + i of each 32 kPack dims.
-constexpr int kPieces = kMaxHeadDim / (dev::kWarpSize * kPack);
-using LaneDims = float[kPieces][kPack];
-
 // The codes of a vector of dim values and its scale (KvPoolShape in backend.h), by one warp.
-DEV_FUNCTION void StoreCodes(const LaneDims& values, int dim, int8_t* codes, float* scale) {
+// values(d): its dims d .. d + kPack, of which a lane asks for its own.
+template <class Values>
+DEV_FUNCTION void StoreCodes(Values values, int dim, int8_t* codes, float* scale) {
   constexpr float kSmallest = 1.17549435e-38f;  // of the normal numbers
   const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
   float largest = 0.0f;
   bool finite = true;
-  for (int j = 0; j < kPieces; ++j) {
+  for (int d = lane * kPack; d < dim; d += dev::kWarpSize * kPack) {
+    const auto in = values(d);
     for (int i = 0; i < kPack; ++i) {
-      const float size = fabsf(values[j][i]);
+      const float size = fabsf(dev::ToFloat(in.value[i]));
       finite = finite && size < INFINITY;
       largest = fmaxf(largest, size);
     }
@@ -61,14 +60,14 @@ DEV_FUNCTION void StoreCodes(const LaneDims& values, int dim, int8_t* codes, flo
   finite = __all_sync(dev::kFullWarp, finite);
   const bool zero = !finite || step < kSmallest;
   if (lane == 0) *scale = finite ? (zero ? 0.0f : step) : NAN;
-  for (int j = 0; j < kPieces; ++j) {
-    const int first = (j * dev::kWarpSize + lane) * kPack;
-    if (first >= dim) continue;
+  for (int d = lane * kPack; d < dim; d += dev::kWarpSize * kPack) {
+    const auto in = values(d);
     dev::Pack<int8_t, kPack> out;
     for (int i = 0; i < kPack; ++i) {
-      out.value[i] = zero ? int8_t{0} : static_cast<int8_t>(rintf(values[j][i] / step));
+      const float code = zero ? 0.0f : rintf(dev::ToFloat(in.value[i]) / step);
+      out.value[i] = static_cast<int8_t>(code);
     }
-    dev::StorePack(codes + first, out);
+    dev::StorePack(codes + d, out);
   }
 }
 
@@ -187,18 +186,6 @@ DEV_FUNCTION float Rotated(const float* head, int at, int half, const float* cos
   return head[at] * cos[angle] + (low ? -head[at + half] : head[at - half]) * sin[angle];
 }
 
-// Stores dims d .. d + kPack of a head, or keeps them until its largest value is known.
-template <class P, class T>
-DEV_FUNCTION void Keep(P* place, const dev::Pack<T, kPack>& values, LaneDims& kept, int d) {
-  if constexpr (kCodes<P>) {
-    for (int i = 0; i < kPack; ++i) {
-      kept[d / (dev::kWarpSize * kPack)][i] = dev::ToFloat(values.value[i]);
-    }
-  } else {
-    StoreAs(place, values);
-  }
-}
-
 // Heads with any steps: one warp a head, q, then k, then v; block (row, kWarps heads), or with
 // norms of all heads together block (row). Between the steps nothing is rounded.
 template <class T, class P>
@@ -227,14 +214,15 @@ DEV_KERNEL void StepAndStore(const DeviceStep* step, RopeArgs args, DevicePool p
     const int kv_head = head - (value ? stepped : args.q_heads);
     P* stored = nullptr;
     if (slot >= kBlockSize && !is_q) stored = PoolRow<P>(pool, args.layer, value, slot, kv_head);
-    LaneDims kept = {};  // what becomes codes
     if (value) {
-      for (int d = lane * kPack; stored != nullptr && d < dim; d += dev::kWarpSize * kPack) {
-        Keep(stored + d, LoadWithBias(row, args.bias, head * dim + d), kept, d);
-      }
       if constexpr (kCodes<P>) {
+        const auto v = [&](int d) { return LoadWithBias(row, args.bias, head * dim + d); };
         if (stored != nullptr)
-          StoreCodes(kept, dim, stored, PoolScale(pool, args.layer, value, slot, kv_head));
+          StoreCodes(v, dim, stored, PoolScale(pool, args.layer, value, slot, kv_head));
+      } else {
+        for (int d = lane * kPack; stored != nullptr && d < dim; d += dev::kWarpSize * kPack) {
+          StoreAs(stored + d, LoadWithBias(row, args.bias, head * dim + d));
+        }
       }
       continue;
     }
@@ -261,18 +249,21 @@ DEV_KERNEL void StepAndStore(const DeviceStep* step, RopeArgs args, DevicePool p
         out.value[i] = Finite(dev::FromFloat<T>(x));
       }
       dev::StorePack(row + head * dim + d, out);
-      if (stored != nullptr) Keep(stored + d, out, kept, d);
+      if constexpr (!kCodes<P>) {
+        if (stored != nullptr) StoreAs(stored + d, out);
+      }
     }
     if constexpr (kCodes<P>) {
+      // The lane that wrote these dims reads them.
+      const auto k = [&](int d) { return dev::LoadPack<kPack>(row + head * dim + d); };
       if (stored != nullptr)
-        StoreCodes(kept, dim, stored, PoolScale(pool, args.layer, value, slot, kv_head));
+        StoreCodes(k, dim, stored, PoolScale(pool, args.layer, value, slot, kv_head));
     }
   }
 }
 
 // Bytes and operations of the bias of one row, of its norms, and of its rotation.
-dev::Cost CostOfRow(const RopeArgs& args, const DevicePool& pool, int64_t activation,
-                    bool whole) {
+dev::Cost CostOfRow(const RopeArgs& args, const DevicePool& pool, int64_t activation, bool whole) {
   constexpr int64_t kFloat = sizeof(float);
   const int64_t heads = args.q_heads + pool.kv_heads;
   const int64_t stepped = heads * pool.head_dim;
@@ -281,6 +272,8 @@ dev::Cost CostOfRow(const RopeArgs& args, const DevicePool& pool, int64_t activa
   const int64_t biased = args.bias == nullptr ? 0 : stepped + stored;
   dev::Cost cost;
   cost.bytes = stepped * 2 * activation + stored * activation + into_pool + biased * kFloat;
+  if (pool.dtype == DType::kI8)  // K is read twice again, V once, to find the scale first
+    cost.bytes += stored * (3 * activation + (biased > 0 ? kFloat : 0));
   cost.flops = biased;
   const int64_t rotated = heads * args.rotary_dim;
   cost.bytes += rotated * (whole ? 1 : 2) * kFloat;  // cos and sin serve two values, or one

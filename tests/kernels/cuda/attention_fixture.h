@@ -110,6 +110,11 @@ class AttentionCase {
     return {slots.end() - window, slots.end()};
   }
 
+  double ValueOf(int value, int32_t slot, int head, int d) const {
+    const double exact = pool_->Value(kLayer, value, slot, head / shape_.group, d);
+    return rounds_codes ? dev::ToFloat(dev::FromFloat<T>(static_cast<float>(exact))) : exact;
+  }
+
   void CheckHead(int r, int head, const std::vector<int32_t>& slots, const std::string& what) {
     const int dim = shape_.head_dim;
     const size_t width = size_t(shape_.q_heads() + 2 * shape_.kv_heads) * dim;
@@ -118,8 +123,7 @@ class AttentionCase {
     for (const int32_t slot : slots) {
       double score = 0;
       for (int d = 0; d < dim; ++d) {
-        score +=
-            double{dev::ToFloat(query[d])} * pool_->Value(kLayer, 0, slot, head / shape_.group, d);
+        score += double{dev::ToFloat(query[d])} * ValueOf(0, slot, head, d);
       }
       score *= rule.scale;
       weights.push_back(rule.softcap == 0 ? score : rule.softcap * std::tanh(score / rule.softcap));
@@ -130,7 +134,7 @@ class AttentionCase {
       const double weight = std::exp(weights[i] - max);
       total += weight;
       for (int d = 0; d < dim; ++d) {
-        const double v = pool_->Value(kLayer, 1, slots[i], head / shape_.group, d);
+        const double v = ValueOf(1, slots[i], head, d);
         sum[d] += weight * v;
         sizes[d] += weight * std::abs(v);
       }
@@ -145,7 +149,8 @@ class AttentionCase {
   }
 
  public:
-  double slack = 1e-5;  // of the kernel's own arithmetic, relative
+  double slack = 1e-5;        // of the kernel's own arithmetic, relative
+  bool rounds_codes = false;  // to values of T, before they are used
   AttentionRule rule;
 
  private:
