@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16|f16]
-#               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
+#               [--kv-dtype auto|int8] [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
 #               [--stuck-after SECONDS] [--backend cpu|cuda] [--gpus LIST] [--communicator auto|shm|mpi|nccl|oneshot|host] [--exact]
 #               [--preset NAME] [--bin DIR] [--tuning-cache DIR] [--chat-template FILE|FAMILY|none] [--cluster-key FILE|none]
 #               [--hostfile FILE] [--agent COMMAND] [--api-key KEY] [--dry-run] [-- FLAG...]

@@ -19,7 +19,7 @@ namespace coppice::kernels {
 size_t DTypeSize(DType dtype) {
   COPPICE_CHECK_MSG(!IsBlockFormat(dtype),
                     absl::StrCat("values of ", DTypeName(dtype), " share bytes"));
-  return dtype == DType::kF32 ? 4 : 2;
+  return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2;
 }
 
 const char* DTypeName(DType dtype) {
@@ -30,6 +30,8 @@ const char* DTypeName(DType dtype) {
       return "BF16";
     case DType::kF16:
       return "F16";
+    case DType::kI8:
+      return "I8";
     default:
       return FormatOf(dtype).name;
   }

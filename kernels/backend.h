@@ -26,11 +26,13 @@
 
 namespace coppice::kernels {
 
-// All but the first three are for weights alone: block formats of GGUF (kernels/block_format.h).
+// Weights and KV: the first three. KV alone: kI8, with a scale for each vector (KvPoolShape). Weights
+// alone: block formats of GGUF (kernels/block_format.h).
 enum class DType {
   kF32,
   kBF16,
   kF16,
+  kI8,
   kQ4_0,
   kQ4_1,
   kQ5_0,
@@ -41,9 +43,9 @@ enum class DType {
   kQ5_K,
   kQ6_K,
 };
-// Bytes of an element. Not of block formats.
+// Bytes of an element, without scales. Not of block formats.
 size_t DTypeSize(DType dtype);
-// "F32", "BF16", "F16" as safetensors spells them, "Q4_K" as GGUF does.
+// "F32", "BF16", "F16", "I8" as safetensors spells them, "Q4_K" as GGUF does.
 const char* DTypeName(DType dtype);
 
 // Activations in the memory of a backend, row-major. Only the backend that made it reads `data`.
@@ -81,7 +83,10 @@ struct MatrixSource {
 
 // KV pool of one rank: for each layer K and V, [block][kv_head][kBlockSize][head_dim], stored as
 // one type. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink, which
-// is never read.
+// is never read. kI8: a vector [head_dim] is its scale times codes, scale = its largest magnitude /
+// 127 in f32, code = value / scale rounded to nearest, ties to even; below a scale of 2^-126 all
+// are 0; if a value is not finite, the scale is NaN and the codes are 0. The scales [kBlockSize] of
+// a head's vectors of a block follow their codes.
 struct KvPoolShape {
   int layers = 0;
   int kv_heads = 0;  // KV heads of this rank
@@ -262,7 +267,8 @@ class Backend {
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
   virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // memory in use now
-  // Whether weights may be kept in this type; KV too, but for those that are for weights alone.
+  // Whether weights may be kept in this type; KV too, if the type is for both. Every backend keeps
+  // KV as kI8.
   virtual bool stores(DType dtype) const = 0;
   virtual bool serves(Part /*part*/) const { return true; }
 

@@ -11,6 +11,8 @@ namespace coppice::kernels {
 
 // "a KV pool of 12 blocks, ...", for errors.
 std::string KvPoolName(const KvPoolShape& shape);
+// Memory of K or V of a token of one head: elements, and with kI8 the scale.
+size_t KvVectorBytes(int head_dim, DType dtype);
 // Memory of the pool. InvalidArgument names a shape that makes no sense; ResourceExhausted: more
 // slots than can be addressed.
 absl::StatusOr<size_t> KvPoolBytes(const KvPoolShape& shape);

@@ -55,6 +55,12 @@ absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DT
   return backend.stores(dtype) ? dtype : stored;
 }
 
+absl::StatusOr<kernels::DType> KvDType(const std::string& asked, kernels::DType stored) {
+  if (asked == "auto") return stored;
+  if (asked == "int8") return kernels::DType::kI8;
+  return absl::InvalidArgumentError(absl::StrCat("kv_dtype: ", asked, ", expected auto or int8"));
+}
+
 void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
   const std::vector<std::string> names = checkpoint.UnusedNames();
   if (!names.empty())
@@ -111,6 +117,7 @@ absl::StatusOr<Prepared> Prepare(const LoadOptions& options, const kernels::Back
   COPPICE_ASSIGN_OR_RETURN(prepared.checkpoint, Checkpoint::Open(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype,
                            StoredDType(options.dtype, parts.config, *prepared.checkpoint, backend));
+  COPPICE_ASSIGN_OR_RETURN(parts.kv_dtype, KvDType(options.kv_dtype, parts.dtype));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
                            MatrixDType(options.weight_dtype, parts.dtype, backend));
   prepared.memory = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
@@ -151,12 +158,20 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
 
 // Collective, so that no rank waits for another that has failed. A rank that failed returns its own
 // error.
-absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerprint,
+absl::Status Agree(const LoadOptions& options, absl::Status mine, uint64_t fingerprint,
                    comm::Communicator* communicator) {
+  const std::string& dir = options.dir;
   std::string leader(reinterpret_cast<const char*>(&fingerprint), sizeof fingerprint);
+  leader += options.kv_dtype;
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&leader));
   uint64_t expected = 0;
   std::memcpy(&expected, leader.data(), std::min(sizeof expected, leader.size()));
+  const std::string leader_kv = leader.substr(std::min(sizeof expected, leader.size()));
+  if (mine.ok() && leader_kv != options.kv_dtype) {
+    mine = absl::FailedPreconditionError(
+        absl::StrCat("kv_dtype: ", options.kv_dtype, " on rank ", communicator->rank(), ", ",
+                     leader_kv, " on rank 0; all ranks of a replica keep KV in one type"));
+  }
   if (mine.ok() && expected != 0 && expected != fingerprint) {
     mine = absl::FailedPreconditionError(absl::StrCat(
         dir, ": rank ", communicator->rank(), " finds another checkpoint here than rank 0"));
@@ -178,6 +193,7 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
   LoadEstimate estimate;
   estimate.memory = prepared.memory;
   estimate.weight_types = prepared.parts.weight_types;
+  estimate.kv_dtype = prepared.parts.kv_dtype;
   estimate.kv_token_bytes = prepared.parts.kv_block_bytes() / kBlockSize;
   estimate.config = std::move(prepared.parts.config);
   return estimate;
@@ -188,7 +204,7 @@ absl::StatusOr<TransformerParts> LoadTransformer(const LoadOptions& options,
                                                  comm::Communicator* communicator) {
   auto parts = LoadParts(options, backend, communicator->rank(), communicator->size());
   COPPICE_RETURN_IF_ERROR(
-      Agree(options.dir, parts.status(), parts.ok() ? parts->fingerprint : 0, communicator));
+      Agree(options, parts.status(), parts.ok() ? parts->fingerprint : 0, communicator));
   return parts;
 }
 

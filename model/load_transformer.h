@@ -19,6 +19,7 @@ struct LoadOptions {
   std::string dtype = "auto";  // type of weights and KV: auto (the checkpoint's), f32, bf16, f16
   // Type of the matrices: auto (as dtype), int8, int4. If the backend lacks it: auto and a warning.
   std::string weight_dtype = "auto";
+  std::string kv_dtype = "auto";   // type of KV: auto (as dtype), int8
   int max_rows = kDefaultMaxRows;  // rows of a step, at most
   int64_t kv_bytes = 0;            // bytes of the KV pool that must fit beside the weights
   std::function<void(double fraction)> progress;  // 0..1, may be empty
@@ -38,6 +39,7 @@ struct LoadEstimate {
   ModelMemory memory;
   std::string weight_types;    // of the matrices in memory
   int64_t kv_token_bytes = 0;  // K and V of a token
+  kernels::DType kv_dtype = kernels::DType::kF32;
 };
 absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
                                           const kernels::Backend& backend, int ranks);

@@ -79,6 +79,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   load.dir = options_.dir;
   load.dtype = options_.dtype;
   load.weight_dtype = options_.weight_dtype;
+  load.kv_dtype = options_.kv_dtype;
   load.max_rows = options_.max_rows;
   load.kv_bytes = options_.kv_bytes;
   load.on_layer = [this] { progress_watchdog_.MovesOn(); };
@@ -111,10 +112,11 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   COPPICE_RETURN_IF_ERROR(backend_->Prepare(transformer_.get(), options_.on_progress));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
   spdlog::info(
-      "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB for {} tokens, {}",
+      "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB ({}) for {} tokens, "
+      "{}",
       options_.dir, clock.NowSeconds() - begin_s, transformer_->parts().weights.bytes / 1e6,
-      transformer_->parts().weight_types, pool_->bytes / 1e6, (blocks - 1) * kBlockSize,
-      backend_->description());
+      transformer_->parts().weight_types, pool_->bytes / 1e6,
+      kernels::DTypeName(pool_->shape.dtype), (blocks - 1) * kBlockSize, backend_->description());
   return absl::OkStatus();
 }
 

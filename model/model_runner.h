@@ -40,6 +40,7 @@ struct ModelRunnerOptions {
   // memory, and rounds its weights.
   std::string dtype = "auto";
   std::string weight_dtype = "auto";  // LoadOptions
+  std::string kv_dtype = "auto";      // LoadOptions
   // Size of this rank's KV pool. 0: on a device, the memory that is free beside the weights, less a
   // tenth of its memory; on a host 1 GiB. A host commits the memory as blocks are used. Raise it
   // when requests wait for KV or are refused with kv_capacity_exceeded.
@@ -84,6 +85,7 @@ class ModelRunner {
   const ModelConfig& config() const { return transformer_->parts().config; }
   int vocab_size() const { return config().vocab_size; }
   kernels::DType dtype() const { return transformer_->parts().dtype; }
+  kernels::DType kv_dtype() const { return transformer_->parts().kv_dtype; }
   uint64_t fingerprint() const { return transformer_->parts().fingerprint; }
   int max_rows() const { return transformer_->parts().max_rows; }
   std::string backend_description() const { return backend_->description(); }

@@ -4,16 +4,17 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "kernels/kv_pool_shape.h"
 
 namespace coppice::model {
 
 kernels::KvPoolShape TransformerParts::kv_shape(int64_t blocks) const {
-  return {config.num_layers, plan.kv_heads.size(), config.head_dim, blocks, dtype};
+  return {config.num_layers, plan.kv_heads.size(), config.head_dim, blocks, kv_dtype};
 }
 
 size_t TransformerParts::kv_block_bytes() const {
   const size_t token =
-      size_t{2} * plan.kv_heads.size() * config.head_dim * kernels::DTypeSize(dtype);
+      size_t{2} * plan.kv_heads.size() * kernels::KvVectorBytes(config.head_dim, kv_dtype);
   return token * kBlockSize * config.num_layers;
 }
 

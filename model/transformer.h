@@ -22,8 +22,8 @@ struct TransformerParts {
   ModelConfig config;
   ShardPlan plan;
   TransformerWeights weights;
-  // Type of KV, and of weights as the checkpoint has them.
-  kernels::DType dtype = kernels::DType::kF32;
+  kernels::DType dtype = kernels::DType::kF32;  // of weights as the checkpoint has them
+  kernels::DType kv_dtype = kernels::DType::kF32;
   kernels::DType weight_dtype = kernels::DType::kF32;  // type of matrices in memory
   std::string weight_types;        // the same for messages; formats of blocks that were kept
   uint64_t fingerprint = 0;        // of the model's files; equal on every rank

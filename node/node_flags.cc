@@ -35,6 +35,16 @@ FlagGroup ModelGroup(NodeFlags* flags) {
                 "keep the type of --dtype and say so",
         .more = "int8 is the format Q8_0 of GGUF, int4 its format Q4_0: groups of 32 with a scale "
                 "each. Both are faster than bf16 ([performance.md](performance.md))."},
+       {.name = "kv_dtype",
+        .value = &runner->kv_dtype,
+        .words = {"auto", "int8"},
+        .text = "how K and V are kept; auto is the type of --dtype, int8 takes little more than "
+                "half the memory of bf16; the answers are those of the rounded K and V, the same "
+                "with drafts and without, alone and in company",
+        .more =
+            "Every vector of a head has a scale of its own. A replica's ranks must be given the "
+            "same; a draft may differ from its target "
+            "([operating.md](operating.md), \"KV in 8 bits\")."},
        {.name = "backend",
         .value = &runner->backend,
         .words = {"cpu", "cuda"},

@@ -99,6 +99,7 @@ proto::Register NodeRegistration(const NodeFlags& flags, proto::NodeRole role,
   model->set_vocab_size(config.vocab_size);
   model->set_max_positions(config.max_positions);
   model->set_dtype(kernels::DTypeName(runner.dtype()));
+  model->set_kv_dtype(kernels::DTypeName(runner.kv_dtype()));
   model->set_fingerprint(runner.fingerprint());
   for (TokenId eos : config.eos_ids) model->add_eos_ids(eos);
   registration.set_kv_blocks_total(runner.blocks()->counts().total);

@@ -38,6 +38,7 @@ absl::Status CheckModel(const proto::ModelInfo& model) {
   COPPICE_RETURN_IF_ERROR(
       CheckRange("model.max_positions", int64_t{model.max_positions()}, 0, INT32_MAX));
   COPPICE_RETURN_IF_ERROR(CheckName("model.dtype", model.dtype()));
+  COPPICE_RETURN_IF_ERROR(CheckName("model.kv_dtype", model.kv_dtype()));
   return CheckEntries("model.eos_ids", model.eos_ids(), 0, model.vocab_size());
 }
 

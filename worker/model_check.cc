@@ -87,6 +87,7 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
   load.dir = options.dir;
   load.dtype = options.dtype;
   load.weight_dtype = options.weight_dtype;
+  load.kv_dtype = options.kv_dtype;
   load.max_rows = options.max_rows;
   COPPICE_ASSIGN_OR_RETURN(const model::LoadEstimate estimate,
                            model::EstimateLoad(load, *backend, ranks));
@@ -109,8 +110,9 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
   lines.push_back(absl::StrCat(
       "memory", ranks > 1 ? absl::StrCat(" of each of ", ranks, " ranks") : "", ": weights ",
       Gigabytes(estimate.memory.weights), ", activations ", Gigabytes(estimate.memory.activations),
-      ", KV ", Gigabytes(kv * use.tokens), " to ", Gigabytes(kv * use.tokens * use.beams), " for ",
-      use.beams, " beams of ", use.tokens, " tokens, as much as they share"));
+      ", KV (", kernels::DTypeName(estimate.kv_dtype), ") ", Gigabytes(kv * use.tokens), " to ",
+      Gigabytes(kv * use.tokens * use.beams), " for ", use.beams, " beams of ", use.tokens,
+      " tokens, as much as they share"));
   if (!use.draft.empty()) {
     COPPICE_RETURN_IF_ERROR(CheckDraft(options.dir, config, use.draft));
     lines.push_back(absl::StrCat("draft: ", use.draft, " fits"));

@@ -100,8 +100,8 @@ constexpr char kAnswers[] = R"({
     "id": {"type": "string"}, "state": {"type": "string", "enum": ["starting", "ready", "draining", "lost"]},
     "reason": {"type": ["string", "null"]}, "working": {"type": "boolean"}, "last_progress_s": {"type": "number"},
     "longest_stall_s": {"type": "number"}, "energy_source": {"type": ["string", "null"]}, "model": {"type": "string"},
-    "kv": {"$ref": "#/components/schemas/Kv"}, "dtype": {"type": "string"}, "backend": {"type": "string"}, "step": {"type": "integer"},
-    "running": {"type": "integer"}, "waiting": {"type": "integer"}, "sessions": {"type": "integer"},
+    "kv": {"$ref": "#/components/schemas/Kv"}, "dtype": {"type": "string"}, "kv_dtype": {"type": "string"}, "backend": {"type": "string"},
+    "step": {"type": "integer"}, "running": {"type": "integer"}, "waiting": {"type": "integer"}, "sessions": {"type": "integer"},
     "ranks": {"type": "array", "items": {"type": "object", "required": ["rank", "node", "pid", "last_progress_s"], "properties": {
       "rank": {"type": "integer"}, "node": {"type": "string"}, "pid": {"type": "integer"}, "last_progress_s": {"type": "number"}}}}}},
   "Cluster": {"type": "object", "required": ["state", "version", "requests", "replicas", "draft_nodes", "events"], "properties": {

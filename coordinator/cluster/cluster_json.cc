@@ -46,6 +46,7 @@ Json ReplicaJson(const Node& node, double now_s) {
   Json json = NodeJson(node, now_s);
   json["model"] = node.registration.model().path();
   json["dtype"] = node.registration.model().dtype();
+  json["kv_dtype"] = node.registration.model().kv_dtype();
   json["backend"] = node.registration.backend();
   json["step"] = node.status.step();
   json["running"] = node.status.running();
@@ -66,6 +67,7 @@ Json ReplicaJson(const Node& node, double now_s) {
 Json DraftJson(const Node& node, double now_s) {
   Json json = NodeJson(node, now_s);
   json["model"] = node.registration.model().path();
+  json["kv_dtype"] = node.registration.model().kv_dtype();
   json["sessions"] = node.status.sessions();
   json["kv"] = KvJson(node);
   return json;

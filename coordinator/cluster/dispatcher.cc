@@ -51,12 +51,12 @@ ModelLimits Dispatcher::LimitsOf(const std::vector<const Node*>& replicas,
   return limits;
 }
 
-// Weights, dtype, backend, rank count and version decide the text (docs/api.md 3, Determinism).
+// Weights, types, backend, rank count and version decide the text (docs/api.md 3, Determinism).
 std::string Dispatcher::Fingerprint(const Node& node) const {
   const proto::Register& info = node.registration;
   uint64_t hash = sampling::Finalize(info.model().fingerprint());
-  for (const char c : absl::StrCat(info.model().dtype(), "|", info.backend(), "|",
-                                   info.ranks_size(), "|", info.version())) {
+  for (const char c : absl::StrCat(info.model().dtype(), "|", info.model().kv_dtype(), "|",
+                                   info.backend(), "|", info.ranks_size(), "|", info.version())) {
     hash = sampling::Finalize(hash ^ static_cast<unsigned char>(c));
   }
   return absl::StrCat("cop-", absl::Hex(hash >> 16, absl::kZeroPad12));

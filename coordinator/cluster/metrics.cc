@@ -275,6 +275,7 @@ void Metrics::NodeUp(const Node& node, bool up) {
   impl_
       ->gauge("model_info", {{"model_name", impl_->model_name},
                              {"dtype", info.model().dtype()},
+                             {"kv_dtype", info.model().kv_dtype()},
                              {"ranks", std::to_string(info.ranks_size())}})
       .Set(1);
   for (const char* reason : kNoDraftReasons) {

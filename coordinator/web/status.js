@@ -126,7 +126,7 @@ export class Status {
             el("th", { scope: "row" }, node.id),
             el("td", {}, node.role),
             el("td", {}, `${stateText(node.state)}${node.reason ? `: ${node.reason}` : ""}`),
-            el("td", {}, [lastPart(node.model), node.dtype, node.backend].filter(Boolean).join(", ")),
+            el("td", {}, [lastPart(node.model), node.dtype, node.kv_dtype === "I8" ? "KV I8" : "", node.backend].filter(Boolean).join(", ")),
             el("td", {}, node.work),
             el("td", {}, kvText(node.kv))))))),
       cluster.events.length === 0 ? "" : el("details", { open }, el("summary", {}, `Last events (${number(cluster.events.length, 0)})`),

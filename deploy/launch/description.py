@@ -56,6 +56,7 @@ SETTINGS = {
     "replicas": Setting(int, 1, least=1),
     "drafts": Setting(int, 1),
     "dtype": Setting(str, "auto"),
+    "kv_dtype": Setting(str, choices=("auto", "int8")),
     "backend": Setting(str, "cpu", choices=("cpu", "cuda")),
     "communicator": Setting(str, choices=("auto", "shm", "mpi", "nccl", "oneshot", "host")),
     "exact": Setting(bool, False),

@@ -74,7 +74,8 @@ def threads_of(cluster):
 
 def compute_flags(cluster, host, threads):
     settings = cluster.settings
-    return [f"--backend={settings['backend']}", f"--dtype={settings['dtype']}", *flag("threads", threads[host.name]),
+    return [f"--backend={settings['backend']}", f"--dtype={settings['dtype']}", *flag("kv_dtype", settings["kv_dtype"]),
+            *flag("threads", threads[host.name]),
             *flag("tuning_cache", settings["tuning_cache"])]
 
 

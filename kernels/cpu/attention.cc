@@ -60,8 +60,10 @@ class UnitRunner {
     for (int32_t first = context_.FirstChunk(); first < longest; first += kBlockSize) {
       if (shape_.dtype == DType::kF32) {
         RunChunk<float>(first);
-      } else {
+      } else if (shape_.dtype == DType::kBF16) {
         RunChunk<uint16_t>(first);
+      } else {
+        RunChunk<int8_t>(first);
       }
     }
     for (int64_t i = 0; i < static_cast<int64_t>(states_.size()); ++i) {
@@ -97,6 +99,10 @@ class UnitRunner {
         return reinterpret_cast<const T*>(context_.Block(any, first, value));
       };
       context_.Fetch(any, first + kBlockSize);
+      if (args_.pool->scaled()) {
+        k_scales_ = context_.BlockScales(any, first, false);
+        v_scales_ = context_.BlockScales(any, first, true);
+      }
       AttendRows(block(false), block(true), shape_.head_dim, most);
     }
     T* const k = reinterpret_cast<T*>(gathered_);
@@ -110,12 +116,22 @@ class UnitRunner {
                       args_.pool->row_bytes());
         }
       }
+      if (args_.pool->scaled()) GatherScales(row, first, positions);
       whole_.clear(), partial_.clear();
       for (int g = 0; g < group_; ++g)
         partial_.push_back(
             {&states_[(row - unit_.begin) * group_ + g], context_.HiddenOf(row, first), positions});
       AttendRows(k, v, shape_.head_dim, positions);
     }
+  }
+
+  void GatherScales(int64_t row, int32_t first, int positions) {
+    for (int t = 0; t < positions; ++t) {
+      gathered_k_scales_[t] = context_.ScaleOf(row, first + t, false);
+      gathered_v_scales_[t] = context_.ScaleOf(row, first + t, true);
+    }
+    k_scales_ = gathered_k_scales_;
+    v_scales_ = gathered_v_scales_;
   }
 
   // The queries of whole_ and partial_ over a chunk, k and v [kBlockSize][head_dim].
@@ -138,6 +154,8 @@ class UnitRunner {
   void AttendQueries(Chunk<T> chunk, bool transposed) {
     chunk.positions = kBlockSize;
     chunk.softcap = args_.rule.softcap;
+    chunk.k_scales = k_scales_;
+    chunk.v_scales = v_scales_;
     if (transposed) {
       AttendTiles(chunk, dim_, whole_.data(), static_cast<int64_t>(whole_.size()));
     } else {
@@ -159,7 +177,7 @@ class UnitRunner {
     for (; j < shape_.head_dim; ++j) out[j] = WidenValue(values[j]);
   }
 
-  // Widen a bf16 block whose keys are not transposed, if this many queries read it.
+  // Widen a block of bf16 or codes whose keys are not transposed, if this many queries read it.
   static constexpr int64_t kWorthWidening = 3;
   static constexpr size_t kWorthTransposing = 3;
 
@@ -173,6 +191,10 @@ class UnitRunner {
   float* k_ = nullptr;         // [kBlockSize, dim_]
   float* v_ = nullptr;         // [kBlockSize, dim_]
   float* gathered_ = nullptr;  // K, then V, as stored, of a chunk that is not one block
+  // Of codes, [kBlockSize] of the chunk; else nullptr.
+  const float* k_scales_ = nullptr;
+  const float* v_scales_ = nullptr;
+  float gathered_k_scales_[kBlockSize] = {}, gathered_v_scales_[kBlockSize] = {};
   std::vector<QueryState> states_;
   // A query that sees the positions [hidden, positions) of the chunk.
   struct PartialView {

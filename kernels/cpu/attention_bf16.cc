@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -120,17 +121,27 @@ COPPICE_BF16_DOT inline __m256 JoinLanes(const __m512 (&of)[kTileQueries], Join 
               _mm256_permute2f128_ps(quads[0], quads[1], 0x31));
 }
 
+// A chunk as products take it: pairs of bf16 in words, of dimensions or of positions.
+struct Chunk {
+  uint32_t* keys = nullptr;    // [dim / 2][kBlockSize]
+  uint32_t* values = nullptr;  // [kPairs][dim]
+  float* k_scales = nullptr;   // [kBlockSize], if K and V are codes
+  float* v_scales = nullptr;
+};
+
 // Turns scores into weights relative to the largest score so far, in pairs of bf16, and corrections
-// into what the sums are to be multiplied with, because they are relative to the old maximum.
-template <int kQueries, int kDim>
+// into what the sums are to be multiplied with, because they are relative to the old maximum. The
+// weight of a value that is codes is rounded together with its scale.
+template <bool kScaled, int kQueries, int kDim>
 COPPICE_BF16_DOT inline void ScoresToWeights(__m512 (&scores)[kTileQueries],
-                                             const Queries<kDim>& queries,
+                                             const Queries<kDim>& queries, const Chunk& chunk,
                                              uint32_t (&weights)[kQueries][kPairs],
                                              float (&corrections)[kTileQueries]) {
   const auto all = static_cast<__mmask8>((1u << kQueries) - 1);
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
     const auto seen = static_cast<__mmask16>(queries.seen[q]);
+    if constexpr (kScaled) scores[q] = _mm512_mul_ps(scores[q], _mm512_loadu_ps(chunk.k_scales));
     scores[q] = _mm512_mask_blend_ps(seen, _mm512_set1_ps(kMinusInfinity), scores[q]);
   }
 #pragma GCC unroll 8
@@ -143,8 +154,13 @@ COPPICE_BF16_DOT inline void ScoresToWeights(__m512 (&scores)[kTileQueries],
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) {
     scores[q] = PowerOfTwo(_mm512_sub_ps(scores[q], _mm512_set1_ps(highest[q])));
+    __m512 weight = scores[q];
+    if constexpr (kScaled) {  // the scale of a position that the query does not see may be NaN
+      weight = _mm512_maskz_mul_ps(static_cast<__mmask16>(queries.seen[q]), weight,
+                                   _mm512_loadu_ps(chunk.v_scales));
+    }
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights[q]),
-                        (__m256i)_mm512_cvtneps_pbh(scores[q]));
+                        (__m256i)_mm512_cvtneps_pbh(weight));
   }
 #pragma GCC unroll 8
   for (int q = kQueries; q < kTileQueries; ++q) scores[q] = scores[0];
@@ -190,52 +206,60 @@ COPPICE_BF16_DOT inline void AddValues(float (*sums)[kDim], const uint32_t (*wei
   }
 }
 
-// kQueries queries over a chunk. keys: [kDim / 2][kBlockSize]. Every score is one chain of dot
-// products in the order of the dimensions.
-template <int kQueries, int kDim>
+// kQueries queries over a chunk. Every score is one chain of dot products in the order of the
+// dimensions.
+template <bool kScaled, int kQueries, int kDim>
 COPPICE_BF16_DOT __attribute__((noinline)) void AttendTile(const Queries<kDim>& queries,
-                                                           const uint32_t* keys,
-                                                           const uint32_t* values) {
+                                                           const Chunk& chunk) {
   __m512 scores[kTileQueries];
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; ++q) scores[q] = _mm512_setzero_ps();
   const uint32_t* const pairs = queries.pairs[0];
   for (int j = 0; j < kDim / 2; ++j) {
-    const __m512i key = _mm512_loadu_si512(keys + j * kBlockSize);
+    const __m512i key = _mm512_loadu_si512(chunk.keys + j * kBlockSize);
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) scores[q] = Dot(scores[q], pairs[q * (kDim / 2) + j], key);
   }
   uint32_t weights[kQueries][kPairs];
   float corrections[kTileQueries];
-  ScoresToWeights<kQueries>(scores, queries, weights, corrections);
+  ScoresToWeights<kScaled, kQueries>(scores, queries, chunk, weights, corrections);
   constexpr int kFirst = std::min(kQueries, kValueQueries), kSecond = kQueries - kFirst;
-  AddValues<kFirst>(queries.sum, weights, corrections, values);
+  AddValues<kFirst>(queries.sum, weights, corrections, chunk.values);
   if constexpr (kSecond > 0)
-    AddValues<kSecond>(queries.sum + kFirst, weights + kFirst, corrections + kFirst, values);
+    AddValues<kSecond>(queries.sum + kFirst, weights + kFirst, corrections + kFirst, chunk.values);
 }
 
 // Any number of queries.
-template <int kDim, int kQueries = kTileQueries>
-void AttendTiles(Queries<kDim> queries, int64_t count, const uint32_t* keys,
-                 const uint32_t* values) {
+template <bool kScaled, int kDim, int kQueries = kTileQueries>
+void AttendTiles(Queries<kDim> queries, int64_t count, const Chunk& chunk) {
   if constexpr (kQueries == kTileQueries) {
     for (; count >= kTileQueries; count -= kTileQueries, queries = queries.From(kTileQueries))
-      AttendTile<kTileQueries>(queries, keys, values);
+      AttendTile<kScaled, kTileQueries>(queries, chunk);
   } else if (count == kQueries) {
-    return AttendTile<kQueries>(queries, keys, values);
+    return AttendTile<kScaled, kQueries>(queries, chunk);
   }
-  if constexpr (kQueries > 1) AttendTiles<kDim, kQueries - 1>(queries, count, keys, values);
+  if constexpr (kQueries > 1) AttendTiles<kScaled, kDim, kQueries - 1>(queries, count, chunk);
 }
 
-// The vectors of a chunk's positions, [head_dim] of bf16 each.
-using Vectors = const uint16_t* [kBlockSize];
+// The vectors of a chunk's positions, [head_dim] each: bf16, or codes, which bf16 holds exactly.
+template <class T>
+using Vectors = const T* [kBlockSize];
+
+COPPICE_BF16_DOT inline __m512i Load32(const uint16_t* bf16) { return _mm512_loadu_si512(bf16); }
+COPPICE_BF16_DOT inline __m512i Load32(const int8_t* codes) {
+  const auto* const halves = reinterpret_cast<const __m128i*>(codes);
+  const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(halves)));
+  const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(halves + 1)));
+  return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
 
 // keys[pair of dimensions][position].
-COPPICE_BF16_DOT void TransposeKeys(const Vectors& k, int64_t dim, uint32_t* keys) {
+template <class T>
+COPPICE_BF16_DOT void TransposeKeys(const Vectors<T>& k, int64_t dim, uint32_t* keys) {
   for (int64_t j = 0; j < dim; j += 32) {
     __m512i rows[16];
 #pragma GCC unroll 16
-    for (int t = 0; t < kBlockSize; ++t) rows[t] = _mm512_loadu_si512(k[t] + j);
+    for (int t = 0; t < kBlockSize; ++t) rows[t] = Load32(k[t] + j);
     Transpose16(rows);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) _mm512_storeu_si512(keys + (j / 2 + i) * kBlockSize, rows[i]);
@@ -243,7 +267,8 @@ COPPICE_BF16_DOT void TransposeKeys(const Vectors& k, int64_t dim, uint32_t* key
 }
 
 // values[pair of positions][dimension].
-COPPICE_BF16_DOT void PairValues(const Vectors& v, int64_t dim, uint32_t* values) {
+template <class T>
+COPPICE_BF16_DOT void PairValues(const Vectors<T>& v, int64_t dim, uint32_t* values) {
   alignas(64) static constexpr uint16_t kLow[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
                                                     37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
                                                     11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -252,8 +277,8 @@ COPPICE_BF16_DOT void PairValues(const Vectors& v, int64_t dim, uint32_t* values
 #pragma GCC unroll 8
   for (int t = 0; t < kPairs; ++t) {
     for (int64_t j = 0; j < dim; j += 32) {
-      const __m512i even = _mm512_loadu_si512(v[2 * t] + j);
-      const __m512i odd = _mm512_loadu_si512(v[2 * t + 1] + j);
+      const __m512i even = Load32(v[2 * t] + j);
+      const __m512i odd = Load32(v[2 * t + 1] + j);
       uint32_t* const out = values + t * dim + j;
       _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, low, odd));
       _mm512_storeu_si512(out + 16, _mm512_permutex2var_epi16(even, high, odd));
@@ -277,22 +302,26 @@ COPPICE_BF16_DOT void Divide(const float* sum, float total, int64_t dim, float* 
   }
 }
 
-template <int kDim>
+// T: uint16_t for K and V in bf16, int8_t for codes.
+template <class T, int kDim>
 class UnitRunner {
  public:
   UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
       : context_(args, unit), unit_(unit), seen_(unit.queries()) {
     const int64_t queries = unit.queries(), padded = queries + kTileQueries;
-    const size_t needed = (2 * kPairs + 1) * kDim + queries * (kDim / 2 + kDim) + 2 * padded;
+    const size_t needed =
+        (2 * kPairs + 1) * kDim + 2 * kBlockSize + queries * (kDim / 2 + kDim) + 2 * padded;
     if (memory->size() < needed) memory->resize(needed);
     float* next = memory->data();
     const auto take = [&next](int64_t count) { return std::exchange(next, next + count); };
     // Words of pairs are as long as floats.
-    keys_ = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
-    values_ = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
+    chunk_.keys = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
+    chunk_.values = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
+    chunk_.k_scales = take(kBlockSize);
+    chunk_.v_scales = take(kBlockSize);
     float* const zero = take(kDim / 2);
     std::fill_n(zero, kDim / 2, 0.0f);
-    zero_ = reinterpret_cast<const uint16_t*>(zero);
+    zero_ = reinterpret_cast<const T*>(zero);
     auto* const pairs = reinterpret_cast<uint32_t(*)[kDim / 2]>(take(queries * kDim / 2));
     queries_.pairs = pairs;
     queries_.sum = reinterpret_cast<float(*)[kDim]>(take(queries * kDim));
@@ -343,8 +372,8 @@ class UnitRunner {
                 static_cast<uint16_t>(present & ~hidden));
   }
   void AttendRows(int64_t begin, int64_t end) {
-    AttendTiles(queries_.From((begin - unit_.begin) * unit_.heads), (end - begin) * unit_.heads,
-                keys_, values_);
+    AttendTiles<kScaled>(queries_.From((begin - unit_.begin) * unit_.heads),
+                         (end - begin) * unit_.heads, chunk_);
   }
 
   // Memory after the positions that some row sees may hold anything, including NaN.
@@ -353,55 +382,76 @@ class UnitRunner {
     for (int64_t r = unit_.begin; r < unit_.end; ++r) {
       if (SeesBlock(r, first)) most = std::max(most, context_.PositionsOf(r, first));
     }
-    const auto* const k = reinterpret_cast<const uint16_t*>(context_.Block(row, first, false));
-    const auto* const v = reinterpret_cast<const uint16_t*>(context_.Block(row, first, true));
+    const auto* const k = reinterpret_cast<const T*>(context_.Block(row, first, false));
+    const auto* const v = reinterpret_cast<const T*>(context_.Block(row, first, true));
     Take(most, [&](int t, bool value) { return (value ? v : k) + t * kDim; });
+    if constexpr (kScaled) {
+      const float* const of_k = context_.BlockScales(row, first, false);
+      const float* const of_v = context_.BlockScales(row, first, true);
+      TakeScales(most, [&](int t, bool value) { return (value ? of_v : of_k)[t]; });
+    }
     context_.Fetch(row, first + kBlockSize);
   }
 
   void AttendToOwn(int64_t row, int32_t first) {
     const int positions = context_.PositionsOf(row, first);
     Take(positions, [&](int t, bool value) {
-      return reinterpret_cast<const uint16_t*>(context_.Vector(row, first + t, value));
+      return reinterpret_cast<const T*>(context_.Vector(row, first + t, value));
     });
+    if constexpr (kScaled) {
+      TakeScales(positions,
+                 [&](int t, bool value) { return context_.ScaleOf(row, first + t, value); });
+    }
     SetSeen(row, first);
     AttendRows(row, row + 1);
   }
 
   template <class VectorOf>
   void Take(int positions, VectorOf vector_of) {
-    Vectors k, v;
+    Vectors<T> k, v;
     for (int t = 0; t < kBlockSize; ++t) {
       k[t] = t < positions ? vector_of(t, false) : zero_;
       v[t] = t < positions ? vector_of(t, true) : zero_;
     }
-    TransposeKeys(k, kDim, keys_);
-    PairValues(v, kDim, values_);
+    TransposeKeys<T>(k, kDim, chunk_.keys);
+    PairValues<T>(v, kDim, chunk_.values);
   }
+
+  template <class ScaleOf>
+  void TakeScales(int positions, ScaleOf scale_of) {
+    for (int t = 0; t < kBlockSize; ++t) {
+      chunk_.k_scales[t] = t < positions ? scale_of(t, false) : 0;
+      chunk_.v_scales[t] = t < positions ? scale_of(t, true) : 0;
+    }
+  }
+
+  static constexpr bool kScaled = std::is_same_v<T, int8_t>;
 
   const UnitContext context_;
   const AttentionUnit& unit_;
   std::vector<uint16_t> seen_;
   Queries<kDim> queries_;  // queries of the unit
-  const uint16_t* zero_;   // [kDim]
-  uint32_t* keys_;         // [kDim / 2][kBlockSize], pairs of dimensions
-  uint32_t* values_;       // [kPairs][kDim], pairs of positions
+  const T* zero_;          // [kDim]
+  Chunk chunk_;
 };
 
 }  // namespace
 
 bool AttendsWithBf16Dot(const KvPoolShape& shape, const AttentionRule& rule) {
-  return rule.softcap == 0 && shape.dtype == DType::kBF16 &&
+  return rule.softcap == 0 && (shape.dtype == DType::kBF16 || shape.dtype == DType::kI8) &&
          (shape.head_dim == 64 || shape.head_dim == 128) &&
          CurrentKernelTarget() == KernelTarget::kAvx512Bf16;
 }
 
 void AttendUnitBf16(const AttentionArgs& args, const AttentionUnit& unit,
                     std::vector<float>* memory) {
+  const bool codes = args.pool->scaled();
   if (args.pool->shape.head_dim == 64) {
-    UnitRunner<64>(args, unit, memory).Run();
+    codes ? UnitRunner<int8_t, 64>(args, unit, memory).Run()
+          : UnitRunner<uint16_t, 64>(args, unit, memory).Run();
   } else {
-    UnitRunner<128>(args, unit, memory).Run();
+    codes ? UnitRunner<int8_t, 128>(args, unit, memory).Run()
+          : UnitRunner<uint16_t, 128>(args, unit, memory).Run();
   }
 }
 

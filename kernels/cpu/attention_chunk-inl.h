@@ -40,6 +40,9 @@ struct Chunk {
   const float* keys = nullptr;
   int hidden = 0;     // the first positions, which the query does not see; fewer than positions
   float softcap = 0;  // AttentionRule
+  // [16] what k and v are multiplied with; nullptr: nothing. Those of absent positions do not matter.
+  const float* k_scales = nullptr;
+  const float* v_scales = nullptr;
 };
 
 // One query of the online softmax. query and sum hold dim floats.
@@ -174,6 +177,13 @@ HWY_INLINE void CapScores(float softcap, float* HWY_RESTRICT scores) {
   const auto cap = hn::Set(d, softcap);
   for (int t = 0; t < kBlockSize; t += kLanesW)
     hn::StoreU(hn::Mul(Tanh(d, hn::Div(hn::LoadU(d, scores + t), cap)), cap), d, scores + t);
+}
+
+// The scales of codes: of k before the softmax, of v after it.
+HWY_INLINE void ScalePositions(const float* scales, float* HWY_RESTRICT values) {
+  const DW d;
+  for (int t = 0; t < kBlockSize; t += kLanesW)
+    hn::StoreU(hn::Mul(hn::LoadU(d, values + t), hn::LoadU(d, scales + t)), d, values + t);
 }
 
 // Turns scores into weights, exp(score - largest so far). Returns what the sums so far are to be
@@ -335,8 +345,10 @@ HWY_NOINLINE void AttendOne(const Chunk<T>& chunk, int64_t dim, QueryState* stat
   float scores[1][kBlockSize] = {};
   Scores8(chunk, 0, state->query, dim, scores[0]);
   if (chunk.positions > 8) Scores8(chunk, 8, state->query, dim, scores[0] + 8);
+  if (chunk.k_scales != nullptr) ScalePositions(chunk.k_scales, scores[0]);
   if (chunk.softcap > 0) CapScores(chunk.softcap, scores[0]);
   const float correction = ScoresToWeights(chunk.hidden, chunk.positions, scores[0], state);
+  if (chunk.v_scales != nullptr) ScalePositions(chunk.v_scales, scores[0]);
   AddAllValues<1>(chunk, dim, scores, &correction, &state);
 }
 
@@ -346,10 +358,16 @@ HWY_NOINLINE void AttendTile(const Chunk<T>& chunk, int64_t dim, QueryState* con
   float scores[kQueries][kBlockSize];
   float corrections[kQueries];
   ScoresOfTile<kQueries>(chunk.keys, dim, states, scores);
+  if (chunk.k_scales != nullptr) {
+    for (int q = 0; q < kQueries; ++q) ScalePositions(chunk.k_scales, scores[q]);
+  }
   if (chunk.softcap > 0) {
     for (int q = 0; q < kQueries; ++q) CapScores(chunk.softcap, scores[q]);
   }
   TileScoresToWeights<kQueries>(scores, states, corrections);
+  if (chunk.v_scales != nullptr) {
+    for (int q = 0; q < kQueries; ++q) ScalePositions(chunk.v_scales, scores[q]);
+  }
   constexpr int kFirst = std::min(kQueries, kValueQueries), kSecond = kQueries - kFirst;
   AddAllValues<kFirst>(chunk, dim, scores, corrections, states);
   if constexpr (kSecond > 0)

@@ -1,5 +1,6 @@
-// How attention reads vectors: lanes, values in bf16 widened to f32, and the keys of 16 positions
-// turned into columns. Compiled once per target.
+// How attention reads vectors: lanes, values in bf16 and codes of 8 bits widened to f32, and the
+// keys of 16 positions turned into columns. A code is widened without its scale, so exactly.
+// Compiled once per target.
 #if defined(COPPICE_KERNELS_CPU_ATTENTION_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef COPPICE_KERNELS_CPU_ATTENTION_LANES_INL_H_
 #undef COPPICE_KERNELS_CPU_ATTENTION_LANES_INL_H_
@@ -36,6 +37,11 @@ HWY_INLINE hn::Vec<D> LoadFloats(D d, const uint16_t* bf16) {
   const hn::RebindToUnsigned<D> wide;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, bf16))));
 }
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFloats(D d, const int8_t* codes) {
+  const hn::Rebind<int8_t, D> narrow;
+  return hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<D>(), hn::LoadU(narrow, codes)));
+}
 
 // Eight vectors of eight words become their columns.
 template <class D>
@@ -67,6 +73,7 @@ HWY_INLINE void Transpose8(D d, hn::Vec<D> (&rows)[8]) {
 
 inline float WidenValue(float value) { return value; }
 inline float WidenValue(uint16_t bits) { return Bf16ToFloat(bits); }
+inline float WidenValue(int8_t code) { return code; }
 
 // keys[j][t] = value j of position t, from [16][stride]. Dimensions from `begin` on.
 template <class T>
@@ -76,16 +83,18 @@ HWY_INLINE void TransposeTail(const T* k, int64_t stride, int64_t begin, int64_t
   }
 }
 
-HWY_INLINE void TransposeKeys(const float* k, int64_t stride, int64_t dim,
-                              float* HWY_RESTRICT keys) {
-  int64_t j = 0;
+// Dimensions from `begin` on, eight at a time.
+template <class T>
+HWY_INLINE void TransposeEights(const T* k, int64_t stride, int64_t begin, int64_t dim,
+                                float* HWY_RESTRICT keys) {
+  int64_t j = begin;
 #if HWY_TARGET != HWY_SCALAR
   const DA d;
   for (; j + 8 <= dim; j += 8) {
     for (int t = 0; t < kBlockSize; t += 8) {
       hn::Vec<DA> rows[8];
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) rows[i] = hn::LoadU(d, k + (t + i) * stride + j);
+      for (int i = 0; i < 8; ++i) rows[i] = LoadFloats(d, k + (t + i) * stride + j);
       Transpose8(d, rows);
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) hn::StoreU(rows[i], d, keys + (j + i) * kBlockSize + t);
@@ -93,6 +102,11 @@ HWY_INLINE void TransposeKeys(const float* k, int64_t stride, int64_t dim,
   }
 #endif
   TransposeTail(k, stride, j, dim, keys);
+}
+
+HWY_INLINE void TransposeKeys(const float* k, int64_t stride, int64_t dim,
+                              float* HWY_RESTRICT keys) {
+  TransposeEights(k, stride, 0, dim, keys);
 }
 
 // bf16: words of two values are transposed, then widened.
@@ -120,6 +134,36 @@ HWY_INLINE void TransposeKeys(const uint16_t* k, int64_t stride, int64_t dim,
   }
 #endif
   TransposeTail(k, stride, j, dim, keys);
+}
+
+// Words of four codes are transposed, then widened.
+HWY_INLINE void TransposeKeys(const int8_t* k, int64_t stride, int64_t dim,
+                              float* HWY_RESTRICT keys) {
+  int64_t j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const DA d;
+  const hn::RebindToSigned<DA> di;
+  for (; j + 32 <= dim; j += 32) {
+    for (int t = 0; t < kBlockSize; t += 8) {
+      hn::Vec<decltype(di)> rows[8];
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i)
+        rows[i] = hn::LoadU(di, reinterpret_cast<const int32_t*>(k + (t + i) * stride + j));
+      Transpose8(di, rows);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) {
+        float* const out = keys + (j + 4 * i) * kBlockSize + t;
+        const auto widen = [&](hn::Vec<decltype(di)> at_top)
+                               HWY_ATTR { return hn::ConvertTo(d, hn::ShiftRight<24>(at_top)); };
+        hn::StoreU(widen(hn::ShiftLeft<24>(rows[i])), d, out);
+        hn::StoreU(widen(hn::ShiftLeft<16>(rows[i])), d, out + kBlockSize);
+        hn::StoreU(widen(hn::ShiftLeft<8>(rows[i])), d, out + 2 * kBlockSize);
+        hn::StoreU(widen(rows[i]), d, out + 3 * kBlockSize);
+      }
+    }
+  }
+#endif
+  TransposeEights(k, stride, j, dim, keys);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -76,6 +76,14 @@ class UnitContext {
   const uint8_t* Vector(int64_t row, int32_t position, bool value) const {
     return args_.pool->Row(args_.layer, value, SlotOf(row, position), unit_.kv_head);
   }
+  // With codes: the scales of K or V of the prefix block that begins at `first`, [kBlockSize].
+  const float* BlockScales(int64_t row, int32_t first, bool value) const {
+    return args_.pool->Scales(args_.layer, value, BlockOf(row, first), unit_.kv_head);
+  }
+  // With codes: the scale of K or V of one position.
+  float ScaleOf(int64_t row, int32_t position, bool value) const {
+    return *args_.pool->Scale(args_.layer, value, SlotOf(row, position), unit_.kv_head);
+  }
 
   // Begins to read the prefix block at `first`. It may be anywhere in the pool, so the hardware
   // does not prefetch it.

@@ -13,9 +13,9 @@ namespace coppice::kernels::cpu {
 absl::StatusOr<std::unique_ptr<KvPool>> MakeCpuKvPool(const KvPoolShape& shape) {
   auto pool = std::make_unique<CpuKvPool>();
   pool->shape = shape;
-  if (shape.dtype == DType::kF16) {
+  if (shape.dtype != DType::kF32 && shape.dtype != DType::kBF16 && shape.dtype != DType::kI8) {
     return absl::InvalidArgumentError(
-        absl::StrCat(KvPoolName(shape), ": the CPU backend stores KV as F32 or BF16"));
+        absl::StrCat(KvPoolName(shape), ": the CPU backend stores KV as F32, BF16 or I8"));
   }
   COPPICE_ASSIGN_OR_RETURN(pool->bytes, KvPoolBytes(shape));
   COPPICE_ASSIGN_OR_RETURN(
@@ -35,6 +35,9 @@ void CopyKv(absl::Span<const KvCopy> copies, CpuKvPool* pool) {
         for (int head = 0; head < pool->shape.kv_heads; ++head) {
           std::memcpy(pool->Row(layer, value, copy.destination, head),
                       pool->Row(layer, value, copy.source, head), pool->row_bytes());
+          if (!pool->scaled()) continue;
+          *pool->Scale(layer, value, copy.destination, head) =
+              *pool->Scale(layer, value, copy.source, head);
         }
       }
     }

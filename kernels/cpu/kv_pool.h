@@ -1,5 +1,6 @@
 // The KV pool in host memory: per layer K then V, each [block][kv_head][kBlockSize][head_dim] of
-// f32 or bf16. Memory is 64-byte aligned, zero, and committed on first use.
+// f32, bf16 or codes of 8 bits, each [kBlockSize][head_dim] of these with its scales behind it.
+// Memory is 64-byte aligned, zero, and committed on first use.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,22 @@ class CpuKvPool : public KvPool {
   uint8_t* Row(int layer, bool value, int32_t slot, int kv_head) const {
     return HeadBlock(layer, value, slot / kBlockSize, kv_head) + slot % kBlockSize * row_bytes();
   }
-  // Bytes of a vector of F32 or BF16. Inline, because attention calls it for each vector.
-  size_t row_bytes() const { return shape.head_dim * (shape.dtype == DType::kF32 ? 4 : 2); }
-  size_t head_block_bytes() const { return kBlockSize * row_bytes(); }
+  // With kI8: the scales [kBlockSize] of the head's rows of one block.
+  float* Scales(int layer, bool value, int64_t block, int kv_head) const {
+    return reinterpret_cast<float*>(HeadBlock(layer, value, block, kv_head) +
+                                    kBlockSize * row_bytes());
+  }
+  float* Scale(int layer, bool value, int32_t slot, int kv_head) const {
+    return Scales(layer, value, slot / kBlockSize, kv_head) + slot % kBlockSize;
+  }
+  bool scaled() const { return shape.dtype == DType::kI8; }
+  // Bytes of a vector without its scale. Inline, because attention calls it for each vector.
+  size_t row_bytes() const {
+    return shape.head_dim * (shape.dtype == DType::kF32 ? 4 : shape.dtype == DType::kBF16 ? 2 : 1);
+  }
+  size_t head_block_bytes() const {
+    return kBlockSize * (row_bytes() + (scaled() ? sizeof(float) : 0));
+  }
 
   PageBuffer storage;
 };

@@ -226,9 +226,11 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
                                                       WeightArena* arena) {
   COPPICE_RETURN_IF_ERROR(CheckStack(sources, bias.size()));
   COPPICE_RETURN_IF_ERROR(CheckTypes(sources, dtypes));
-  if (std::find(dtypes.begin(), dtypes.end(), DType::kF16) != dtypes.end()) {
-    return absl::InvalidArgumentError(
-        "pack: the CPU backend stores weights as F32, BF16 or in blocks, not as F16");
+  for (const DType dtype : dtypes) {
+    if (dtype == DType::kF32 || dtype == DType::kBF16 || IsBlockFormat(dtype)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pack: the CPU backend stores weights as F32, BF16 or in blocks, not as ",
+        DTypeName(dtype)));
   }
   COPPICE_RETURN_IF_ERROR(CheckScales(sources, team));
   std::vector<std::unique_ptr<CpuMatrix>> runs;

@@ -1,6 +1,9 @@
 #include "kernels/cpu/rope.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "kernels/cpu/elementwise.h"
@@ -57,6 +60,40 @@ void StoreBf16(const float* HWY_RESTRICT row, int count, uint16_t* HWY_RESTRICT 
   for (; i < count; ++i) bits[i] = FloatToBf16(row[i]);
 }
 
+// The codes of a vector, and its scale (KvPoolShape). Every target gives the same bits.
+float StoreCodes(const float* HWY_RESTRICT row, int count, int8_t* HWY_RESTRICT codes) {
+  const DR d;
+  const hn::RebindToSigned<DR> di;
+  const hn::Rebind<int8_t, DR> narrow;
+  constexpr int32_t kInfinite = 0x7f800000;
+  // Bits of magnitudes are ordered as the magnitudes, with infinity and NaN last.
+  auto most = hn::Zero(di);
+  int i = 0;
+  for (; i + kLanesR <= count; i += kLanesR)
+    most = hn::Max(most, hn::BitCast(di, hn::Abs(hn::LoadU(d, row + i))));
+  int32_t largest = hn::GetLane(hn::MaxOfLanes(di, most));
+  for (; i < count; ++i)
+    largest =
+        std::max(largest, std::bit_cast<int32_t>(row[i]) & std::numeric_limits<int32_t>::max());
+  const float scale = std::bit_cast<float>(largest) / 127.0f;
+  if (largest >= kInfinite || scale < std::numeric_limits<float>::min()) {
+    std::fill_n(codes, count, int8_t{0});
+    return largest >= kInfinite ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+  }
+  // The last place of kShift is 1, so the sum is rounded to an integer, ties to even.
+  constexpr float kShift = 0x1.8p23f;
+  const auto steps = hn::Set(d, scale), shift = hn::Set(d, kShift);
+  for (i = 0; i + kLanesR <= count; i += kLanesR) {
+    const auto shifted = hn::Add(hn::Div(hn::LoadU(d, row + i), steps), shift);
+    const auto code = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, shift));
+    hn::StoreU(hn::DemoteTo(narrow, code), narrow, codes + i);
+  }
+  for (; i < count; ++i)
+    codes[i] = static_cast<int8_t>(std::bit_cast<int32_t>(row[i] / scale + kShift) -
+                                   std::bit_cast<int32_t>(kShift));
+  return scale;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace coppice::kernels::cpu
 HWY_AFTER_NAMESPACE();
@@ -66,15 +103,22 @@ namespace coppice::kernels::cpu {
 
 HWY_EXPORT(Rotate);
 HWY_EXPORT(StoreBf16);
+HWY_EXPORT(StoreCodes);
 
 namespace {
 
-void StoreRow(const float* row, int head_dim, DType dtype, uint8_t* out) {
-  if (dtype == DType::kF32) {
-    std::memcpy(out, row, head_dim * sizeof(float));
-    return;
+void StoreVector(const float* vector, int layer, bool value, int32_t slot, int head,
+                 const CpuKvPool& pool) {
+  uint8_t* const out = pool.Row(layer, value, slot, head);
+  const int head_dim = pool.shape.head_dim;
+  if (pool.shape.dtype == DType::kF32) {
+    std::memcpy(out, vector, head_dim * sizeof(float));
+  } else if (pool.scaled()) {
+    *pool.Scale(layer, value, slot, head) =
+        HWY_DYNAMIC_DISPATCH(StoreCodes)(vector, head_dim, reinterpret_cast<int8_t*>(out));
+  } else {
+    HWY_DYNAMIC_DISPATCH(StoreBf16)(vector, head_dim, reinterpret_cast<uint16_t*>(out));
   }
-  HWY_DYNAMIC_DISPATCH(StoreBf16)(row, head_dim, reinterpret_cast<uint16_t*>(out));
 }
 
 // The norm of each head, or of all together, as many values as the gain has at a time.
@@ -113,8 +157,8 @@ void RopeAndStoreKv(const RopeAndStoreArgs& args, int64_t begin, int64_t end) {
     for (int head = 0; head < shape.kv_heads; ++head) {
       const float* k = k_heads + head * head_dim;
       const float* v = row + (heads + head) * head_dim;
-      StoreRow(k, head_dim, shape.dtype, args.pool->Row(args.layer, /*value=*/false, slot, head));
-      StoreRow(v, head_dim, shape.dtype, args.pool->Row(args.layer, /*value=*/true, slot, head));
+      StoreVector(k, args.layer, /*value=*/false, slot, head, *args.pool);
+      StoreVector(v, args.layer, /*value=*/true, slot, head, *args.pool);
     }
   }
 }

@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kProgram[] = "coppice-perplexity";
 constexpr char kUsage[] =
-    "Measures what types of weights cost: the perplexity of a model on a text with each of "
+    "Measures what types of weights and KV cost: the perplexity of a model on a text with each of "
     "them.\n\n"
     "  coppice-perplexity --model=DIR --text=FILE --types=f32,bf16,int8,int4 "
     "--limits=0,0.005,0.01,0.04";
@@ -31,6 +31,7 @@ struct PerplexityFlags {
   std::string model = "tests/models/stories260k";
   std::string text = "lab/perplexity/stories.jsonl";
   Words types = {"f32", "bf16", "int8", "int4"};
+  Words kv_types;
   Words limits;
   int window = 256;
   int threads = 1;
@@ -69,11 +70,16 @@ FlagTable PerplexityFlagTable(PerplexityFlags* flags) {
               .value = &flags->window,
               .range = {2},
               .text = "longest part of a text that is scored by itself, tokens"}}},
-           {"Types of weights",
+           {"Types of weights and KV",
             {{.name = "types",
               .value = &flags->types,
               .text = "of weights: f32, bf16, int8, int4, or auto: as the model has them; each is "
                       "compared with the first"},
+             {.name = "kv_types",
+              .value = &flags->kv_types,
+              .own_default = "auto for each",
+              .text = "of KV, one for each type of weights: auto (f32 or bf16, as the weights) or "
+                      "int8"},
              {.name = "limits",
               .value = &flags->limits,
               .text = "largest relative change of the perplexity, one for each type; a larger one "
@@ -89,6 +95,14 @@ FlagTable PerplexityFlagTable(PerplexityFlags* flags) {
         for (const std::string& type : flags->types) {
           if (!absl::c_linear_search(known, type))
             faults->Add("types", absl::StrCat("'", type, "', expected ", OrList(known)));
+        }
+        for (const std::string& type : flags->kv_types) {
+          if (type != "auto" && type != "int8")
+            faults->Add("kv_types", absl::StrCat("'", type, "', expected auto or int8"));
+        }
+        if (!flags->kv_types.empty() && flags->kv_types.size() != flags->types.size()) {
+          faults->Add("kv_types", absl::StrCat(flags->kv_types.size(), " types of KV for ",
+                                               flags->types.size(), " types of weights"));
         }
         faults->Add("limits", Limits(*flags).status());
         faults->Add("kernels", kernels::cpu::ChooseKernelTarget(flags->kernels));
@@ -106,15 +120,18 @@ absl::StatusOr<bool> Measure(const PerplexityFlags& flags) {
   double first = 0;
   bool within = true;
   for (size_t i = 0; i < types.size(); ++i) {
-    COPPICE_ASSIGN_OR_RETURN(const TextScore score,
-                             ScoreTexts({dir, types[i], flags.kernels, flags.threads}, windows));
+    const std::string kv_type = flags.kv_types.empty() ? "auto" : flags.kv_types[i];
+    COPPICE_ASSIGN_OR_RETURN(
+        const TextScore score,
+        ScoreTexts({dir, types[i], kv_type, flags.kernels, flags.threads}, windows));
     if (i == 0) first = score.perplexity();
     const double change = score.perplexity() / first - 1;
     const bool exceeded = !limits.empty() && !(std::abs(change) <= limits[i]);
     if (i == 0)
       std::printf("%s, %ld tokens, %s\n", dir.c_str(), score.tokens, score.backend.c_str());
-    std::printf("%-5s weights %.2f MB, perplexity %.4f, change %+.3f %%%s\n", types[i].c_str(),
-                static_cast<double>(score.weight_bytes) / 1e6, score.perplexity(), 100 * change,
+    std::printf("%-5s weights %.2f MB, KV %s, perplexity %.4f, change %+.3f %%%s\n",
+                types[i].c_str(), static_cast<double>(score.weight_bytes) / 1e6,
+                score.kv_type.c_str(), score.perplexity(), 100 * change,
                 exceeded ? ", beyond its limit" : "");
     within = within && !exceeded;
   }

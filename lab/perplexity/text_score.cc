@@ -63,11 +63,13 @@ absl::StatusOr<TextScore> ScoreTexts(const ModelChoice& choice,
   load.dir = choice.dir;
   const bool quantised = choice.type == "int8" || choice.type == "int4";
   (quantised ? load.weight_dtype : load.dtype) = choice.type;
+  load.kv_dtype = choice.kv_type;
   load.max_rows = static_cast<int>(longest);
   COPPICE_ASSIGN_OR_RETURN(model::TransformerParts parts,
                            LoadTransformer(load, backend.get(), communicator.get()));
   TextScore score;
   score.weight_bytes = parts.weights.bytes;
+  score.kv_type = kernels::DTypeName(parts.kv_dtype);
   score.backend = backend->description();
   const auto blocks = static_cast<int64_t>(longest / kBlockSize + 2);
   COPPICE_ASSIGN_OR_RETURN(const auto pool, backend->MakeKvPool(parts.kv_shape(blocks)));

@@ -13,6 +13,7 @@ namespace coppice::perplexity {
 struct ModelChoice {
   std::string dir;               // Hugging Face folder
   std::string type;              // auto, f32, bf16 (weights and KV), int8, int4 (weights)
+  std::string kv_type = "auto";  // LoadOptions::kv_dtype
   std::string kernels = "best";  // BackendOptions::cpu_kernels
   int threads = 1;
 };
@@ -21,6 +22,7 @@ struct TextScore {
   int64_t tokens = 0;         // scored
   double mean_nll = 0;        // nats of a token
   size_t weight_bytes = 0;    // in memory
+  std::string kv_type;        // in memory, "BF16"
   std::string backend;        // Backend::description
   double perplexity() const;  // e^mean_nll
 };

@@ -131,6 +131,15 @@ class Description(unittest.TestCase):
             self.assertEqual(output.count(" --exact"), len(flags), output)
         self.assertRegex(output, r"coppice-worker .* --tp=2 .* --exact( |$)")
 
+    def test_type_of_kv_is_passed_to_workers_and_draft_nodes(self):
+        plain, codes = self.lines(TWO_HOSTS), self.lines('kv_dtype = "int8"\n' + TWO_HOSTS.lstrip())
+        for before, after in zip(plain, codes):
+            self.assertEqual(" --kv_dtype=int8" in after, "coppice-coordinator" not in after, after)
+            self.assertEqual(after.replace(" --kv_dtype=int8", ""), before)
+        status, output, errors = self.up("--target", "/models/target", "--kv-dtype", "int8", "--dry-run")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertRegex(output, r"coppice-worker .* --kv_dtype=int8( |$)")
+
     def test_hosts_far_apart_are_named_one_by_one(self):
         for address, networks in (("10.0.0.3", "10.0.0.0/30"), ("10.0.9.2", "10.0.0.0/20"), ("10.0.0.0", "10.0.0.0/31"),
                                   ("192.168.0.2", "10.0.0.1/31,192.168.0.2/31")):

@@ -2,7 +2,7 @@
 """In a whole cluster, Gumbel coupling and beam search give the same token ids and scores with and without drafts: alone, among 8 other
 requests, with a good draft model, with a random one, and when the draft node is killed halfway.
 
-  exactness_test.py TP      number of ranks of the replica
+  exactness_test.py TP [KV]      number of ranks of the replica; --kv_dtype of all nodes
 """
 import os
 import signal
@@ -31,7 +31,7 @@ DISTRIBUTIONS = {
 LONG = dict(max_tokens=150, ignore_eos=True, return_token_ids=True)
 # Forests have a fixed size. Otherwise a replica drafts less when drafts do not pay.
 DRAFTED = dict(speculative=dict(draft_width=8, draft_depth=4))
-TP = 1
+CLUSTER = {}  # how clusters are started
 
 
 def requests():
@@ -65,7 +65,7 @@ class Exactness(unittest.TestCase):
         self.assertEqual(outcome(answer), self.plain[name], name)
 
     def test_1_good_draft_model(self):
-        with Cluster(tp=TP, draft=DRAFT) as cluster:
+        with Cluster(**CLUSTER, draft=DRAFT) as cluster:
             for name, body in requests():
                 answer = cluster.api.complete(dict(body, speculative=False))
                 self.plain[name] = outcome(answer)
@@ -116,7 +116,7 @@ class Exactness(unittest.TestCase):
     def test_2_random_draft_model(self):
         self.assertTrue(self.plain, "test_1 has not filled the answers to compare with")
         draft = random_llama(os.path.join(self.folder.name, "random"))
-        with Cluster(tp=TP, draft=draft) as cluster:
+        with Cluster(**CLUSTER, draft=draft) as cluster:
             for name, body in requests():
                 with self.subTest(request=name):
                     self.assert_as_plain(name, cluster.api.complete(body))
@@ -125,7 +125,7 @@ class Exactness(unittest.TestCase):
                     self.assertGreater(speculation(answer)["drafted_nodes"], 0, name)
 
     def test_3_draft_node_killed_half_way(self):
-        with Cluster(tp=TP, draft=DRAFT, wait_for_drafts=False) as cluster:
+        with Cluster(**CLUSTER, draft=DRAFT, wait_for_drafts=False) as cluster:
             bodies = [dict(fields, **LONG, **DRAFTED, prompt=PROMPTS[i % len(PROMPTS)]) for i, fields in enumerate(DISTRIBUTIONS.values())]
             plain = [outcome(cluster.api.complete(dict(body, speculative=False))) for body in bodies]
             draft = cluster.process("draft-0").process
@@ -154,5 +154,8 @@ class Exactness(unittest.TestCase):
 if __name__ == "__main__":
     if len(sys.argv) < 2 or not sys.argv[1].isdigit():
         sys.exit(__doc__)
-    TP = int(sys.argv.pop(1))
+    CLUSTER["tp"] = int(sys.argv.pop(1))
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
+        flags = [f"--kv_dtype={sys.argv.pop(1)}"]
+        CLUSTER.update(worker_flags=flags, draft_flags=flags)
     unittest.main(verbosity=2, failfast=False)

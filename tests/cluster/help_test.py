@@ -91,6 +91,7 @@ class Help(unittest.TestCase):
                 ("coppice-worker", worker, "--kernels=sse9"),
                 ("coppice-worker", worker, "--threads=-1"),
                 ("coppice-worker", worker, "--dtype=f8"),
+                ("coppice-worker", worker, "--kv_dtype=int4"),
                 ("coppice-draft", draft, "--coordinator=nowhere"),
                 ("coppice-draft", draft, "--listen=tcp://127.0.0.1"),
                 ("coppice-draft", draft, "--kernels=sse9"),
@@ -113,6 +114,7 @@ class Help(unittest.TestCase):
                 ("coppice-perplexity", (), "--types=f32,f8"),
                 ("coppice-perplexity", (), "--limits=0,-1"),
                 ("coppice-perplexity", (), "--limits=0"),
+                ("coppice-perplexity", (), "--kv_types=int8"),
                 ("coppice-bench", ("model",), "--types=int3"),
                 ("coppice-bench", ("model",), "--contexts=none"),
                 ("coppice-bench", ("kernels",), "--kernels=sse9")):

@@ -31,6 +31,7 @@ inline proto::Register WorkerRegistration(const std::string& id, int vocab = 258
   registration.mutable_model()->set_max_positions(512);
   registration.mutable_model()->set_fingerprint(7);
   registration.mutable_model()->set_dtype("F32");
+  registration.mutable_model()->set_kv_dtype("F32");
   registration.mutable_model()->add_eos_ids(ByteTokenizer::kEos);
   proto::RankInfo* rank = registration.add_ranks();
   rank->set_host("fake-" + id);

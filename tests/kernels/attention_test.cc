@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -12,6 +13,8 @@
 
 namespace coppice::kernels {
 namespace {
+
+constexpr DType kKvTypes[] = {DType::kF32, DType::kBF16, DType::kI8};
 
 struct Shape {
   int q_heads;
@@ -32,16 +35,34 @@ AttentionRule RuleOf(const Shape& shape) {
   return rule;
 }
 
-// K and V [kv_heads * head_dim] of a token, as stored, or its query [q_heads * head_dim]. They
-// depend only on the token's number. kNotANumber has none.
-constexpr int kNotANumber = -1;
+// K and V [kv_heads * head_dim] of a token, or its query [q_heads * head_dim]. They depend only on
+// the token's number. kNotANumber has none; of the others a value of each head of K or V is infinite.
+constexpr int kNotANumber = -1, kInfiniteKey = -2, kInfiniteValue = -3;
 std::vector<float> TokenVector(const Shape& shape, int token, int which) {
   const int heads = which == 0 ? shape.q_heads : shape.kv_heads;
   if (token == kNotANumber) return std::vector<float>(heads * shape.head_dim, NAN);
   std::vector<float> values = RandomFloats(int64_t{heads} * shape.head_dim, token * 3 + which);
-  for (float& value : values) {
-    value *= 2.0f;
-    if (which != 0 && shape.dtype == DType::kBF16) value = Bf16ToFloat(FloatToBf16(value));
+  for (float& value : values) value *= 2.0f;
+  if (which == (token == kInfiniteKey ? 1 : token == kInfiniteValue ? 2 : -1)) {
+    for (int head = 0; head < heads; ++head)
+      values[head * shape.head_dim + 5] = -std::numeric_limits<float>::infinity();
+  }
+  return values;
+}
+
+// K and V of a token as the pool holds them.
+std::vector<float> StoredVector(const Shape& shape, int token, int which) {
+  std::vector<float> values = TokenVector(shape, token, which);
+  if (shape.dtype == DType::kBF16) {
+    for (float& value : values) value = Bf16ToFloat(FloatToBf16(value));
+  }
+  if (shape.dtype != DType::kI8) return values;
+  for (int head = 0; head < shape.kv_heads; ++head) {
+    const auto vector = absl::MakeSpan(values).subspan(head * shape.head_dim, shape.head_dim);
+    float largest = 0;
+    for (const float value : vector) largest = std::max(largest, std::abs(value));
+    const float scale = largest / 127;
+    for (float& value : vector) value = scale * std::nearbyint(value / scale);
   }
   return values;
 }
@@ -166,7 +187,8 @@ Expected Reference(const Shape& shape, const Context& context) {
     const auto length = static_cast<int>(context.size());
     const int begin = shape.window == 0 ? 0 : std::max(0, length - shape.window);
     for (const int token : absl::MakeConstSpan(context).subspan(begin)) {
-      const std::vector<float> k = TokenVector(shape, token, 1), v = TokenVector(shape, token, 2);
+      const std::vector<float> k = StoredVector(shape, token, 1);
+      const std::vector<float> v = StoredVector(shape, token, 2);
       double score = 0.0;
       for (int i = 0; i < dim; ++i) score += double{query[head * dim + i]} * k[kv_head * dim + i];
       if (!rounds) score /= std::sqrt(dim);
@@ -214,7 +236,7 @@ class AttentionTest : public KernelTest {
 };
 
 TEST_P(AttentionTest, MatchesDoublePrecision) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : kKvTypes) {
     for (const int head_dim : {8, 20, 32, 64, 80, 128}) {
       for (const int group : {1, 2, 3, 8}) {
         const Shape shape = {2 * group, 2, head_dim, dtype};
@@ -231,7 +253,7 @@ TEST_P(AttentionTest, MatchesDoublePrecision) {
 }
 
 TEST_P(AttentionTest, WindowsAndCapsMatchDoublePrecision) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : kKvTypes) {
     for (const int head_dim : {20, 64, 256}) {
       for (const int window : {0, 1, 16, 21}) {
         for (const float softcap : {0.0f, 3.0f}) {
@@ -253,7 +275,7 @@ TEST_P(AttentionTest, WindowsAndCapsMatchDoublePrecision) {
 
 // Beams on a shared prefix together with prefill rows of another request, and the same rows alone.
 TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : kKvTypes) {
     for (const Shape& shape :
          {Shape{4, 4, 32, dtype}, Shape{6, 2, 64, dtype}, Shape{3, 1, 128, dtype},
           Shape{3, 1, 20, dtype}, Shape{6, 2, 64, dtype, 7}, Shape{4, 4, 32, dtype, 33, 5.0f}}) {
@@ -286,7 +308,7 @@ TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
 // Three threads divide the rows or heads of KV heads that are left over. Every shape has enough work
 // to be shared.
 TEST_P(AttentionTest, BitsAreTheSameWhereUnitsAreDivided) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : kKvTypes) {
     for (const Shape& shape :
          {Shape{4, 1, 64, dtype}, Shape{8, 1, 64, dtype}, Shape{6, 2, 64, dtype},
           Shape{4, 4, 64, dtype}, Shape{20, 5, 64, dtype}}) {
@@ -310,7 +332,7 @@ TEST_P(AttentionTest, BitsAreTheSameWhereUnitsAreDivided) {
 }
 
 TEST_P(AttentionTest, BitsDoNotDependOnWhereTheContextLies) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : kKvTypes) {
     for (const Shape& shape :
          {Shape{2, 2, 64, dtype}, Shape{8, 2, 80, dtype}, Shape{2, 1, 12, dtype},
           Shape{2, 2, 64, dtype, 19}, Shape{8, 2, 80, dtype, 30, 5.0f}}) {
@@ -329,8 +351,10 @@ TEST_P(AttentionTest, BitsDoNotDependOnWhereTheContextLies) {
 
 // Slots behind a row's context may hold what another request left there.
 TEST_P(AttentionTest, NothingBehindTheContextCounts) {
-  for (const Shape& shape : {Shape{6, 2, 64, DType::kBF16}, Shape{2, 2, 128, DType::kBF16},
-                             Shape{4, 2, 32, DType::kBF16}, Shape{4, 2, 64, DType::kF32}}) {
+  for (const Shape& shape :
+       {Shape{6, 2, 64, DType::kBF16}, Shape{2, 2, 128, DType::kBF16},
+        Shape{4, 2, 32, DType::kBF16}, Shape{4, 2, 64, DType::kF32}, Shape{6, 2, 64, DType::kI8},
+        Shape{2, 2, 128, DType::kI8}, Shape{6, 2, 32, DType::kI8}}) {
     for (const int length : {1, 2, 15, 16, 17, 31, 40}) {
       const Context context = Tokens(length);
       Context table = context;
@@ -350,6 +374,31 @@ TEST_P(AttentionTest, NothingBehindTheContextCounts) {
         ASSERT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
             << "head_dim " << shape.head_dim << ", length " << length << ", rows " << rows;
         for (const float value : got) ASSERT_TRUE(std::isfinite(value));
+      }
+    }
+  }
+}
+
+// In 8 bits a token whose K or V is not finite makes the rows that see it NaN, and those alone.
+TEST_P(AttentionTest, WhatIsNotFiniteInEightBitsReachesTheRowsThatSeeIt) {
+  for (const int head_dim : {32, 64}) {
+    for (const int rows : {2, 4, 12}) {
+      for (const int bad : {kNotANumber, kInfiniteKey, kInfiniteValue}) {
+        const Shape shape = {2, 1, head_dim, DType::kI8};
+        const Context context = Tokens(8 + rows);
+        const auto begin = context.begin();
+        Context table = context;
+        table[8] = bad;  // the second row sees it, the first does not
+        Layout layout(single_.get(), shape, 7);
+        layout.AddSegment(table);
+        for (int n = 8; n < 8 + rows; ++n) layout.AddRow(Context(begin, begin + n), n);
+        const std::vector<float> got = layout.Run();
+        const int64_t width = shape.q_heads * head_dim;
+        const std::vector<float> first =
+            RunAlone(single_.get(), shape, Context(begin, begin + 8), 8, 3);
+        EXPECT_EQ(std::memcmp(got.data(), first.data(), width * sizeof(float)), 0);
+        for (size_t i = width; i < got.size(); ++i)
+          ASSERT_TRUE(std::isnan(got[i])) << "head_dim " << head_dim << ", " << bad << ", " << i;
       }
     }
   }

@@ -64,6 +64,7 @@ TEST(DTypeTest, SpelledAsInSafetensors) {
   EXPECT_STREQ(DTypeName(DType::kF16), "F16");
   EXPECT_EQ(DTypeSize(DType::kF32), 4u);
   EXPECT_EQ(DTypeSize(DType::kBF16), 2u);
+  EXPECT_EQ(DTypeSize(DType::kI8), 1u);
   EXPECT_EQ(DTypeSize(DType::kF16), 2u);
 }
 

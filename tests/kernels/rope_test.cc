@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/kv_pool.h"
 #include "kernels/element.h"
@@ -34,7 +36,7 @@ TEST_P(RopeTest, NormsRotatesAndStoresKAndV) {
   constexpr int kQHeads = 4, kKvHeads = 2, kRows = 5, kLayer = 1;
   constexpr float kEpsilon = 1e-5f;
   const std::vector<int32_t> positions = {0, 1, 7, 90, 3}, slots = {16, 33, 47, 18, 79};
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
     for (const auto& [head_dim, rotary_dim] :
          {std::pair(8, 8), std::pair(10, 10), std::pair(64, 64), std::pair(64, 16),
           std::pair(24, 18), std::pair(64, 0)}) {
@@ -91,6 +93,13 @@ TEST_P(RopeTest, NormsRotatesAndStoresKAndV) {
               float got;
               std::memcpy(&got, stored + i * 4, 4);
               ASSERT_EQ(got, after[r * width + c]);
+            } else if (dtype == DType::kI8) {
+              const float* const vector = after.data() + r * width + head * head_dim;
+              float largest = 0;
+              for (int j = 0; j < head_dim; ++j) largest = std::max(largest, std::abs(vector[j]));
+              const float scale = *host.Scale(kLayer, is_v, slots[r], (head - kQHeads) % kKvHeads);
+              ASSERT_EQ(scale, largest / 127);
+              ASSERT_EQ(static_cast<int8_t>(stored[i]), std::nearbyint(vector[i] / scale));
             } else {
               uint16_t bits;
               std::memcpy(&bits, stored + i * 2, 2);
@@ -99,6 +108,54 @@ TEST_P(RopeTest, NormsRotatesAndStoresKAndV) {
           }
         }
       }
+    }
+  }
+}
+
+// Zeros, ties, subnormal numbers, and what is not finite: by their places in the vector, which the
+// instruction sets divide differently.
+TEST_P(RopeTest, CodesOfEveryKindOfVector) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const int dim : {1, 7, 8, 10, 64}) {
+    const auto pool = single_->MakeKvPool({1, 1, dim, 3, DType::kI8}).value();
+    const auto& host = static_cast<const cpu::CpuKvPool&>(*pool);
+    // The scale and the codes of a V.
+    const auto store = [&](const std::vector<float>& v) {
+      std::vector<float> row(2 * dim, 1.0f);
+      row.insert(row.end(), v.begin(), v.end());
+      StepPlan plan = PlanOfRows(1);
+      plan.slot = {37};
+      std::memset(host.Row(0, /*value=*/true, 37, 0), 0x55, dim);
+      RunOps(single_.get(), plan,
+             [&](Ops* ops) { ops->RopeAndStoreKv(0, {}, TensorOf(&row, 3 * dim), pool.get()); });
+      const auto* const codes = reinterpret_cast<const int8_t*>(host.Row(0, true, 37, 0));
+      return std::pair(*host.Scale(0, true, 37, 0), std::vector<int8_t>(codes, codes + dim));
+    };
+    const std::vector<int8_t> zeros(dim, 0);
+    const std::vector<float> ties = {127.0f, 0.5f, 1.5f, -0.5f, -1.5f, 2.5f, -126.5f, 126.5f};
+    const std::vector<int> even = {127, 0, 2, 0, -2, 2, -126, 126};
+    for (int place = 0; place < dim; ++place) {
+      std::vector<float> v(dim, 0.0f);
+      EXPECT_EQ(store(v), std::pair(0.0f, zeros));
+      v[place] = 1e-37f;  // its scale would be subnormal
+      EXPECT_EQ(store(v), std::pair(0.0f, zeros));
+      std::vector<int8_t> want = zeros;
+      v[place] = -0x1p-119f;
+      want[place] = -127;
+      EXPECT_EQ(store(v), std::pair(0x1p-119f / 127, want));
+      v[place] = std::numeric_limits<float>::max();
+      want[place] = 127;
+      EXPECT_EQ(store(v), std::pair(std::numeric_limits<float>::max() / 127, want));
+      for (const float bad : {kInfinity, -kInfinity, NAN, -NAN}) {
+        std::vector<float> values(dim, 3.0f);
+        values[place] = bad;
+        const auto [scale, codes] = store(values);
+        EXPECT_TRUE(std::isnan(scale)) << place;
+        EXPECT_EQ(codes, zeros);
+      }
+      for (int i = 0; i < dim; ++i) v[(place + i) % dim] = ties[i % 8];
+      for (int i = 0; i < dim; ++i) want[(place + i) % dim] = static_cast<int8_t>(even[i % 8]);
+      EXPECT_EQ(store(v), std::pair(1.0f, want)) << place;
     }
   }
 }

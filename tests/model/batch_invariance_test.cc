@@ -1,4 +1,4 @@
-// The whole model on every instruction set of this machine and with every type of weights: the logits
+// The whole model on every instruction set of this machine and with every type of weights and KV: the logits
 // of a token are the same bits alone, in a batch of any size, as prefill, as a chain or as a node of a
 // tree, with one thread and with two. The matrices are large enough to be divided among threads.
 #include <gmock/gmock.h>
@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "absl/strings/match.h"
 #include "kernels/cpu/kernel_target.h"
 #include "sampling/rng.h"
 #include "tests/model/model_harness.h"
@@ -36,12 +37,17 @@ class BatchInvariance : public testing::TestWithParam<std::tuple<KernelTarget, s
  protected:
   void SetUp() override {
     kernels::cpu::SetKernelTarget(std::get<0>(GetParam()));
-    const std::string type = std::get<1>(GetParam());
+    std::string type = std::get<1>(GetParam());
+    if (absl::EndsWith(type, "_kv8")) {
+      type.resize(type.size() - 4);
+      options_.kv_dtype = "int8";
+    }
     test::TinyLlamaOptions tiny{.hidden = 320, .heads = 5, .kv_heads = 5, .intermediate = 704};
     tiny.vocab = kVocab;
     tiny.dtype = type == "f32" ? "F32" : "BF16";
     test::WriteTinyLlama(test::MakeTinyLlama(tiny), dir_.path());
-    options_ = {.dir = dir_.path(), .max_rows = 2 * kTokens};
+    options_.dir = dir_.path();
+    options_.max_rows = 2 * kTokens;
     if (type == "int8" || type == "int4") options_.weight_dtype = type;
   }
   void TearDown() override { kernels::cpu::ResetKernelTarget(); }
@@ -99,7 +105,8 @@ TEST_P(BatchInvariance, LogitsAreTheSameBitsInEveryForm) {
 
 INSTANTIATE_TEST_SUITE_P(TargetsAndTypes, BatchInvariance,
                          testing::Combine(testing::ValuesIn(kernels::cpu::SupportedKernelTargets()),
-                                          testing::Values("f32", "bf16", "int8", "int4")),
+                                          testing::Values("f32", "bf16", "int8", "int4", "f32_kv8",
+                                                          "bf16_kv8")),
                          [](const auto& info) {
                            std::string name =
                                kernels::cpu::KernelTargetName(std::get<0>(info.param));

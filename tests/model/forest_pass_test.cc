@@ -59,7 +59,8 @@ class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
     test::TinyLlamaOptions options{.kv_heads = 2, .vocab = kVocab};
     const std::string type = std::get<0>(GetParam());
     weight_dtype_ = type == "I8" ? "int8" : type == "I4" ? "int4" : "auto";
-    options.dtype = weight_dtype_ == "auto" ? std::get<0>(GetParam()) : "BF16";
+    if (type == "BF16KvI8") kv_dtype_ = "int8";
+    options.dtype = type == "F32" ? "F32" : "BF16";
     tiny_ = test::MakeTinyLlama(options);
     test::WriteTinyLlama(tiny_, dir_.path());
   }
@@ -68,7 +69,10 @@ class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
   template <typename Body>
   void OnEveryRank(const Body& body) {
     test::RunRanks(std::get<1>(GetParam()), [&](comm::Communicator* communicator) {
-      auto loaded = LoadForTest({.dir = dir_.path(), .weight_dtype = weight_dtype_, .max_rows = 64},
+      auto loaded = LoadForTest({.dir = dir_.path(),
+                                 .weight_dtype = weight_dtype_,
+                                 .kv_dtype = kv_dtype_,
+                                 .max_rows = 64},
                                 communicator);
       ASSERT_TRUE(loaded.ok()) << loaded.status();
       body(&*loaded, communicator->rank() == 0);
@@ -77,7 +81,7 @@ class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
 
   test::TempDir dir_;
   test::TinyLlama tiny_;
-  std::string weight_dtype_;
+  std::string weight_dtype_, kv_dtype_ = "auto";
 };
 
 TEST_P(ForestPass, RowHasTheBitsOfThatRowDecodedAlone) {
@@ -125,7 +129,7 @@ TEST_P(ForestPass, CommittedTokensReadLikePrefix) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypesAndRanks, ForestPass,
-                         testing::Combine(testing::Values("F32", "BF16", "I8", "I4"),
+                         testing::Combine(testing::Values("F32", "BF16", "I8", "I4", "BF16KvI8"),
                                           testing::Values(1, 2)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + "On" +

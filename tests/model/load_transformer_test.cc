@@ -9,9 +9,11 @@
 #include <cstdlib>
 
 #include "base/stop_signal.h"
+#include "model/memory_traffic.h"
 #include "tests/model/model_harness.h"
 #include "tests/model/reference_model.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -163,6 +165,50 @@ TEST(LoadTransformer, TellsShapesOfItsKvCache) {
   EXPECT_EQ(shape.blocks, 7);
   EXPECT_EQ(shape.dtype, kernels::DType::kBF16);
   EXPECT_EQ(loaded->parts().kv_block_bytes(), size_t{2 * 2 * 2 * 8 * 16 * 2});
+}
+
+// Two layers of two KV heads of 8: K and V are eight codes and a scale.
+TEST(LoadTransformer, KeepsKvInEightBits) {
+  const test::TempDir dir;
+  const test::TinyLlama tiny = test::MakeTinyLlama({.vocab = 96});
+  test::WriteTinyLlama(tiny, dir.path());
+  auto exact = LoadForTest({.dir = dir.path(), .max_rows = 8});
+  auto loaded = LoadForTest({.dir = dir.path(), .kv_dtype = "int8", .max_rows = 8});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->parts().kv_dtype, kernels::DType::kI8);
+  EXPECT_EQ(loaded->parts().dtype, kernels::DType::kF32);
+  EXPECT_EQ(loaded->parts().kv_shape(7).dtype, kernels::DType::kI8);
+  EXPECT_EQ(loaded->parts().kv_block_bytes(), size_t{2 * 2 * 2 * (8 + 4) * 16});
+  EXPECT_EQ(loaded->pool->bytes, kTestBlocks * loaded->parts().kv_block_bytes());
+  EXPECT_EQ(SizesOf(loaded->parts()).kv_token, 2u * 2 * (8 + 4));
+  EXPECT_EQ(SizesOf(exact->parts()).kv_token, 2u * 2 * 8 * 4);
+  EXPECT_EQ(
+      EstimateLoad({.dir = dir.path(), .kv_dtype = "int8"}, *loaded->backend, 1)->kv_token_bytes,
+      2 * 2 * 2 * (8 + 4));
+  // K and V are rounded, so the logits move, but not far.
+  const std::vector<TokenId> tokens = {5, 17, 90, 3, 42, 8};
+  const auto logits = loaded->Run(PlanSketch(64).Prefix(tokens, 0, 6, 1).plan);
+  const double error = RelativeError(*logits, ReferenceLogits(tiny, tokens).back());
+  EXPECT_GT(error, 1e-5);
+  EXPECT_LT(error, 0.02);
+}
+
+TEST(LoadTransformer, RefusesUnknownKvTypesAndRanksThatDiffer) {
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
+  EXPECT_EQ(LoadForTest({.dir = dir.path(), .kv_dtype = "int4"}).status().message(),
+            "kv_dtype: int4, expected auto or int8");
+  test::RunRanks(2, [&](comm::Communicator* communicator) {
+    LoadOptions options = {.dir = dir.path(), .max_rows = 8};
+    if (communicator->rank() == 1) options.kv_dtype = "int8";
+    const absl::Status status = LoadForTest(options, communicator).status();
+    EXPECT_FALSE(status.ok());
+    if (communicator->rank() == 1) {
+      EXPECT_EQ(status.message(),
+                "kv_dtype: int8 on rank 1, auto on rank 0; all ranks of a replica keep KV in one "
+                "type");
+    }
+  });
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ TEST(ConvertNodeTest, ARegistrationThatCannotBeIsRefusedByField) {
       {"model.max_positions", [](auto* r) { r->mutable_model()->set_max_positions(-1); }},
       {"model.eos_ids[0]", [](auto* r) { r->mutable_model()->set_eos_ids(0, 100); }},
       {"model.dtype", [](auto* r) { r->mutable_model()->set_dtype("F\x01"); }},
+      {"model.kv_dtype", [](auto* r) { r->mutable_model()->set_kv_dtype("I\x01"); }},
       {"ranks: length", [](auto* r) { r->clear_ranks(); }},
       {"ranks[1]: is rank 0", [](auto* r) { r->mutable_ranks(1)->set_rank(0); }},
       {"kv_blocks_total", [](auto* r) { r->set_kv_blocks_total(-1); }},

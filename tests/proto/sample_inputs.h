@@ -78,6 +78,7 @@ inline proto::Register SampleRegistration(proto::NodeRole role) {
   model->set_vocab_size(kSampleVocabulary);
   model->set_max_positions(64);
   model->set_dtype("BF16");
+  model->set_kv_dtype("I8");
   model->add_eos_ids(2);
   for (int rank = 0; rank < 2; ++rank) {
     proto::RankInfo* info = registration.add_ranks();

@@ -22,10 +22,11 @@ using testing::StartsWith;
 class ModelCheckTest : public testing::Test {
  protected:
   absl::StatusOr<std::string> Check(const test::TinyLlama& model, const CheckedUse& use = {},
-                                    int ranks = 1) {
+                                    int ranks = 1, const std::string& kv_dtype = "auto") {
     test::WriteTinyLlama(model, dir_.path());
     model::ModelRunnerOptions options;
     options.dir = dir_.path();
+    options.kv_dtype = kv_dtype;
     return CheckModel(options, ranks, use);
   }
   std::string Error(const test::TinyLlama& model, const CheckedUse& use = {}) {
@@ -46,10 +47,18 @@ TEST_F(ModelCheckTest, SaysWhatTheModelIs) {
   EXPECT_EQ(line[1], "weights: F32 in memory");
   EXPECT_THAT(line[2], StartsWith("tokenizer: none, "));
   // K and V of a token: 4 layers, 2 heads of 16, f32.
-  EXPECT_THAT(line[3], HasSubstr("KV 0.00 GB to 0.00 GB for 2 beams of 1000 tokens"));
+  EXPECT_THAT(line[3], HasSubstr("KV (F32) 0.00 GB to 0.00 GB for 2 beams of 1000 tokens"));
   EXPECT_THAT(Check(test::MakeTinyFamily("mixtral"))->c_str(),
               HasSubstr("2 of 5 experts of a layer for each token"));
   EXPECT_THAT(*Check(test::MakeTinyFamily("qwen3"), {}, 2), HasSubstr("memory of each of 2 ranks"));
+}
+
+// Four layers of two heads of 16: 1024 bytes of a token in f32, 320 in 8 bits with scales.
+TEST_F(ModelCheckTest, CountsKvInItsType) {
+  const CheckedUse use = {.tokens = 10'000'000, .beams = 1};
+  EXPECT_THAT(*Check(test::MakeTinyFamily("gemma3"), use), HasSubstr("KV (F32) 10.24 GB to"));
+  EXPECT_THAT(*Check(test::MakeTinyFamily("gemma3"), use, 1, "int8"),
+              HasSubstr("KV (I8) 3.20 GB to 3.20 GB for 1 beams"));
 }
 
 TEST_F(ModelCheckTest, SaysHowAQuantisedModelIsKept) {

@@ -229,6 +229,7 @@ namespace coppice::kernels::cuda::dev {
 DEV_FUNCTION float ToFloat(float value) { return value; }
 DEV_FUNCTION float ToFloat(bf16 value) { return __bfloat162float(value); }
 DEV_FUNCTION float ToFloat(f16 value) { return __half2float(value); }
+DEV_FUNCTION float ToFloat(int8_t value) { return static_cast<float>(value); }
 
 // Round to nearest, ties to even. f16 is infinite from 65520 on.
 template <class T>

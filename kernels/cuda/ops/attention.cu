@@ -40,7 +40,7 @@ DEV_FUNCTION RowView ViewOf(const DeviceStep& step, int row, int window) {
 // query in shared memory, times ScaleOf; k [dim].
 template <class P>
 DEV_FUNCTION float Dot(const float* query, const P* k, int dim) {
-  constexpr int kPack = 16 / sizeof(P);
+  constexpr int kPack = kCodes<P> ? 8 : 16 / sizeof(P);
   float sum = 0.0f;
   for (int d = 0; d < dim; d += kPack) {
     const dev::Pack<P, kPack> pack = dev::LoadPack<kPack>(k + d);
@@ -77,6 +77,8 @@ DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, const Att
   if (seen) {
     const P* k = PoolRow<const P>(pool, args.layer, /*value=*/false, slot, kv_head);
     score = Dot(query, k, pool.head_dim);
+    if constexpr (kCodes<P>)
+      score *= *PoolScale(pool, args.layer, /*value=*/false, slot, kv_head);
     if (args.rule.softcap != 0.0f) score = tanhf(score) * (args.rule.softcap * kLog2E);
   }
   const float max = fmaxf(state->max, dev::WarpMax(score));
@@ -87,9 +89,13 @@ DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, const Att
   for (int j = 0; j < kPieces; ++j) {
     for (int i = 0; i < kPairs; ++i) state->sum[j][i] *= correction;
   }
+  float share_of_lane = weight;
+  if constexpr (kCodes<P>) {
+    if (seen) share_of_lane *= *PoolScale(pool, args.layer, /*value=*/true, slot, kv_head);
+  }
   const int count = min(dev::kWarpSize, view.length - first);
   for (int t = view.begin > first ? view.begin - first : 0; t < count; ++t) {
-    const float share = __shfl_sync(dev::kFullWarp, weight, t);
+    const float share = __shfl_sync(dev::kFullWarp, share_of_lane, t);
     const int32_t from = __shfl_sync(dev::kFullWarp, slot, t);
     const P* v = PoolRow<const P>(pool, args.layer, /*value=*/true, from, kv_head);
     for (int j = 0; j < kPieces; ++j) {
@@ -193,7 +199,8 @@ void Attention(const StepView& step, const AttentionArgs& args, const DevicePool
       }
       // Each q head reads K and V itself.
       const int64_t width = int64_t{args.q_heads} * pool.head_dim;
-      return dev::Cost{2 * width * (tokens * int64_t{sizeof(P)} + step.rows * int64_t{sizeof(T)}),
+      return dev::Cost{2 * args.q_heads * tokens * VectorBytes(pool) +
+                           2 * width * step.rows * int64_t{sizeof(T)},
                        4 * width * tokens};
     });
     dev::Launch(KernelOf<T, P>(pool.head_dim), grid, dim3(kThreads), 0, stream, step.step, args,

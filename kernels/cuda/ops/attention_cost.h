@@ -22,7 +22,7 @@ dev::Cost CostOf(const DeviceWork::OfClass& list, const AttentionArgs& args,
     const int64_t tokens = std::max(0, item.kv_end - BeginOf(item, args.rule));
     const int64_t packed = int64_t{item.rows} * (args.q_heads / pool.kv_heads);
     const int64_t partial = packed * (pool.head_dim + 2) * int64_t{sizeof(float)};
-    cost.bytes += (2 * tokens + packed) * pool.head_dim * kElement;
+    cost.bytes += 2 * tokens * VectorBytes(pool) + packed * pool.head_dim * kElement;
     cost.bytes += item.splits > 1 ? 2 * partial : 0;
     cost.bytes += item.split == 0 ? packed * pool.head_dim * kElement : 0;
     const int64_t tiles = (tokens + kKvTile - 1) / kKvTile;

@@ -2,7 +2,8 @@
 // are read once for all of them (work_list.h). bf16 or f16 tensor cores, sums in f32. Softmax runs
 // online over KV tiles of 64 tokens (Milakov and Gimelshein, "Online normalizer calculation for
 // softmax", 2018, algorithm 3, in base 2), the weights rounded to the type of V before they meet
-// it.
+// it. Codes of 8 bits times their scales are rounded to the type of the activations on their way
+// into shared memory.
 #include <algorithm>
 
 #include "kernels/cuda/ops/attention_cost.h"
@@ -17,9 +18,10 @@ constexpr int kStages = 2;  // KV tiles in shared memory
 // One warp holds 16 packed rows and 64 / kTokenWarps tokens of a KV tile, and sums kDim / kDimWarps
 // dims of V: warps that share rows and tokens score them each for itself. kDim: head_dim, padded
 // with zeros in shared memory.
-template <class T, int kDim_, int kRowWarps_, int kTokenWarps_, int kDimWarps_ = 1>
+template <class T, class P, int kDim_, int kRowWarps_, int kTokenWarps_, int kDimWarps_ = 1>
 struct Shape {
-  using Type = T;  // type of activations and pool
+  using Type = T;     // type of activations
+  using Element = P;  // type of the pool: T or codes
   static constexpr int kDim = kDim_, kRowWarps = kRowWarps_, kTokenWarps = kTokenWarps_;
   static constexpr int kDimWarps = kDimWarps_;
   static constexpr int kRows = 16 * kRowWarps;
@@ -63,8 +65,37 @@ struct Block : RowTile<typename S::Type, S::kRows> {
     }
   }
 
+  // Eight codes, times their scale, as values of T; zeros when not `valid`.
+  DEV_FUNCTION static void Widen(const int8_t* codes, float scale, bool valid, T* values) {
+    dev::Pack<int8_t, 8> in = {};
+    if (valid) in = dev::LoadPack<8>(codes);
+    dev::Pack<T, 8> out;
+    DEV_UNROLL
+    for (int i = 0; i < 8; ++i) out.value[i] = dev::FromFloat<T>(dev::ToFloat(in.value[i]) * scale);
+    dev::StorePack(values, out);
+  }
+
+  // LoadTile of codes, which has done all when it returns.
+  DEV_FUNCTION void WidenTile(int32_t first, int stage) const {
+    for (int t = Thread() / 8; t < kKvTile; t += S::kThreads / 8) {
+      const bool seen = first + t < item.kv_end;
+      const int32_t slot = seen ? SlotOf(first + t) : 0;
+      for (int value = 0; value < 2; ++value) {
+        const int8_t* const codes =
+            PoolRow<const int8_t>(pool, args.layer, value != 0, slot, item.kv_head);
+        const float scale =
+            seen ? *PoolScale(pool, args.layer, value != 0, slot, item.kv_head) : 0.0f;
+        T* const place = Tile(stage, value != 0) + t * S::kStride;
+        for (int dim = Thread() % 8 * 8; dim < S::kDim; dim += 64) {
+          Widen(codes + dim, scale, seen && dim < pool.head_dim, place + dim);
+        }
+      }
+    }
+  }
+
   // Eight threads copy a token, 128 bytes at a time. Tokens after the item's are zeros.
   DEV_FUNCTION void LoadTile(int32_t first, int stage) const {
+    if constexpr (kCodes<typename S::Element>) return WidenTile(first, stage);
     for (int t = Thread() / 8; t < kKvTile; t += S::kThreads / 8) {
       const bool seen = first + t < item.kv_end;
       const int32_t slot = seen ? SlotOf(first + t) : 0;
@@ -234,29 +265,29 @@ constexpr int kMostDim = 256, kMostDimOfAllClasses = 128;
 
 // With heads of more than kMostDimOfAllClasses a warp cannot hold the sums of 16 rows, and a third
 // class would not fit the shared memory of any device.
-template <class T, int kDim>
+template <class T, class P, int kDim>
 void LaunchAll(const StepView& step, const AttentionArgs& args, const WorkView& work,
                const DevicePool& pool, cudaStream_t stream, int classes) {
   constexpr bool kAll = kDim <= kMostDimOfAllClasses;
-  LaunchClass<Shape<T, kDim, 1, 4>>(0, step, args, work, pool, stream);
+  LaunchClass<Shape<T, P, kDim, 1, 4>>(0, step, args, work, pool, stream);
   if (classes > 1)
-    LaunchClass<Shape<T, kDim, 4, 1, kAll ? 1 : 2>>(1, step, args, work, pool, stream);
+    LaunchClass<Shape<T, P, kDim, 4, 1, kAll ? 1 : 2>>(1, step, args, work, pool, stream);
   if constexpr (kAll) {
-    if (classes > 2) LaunchClass<Shape<T, kDim, 8, 1>>(2, step, args, work, pool, stream);
+    if (classes > 2) LaunchClass<Shape<T, P, kDim, 8, 1>>(2, step, args, work, pool, stream);
   }
 }
 
-template <class T>
+template <class T, class P>
 void LaunchDim(const StepView& step, const AttentionArgs& args, const WorkView& work,
                const DevicePool& pool, cudaStream_t stream, int classes) {
   if (pool.head_dim <= 64) {
-    LaunchAll<T, 64>(step, args, work, pool, stream, classes);
+    LaunchAll<T, P, 64>(step, args, work, pool, stream, classes);
   } else if (pool.head_dim <= 96) {
-    LaunchAll<T, 96>(step, args, work, pool, stream, classes);
+    LaunchAll<T, P, 96>(step, args, work, pool, stream, classes);
   } else if (pool.head_dim <= 128) {
-    LaunchAll<T, 128>(step, args, work, pool, stream, classes);
+    LaunchAll<T, P, 128>(step, args, work, pool, stream, classes);
   } else {
-    LaunchAll<T, 256>(step, args, work, pool, stream, classes);
+    LaunchAll<T, P, 256>(step, args, work, pool, stream, classes);
   }
 }
 
@@ -272,7 +303,8 @@ int64_t SharedBytes(int tile_class, int head_dim) {
 
 int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_bytes) {
   constexpr int64_t kStatic = 1024;  // what a block uses besides, and what the driver reserves
-  if (activations == DType::kF32 || pool.dtype != activations || pool.head_dim > kMostDim) return 0;
+  if (activations == DType::kF32 || pool.head_dim > kMostDim) return 0;
+  if (pool.dtype != activations && pool.dtype != DType::kI8) return 0;
   const int most = pool.head_dim <= kMostDimOfAllClasses ? kTileClasses : kTileClasses - 1;
   int classes = 0;
   while (classes < most && SharedBytes(classes, pool.head_dim) + kStatic <= block_shared_bytes)
@@ -288,11 +320,15 @@ int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_byt
 
 void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
                     const DevicePool& pool, cudaStream_t stream, int classes) {
-  if (pool.dtype == DType::kF16) {
-    LaunchDim<dev::f16>(step, args, work, pool, stream, classes);
-  } else {
-    LaunchDim<dev::bf16>(step, args, work, pool, stream, classes);
-  }
+  const auto launch = [&](auto activation) {
+    using T = decltype(activation);
+    if (pool.dtype == DType::kI8) {
+      LaunchDim<T, int8_t>(step, args, work, pool, stream, classes);
+    } else {
+      LaunchDim<T, T>(step, args, work, pool, stream, classes);
+    }
+  };
+  args.dtype == DType::kF16 ? launch(dev::f16()) : launch(dev::bf16());
 }
 
 }  // namespace coppice::kernels::cuda

@@ -8,12 +8,12 @@ constexpr int kThreads = 128;
 // Copies per plane at once; their number is known only when the kernel runs.
 constexpr unsigned kCopiesAtOnce = 16;
 
-// Block (first copy, plane): all heads of one slot of one plane (K or V of a layer), 16 bytes a
-// thread, then of the slot kCopiesAtOnce copies on. T is as wide as an element.
+// Block (first copy, plane): all heads of one slot of one plane (K or V of a layer), 16 bytes or
+// eight codes a thread, then of the slot kCopiesAtOnce copies on. T is as wide as an element.
 template <class T>
 DEV_KERNEL void CopySlots(const DeviceStep* step, DevicePool pool) {
   dev::WaitForPrevious();
-  constexpr int kPack = 16 / sizeof(T);
+  constexpr int kPack = kCodes<T> ? 8 : 16 / sizeof(T);
   const KvCopy* commits = step->commits;
   const int count = step->commit_count;
   const int layer = static_cast<int>(blockIdx.y) / 2;
@@ -26,6 +26,12 @@ DEV_KERNEL void CopySlots(const DeviceStep* step, DevicePool pool) {
       const T* source = PoolRow<T>(pool, layer, value, copy.source, head) + offset;
       T* destination = PoolRow<T>(pool, layer, value, copy.destination, head) + offset;
       dev::StorePack(destination, dev::LoadPack<kPack>(source));
+      if constexpr (kCodes<T>) {
+        if (offset == 0) {
+          *PoolScale(pool, layer, value, copy.destination, head) =
+              *PoolScale(pool, layer, value, copy.source, head);
+        }
+      }
     }
   }
 }
@@ -35,10 +41,10 @@ DEV_KERNEL void CopySlots(const DeviceStep* step, DevicePool pool) {
 void CommitKv(const StepView& step, const DevicePool& pool, cudaStream_t stream) {
   const dim3 grid(kCopiesAtOnce, static_cast<unsigned>(2 * pool.layers));
   dev::Declare("commit", [step = step.step, pool] {
-    const int64_t slot = int64_t{2} * pool.layers * pool.kv_heads * pool.head_dim;
-    return dev::Cost{2 * step->commit_count * slot * (pool.dtype == DType::kF32 ? 4 : 2)};
+    const int64_t slot = int64_t{2} * pool.layers * pool.kv_heads * VectorBytes(pool);
+    return dev::Cost{2 * step->commit_count * slot};
   });
-  WithType(pool.dtype, [&](auto element) {
+  WithPoolType(pool.dtype, [&](auto element) {
     dev::Launch(CopySlots<decltype(element)>, grid, dim3(kThreads), 0, stream, step.step, pool);
   });
 }

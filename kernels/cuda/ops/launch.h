@@ -47,7 +47,8 @@ struct StepView {
 // What the kernels of attention and KV take as head_dim.
 inline constexpr int kHeadDimUnit = 8, kMaxHeadDim = 256;
 
-// One pool for all layers: [layer][K then V][block][kv_head][kBlockSize][head_dim].
+// One pool for all layers: [layer][K then V][block][kv_head][kBlockSize][head_dim], in kI8 with the
+// scales [kBlockSize] behind each [kBlockSize][head_dim].
 struct DevicePool {
   void* data = nullptr;
   DType dtype = DType::kBF16;
@@ -119,9 +120,9 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream);
 void AddBias(void* y, DType dtype, const float* bias, int64_t rows, int64_t columns,
              cudaStream_t stream);
 
-// Whether the kernels of KV and attention take these types together: f16 only with f16.
+// Whether the kernels of KV and attention take these types together: f16 only with f16 or codes.
 constexpr bool CanStoreKv(DType activations, DType pool) {
-  return (activations == DType::kF16) == (pool == DType::kF16);
+  return pool == DType::kI8 || (activations == DType::kF16) == (pool == DType::kF16);
 }
 
 // qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`, and bias, unless that is null: the norms
@@ -181,8 +182,8 @@ struct WorkView {
 };
 // The same as Attention, by tensor cores, with K and V read once for the rows of a request. The
 // bits of a row depend on the work list too. Only for as many classes of the list as TileClasses
-// returns; 0: for none. bf16 or f16, the same for activations and pool. block_shared_bytes: shared
-// memory that a block of the device may have.
+// returns; 0: for none. bf16 or f16, the same for activations and pool, or a pool of codes.
+// block_shared_bytes: shared memory that a block of the device may have.
 int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
 // Blocks that are resident on a multiprocessor with this much shared memory: WorkShape::workers is
 // this times the number of multiprocessors. More workers also work, but wait for others.

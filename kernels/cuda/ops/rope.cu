@@ -40,7 +40,38 @@ DEV_FUNCTION void StoreAs(P* place, const dev::Pack<T, kPack>& values) {
   dev::StorePack(place, out);
 }
 
-// Heads that rotate whole and have no norm. Block (row, piece of the work of the row). A unit of
+// The codes of a vector of dim values and its scale (KvPoolShape in backend.h), by one warp.
+// values(d): its dims d .. d + kPack, of which a lane asks for its own.
+template <class Values>
+DEV_FUNCTION void StoreCodes(Values values, int dim, int8_t* codes, float* scale) {
+  constexpr float kSmallest = 1.17549435e-38f;  // of the normal numbers
+  const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+  float largest = 0.0f;
+  bool finite = true;
+  for (int d = lane * kPack; d < dim; d += dev::kWarpSize * kPack) {
+    const auto in = values(d);
+    for (int i = 0; i < kPack; ++i) {
+      const float size = fabsf(dev::ToFloat(in.value[i]));
+      finite = finite && size < INFINITY;
+      largest = fmaxf(largest, size);
+    }
+  }
+  const float step = dev::WarpMax(largest) / 127.0f;
+  finite = __all_sync(dev::kFullWarp, finite);
+  const bool zero = !finite || step < kSmallest;
+  if (lane == 0) *scale = finite ? (zero ? 0.0f : step) : NAN;
+  for (int d = lane * kPack; d < dim; d += dev::kWarpSize * kPack) {
+    const auto in = values(d);
+    dev::Pack<int8_t, kPack> out;
+    for (int i = 0; i < kPack; ++i) {
+      const float code = zero ? 0.0f : rintf(dev::ToFloat(in.value[i]) / step);
+      out.value[i] = static_cast<int8_t>(code);
+    }
+    dev::StorePack(codes + d, out);
+  }
+}
+
+// Heads that rotate whole and have no norm, into a pool of values. Block (row, piece of the work of the row). A unit of
 // work is kPack pairs of a q or k head, or
 // kPack values of a v head. Rows of the sink store nothing: nobody reads it.
 template <class T, class P>
@@ -184,8 +215,14 @@ DEV_KERNEL void StepAndStore(const DeviceStep* step, RopeArgs args, DevicePool p
     P* stored = nullptr;
     if (slot >= kBlockSize && !is_q) stored = PoolRow<P>(pool, args.layer, value, slot, kv_head);
     if (value) {
-      for (int d = lane * kPack; stored != nullptr && d < dim; d += dev::kWarpSize * kPack) {
-        StoreAs(stored + d, LoadWithBias(row, args.bias, head * dim + d));
+      if constexpr (kCodes<P>) {
+        const auto v = [&](int d) { return LoadWithBias(row, args.bias, head * dim + d); };
+        if (stored != nullptr)
+          StoreCodes(v, dim, stored, PoolScale(pool, args.layer, value, slot, kv_head));
+      } else {
+        for (int d = lane * kPack; stored != nullptr && d < dim; d += dev::kWarpSize * kPack) {
+          StoreAs(stored + d, LoadWithBias(row, args.bias, head * dim + d));
+        }
       }
       continue;
     }
@@ -212,24 +249,33 @@ DEV_KERNEL void StepAndStore(const DeviceStep* step, RopeArgs args, DevicePool p
         out.value[i] = Finite(dev::FromFloat<T>(x));
       }
       dev::StorePack(row + head * dim + d, out);
-      if (stored != nullptr) StoreAs(stored + d, out);
+      if constexpr (!kCodes<P>) {
+        if (stored != nullptr) StoreAs(stored + d, out);
+      }
+    }
+    if constexpr (kCodes<P>) {
+      // The lane that wrote these dims reads them.
+      const auto k = [&](int d) { return dev::LoadPack<kPack>(row + head * dim + d); };
+      if (stored != nullptr)
+        StoreCodes(k, dim, stored, PoolScale(pool, args.layer, value, slot, kv_head));
     }
   }
 }
 
 // Bytes and operations of the bias of one row, of its norms, and of its rotation.
-dev::Cost CostOfRow(const RopeArgs& args, const DevicePool& pool, int64_t activation,
-                    int64_t element) {
+dev::Cost CostOfRow(const RopeArgs& args, const DevicePool& pool, int64_t activation, bool whole) {
   constexpr int64_t kFloat = sizeof(float);
   const int64_t heads = args.q_heads + pool.kv_heads;
   const int64_t stepped = heads * pool.head_dim;
   const int64_t stored = int64_t{pool.kv_heads} * pool.head_dim;
+  const int64_t into_pool = int64_t{2} * pool.kv_heads * VectorBytes(pool);
   const int64_t biased = args.bias == nullptr ? 0 : stepped + stored;
   dev::Cost cost;
-  cost.bytes = stepped * 2 * activation + stored * (activation + 2 * element) + biased * kFloat;
+  cost.bytes = stepped * 2 * activation + stored * activation + into_pool + biased * kFloat;
+  if (pool.dtype == DType::kI8)  // K is read twice again, V once, to find the scale first
+    cost.bytes += stored * (3 * activation + (biased > 0 ? kFloat : 0));
   cost.flops = biased;
   const int64_t rotated = heads * args.rotary_dim;
-  const bool whole = args.rotary_dim == pool.head_dim && args.q_norm.empty();
   cost.bytes += rotated * (whole ? 1 : 2) * kFloat;  // cos and sin serve two values, or one
   cost.flops += 3 * rotated;
   if (!args.q_norm.empty()) {
@@ -247,7 +293,8 @@ dev::Cost CostOfRow(const RopeArgs& args, const DevicePool& pool, int64_t activa
 void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool& pool,
                     cudaStream_t stream) {
   if (step.rows == 0) return;
-  const bool whole = args.rotary_dim == pool.head_dim && args.q_norm.empty();
+  const bool whole = args.rotary_dim == pool.head_dim && args.q_norm.empty() &&
+                     pool.dtype != DType::kI8;  // a warp finds the largest value of a head
   const int64_t units = (int64_t{args.q_heads + pool.kv_heads} * (pool.head_dim / 2) +
                          int64_t{pool.kv_heads} * pool.head_dim) /
                         kPack;
@@ -258,11 +305,14 @@ void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool
   WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
     using T = decltype(activation);
     using P = decltype(element);
-    dev::Declare("rope and KV store", [step = step.step, args, pool] {
-      const dev::Cost row = CostOfRow(args, pool, sizeof(T), sizeof(P));
+    dev::Declare("rope and KV store", [step = step.step, args, pool, whole] {
+      const dev::Cost row = CostOfRow(args, pool, sizeof(T), whole);
       return dev::Cost{step->rows * row.bytes, step->rows * row.flops};
     });
-    const auto kernel = whole ? RotateAndStore<T, P> : StepAndStore<T, P>;
+    auto kernel = StepAndStore<T, P>;
+    if constexpr (!kCodes<P>) {
+      if (whole) kernel = RotateAndStore<T, P>;
+    }
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, step.step, args, pool);
   });
 }

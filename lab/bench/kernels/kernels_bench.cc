@@ -24,6 +24,7 @@
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/kv_pool.h"
 #include "kernels/cpu/page_buffer.h"
 
 namespace coppice::bench {
@@ -249,15 +250,19 @@ BENCHMARK(Forward)
     ->UseRealTime();
 
 // Attention of `rows` new tokens over `context` earlier ones, one layer of 12 heads of 64.
-// Arguments: rows, context, KV heads, bf16.
+// Arguments: rows, context, KV heads, bits of K and V.
 void Attention(benchmark::State& state) {
   constexpr int kHeads = 12, kHeadDim = 64;
   const int rows = static_cast<int>(state.range(0)), context = static_cast<int>(state.range(1));
   const int kv_heads = static_cast<int>(state.range(2));
   const int prefix_blocks = (context + kBlockSize - 1) / kBlockSize;
-  const kernels::DType dtype = state.range(3) != 0 ? kernels::DType::kBF16 : kernels::DType::kF32;
-  const auto pool =
-      SharedBackend().MakeKvPool({1, kv_heads, kHeadDim, prefix_blocks + rows + 1, dtype}).value();
+  const kernels::DType dtype = state.range(3) == 8    ? kernels::DType::kI8
+                               : state.range(3) == 16 ? kernels::DType::kBF16
+                                                      : kernels::DType::kF32;
+  const kernels::KvPoolShape shape = {1, kv_heads, kHeadDim, prefix_blocks + rows + 1, dtype};
+  const auto pool = SharedBackend().MakeKvPool(shape).value();
+  auto& host = static_cast<kernels::cpu::CpuKvPool&>(*pool);
+  std::memset(host.storage.data(), 0x3c, pool->bytes);  // pages of its own; 0.0115 as f32 or bf16
   const int64_t width = (kHeads + 2 * kv_heads) * kHeadDim;
   std::vector<float> qkv = Ramp(rows * width), out(int64_t{rows} * kHeads * kHeadDim);
   const StepPlan plan = MakePlan(rows, context);
@@ -269,8 +274,9 @@ void Attention(benchmark::State& state) {
   }
 }
 BENCHMARK(Attention)
-    ->ArgNames({"rows", "context", "kv_heads", "bf16"})
-    ->ArgsProduct({{1, 4, 16, 256}, {512}, {4, 12}, {0, 1}})
+    ->ArgNames({"rows", "context", "kv_heads", "bits"})
+    ->ArgsProduct({{1, 4, 16, 256}, {512}, {4, 12}, {32, 16, 8}})
+    ->ArgsProduct({{1, 4}, {8192, 65536}, {4, 12}, {16, 8}})
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();
 

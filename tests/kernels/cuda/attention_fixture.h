@@ -90,16 +90,18 @@ class AttentionCase {
     for (int r = 0; r < rows(); ++r) {
       for (const int32_t slot : WithinWindow(SlotsOf(r), window)) seen[slot] = true;
     }
+    std::vector<P> image = pool_->values.Copy();
     for (size_t slot = 0; slot < seen.size(); ++slot) {
       if (seen[slot]) continue;
       for (int plane = 0; plane < 2 * kLayers; ++plane) {
         for (int head = 0; head < shape_.kv_heads; ++head) {
-          const size_t first = pool_->Index(plane / 2, plane % 2, static_cast<int32_t>(slot), head);
-          std::fill_n(pool_->values.data() + first, shape_.head_dim, dev::FromFloat<P>(NAN));
+          pool_->Put(std::vector<float>(shape_.head_dim, NAN), plane / 2, plane % 2,
+                     static_cast<int32_t>(slot), head, &image);
         }
       }
     }
-    before_ = pool_->values.Copy();
+    std::copy(image.begin(), image.end(), pool_->values.data());
+    before_ = std::move(image);
   }
 
  private:
@@ -108,15 +110,21 @@ class AttentionCase {
     return {slots.end() - window, slots.end()};
   }
 
+  double ValueOf(int value, int32_t slot, int head, int d) const {
+    const double exact = pool_->Value(kLayer, value, slot, head / shape_.group, d);
+    return rounds_codes ? dev::ToFloat(dev::FromFloat<T>(static_cast<float>(exact))) : exact;
+  }
+
   void CheckHead(int r, int head, const std::vector<int32_t>& slots, const std::string& what) {
     const int dim = shape_.head_dim;
     const size_t width = size_t(shape_.q_heads() + 2 * shape_.kv_heads) * dim;
     const T* query = qkv_->data() + r * width + head * dim;
     std::vector<double> weights, sum(dim, 0.0), sizes(dim, 0.0);
     for (const int32_t slot : slots) {
-      const P* k = pool_->values.data() + pool_->Index(kLayer, 0, slot, head / shape_.group);
       double score = 0;
-      for (int d = 0; d < dim; ++d) score += double{dev::ToFloat(query[d])} * dev::ToFloat(k[d]);
+      for (int d = 0; d < dim; ++d) {
+        score += double{dev::ToFloat(query[d])} * ValueOf(0, slot, head, d);
+      }
       score *= rule.scale;
       weights.push_back(rule.softcap == 0 ? score : rule.softcap * std::tanh(score / rule.softcap));
     }
@@ -125,10 +133,10 @@ class AttentionCase {
     for (size_t i = 0; i < slots.size(); ++i) {
       const double weight = std::exp(weights[i] - max);
       total += weight;
-      const P* v = pool_->values.data() + pool_->Index(kLayer, 1, slots[i], head / shape_.group);
       for (int d = 0; d < dim; ++d) {
-        sum[d] += weight * dev::ToFloat(v[d]);
-        sizes[d] += weight * std::abs(double{dev::ToFloat(v[d])});
+        const double v = ValueOf(1, slots[i], head, d);
+        sum[d] += weight * v;
+        sizes[d] += weight * std::abs(v);
       }
     }
     for (int d = 0; d < dim; ++d) {
@@ -141,7 +149,8 @@ class AttentionCase {
   }
 
  public:
-  double slack = 1e-5;  // of the kernel's own arithmetic, relative
+  double slack = 1e-5;        // of the kernel's own arithmetic, relative
+  bool rounds_codes = false;  // to values of T, before they are used
   AttentionRule rule;
 
  private:

@@ -36,6 +36,14 @@ TEST(CudaAttention, EveryGroupAndHeadDim) {
   }
 }
 
+TEST(CudaAttention, CodesOfEveryHeadDim) {
+  for (const int dim : {8, 32, 64, 72, 80, 96, 128, 200, 256}) {
+    TestAttention<dev::bf16, int8_t>({4, 2, dim}, {{33, 1, {1, 3}}});
+    TestAttention<dev::f16, int8_t>({1, 1, dim}, {{33, 1, {1, 3}}});
+    TestAttention<float, int8_t>({3, 2, dim}, {{129, 2, {1, 40}}, {7, 7, {}}});
+  }
+}
+
 TEST(CudaAttention, MixedTypes) {
   TestAttention<float, dev::bf16>({3, 2, 64}, {{40, 2, {1, 5}}});
   TestAttention<dev::bf16, float>({3, 2, 80}, {{40, 2, {1, 5}}});
@@ -56,6 +64,7 @@ TEST(CudaAttention, ScoresAreScaledAndCapped) {
   for (const float softcap : {0.0f, 0.5f, 30.0f}) {
     TestAttention<float, float>({2, 1, 64}, {{70, 2, {1, 5}}}, {0.3f, softcap, 0});
     TestAttention<dev::bf16, dev::bf16>({2, 2, 256}, {{70, 2, {1, 5}}}, {0.0625f, softcap, 40});
+    TestAttention<float, int8_t>({2, 1, 64}, {{70, 2, {1, 5}}}, {0.3f, softcap, 40});
   }
 }
 
@@ -65,6 +74,7 @@ TEST(CudaAttention, RowsSeeTheirWindow) {
   for (const int window : {1, 2, 31, 32, 33, 64, 90, 129, 200, 5000}) {
     TestAttention<float, float>({2, 1, 32}, {{130, 3, {1, 5, 40}}, {7, 7, {}}}, {0, 0, window});
     TestAttention<dev::bf16, dev::bf16>({2, 2, 64}, {{200, 1, {2, 1}}}, {0, 0, window});
+    TestAttention<float, int8_t>({2, 1, 40}, {{130, 3, {1, 5, 40}}, {7, 7, {}}}, {0, 0, window});
   }
 }
 

@@ -36,12 +36,13 @@ class ScopedEnvironment {
 constexpr int64_t kSharedOfA100 = 163 << 10, kSharedOfA10 = 99 << 10;
 
 // Twice with one list, as two layers: the second pass finds the counters as the first left them.
-template <class T = bf16>
+template <class T = bf16, class P = T>
 void TestTiles(const AttentionShape& shape, const std::vector<RequestSpec>& requests, int workers,
                int least_tiles = 1) {
-  AttentionCase<T, T> attention(shape, requests, shape.head_dim * 31 + workers);
+  AttentionCase<T, P> attention(shape, requests, shape.head_dim * 31 + workers);
   TestWork work(attention.plan(), ShapeOf(shape, workers, least_tiles));
   attention.slack = kTypeOf<T> == DType::kBF16 ? 4e-3 : 6e-4;  // of the rounded weights
+  attention.rounds_codes = kTypeOf<P> == DType::kI8;
   for (int pass = 0; pass < 2; ++pass) {
     TiledAttention(attention.step(), attention.Args(), work.view, attention.pool(), nullptr);
     WaitForDevice();
@@ -217,6 +218,14 @@ TEST(CudaAttentionTiles, WideHeads) {
   TestTiles<f16>({8, 1, 192}, {{200, 0, {1, 40}}, {130, 70, {}}}, 4);
 }
 
+TEST(CudaAttentionTiles, CodesOfEveryHeadDim) {
+  for (const int dim : {8, 64, 72, 96, 128, 256}) {
+    TestTiles<bf16, int8_t>({4, 2, dim}, {{300, 0, RandomChains(12, 4, 3)}, {17, 17, {}}}, 5);
+    TestTiles<f16, int8_t>({8, 1, dim}, {{200, 0, {1, 40}}, {130, 70, {}}}, 4);
+  }
+  TestTiles<bf16, int8_t>({1, 1, 64}, {{65, 0, {1}}}, 1);
+}
+
 TEST(CudaAttentionTiles, SaysWhatItCan) {
   DevicePool pool;
   const auto classes = [&](int head_dim, DType activations, int64_t shared) {
@@ -236,6 +245,10 @@ TEST(CudaAttentionTiles, SaysWhatItCan) {
   EXPECT_EQ(classes(64, DType::kF16, kSharedOfH100), 0);  // the pool is bf16
   pool.dtype = DType::kF16;
   EXPECT_EQ(classes(64, DType::kF16, kSharedOfH100), 3);
+  pool.dtype = DType::kI8;
+  EXPECT_EQ(classes(64, DType::kF16, kSharedOfH100), 3);
+  EXPECT_EQ(classes(128, DType::kBF16, kSharedOfH100), 3);
+  EXPECT_EQ(classes(64, DType::kF32, kSharedOfH100), 0);
   pool.dtype = DType::kF32;
   EXPECT_EQ(classes(64, DType::kF32, kSharedOfH100), 0);
 }

@@ -84,12 +84,12 @@ struct Steps {
 
 // Rotated rows and what attention makes of them, before and after the commits.
 std::vector<float> RunAttention(TestBackend* backend, const Heads& heads,
-                                const AttentionPlans& plans, DType dtype, const Steps& of) {
+                                const AttentionPlans& plans, DType dtype, const Steps& of,
+                                bool codes = false) {
   const int64_t width = int64_t{heads.q + 2 * heads.kv} * heads.dim;
+  const DType stored = codes ? DType::kI8 : backend->StoredAs(dtype);
   const auto pool =
-      (*backend)
-          ->MakeKvPool({2, heads.kv, heads.dim, plans.blocks_needed, backend->StoredAs(dtype)})
-          .value();
+      (*backend)->MakeKvPool({2, heads.kv, heads.dim, plans.blocks_needed, stored}).value();
   std::shared_ptr<const RopeTable> rope;
   if (of.rotary_dim != 0) {
     const int rotary_dim = of.rotary_dim < 0 ? heads.dim : of.rotary_dim;
@@ -161,6 +161,23 @@ TEST_P(BackendAttentionTest, RulesOfEveryKind) {
       ExpectSame([&](TestBackend* b) { return RunAttention(b, heads, plans, GetParam(), of); },
                  absl::StrCat(heads.q, "/", heads.kv, " heads of ", heads.dim, ", window ",
                               of.rule.window, ", rotary_dim ", of.rotary_dim));
+    }
+  }
+}
+
+// Where the CPU has dot products of bf16 it rounds queries and weights over codes, those of f32 too.
+TEST_P(BackendAttentionTest, KvInEightBits) {
+  const AttentionPlans plans(33, 5, 100);
+  for (const Heads& heads :
+       {Heads{8, 2, 64}, Heads{5, 5, 8}, Heads{4, 1, 128}, Heads{2, 1, 80}, Heads{4, 1, 256}}) {
+    for (const Steps& of : {Steps{}, Steps{{.scale = 0.2f, .softcap = 2, .window = 20}},
+                            Steps{{}, /*norms=*/true, /*rotary_dim=*/4}}) {
+      ExpectSame(
+          [&](TestBackend* b) {
+            return RunAttention(b, heads, plans, GetParam(), of, /*codes=*/true);
+          },
+          absl::StrCat(heads.q, "/", heads.kv, " heads of ", heads.dim),
+          GetParam() == DType::kF32 ? 100 : 1);
     }
   }
 }

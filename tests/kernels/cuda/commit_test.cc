@@ -23,6 +23,9 @@ void TestCommit(int layers, int kv_heads, int head_dim, int copies) {
         for (const KvCopy& copy : plan.commits) {
           std::copy_n(&want[pool.Index(layer, value, copy.source, head)], head_dim,
                       &want[pool.Index(layer, value, copy.destination, head)]);
+          if (!pool.kScaled) continue;
+          std::copy_n(&want[pool.ScaleIndex(layer, value, copy.source, head)], sizeof(float),
+                      &want[pool.ScaleIndex(layer, value, copy.destination, head)]);
         }
       }
     }
@@ -41,6 +44,7 @@ TEST(CudaCommit, CopiesAllLayersAndKeepsTheRest) {
         TestCommit<float>(2, kv_heads, head_dim, copies);
         TestCommit<dev::bf16>(3, kv_heads, head_dim, copies);
         TestCommit<dev::f16>(1, kv_heads, head_dim, copies);
+        TestCommit<int8_t>(2, kv_heads, head_dim, copies);
       }
     }
   }

@@ -73,16 +73,23 @@ class DeviceArray {
 // The type of the kernels and its DType.
 template <class T>
 inline constexpr DType kTypeOf = sizeof(T) == 4                 ? DType::kF32
+                                 : sizeof(T) == 1               ? DType::kI8
                                  : std::is_same_v<T, dev::bf16> ? DType::kBF16
                                                                 : DType::kF16;
 
-// Values in [-size, size), as T holds them.
+// Values in [-size, size), as T holds them. Codes: any that are stored, whatever the size.
 template <class T>
 std::vector<T> RandomValues(size_t count, uint64_t seed, float size = 1.0f) {
   std::mt19937_64 generator(seed);
   std::uniform_real_distribution<float> uniform(-size, size);
   std::vector<T> values(count);
-  for (T& value : values) value = dev::FromFloat<T>(uniform(generator));
+  for (T& value : values) {
+    if constexpr (std::is_same_v<T, int8_t>) {
+      value = static_cast<int8_t>(std::lrint(uniform(generator) / size * 127));
+    } else {
+      value = dev::FromFloat<T>(uniform(generator));
+    }
+  }
   return values;
 }
 

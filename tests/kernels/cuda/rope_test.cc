@@ -76,15 +76,16 @@ void TestRope(int group, int kv_heads, int dim, int rows, int32_t last = 1000) {
     for (int head = 0; head < kv_heads; ++head) {
       for (int value = 0; value < 2; ++value) {
         const T* source = qkv.data() + r * width + (q_heads + value * kv_heads + head) * dim;
-        P* place = &want[pool.Index(kLayer, value, plan.slot[r], head)];
-        for (int d = 0; d < dim; ++d) place[d] = dev::FromFloat<P>(dev::ToFloat(source[d]));
+        std::vector<float> vector;
+        for (int d = 0; d < dim; ++d) vector.push_back(dev::ToFloat(source[d]));
+        pool.Put(vector, kLayer, value, plan.slot[r], head, &want);
       }
     }
   }
   // Nobody reads the sink, so what it holds is free; all else is bit for bit.
   const std::vector<P> after = pool.values.Copy();
   for (size_t i = 0; i < want.size(); ++i) {
-    const size_t block = i / (size_t{kBlockSize} * dim * kv_heads) % kBlocks;
+    const size_t block = i / pool.BlockElements() % kBlocks;
     if (block == 0) continue;
     ASSERT_EQ(dev::ToFloat(after[i]), dev::ToFloat(want[i])) << "element " << i << " of the pool";
   }
@@ -105,6 +106,14 @@ TEST(CudaRope, MixedTypesAndManyRows) {
   TestRope<dev::bf16, float>(3, 3, 40, 33);
   TestRope<dev::bf16, dev::bf16>(8, 1, 256, 1);
   TestRope<dev::bf16, dev::bf16>(1, 1, 64, 3, /*last=*/131071);
+}
+
+TEST(CudaRope, CodesOfEveryShape) {
+  for (const int dim : {8, 64, 80, 96, 128, 136, 256}) {
+    TestRope<dev::bf16, int8_t>(4, 2, dim, 5);
+    TestRope<dev::f16, int8_t>(1, 3, dim, 6);
+    TestRope<float, int8_t>(5, 1, dim, 34);
+  }
 }
 
 // The norms of q and of k heads.
@@ -206,8 +215,9 @@ void TestSteps(int group, int kv_heads, int dim, int rotary_dim, const HeadNorms
       }
       if (head < q_heads || plan.slot[r] < kBlockSize) continue;
       const int kv_head = (head - q_heads) % kv_heads;
-      P* place = &want_pool[pool.Index(kLayer, value, plan.slot[r], kv_head)];
-      for (int d = 0; d < dim; ++d) place[d] = dev::FromFloat<P>(dev::ToFloat(qkv[begin + d]));
+      std::vector<float> vector;
+      for (int d = 0; d < dim; ++d) vector.push_back(dev::ToFloat(qkv[begin + d]));
+      pool.Put(vector, kLayer, value, plan.slot[r], kv_head, &want_pool);
     }
   }
   const std::vector<P> after = pool.values.Copy();
@@ -220,12 +230,14 @@ TEST(CudaRope, RotatesAPartOfEachHead) {
     TestSteps<dev::f16, dev::f16>(1, 1, dim, rotary_dim, nullptr);
     TestSteps<float, float>(2, 1, dim, rotary_dim, nullptr);
     TestSteps<float, dev::bf16>(3, 1, dim, rotary_dim, nullptr);
+    TestSteps<dev::bf16, int8_t>(3, 2, dim, rotary_dim, nullptr);
   }
 }
 
 TEST(CudaRope, WithoutRotationOnlyStores) {
   TestSteps<dev::bf16, dev::bf16>(4, 2, 64, 0, nullptr);
   TestSteps<float, float>(2, 1, 40, 0, nullptr);
+  TestSteps<float, int8_t>(2, 1, 40, 0, nullptr);
 }
 
 TEST(CudaRope, NormsTheHeads) {
@@ -236,6 +248,7 @@ TEST(CudaRope, NormsTheHeads) {
         TestSteps<dev::bf16, dev::bf16>(4, 2, dim, dim, &norms);
         TestSteps<dev::f16, dev::f16>(5, 1, dim, dim / 2, &norms);
         TestSteps<float, float>(2, 1, dim, 0, &norms);
+        TestSteps<float, int8_t>(2, 1, dim, dim, &norms);
       }
     }
   }
@@ -308,6 +321,7 @@ TEST(CudaRope, AddsABias) {
     const HeadNorms together(dim, NormKind::kLayer, true, 4, 2);
     TestBias<dev::bf16, dev::bf16>(4, 2, dim, 5, dim, &together);
     TestBias<dev::f16, dev::f16>(7, 1, dim, 3, dim / 2, nullptr);
+    TestBias<dev::bf16, int8_t>(3, 2, dim, 3, dim, nullptr);
   }
 }
 
@@ -342,6 +356,56 @@ void TestOverflow(int rotary_dim, const std::vector<bool>& nan) {
     EXPECT_EQ(std::isnan(k), nan[i]) << "k " << i;
     EXPECT_FALSE(std::isinf(k)) << "k " << i;
     EXPECT_EQ(dev::ToFloat(pool.values[pool.Index(0, 1, kBlockSize, 0) + i]), head[i]) << "v " << i;
+  }
+}
+
+// The scale and the codes of a V.
+std::pair<float, std::vector<int8_t>> CodesOf(const std::vector<float>& v) {
+  const auto dim = static_cast<int>(v.size());
+  StepPlan plan;
+  plan.token = plan.position = {0};
+  plan.slot = {kBlockSize + 5};
+  plan.chain_begin = {0, 0};
+  const TestStep step(plan);
+  std::vector<float> row(2 * dim, 1.0f);
+  row.insert(row.end(), v.begin(), v.end());
+  DeviceArray<float> qkv(row);
+  TestPool<int8_t> pool(1, 1, dim, 3, 1);
+  RopeArgs args;
+  args.qkv = qkv.data();
+  args.dtype = DType::kF32;
+  args.q_heads = 1;
+  RopeAndStoreKv(step.view, args, pool.view, nullptr);
+  WaitForDevice();
+  float scale;
+  std::memcpy(&scale, &pool.values[pool.ScaleIndex(0, 1, kBlockSize + 5, 0)], sizeof scale);
+  const int8_t* const codes = &pool.values[pool.Index(0, 1, kBlockSize + 5, 0)];
+  return {scale, std::vector<int8_t>(codes, codes + dim)};
+}
+
+// Zeros, ties, numbers near the subnormal ones, and what is not finite.
+TEST(CudaRope, CodesOfEveryKindOfVector) {
+  const std::vector<float> ties = {127.0f, 0.5f, 1.5f, -0.5f, -1.5f, 2.5f, -126.5f, 126.5f};
+  EXPECT_EQ(CodesOf(ties), std::pair(1.0f, std::vector<int8_t>{127, 0, 2, 0, -2, 2, -126, 126}));
+  for (const int dim : {8, 72, 256}) {
+    const std::vector<int8_t> zeros(dim, 0);
+    for (const int place : {0, 5, dim - 1}) {
+      std::vector<float> v(dim, 0.0f);
+      EXPECT_EQ(CodesOf(v), std::pair(0.0f, zeros));
+      v[place] = 1e-37f;  // its scale would be subnormal
+      EXPECT_EQ(CodesOf(v), std::pair(0.0f, zeros));
+      std::vector<int8_t> want = zeros;
+      v[place] = -0x1p-119f;
+      want[place] = -127;
+      EXPECT_EQ(CodesOf(v), std::pair(0x1p-119f / 127, want));
+      for (const float bad : {INFINITY, -INFINITY, NAN}) {
+        std::vector<float> values(dim, 3.0f);
+        values[place] = bad;
+        const auto [scale, codes] = CodesOf(values);
+        EXPECT_TRUE(std::isnan(scale)) << place;
+        EXPECT_EQ(codes, zeros);
+      }
+    }
   }
 }
 
