@@ -54,8 +54,8 @@ FlagGroup ModelGroup(NodeFlags* flags) {
         .value = &runner->kernels,
         .text = "instruction set of the CPU backend: best, avx512_bf16 (rounds the input of bf16 "
                 "products to bf16), avx512, avx2 or scalar",
-        .more = "avx512_bf16 also rounds queries and weights of attention over bf16 KV to bf16; "
-                "the others do not."},
+        .more = "avx512_bf16 also rounds queries and weights of attention over KV in bf16 or "
+                "int8 to bf16; the others do not."},
        {.name = "threads",
         .value = &runner->threads,
         .range = {0},

@@ -60,6 +60,11 @@ std::string NodeRegistry::Refusal(const proto::Register& registration) const {
       return absl::StrCat("its model differs from that of replica ", id, " (",
                           node.registration.model().path(), ")");
     }
+    const std::string& kept = node.registration.model().kv_dtype();
+    if (registration.model().kv_dtype() != kept) {
+      return absl::StrCat("it keeps KV as ", registration.model().kv_dtype(), ", replica ", id,
+                          " as ", kept, " (--kv_dtype)");
+    }
   }
   return "";
 }

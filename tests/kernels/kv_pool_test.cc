@@ -109,8 +109,10 @@ TEST(KvPoolTest, RefusesAPoolLargerThanMemory) {
   EXPECT_THAT(std::string(pool.status().message()), HasSubstr("67108864 blocks"));
   EXPECT_THAT(std::string(pool.status().message()), HasSubstr("MiB"));
   // Sizes that overflow are refused with the same status.
-  EXPECT_EQ(cpu::MakeCpuKvPool({80, 8, 128, INT64_MAX / 2, DType::kF32}).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  for (const DType dtype : {DType::kF32, DType::kI8}) {
+    EXPECT_EQ(cpu::MakeCpuKvPool({80, 8, 128, INT64_MAX / 2, dtype}).status().code(),
+              absl::StatusCode::kResourceExhausted);
+  }
 }
 
 TEST(KvPoolTest, RefusesBadShapes) {

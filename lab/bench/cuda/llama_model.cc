@@ -80,7 +80,7 @@ absl::Status LlamaModel::Make() {
   model::TransformerParts parts;
   parts.config = ConfigOf(options_.shape);
   COPPICE_ASSIGN_OR_RETURN(parts.plan, model::MakeShardPlan(parts.config, 0, 1));
-  parts.dtype = DType::kBF16;
+  parts.dtype = parts.kv_dtype = DType::kBF16;
   parts.max_rows = options_.max_rows;
   model::TransformerWeights& weights = parts.weights;
   const ModelShape& shape = options_.shape;

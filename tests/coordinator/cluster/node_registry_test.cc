@@ -241,6 +241,21 @@ TEST_F(NodeRegistryTest, ReplicasServeOneModel) {
   EXPECT_THAT(Join("b", other).reason(), HasSubstr("replica-0"));
 }
 
+// A request may move from one to another. Drafts have a type of their own.
+TEST_F(NodeRegistryTest, ReplicasKeepKvInOneType) {
+  proto::Register replica = WorkerRegistration("replica-0");
+  replica.mutable_model()->set_kv_dtype("BF16");
+  Join("a", replica);
+  proto::Register other = WorkerRegistration("replica-1");
+  other.mutable_model()->set_kv_dtype("I8");
+  EXPECT_EQ(Join("b", other).reason(), "it keeps KV as I8, replica replica-0 as BF16 (--kv_dtype)");
+  other.mutable_model()->set_kv_dtype("BF16");
+  EXPECT_TRUE(Join("b", other).accepted());
+  proto::Register draft = DraftRegistration("draft-0");
+  draft.mutable_model()->set_kv_dtype("I8");
+  EXPECT_TRUE(Join("c", draft).accepted());
+}
+
 TEST_F(NodeRegistryTest, NamesAreMadeUniqueAndTheSameProcessKeepsIts) {
   EXPECT_EQ(Join("a", WorkerRegistration("r")).node_id(), "r");
   EXPECT_EQ(Join("b", WorkerRegistration("r")).node_id(),

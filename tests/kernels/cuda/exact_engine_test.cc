@@ -15,11 +15,12 @@ class ExactEngineTest : public EngineTest {
  protected:
   ~ExactEngineTest() override { EXPECT_THAT(fake::Violations(), testing::IsEmpty()); }
 
-  void Load(const char* dtype, bool exact) {
+  void Load(const char* dtype, bool exact, const char* kv_dtype = "auto") {
     model::ModelRunnerOptions options;
     options.dir = dir_.path();
     options.backend = "cuda";
     options.dtype = dtype;
+    options.kv_dtype = kv_dtype;
     options.kv_bytes = 4 << 20;
     options.threads = 1;
     options.max_rows = 64;
@@ -80,6 +81,8 @@ TEST_F(ExactEngineTest, AnAnswerDoesNotDependOnTheOthers) {
     Load(dtype, /*exact=*/true);
     EXPECT_EQ(CountOthers(), 0) << dtype;
   }
+  Load("bf16", /*exact=*/true, "int8");
+  EXPECT_EQ(CountOthers(), 0) << "KV in 8 bits";
 }
 
 TEST_F(ExactEngineTest, WithoutItAnAnswerDoes) {

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <random>
 
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 #include "model/model_runner.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
@@ -49,7 +51,8 @@ class ExactTest : public testing::TestWithParam<const char*> {
     ModelRunnerOptions options;
     options.dir = dir_.path();
     options.backend = "cuda";
-    options.dtype = GetParam();
+    options.dtype = std::string(absl::StripSuffix(GetParam(), "_kv8"));
+    if (absl::EndsWith(GetParam(), "_kv8")) options.kv_dtype = "int8";
     options.kv_bytes = 4 << 20;
     options.threads = 1;
     options.max_rows = 512;
@@ -168,7 +171,8 @@ TEST_P(ExactTest, WithoutItTheBitsDiffer) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Types, ExactTest, testing::Values("f32", "bf16", "f16"),
+INSTANTIATE_TEST_SUITE_P(Types, ExactTest,
+                         testing::Values("f32", "bf16", "f16", "f32_kv8", "bf16_kv8", "f16_kv8"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -75,7 +75,7 @@ SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, in
   model::TransformerParts parts;
   parts.config = ConfigOf(family);
   parts.plan = model::MakeShardPlan(parts.config, 0, 1).value();
-  parts.dtype = dtype;
+  parts.dtype = parts.kv_dtype = dtype;
   parts.max_rows = max_rows;
   parts.weights = Weights(parts.config);
   pool_ = this->backend()->MakeKvPool(parts.kv_shape(kBlocks)).value();
