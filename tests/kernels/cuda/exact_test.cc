@@ -10,6 +10,7 @@
 
 #include "model/model_runner.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_llama.h"
 #ifdef COPPICE_CUDA_SIM
 #include "kernels/cuda/simulator/fake/fake_device.h"
@@ -29,17 +30,26 @@ struct Company {
   int others = 0;               // sequences
 };
 
-class ExactTest : public testing::TestWithParam<const char*> {
+struct ModelCase {
+  const char* dtype;
+  bool experts = false;
+};
+
+class ExactTest : public testing::TestWithParam<ModelCase> {
  protected:
   ExactTest() {
+    std::mt19937 generator(7);
+    for (int i = 0; i < kLength; ++i) tokens_.push_back(static_cast<int>(generator() % kVocab));
+    if (GetParam().experts) {
+      test::WriteTinyLlama(test::MakeTinyFamily("qwen3_moe", {.layers = 2}), dir_.path());
+      return;
+    }
     test::TinyLlamaOptions tiny;
     tiny.hidden = 64;
     tiny.heads = 4;
     tiny.kv_heads = 1;  // a group of 4: 16 rows fill a tile of 64
     tiny.vocab = kVocab;
     test::WriteTinyLlama(test::MakeTinyLlama(tiny), dir_.path());
-    std::mt19937 generator(7);
-    for (int i = 0; i < kLength; ++i) tokens_.push_back(static_cast<int>(generator() % kVocab));
   }
 #ifdef COPPICE_CUDA_SIM
   ~ExactTest() override { EXPECT_THAT(kernels::cuda::fake::Violations(), testing::IsEmpty()); }
@@ -49,7 +59,7 @@ class ExactTest : public testing::TestWithParam<const char*> {
     ModelRunnerOptions options;
     options.dir = dir_.path();
     options.backend = "cuda";
-    options.dtype = GetParam();
+    options.dtype = GetParam().dtype;
     options.kv_bytes = 4 << 20;
     options.threads = 1;
     options.max_rows = 512;
@@ -168,8 +178,13 @@ TEST_P(ExactTest, WithoutItTheBitsDiffer) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Types, ExactTest, testing::Values("f32", "bf16", "f16"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Types, ExactTest,
+                         testing::Values(ModelCase{"f32"}, ModelCase{"bf16"}, ModelCase{"f16"},
+                                         ModelCase{"f32", true}, ModelCase{"bf16", true}),
+                         [](const auto& info) {
+                           return std::string(info.param.experts ? "experts_" : "") +
+                                  info.param.dtype;
+                         });
 
 }  // namespace
 }  // namespace coppice::model
