@@ -167,8 +167,8 @@ absl::Status CudaBackend::Init(const BackendOptions& options) {
     const CollectiveOptions& wanted = options.collectives;
     watch_ = std::make_unique<StepWatchdog>(ranks_.get(), wanted.step_deadline_s, wanted.on_hang);
   }
-  ops_ = std::make_unique<CudaOps>(parts_.facts, &experts_, ranks_.get(), exact_,
-                                   options.wide_attention);
+  ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get(), exact_, options.wide_attention,
+                                   &experts_);
   queue_ =
       std::make_unique<StepQueue>(&parts_.stream, &parts_.marks, products_.get(), communicator_,
                                   options.graphs, options.warn, options.on_part);

@@ -204,6 +204,7 @@ void CudaOps::Activate(Activation f, Tensor in, Tensor out) {
 void CudaOps::MixExperts(const Experts& experts, Tensor x, Tensor out) {
   CheckRows(x, x.columns);
   CheckRows(out, x.columns);
+  COPPICE_CHECK(experts_ != nullptr);
   if (rows_ == 0) return;
   absl::StatusOr<ExpertsArgs> args = experts_->ArgsOf(experts, x, out);
   if (!args.ok()) {

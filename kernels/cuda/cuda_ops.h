@@ -23,10 +23,10 @@ namespace coppice::kernels::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // *experts must outlive this. collectives: of several ranks, else nullptr. exact, wide_attention:
-  // BackendOptions.
-  CudaOps(const DeviceFacts& device, ExpertMemory* experts, DeviceCollectives* collectives,
-          bool exact, bool wide_attention)
+  // collectives: of several ranks, else nullptr. exact, wide_attention: BackendOptions. *experts must
+  // outlive this; nullptr: no pass has experts.
+  explicit CudaOps(const DeviceFacts& device, DeviceCollectives* collectives = nullptr,
+                   bool exact = false, bool wide_attention = false, ExpertMemory* experts = nullptr)
       : device_(device),
         experts_(experts),
         collectives_(collectives),
