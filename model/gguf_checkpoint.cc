@@ -79,12 +79,14 @@ class GgufCheckpoint : public Checkpoint {
 
   absl::Status Check();
   // That of the folder if the format has no such tensor.
-  std::string NameInFile(const std::string& name) const {
-    const std::string found = model_files::GgufTensorName(architecture_, name);
-    return found.empty() ? name : found;
-  }
+  std::string NameInFile(const std::string& name) const;
+  // The place of an expert's matrix in the tensor that has those of all.
+  std::optional<int> PlaceInStack(const std::string& name) const;
+  // The bytes of the folder's tensor.
+  absl::Span<const char> BytesOf(const std::string& name, const GgufTensor& tensor) const;
+  // of_folder: the shape of the folder's tensor.
   absl::StatusOr<const GgufTensor*> Find(const std::string& name,
-                                         const std::vector<int64_t>& shape);
+                                         const std::vector<int64_t>& of_folder);
   // A bias that a Llama leaves out: others of its kind are there, or nobody would ask.
   bool IsLeftOut(const std::string& name) const;
   // Row `row` of the folder's tensor is this row of the file's.
@@ -93,6 +95,7 @@ class GgufCheckpoint : public Checkpoint {
   GgufFile file_;
   std::string architecture_;
   int64_t head_dim_ = 0;
+  int64_t experts_ = 0;
   std::set<std::string> used_;  // names in the file
   // The data of views, if it is not that of the file: rows in another order, or data that is not
   // aligned for its type. By name in the folder.
@@ -112,12 +115,39 @@ absl::Status GgufCheckpoint::Check() {
                            model_files::ReadModelText(path, kMostSettingsBytes));
   COPPICE_ASSIGN_OR_RETURN(const JsonFile config, JsonFile::Parse(path, text));
   COPPICE_ASSIGN_OR_RETURN(head_dim_, config.Int("head_dim", 1, INT32_MAX));
+  for (const char* field : {"num_local_experts", "num_experts"}) {
+    COPPICE_ASSIGN_OR_RETURN(experts_, config.IntOr(field, 1, INT32_MAX, experts_));
+  }
   return absl::OkStatus();
 }
 
+std::string GgufCheckpoint::NameInFile(const std::string& name) const {
+  const std::string found = model_files::GgufTensorName(architecture_, name);
+  if (found.empty()) return name;
+  if (!model_files::ExpertOf(name) || file_.FindTensor(found) != nullptr) return found;
+  const std::string of_one = model_files::GgufExpertName(name);
+  return file_.FindTensor(of_one) == nullptr ? found : of_one;
+}
+
+std::optional<int> GgufCheckpoint::PlaceInStack(const std::string& name) const {
+  const std::string stacked = model_files::GgufTensorName(architecture_, name);
+  return NameInFile(name) == stacked ? model_files::ExpertOf(name) : std::nullopt;
+}
+
+absl::Span<const char> GgufCheckpoint::BytesOf(const std::string& name,
+                                               const GgufTensor& tensor) const {
+  const absl::Span<const char> all = file_.Bytes(tensor);
+  const std::optional<int> place = PlaceInStack(name);
+  if (!place) return all;
+  const size_t each = all.size() / tensor.shape[0];
+  return all.subspan(*place * each, each);
+}
+
 absl::StatusOr<const GgufTensor*> GgufCheckpoint::Find(const std::string& name,
-                                                       const std::vector<int64_t>& shape) {
+                                                       const std::vector<int64_t>& of_folder) {
   const std::string in_file = NameInFile(name);
+  std::vector<int64_t> shape = of_folder;
+  if (PlaceInStack(name)) shape.insert(shape.begin(), experts_);
   const GgufTensor* tensor = file_.FindTensor(in_file);
   if (tensor == nullptr)
     return Error(name, absl::StrCat("missing, expected a tensor of shape ", ShapeText(shape)));
@@ -147,7 +177,7 @@ absl::StatusOr<kernels::MatrixSource> GgufCheckpoint::Matrix(const std::string& 
                                                              int64_t columns) {
   COPPICE_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, {rows, columns}));
   const DType dtype = *Served(*tensor);
-  absl::Span<const char> bytes = file_.Bytes(*tensor);
+  absl::Span<const char> bytes = BytesOf(name, *tensor);
   const bool reorders = model_files::HasInterleavedHeads(architecture_, name);
   if (reorders && rows % head_dim_ != 0) {
     return Error(name, absl::StrCat(rows, " rows, expected a multiple of ", head_dim_,
@@ -209,7 +239,7 @@ BlockMatrices GgufCheckpoint::Blocks(const kernels::Backend& backend) const {
 void GgufCheckpoint::Release(const std::string& name) {
   const GgufTensor* tensor = file_.FindTensor(NameInFile(name));
   if (tensor == nullptr) return;
-  file_.part(*tensor).Drop(file_.Bytes(*tensor));
+  file_.part(*tensor).Drop(BytesOf(name, *tensor));
   copies_.erase(name);
 }
 

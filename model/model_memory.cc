@@ -92,10 +92,20 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
   const int64_t floats = d + (config.adds_apart(ranks) ? d : 0) + e + vocab + (reduced ? head : 0);
   const int64_t others = (config.parallel_residual ? 2 : 1) * d + e + (q + 2 * kv) + q +
                          (config.gated_mlp ? 3 : 2) * int64_t{plan.intermediate.size()};
+  // What each row takes of the activations of a layer of experts, which all such layers share. The
+  // CPU takes less: as much as the expert with the most rows needs.
+  int64_t expert_bytes = 0;
+  if (const ExpertParts& experts = config.experts; experts.count > 0) {
+    constexpr int64_t kIdsOfPair = 4;  // and its share
+    const int64_t of_pair =
+        (d + kIdsOfPair) * kFloatBytes +
+        3 * plan.expert.size() * static_cast<int64_t>(kernels::DTypeSize(activations));
+    expert_bytes = experts.count * kFloatBytes + experts.chosen * of_pair;
+  }
   int64_t rope = 0;
   for (const kernels::RopeConfig& table : config.ropes)
     rope += int64_t{table.max_positions} * 2 * static_cast<int64_t>(table.frequencies.size());
-  memory.activations = max_rows * (floats * kFloatBytes +
+  memory.activations = max_rows * (floats * kFloatBytes + expert_bytes +
                                    others * static_cast<int64_t>(kernels::DTypeSize(activations))) +
                        rope * kFloatBytes;
   return memory;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "model_files/gguf_experts.h"
 #include "model_files/gguf_rope.h"
 #include "model_files/gguf_tokenizer.h"
 #include "nlohmann/json.hpp"
@@ -16,9 +18,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An architecture of GGUF, and what config.json calls it.
+// An architecture of GGUF, and what config.json calls it. One name may have a row without experts
+// and one with them.
 struct Architecture {
   const char* name;
+  bool has_experts;
   const char* architecture;
   const char* model_type;
   absl::Status (*add)(const GgufFile& file, const GgufSizes& sizes, Json* config);
@@ -39,6 +43,33 @@ absl::Status AddLlama(const GgufFile& file, const GgufSizes&, Json* config) {
 absl::Status AddQwen(const GgufFile&, const GgufSizes&, Json* config) {
   (*config)["hidden_act"] = "silu";
   (*config)["use_sliding_window"] = false;  // the format has no window for it
+  return absl::OkStatus();
+}
+
+// The intermediate size of an expert is that of an MLP.
+absl::Status AddMixtral(const GgufFile& file, const GgufSizes& sizes, Json* config) {
+  (*config)["hidden_act"] = "silu";
+  (*config)["sliding_window"] = Json();  // the format has no window for it
+  COPPICE_ASSIGN_OR_RETURN(const GgufExperts experts, ReadGgufExperts(file, "llama"));
+  (*config)["num_local_experts"] = experts.count;
+  (*config)["num_experts_per_tok"] = experts.chosen;
+  return file
+      .IntOr("llama.expert_feed_forward_length", sizes.intermediate, sizes.intermediate,
+             sizes.intermediate)
+      .status();
+}
+
+// The format has no layer without experts and divides the shares of the chosen ones by their sum.
+absl::Status AddQwen3Moe(const GgufFile& file, const GgufSizes& sizes, Json* config) {
+  COPPICE_RETURN_IF_ERROR(AddQwen(file, sizes, config));
+  COPPICE_ASSIGN_OR_RETURN(const GgufExperts experts, ReadGgufExperts(file, "qwen3moe"));
+  (*config)["num_experts"] = experts.count;
+  (*config)["num_experts_per_tok"] = experts.chosen;
+  (*config)["norm_topk_prob"] = true;
+  const int64_t absent = std::max<int64_t>(1, sizes.intermediate / experts.chosen);
+  COPPICE_ASSIGN_OR_RETURN(const int64_t size,
+                           file.IntOr("qwen3moe.expert_feed_forward_length", 1, 1 << 22, absent));
+  (*config)["moe_intermediate_size"] = size;
   return absl::OkStatus();
 }
 
@@ -96,23 +127,37 @@ absl::Status AddGemma3(const GgufFile& file, const GgufSizes& sizes, Json* confi
 }
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", "LlamaForCausalLM", "llama", AddLlama},
-    {"qwen2", "Qwen2ForCausalLM", "qwen2", AddQwen},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3", AddQwen},
-    {"gemma2", "Gemma2ForCausalLM", "gemma2", AddGemma2},
-    {"gemma3", "Gemma3ForCausalLM", "gemma3_text", AddGemma3},
-    {"phi3", "Phi3ForCausalLM", "phi3", AddPhi3},
+    {"llama", false, "LlamaForCausalLM", "llama", AddLlama},
+    {"llama", true, "MixtralForCausalLM", "mixtral", AddMixtral},
+    {"qwen2", false, "Qwen2ForCausalLM", "qwen2", AddQwen},
+    {"qwen3", false, "Qwen3ForCausalLM", "qwen3", AddQwen},
+    {"qwen3moe", true, "Qwen3MoeForCausalLM", "qwen3_moe", AddQwen3Moe},
+    {"gemma2", false, "Gemma2ForCausalLM", "gemma2", AddGemma2},
+    {"gemma3", false, "Gemma3ForCausalLM", "gemma3_text", AddGemma3},
+    {"phi3", false, "Phi3ForCausalLM", "phi3", AddPhi3},
 };
 
 absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file) {
   COPPICE_ASSIGN_OR_RETURN(const std::string name, file.Text("general.architecture"));
+  const std::string key = absl::StrCat(name, ".expert_count");
+  bool is_served = false;
+  int64_t experts = 0;
+  std::vector<absl::string_view> served;
   for (const Architecture& architecture : kArchitectures) {
-    if (name == architecture.name) return &architecture;
+    if (served.empty() || served.back() != architecture.name) served.push_back(architecture.name);
+    if (name != architecture.name) continue;
+    is_served = true;
+    COPPICE_ASSIGN_OR_RETURN(experts, file.IntOr(key, 0, kMostExperts, 0));
+    if (architecture.has_experts == (experts > 0)) return &architecture;
   }
-  const auto own = [](std::string* out, const Architecture& a) { out->append(a.name); };
-  return file.KeyError("general.architecture",
-                       absl::StrCat(ShownName(name), " is not served yet (",
-                                    absl::StrJoin(kArchitectures, ", ", own), " are)"));
+  if (is_served) {
+    return file.KeyError(key, experts > 0 ? absl::StrCat(experts,
+                                                         ": this architecture is served without "
+                                                         "experts")
+                                          : "missing or 0, expected the number of experts");
+  }
+  return file.KeyError("general.architecture", absl::StrCat(ShownName(name), " is not served yet (",
+                                                            absl::StrJoin(served, ", "), " are)"));
 }
 
 absl::StatusOr<GgufSizes> ReadSizes(const GgufFile& file, const std::string& name) {
@@ -141,11 +186,6 @@ absl::StatusOr<GgufSizes> ReadSizes(const GgufFile& file, const std::string& nam
   const int64_t least = name == "phi3" ? 1 : sizes.head_dim;
   COPPICE_ASSIGN_OR_RETURN(sizes.rope_dims, file.IntOr(key("rope.dimension_count"), least,
                                                        sizes.head_dim, sizes.head_dim));
-  COPPICE_ASSIGN_OR_RETURN(const int64_t experts, file.IntOr(key("expert_count"), 0, kMost, 0));
-  if (experts > 0) {
-    return file.KeyError(key("expert_count"),
-                         absl::StrCat(experts, ": a mixture of experts is not served yet"));
-  }
   return sizes;
 }
 

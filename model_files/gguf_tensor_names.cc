@@ -31,7 +31,44 @@ constexpr Name kLayer[] = {
     {"mlp.down_proj", "ffn_down"},
     {"pre_feedforward_layernorm", "ffn_norm"},  // of Gemma, as the next
     {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"mlp.gate", "ffn_gate_inp"},  // of Qwen, as the next is of Mixtral
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
 };
+// After "experts.E.": Qwen's names, then Mixtral's.
+constexpr Name kExpert[] = {{"gate_proj", "ffn_gate"}, {"up_proj", "ffn_up"},
+                            {"down_proj", "ffn_down"}, {"w1", "ffn_gate"},
+                            {"w3", "ffn_up"},          {"w2", "ffn_down"}};
+
+// A matrix of an expert: "model.layers.3.mlp.experts.5.up_proj.weight".
+struct Expert {
+  int layer = 0;
+  int expert = 0;
+  absl::string_view matrix;  // "ffn_up"
+};
+
+// Consumes a number and the dot behind it.
+bool ConsumeNumber(absl::string_view* text, int* number) {
+  const size_t dot = text->find('.');
+  if (dot == absl::string_view::npos || !absl::SimpleAtoi(text->substr(0, dot), number))
+    return false;
+  text->remove_prefix(dot + 1);
+  return true;
+}
+
+std::optional<Expert> FindExpert(absl::string_view name) {
+  Expert found;
+  if (!absl::ConsumePrefix(&name, "model.layers.") || !ConsumeNumber(&name, &found.layer) ||
+      !(absl::ConsumePrefix(&name, "mlp.experts.") ||
+        absl::ConsumePrefix(&name, "block_sparse_moe.experts.")) ||
+      !ConsumeNumber(&name, &found.expert) || !absl::ConsumeSuffix(&name, ".weight"))
+    return std::nullopt;
+  for (const Name& row : kExpert) {
+    if (name != row.folder) continue;
+    found.matrix = row.file;
+    return found;
+  }
+  return std::nullopt;
+}
 
 bool IsGemma(absl::string_view architecture) { return absl::StartsWith(architecture, "gemma"); }
 
@@ -47,7 +84,20 @@ absl::string_view LayerName(absl::string_view architecture, absl::string_view na
 
 }  // namespace
 
+std::optional<int> ExpertOf(absl::string_view name) {
+  const std::optional<Expert> found = FindExpert(name);
+  return found ? std::optional(found->expert) : std::nullopt;
+}
+
+std::string GgufExpertName(absl::string_view name) {
+  const std::optional<Expert> found = FindExpert(name);
+  if (!found) return "";
+  return absl::StrCat("blk.", found->layer, ".", found->matrix, ".", found->expert, ".weight");
+}
+
 std::string GgufTensorName(absl::string_view architecture, absl::string_view name) {
+  if (const std::optional<Expert> found = FindExpert(name))
+    return absl::StrCat("blk.", found->layer, ".", found->matrix, "_exps.weight");
   absl::string_view base = name, ending = ".weight";
   if (!absl::ConsumeSuffix(&base, ending)) {
     ending = ".bias";
@@ -57,10 +107,9 @@ std::string GgufTensorName(absl::string_view architecture, absl::string_view nam
     if (base == row.folder) return absl::StrCat(row.file, ending);
   }
   if (!absl::ConsumePrefix(&base, "model.layers.")) return "";
-  const size_t dot = base.find('.');
   int layer = 0;
-  if (dot == absl::string_view::npos || !absl::SimpleAtoi(base.substr(0, dot), &layer)) return "";
-  const absl::string_view found = LayerName(architecture, base.substr(dot + 1));
+  if (!ConsumeNumber(&base, &layer)) return "";
+  const absl::string_view found = LayerName(architecture, base);
   return found.empty() ? "" : absl::StrCat("blk.", layer, ".", found, ending);
 }
 

@@ -17,9 +17,11 @@
 #include "kernels/cuda/forest_steps.h"
 #include "kernels/cuda/ops/row_bucket.h"
 #include "kernels/cuda/products/matrix_products.h"
+#include "kernels/cuda/products/pass_products.h"
 #include "kernels/cuda/products/product_tuner.h"
 #include "kernels/cuda/runtime/cuda_weights.h"
 #include "kernels/cuda/runtime/device_check.h"
+#include "kernels/cuda/runtime/expert_memory.h"
 #include "kernels/cuda/runtime/rank_agreement.h"
 #include "kernels/cuda/runtime/step_marks.h"
 #include "kernels/cuda/steps/cuda_step_rows.h"
@@ -80,7 +82,6 @@ class CudaBackend final : public Backend {
   bool stores(DType dtype) const override {
     return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
   }
-  bool serves(Part part) const override { return part != Part::kExperts; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;
@@ -135,6 +136,7 @@ class CudaBackend final : public Backend {
   const std::string tuning_cache_;
   DeviceParts parts_;
   DeviceLoader loader_;
+  ExpertMemory experts_{&loader_};
   StepUpload upload_;
   std::unique_ptr<MatrixProducts> products_;
   const std::unique_ptr<DeviceRows> step_rows_;
@@ -165,7 +167,8 @@ absl::Status CudaBackend::Init(const BackendOptions& options) {
     const CollectiveOptions& wanted = options.collectives;
     watch_ = std::make_unique<StepWatchdog>(ranks_.get(), wanted.step_deadline_s, wanted.on_hang);
   }
-  ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get(), exact_, options.wide_attention);
+  ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get(), exact_, options.wide_attention,
+                                   &experts_);
   queue_ =
       std::make_unique<StepQueue>(&parts_.stream, &parts_.marks, products_.get(), communicator_,
                                   options.graphs, options.warn, options.on_part);
@@ -227,6 +230,7 @@ absl::Status CudaBackend::Prepare(Pass* pass, const std::function<void()>& moves
   COPPICE_ASSIGN_OR_RETURN(
       row_costs_, TuneProducts({ListProducts(pass), tuning_cache_, moves_on, communicator_},
                                parts_.facts, &parts_.stream, products_.get()));
+  if (MixesExperts(pass)) row_costs_.clear();  // most of a step's time is not in them
   return absl::OkStatus();
 }
 
@@ -257,7 +261,9 @@ absl::Status CudaBackend::Start(const StepPlan& plan, Pass* pass) {
   std::vector<DeviceOp> body = ops_->Take();
   if (ops_->has_needs()) pass->Head(ops_.get());
   if (plan.rows() > 0) step_rows_->Clear();
-  if (absl::Status sent = Upload(plan, shape); !sent.ok()) {
+  absl::Status sent = ops_->failure();
+  if (sent.ok()) sent = Upload(plan, shape);
+  if (!sent.ok()) {
     step_rows_->Clear();
     return sent;
   }

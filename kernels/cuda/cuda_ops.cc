@@ -43,6 +43,8 @@ void CudaOps::Begin(const StepPlan& plan, const StepShape& shape) {
   plan_ = &plan;
   shape_ = shape;
   rows_ = shape.rows;
+  gathered_ = false;
+  failure_ = absl::OkStatus();
   recorded_.clear();
   work_.reset();
   selection_.reset();
@@ -199,8 +201,19 @@ void CudaOps::Activate(Activation f, Tensor in, Tensor out) {
   recorded_.push_back(ActivateArgs{f, gated, in.data, out.data, out.dtype, rows_, out.columns});
 }
 
-void CudaOps::MixExperts(const Experts& /*experts*/, Tensor /*x*/, Tensor /*out*/) {
-  COPPICE_CHECK_MSG(false, "the CUDA backend mixes no experts");
+void CudaOps::MixExperts(const Experts& experts, Tensor x, Tensor out) {
+  CheckRows(x, x.columns);
+  CheckRows(out, x.columns);
+  COPPICE_CHECK(experts_ != nullptr);
+  if (rows_ == 0) return;
+  absl::StatusOr<ExpertsArgs> args = experts_->ArgsOf(experts, x, out);
+  if (!args.ok()) {
+    failure_ = args.status();
+    return;
+  }
+  args->rows = static_cast<int32_t>(rows_);
+  args->after_gather = gathered_;
+  recorded_.push_back(*args);
 }
 
 void CudaOps::SoftCap(Tensor x, float cap) {
@@ -224,6 +237,7 @@ void CudaOps::GatherRows(absl::Span<const Tensor> tensors) {
     recorded_.push_back(args);
   }
   rows_ = shape_.needs;
+  gathered_ = true;
 }
 
 void CudaOps::AllReduce(Tensor x) {

@@ -15,6 +15,7 @@
 #include "kernels/cuda/ops/row_bucket.h"
 #include "kernels/cuda/products/pass_products.h"
 #include "kernels/cuda/runtime/device_check.h"
+#include "kernels/cuda/runtime/expert_memory.h"
 #include "kernels/cuda/steps/device_op.h"
 #include "plan/step_plan.h"
 
@@ -22,10 +23,12 @@ namespace coppice::kernels::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // collectives: of several ranks, else nullptr. exact, wide_attention: BackendOptions.
+  // collectives: of several ranks, else nullptr. exact, wide_attention: BackendOptions. *experts must
+  // outlive this; nullptr: no pass has experts.
   explicit CudaOps(const DeviceFacts& device, DeviceCollectives* collectives = nullptr,
-                   bool exact = false, bool wide_attention = false)
+                   bool exact = false, bool wide_attention = false, ExpertMemory* experts = nullptr)
       : device_(device),
+        experts_(experts),
         collectives_(collectives),
         exact_(exact),
         wide_attention_(wide_attention) {}
@@ -34,6 +37,8 @@ class CudaOps final : public Ops {
   void Begin(const StepPlan& plan, const StepShape& shape);
   // What was recorded since Begin or the last Take.
   std::vector<DeviceOp> Take();
+  // Why an op since Begin could not be recorded. Then the step must not be launched.
+  const absl::Status& failure() const { return failure_; }
   // The shape of the step's tiled attention. nullptr: the step has none.
   const WorkShape* work() const { return work_.has_value() ? &*work_ : nullptr; }
   // The arguments of Select: the rows that the host asks for. nullptr when the step had no Select.
@@ -50,7 +55,6 @@ class CudaOps final : public Ops {
   void Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
                  Tensor out) override;
   void Activate(Activation f, Tensor in, Tensor out) override;
-  // Not served (Part::kExperts).
   void MixExperts(const Experts& experts, Tensor x, Tensor out) override;
   void SoftCap(Tensor x, float cap) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
@@ -68,12 +72,15 @@ class CudaOps final : public Ops {
   void ShapeWork(const DevicePool& pool, int q_heads, int classes);
 
   const DeviceFacts device_;
+  ExpertMemory* const experts_;
   DeviceCollectives* const collectives_;
   const bool exact_;
   const bool wide_attention_;
   const StepPlan* plan_ = nullptr;
   StepShape shape_;
-  int64_t rows_ = 0;  // rows that the next op works on
+  int64_t rows_ = 0;       // rows that the next op works on
+  bool gathered_ = false;  // they are those with needs
+  absl::Status failure_;
   std::vector<DeviceOp> recorded_;
   PassProduct product_;  // the last MatMul
   std::optional<WorkShape> work_;

@@ -44,6 +44,7 @@ absl::StatusOr<ForestSteps::Level> ForestSteps::Upload(int level, Pass* pass, Cu
   std::vector<DeviceOp> body = ops->Take();
   pass->Head(ops);
   std::vector<DeviceOp> head = ops->Take();
+  COPPICE_RETURN_IF_ERROR(ops->failure());
   COPPICE_CHECK(ops->selection() != nullptr);
   const LogitRows rows = *ops->selection();
   of.list_plan = MakeListPlan(step, rows, /*always=*/true);

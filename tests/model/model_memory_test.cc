@@ -42,6 +42,21 @@ TEST(ModelMemory, OfAKnownModel) {
   EXPECT_EQ(memory.activations, 512 * kRow + 131072 * 128 * 4);
 }
 
+// Beside those of the model without experts: scores, and for each chosen expert of a row gate, up,
+// their product, the output, and what says whose it is.
+TEST(ModelMemory, OfActivationsOfExperts) {
+  ModelConfig config = Llama8B();
+  const int64_t before =
+      PredictMemory(config, MakeShardPlan(config, 0, 1).value(), DType::kBF16, DType::kBF16, 512, 1)
+          .activations;
+  config.experts = {/*count=*/64, /*size=*/768, /*chosen=*/8, /*normalised=*/true};
+  const int64_t with =
+      PredictMemory(config, MakeShardPlan(config, 0, 1).value(), DType::kBF16, DType::kBF16, 512, 1)
+          .activations;
+  constexpr int64_t kApart = 4 * 4096;  // what the MLP adds
+  EXPECT_EQ(with - before, 512 * (kApart + 64 * 4 + 8 * (2 * 3 * 768 + 4 * 4096 + 4 * 4)));
+}
+
 // What a rank really packs, biases and shares of several ranks included.
 TEST(ModelMemory, OfWhatIsLoaded) {
   for (const int ranks : {1, 2}) {

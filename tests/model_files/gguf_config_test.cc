@@ -79,6 +79,55 @@ TEST_F(GgufConfigTest, OfQwen) {
   }
 }
 
+// What SampleGguf says beside.
+GgufBuilder Mixture(const std::string& name) {
+  GgufBuilder file = SampleGguf(name);
+  return file.U32(name + ".expert_count", 8).U32(name + ".expert_used_count", 2);
+}
+
+TEST_F(GgufConfigTest, OfMixturesOfExperts) {
+  EXPECT_EQ(Config(Mixture("llama")), With({{"architectures", {"MixtralForCausalLM"}},
+                                            {"model_type", "mixtral"},
+                                            {"hidden_act", "silu"},
+                                            {"sliding_window", nullptr},
+                                            {"num_local_experts", 8},
+                                            {"num_experts_per_tok", 2}}));
+  Json fields = {{"architectures", {"Qwen3MoeForCausalLM"}},
+                 {"model_type", "qwen3_moe"},
+                 {"hidden_act", "silu"},
+                 {"use_sliding_window", false},
+                 {"num_experts", 8},
+                 {"num_experts_per_tok", 2},
+                 {"norm_topk_prob", true},
+                 {"moe_intermediate_size", 24}};
+  GgufBuilder file = Mixture("qwen3moe");
+  EXPECT_EQ(Config(file.U32("qwen3moe.expert_feed_forward_length", 24)), With(fields));
+  fields["moe_intermediate_size"] = 48;  // without the key: what the chosen experts share
+  EXPECT_EQ(Config(Mixture("qwen3moe")), With(fields));
+}
+
+TEST_F(GgufConfigTest, NamesWhatIsNotServedOfMixtures) {
+  EXPECT_EQ(Refusal(SampleGguf("qwen2").U32("qwen2.expert_count", 8)),
+            "key qwen2.expert_count: 8: this architecture is served without experts");
+  EXPECT_EQ(Refusal(SampleGguf("qwen3moe")),
+            "key qwen3moe.expert_count: missing or 0, expected the number of experts");
+  EXPECT_EQ(Refusal(SampleGguf("llama").U32("llama.expert_count", 8)),
+            "key llama.expert_used_count: missing");
+  EXPECT_EQ(Refusal(Mixture("llama").U32("llama.expert_used_count", 9)),
+            "key llama.expert_used_count: 9, expected an integer from 1 to 8");
+  EXPECT_EQ(Refusal(Mixture("llama").U32("llama.expert_feed_forward_length", 24)),
+            "key llama.expert_feed_forward_length: 24, expected an integer from 96 to 96");
+  EXPECT_EQ(Refusal(Mixture("llama").U32("llama.expert_gating_func", 2)),
+            "key llama.expert_gating_func: 2, expected an integer from 1 to 1");
+  EXPECT_EQ(Refusal(Mixture("qwen3moe").U32("qwen3moe.expert_shared_count", 1)),
+            "key qwen3moe.expert_shared_count: 1, expected an integer from 0 to 0");
+  EXPECT_EQ(Refusal(Mixture("qwen3moe").Bool("qwen3moe.expert_weights_norm", false)),
+            "key qwen3moe.expert_weights_norm: false, expected true: the shares of the chosen "
+            "experts sum to 1");
+  EXPECT_EQ(Refusal(Mixture("llama").F32Tensor("blk.1.ffn_up_shexp.weight", {1}, {0})),
+            "tensor blk.1.ffn_up_shexp.weight: not served in a mixture of experts");
+}
+
 TEST_F(GgufConfigTest, OfPhi3) {
   GgufBuilder file = SampleGguf("phi3");
   Json fields = {{"architectures", {"Phi3ForCausalLM"}},
@@ -132,10 +181,8 @@ TEST_F(GgufConfigTest, OfTheLargestGemmas) {
 
 TEST_F(GgufConfigTest, NamesWhatIsNotServed) {
   EXPECT_EQ(Refusal(SampleGguf("mamba")),
-            "key general.architecture: mamba is not served yet (llama, qwen2, qwen3, gemma2, "
-            "gemma3, phi3 are)");
-  EXPECT_EQ(Refusal(SampleGguf("llama").U32("llama.expert_count", 8)),
-            "key llama.expert_count: 8: a mixture of experts is not served yet");
+            "key general.architecture: mamba is not served yet (llama, qwen2, qwen3, "
+            "qwen3moe, gemma2, gemma3, phi3 are)");
   EXPECT_EQ(Refusal(SampleGguf("llama").U32("llama.attention.head_count_kv", 3)),
             "key llama.attention.head_count: 4 heads, 3 KV heads and a width of 64 do not fit "
             "together");

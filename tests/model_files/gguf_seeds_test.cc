@@ -22,6 +22,14 @@ std::vector<std::string> Samples() {
   std::vector<std::string> samples;
   for (const char* name : {"llama", "qwen2", "qwen3", "phi3"})
     samples.push_back(SampleGguf(name).Bytes());
+  for (const std::string name : {"llama", "qwen3moe"}) {
+    samples.push_back(
+        SampleGguf(name)
+            .U32(name + ".expert_count", 4)
+            .U32(name + ".expert_used_count", 2)
+            .F32Tensor("blk.0.ffn_up_exps.weight", {4, 2, 1}, {1, 2, 3, 4, 5, 6, 7, 8})
+            .Bytes());
+  }
   samples.push_back(SentencePieceGguf().Bytes());
   samples.push_back(SampleGguf("llama")
                         .F32Tensor("rope_freqs.weight", {8}, {1, 1, 1, 1, 1, 1, 1, 1})

@@ -11,10 +11,8 @@ namespace coppice::test {
 namespace {
 
 // The bytes of values in F32, F16 or BF16, which hold them exactly.
-std::string Stored(const TinyTensor& tensor, const std::vector<float>& values) {
-  TinyTensor stored = tensor;
-  stored.values = values;
-  const std::string file = tiny_llama::Serialize({{"x", stored}});
+std::string Stored(const TinyTensor& tensor) {
+  const std::string file = tiny_llama::Serialize({{"x", tensor}});
   uint64_t header = 0;
   std::memcpy(&header, file.data(), sizeof header);
   return file.substr(8 + header);
@@ -67,6 +65,10 @@ std::vector<float> InterleavedRows(const std::vector<float>& values, int64_t wid
   return out;
 }
 
+void AddStored(const std::string& name, const TinyTensor& tensor, GgufBuilder* file) {
+  file->Tensor(name, tensor.shape, TypeNumber(tensor.dtype), Stored(tensor));
+}
+
 void SetByteVocabulary(int size, GgufBuilder* file) {
   std::vector<std::string> tokens = {"<s>", "</s>"};
   std::vector<int32_t> types = {3, 3};
@@ -107,11 +109,12 @@ GgufBuilder GgufOf(const TinyLlama& model) {
     file.F32(key("rope.freq_base"), config["rope_theta"].get<float>());
   SetByteVocabulary(o.vocab, &file);
   for (const auto& [own, tensor] : model.tensors) {
-    std::vector<float> values = tensor.values;
+    TinyTensor stored = tensor;
     if (name == "llama" && (absl::StrContains(own, "q_proj") || absl::StrContains(own, "k_proj"))) {
-      values = InterleavedRows(values, tensor.shape.size() == 2 ? tensor.shape[1] : 1, head_dim);
+      const int64_t width = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
+      stored.values = InterleavedRows(tensor.values, width, head_dim);
     }
-    file.Tensor(GgufNameOf(own), tensor.shape, TypeNumber(tensor.dtype), Stored(tensor, values));
+    AddStored(GgufNameOf(own), stored, &file);
   }
   return file;
 }

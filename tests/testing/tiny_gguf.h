@@ -18,6 +18,9 @@ GgufBuilder GgufOf(const TinyLlama& model);
 // The name in the file of a tensor of the folder.
 std::string GgufNameOf(const std::string& name);
 
+// Adds a tensor in its type: F32, F16 or BF16.
+void AddStored(const std::string& name, const TinyTensor& tensor, GgufBuilder* file);
+
 // Metadata of the vocabulary alone.
 void SetByteVocabulary(int size, GgufBuilder* file);
 

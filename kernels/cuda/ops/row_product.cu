@@ -1,53 +1,10 @@
-// y = x w^T with sums of a fixed order (row_product.h). By tensor cores: the weights take the side
-// of the instructions that has 16 rows, as in gemm_skinny.cu, and the inputs of a run enter an
-// output's sum 16 at a time. That is so in tiles of every size, so that a step of one row and a
-// step of a thousand form the same sums.
+// y = x w^T with sums of a fixed order (row_product.h), by tensor cores in the tiles of product_tile.h.
 #include "kernels/cuda/ops/kernel_types.h"
+#include "kernels/cuda/ops/product_tile.h"
 #include "kernels/cuda/ops/row_product.h"
 
 namespace coppice::kernels::cuda {
 namespace {
-
-// A block of kOutputWarps x kRowWarps warps; each computes 16 kHeights outputs of 8 kGroups rows.
-template <class T, int kOutputWarps_, int kRowWarps_, int kHeights_, int kGroups_, int kDepth_,
-          int kStages_>
-struct TileShape {
-  using Type = T;
-  static constexpr int kOutputWarps = kOutputWarps_, kRowWarps = kRowWarps_;
-  static constexpr int kHeights = kHeights_, kGroups = kGroups_;
-  static constexpr int kDepth = kDepth_;  // inputs per stage
-  static constexpr int kStages = kStages_;
-  static constexpr int kThreads = dev::kWarpSize * kOutputWarps * kRowWarps;
-  static constexpr int kOutputs = 16 * kHeights * kOutputWarps;
-  static constexpr int kRows = 8 * kGroups * kRowWarps;
-  static constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
-  static constexpr int kPieces = kDepth / 8;  // pieces of 16 bytes in a row of a stage
-  static constexpr int kStage = (kOutputs + kRows) * kStride;  // elements
-  static constexpr int kSumStride = kOutputs + 4;              // floats of a row of sums
-  static constexpr int kSharedBytes = std::max(kStages * kStage * 2, kRows* kSumStride * 4);
-  static constexpr int kSums = kHeights * kGroups;  // groups of four sums
-  static_assert(kRunUnit % kDepth == 0);
-};
-
-// The sums of one lane: of tile (height, group) the outputs g, g + 8 and the rows 2t, 2t + 1, g =
-// lane / 4, t = lane % 4, in the order (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
-template <class S>
-struct LaneSums {
-  float value[S::kSums][4];
-
-  DEV_FUNCTION void Clear() {
-    DEV_UNROLL
-    for (int i = 0; i < S::kSums; ++i) {
-      for (int e = 0; e < 4; ++e) value[i][e] = 0.0f;
-    }
-  }
-  DEV_FUNCTION void Add(const LaneSums& run) {
-    DEV_UNROLL
-    for (int i = 0; i < S::kSums; ++i) {
-      for (int e = 0; e < 4; ++e) value[i][e] += run.value[i][e];
-    }
-  }
-};
 
 // Block (row tile, output tile, run): blocks side by side read the same weights.
 template <class S>
@@ -55,58 +12,11 @@ struct ProductBlock {
   using T = typename S::Type;
   const RowProductArgs& args;
   const int runs;
-  T* stages;  // [kStages][w [kOutputs, kStride], x [kRows, kStride]]
+  const ProductTile<S> tile;
 
   DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
-  DEV_FUNCTION int Lane() const { return Thread() % dev::kWarpSize; }
-  DEV_FUNCTION int OutputWarp() const { return Thread() / dev::kWarpSize % S::kOutputWarps; }
-  DEV_FUNCTION int RowWarp() const { return Thread() / dev::kWarpSize / S::kOutputWarps; }
   DEV_FUNCTION int64_t FirstOutput() const { return int64_t{S::kOutputs} * blockIdx.y; }
   DEV_FUNCTION int64_t FirstRow() const { return int64_t{S::kRows} * blockIdx.x; }
-
-  // Starts the copies of inputs [first, first + kDepth). What is not there becomes zeros.
-  DEV_FUNCTION void Load(int64_t first, int stage) const {
-    T* const to = stages + stage * S::kStage;
-    const int piece = Thread() % S::kPieces;
-    const int64_t input = first + piece * 8;
-    const bool inside = input < args.inputs;
-    for (int i = Thread() / S::kPieces; i < S::kOutputs + S::kRows; i += S::kThreads / S::kPieces) {
-      const bool weight = i < S::kOutputs;
-      const int64_t row = weight ? FirstOutput() + i : FirstRow() + i - S::kOutputs;
-      const bool valid = inside && row < (weight ? args.outputs : args.rows);
-      const auto* from = static_cast<const T*>(weight ? args.w : args.x);
-      dev::CopyAsync16(to + i * S::kStride + piece * 8,
-                       valid ? from + row * args.inputs + input : from, valid);
-    }
-  }
-
-  DEV_FUNCTION void Multiply(int stage, LaneSums<S>* sums) const {
-    const int lane = Lane();
-    const T* const w = stages + stage * S::kStage;
-    const T* const w_row =
-        w + (OutputWarp() * S::kHeights * 16 + lane % 16) * S::kStride + lane / 16 * 8;
-    const T* const x_row =
-        w + (S::kOutputs + RowWarp() * S::kGroups * 8 + lane % 8) * S::kStride + lane / 8 * 8;
-    DEV_UNROLL
-    for (int k = 0; k < S::kDepth; k += 32) {
-      uint32_t a[S::kHeights][4], next[S::kHeights][4];
-      DEV_UNROLL
-      for (int h = 0; h < S::kHeights; ++h) {
-        dev::LoadMatrix4(a[h], w_row + h * 16 * S::kStride + k);
-        dev::LoadMatrix4(next[h], w_row + h * 16 * S::kStride + k + 16);
-      }
-      DEV_UNROLL
-      for (int j = 0; j < S::kGroups; ++j) {
-        uint32_t b[4];
-        dev::LoadMatrix4(b, x_row + j * 8 * S::kStride + k);
-        DEV_UNROLL
-        for (int h = 0; h < S::kHeights; ++h) {
-          dev::Mma<T>(sums->value[h * S::kGroups + j], a[h], {b[0], b[1]});
-          dev::Mma<T>(sums->value[h * S::kGroups + j], next[h], {b[2], b[3]});
-        }
-      }
-    }
-  }
 
   // Sums one run. The copies of later stages go on behind the arithmetic.
   DEV_FUNCTION void SumRun(int run, LaneSums<S>* sums) const {
@@ -114,28 +24,22 @@ struct ProductBlock {
     const int units = static_cast<int>((args.inputs + kRunUnit - 1) / kRunUnit);
     const int begin = static_cast<int>(int64_t{units} * run / runs) * kStagesOfUnit;
     const int end = static_cast<int>(int64_t{units} * (run + 1) / runs) * kStagesOfUnit;
-    for (int i = 0; i < S::kStages - 1; ++i) {
-      if (begin + i < end) Load(int64_t{begin + i} * S::kDepth, i);
-      dev::CopyCommit();
-    }
-    int stage = 0, ahead = S::kStages - 1;
-    for (int i = begin; i < end; ++i) {
-      dev::CopyWait<S::kStages - 2>();
-      __syncthreads();  // the copies of all threads are there, and stage `ahead` is read
-      if (i + S::kStages - 1 < end) Load(int64_t{i + S::kStages - 1} * S::kDepth, ahead);
-      dev::CopyCommit();
-      Multiply(stage, sums);
-      stage = stage + 1 == S::kStages ? 0 : stage + 1;
-      ahead = ahead + 1 == S::kStages ? 0 : ahead + 1;
-    }
-    dev::CopyWait<0>();
-    __syncthreads();  // shared memory is free
+    tile.Sum(
+        begin, end,
+        [this](int i, int64_t input) {
+          const bool weight = i < S::kOutputs;
+          const int64_t row = weight ? FirstOutput() + i : FirstRow() + i - S::kOutputs;
+          const bool there = input < args.inputs && row < (weight ? args.outputs : args.rows);
+          const auto* from = static_cast<const T*>(weight ? args.w : args.x);
+          return TilePiece<T>{there ? from + row * args.inputs + input : from, there};
+        },
+        sums);
   }
 
   // This lane's sums of one run, four by four: neighbouring lanes have neighbouring values.
   DEV_FUNCTION float* Partial(int run, int i) const {
-    const int64_t tile = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
-    return args.partials + (((tile * runs + run) * S::kSums + i) * S::kThreads + Thread()) * 4;
+    const int64_t index = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
+    return args.partials + (((index * runs + run) * S::kSums + i) * S::kThreads + Thread()) * 4;
   }
 
   // Leaves the sums for the last block of the tile. That block gets those of all, added in order.
@@ -174,20 +78,9 @@ struct ProductBlock {
     }
   }
 
-  // Through shared memory, so that neighbouring threads store neighbouring outputs of a row.
+  // Neighbouring threads store neighbouring outputs of a row.
   DEV_FUNCTION void Store(const LaneSums<S>& sums) const {
-    float* const rows = reinterpret_cast<float*>(stages);  // [kRows, kSumStride]
-    const int output = OutputWarp() * S::kHeights * 16 + Lane() / 4;
-    const int row = RowWarp() * S::kGroups * 8 + Lane() % 4 * 2;
-    DEV_UNROLL
-    for (int i = 0; i < S::kSums; ++i) {
-      const int h = i / S::kGroups, j = i % S::kGroups;
-      for (int e = 0; e < 4; ++e) {
-        rows[(j * 8 + row + e % 2) * S::kSumStride + output + h * 16 + e / 2 * 8] =
-            sums.value[i][e];
-      }
-    }
-    __syncthreads();
+    const float* const rows = tile.Spread(sums);
     const int64_t most = args.rows - FirstRow();
     const int count = static_cast<int>(most < S::kRows ? most : S::kRows);
     for (int i = Thread(); i < count * S::kOutputs; i += S::kThreads) {
@@ -212,12 +105,12 @@ struct ProductBlock {
 
 // kTogether: one block for each run, which meet. Otherwise one block does all runs.
 template <class S, bool kTogether>
-DEV_KERNEL void DEV_BOUNDS(S::kThreads, S::kThreads > 128 ? 1 : 2)
+DEV_KERNEL void DEV_BOUNDS(S::kThreads, S::kThreads > 128 ? 1 : 3)
     MultiplyRows(RowProductArgs args, int runs) {
   dev::WaitForPrevious();
   DEV_DYNAMIC_SHARED(typename S::Type, memory);
   DEV_SHARED(uint32_t, arrived, 1);
-  const ProductBlock<S> block = {args, runs, memory};
+  const ProductBlock<S> block = {args, runs, {memory}};
   LaneSums<S> sums;
   if constexpr (kTogether) {
     sums.Clear();

@@ -1,13 +1,13 @@
 // Log-sum-exps of rows of logits in f64: of each chunk the largest x and the sum of exp(x -
 // largest), operation for operation as sampling/row_kernels.cc has them, so the bits are the same.
 #include "kernels/cuda/ops/candidate_lists.h"
+#include "kernels/cuda/ops/exact_exp.h"
 #include "kernels/cuda/ops/kernel_types.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
 using dev::AddRn;
-using dev::MulRn;
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / dev::kWarpSize;
@@ -17,33 +17,6 @@ constexpr int kTile = 4 * (kThreads - dev::kWarpSize);  // terms; the first warp
 static_assert(kTile % kAccumulators == 0);
 
 DEV_FUNCTION double Infinity() { return __longlong_as_double(0x7ff0000000000000); }
-
-// c0 + c1 r + c2 r^2 + c3 r^3.
-DEV_FUNCTION double Quad(double r, double r2, double c0, double c1, double c2, double c3) {
-  return AddRn(AddRn(c0, MulRn(c1, r)), MulRn(AddRn(c2, MulRn(c3, r)), r2));
-}
-
-// exp(x) for x <= 0; 0 below -700.
-DEV_FUNCTION double ExpNonPositive(double x) {
-  if (x < -700.0) return 0.0;
-  constexpr double kMagic = 0x1.8p52;
-  const double shifted = AddRn(MulRn(x, 1.4426950408889634), kMagic);
-  const double k = AddRn(shifted, -kMagic);
-  const double high = AddRn(x, -MulRn(k, 6.93147180369123816490e-01));
-  const double low = MulRn(k, 1.90821492927058770002e-10);
-  const double r = AddRn(high, -low);
-  const double r2 = MulRn(r, r);
-  const double r4 = MulRn(r2, r2);
-  const double p0 = Quad(r, r2, 0.5, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0);
-  const double p4 = Quad(r, r2, 1.0 / 720.0, 1.0 / 5040.0, 1.0 / 40320.0, 1.0 / 362880.0);
-  const double p8 =
-      Quad(r, r2, 1.0 / 3628800.0, 1.0 / 39916800.0, 1.0 / 479001600.0, 1.0 / 6227020800.0);
-  const double p = AddRn(p0, MulRn(r4, AddRn(p4, MulRn(r4, p8))));
-  const double error = AddRn(AddRn(high, -r), -low);
-  const double y = AddRn(1.0, AddRn(r, AddRn(MulRn(r2, p), error)));
-  const uint64_t power = (static_cast<uint64_t>(__double_as_longlong(shifted)) + 1023) << 52;
-  return MulRn(y, __longlong_as_double(static_cast<long long>(power)));
-}
 
 // The tokens [begin, end) of one row, as f64 keys without noise.
 struct Chunk {

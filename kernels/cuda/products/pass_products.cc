@@ -11,7 +11,15 @@ namespace {
 
 class NotedOps final : public Ops {
  public:
+  static NotedOps Of(Pass* pass) {
+    NotedOps ops;
+    pass->Body(&ops);
+    pass->Head(&ops);
+    return ops;
+  }
+
   std::vector<PassProduct> products;
+  bool has_experts = false;
 
   bool has_rows() const override { return true; }
   bool has_needs() const override { return true; }
@@ -29,7 +37,7 @@ class NotedOps final : public Ops {
   void Activate(Activation f, Tensor in, Tensor out) override {
     if (!products.empty()) JoinSwiGlu(f, in, out, &products.back());
   }
-  void MixExperts(const Experts&, Tensor, Tensor) override {}
+  void MixExperts(const Experts&, Tensor, Tensor) override { has_experts = true; }
   void SoftCap(Tensor, float) override {}
   void GatherRows(absl::Span<const Tensor>) override {}
   void AllReduce(Tensor) override {}
@@ -75,11 +83,8 @@ MatMulArgs ArgsOf(const PassProduct& product, int64_t rows) {
   return args;
 }
 
-std::vector<PassProduct> ListProducts(Pass* pass) {
-  NotedOps ops;
-  pass->Body(&ops);
-  pass->Head(&ops);
-  return std::move(ops.products);
-}
+std::vector<PassProduct> ListProducts(Pass* pass) { return NotedOps::Of(pass).products; }
+
+bool MixesExperts(Pass* pass) { return NotedOps::Of(pass).has_experts; }
 
 }  // namespace coppice::kernels::cuda

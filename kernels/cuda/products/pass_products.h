@@ -29,5 +29,7 @@ MatMulArgs ArgsOf(const PassProduct& product, int64_t rows);
 
 // The products in order, of a step that has rows and needs, for every layer. Nothing is enqueued.
 std::vector<PassProduct> ListProducts(Pass* pass);
+// Whether the pass also has products of experts, which are not in that list.
+bool MixesExperts(Pass* pass);
 
 }  // namespace coppice::kernels::cuda

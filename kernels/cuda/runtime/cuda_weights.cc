@@ -96,6 +96,11 @@ absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackScatter(
   return scatter;
 }
 
+absl::StatusOr<DeviceBuffer> DeviceLoader::UploadAddresses(
+    const std::vector<const void*>& addresses) {
+  return UploadValues(addresses, absl::StrCat("a list of ", addresses.size(), " matrices"));
+}
+
 absl::StatusOr<std::unique_ptr<CudaKvPool>> DeviceLoader::MakeKvPool(const KvPoolShape& shape) {
   auto pool = std::make_unique<CudaKvPool>();
   pool->shape = shape;

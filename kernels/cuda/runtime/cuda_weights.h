@@ -50,6 +50,8 @@ class DeviceLoader {
                                                        const std::vector<float>& bias);
   absl::StatusOr<std::unique_ptr<CudaWeight>> PackScatter(const std::vector<int32_t>& ids,
                                                           int64_t places);
+  // A list of addresses in device memory.
+  absl::StatusOr<DeviceBuffer> UploadAddresses(const std::vector<const void*>& addresses);
   absl::StatusOr<std::unique_ptr<CudaKvPool>> MakeKvPool(const KvPoolShape& shape);
   absl::StatusOr<std::unique_ptr<CudaRopeTable>> MakeRope(const RopeConfig& config);
 

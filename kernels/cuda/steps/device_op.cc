@@ -76,6 +76,22 @@ class Launcher {
     Activate(args, stream_);
     return Launched("activation");
   }
+  absl::Status operator()(const ExpertsArgs& args) const {
+    ScoreExperts(step_, args, stream_);
+    COPPICE_RETURN_IF_ERROR(Launched("scores of experts"));
+    ChooseExperts(step_, args, stream_);
+    COPPICE_RETURN_IF_ERROR(Launched("choice of experts"));
+    ListExperts(step_, args, stream_);
+    COPPICE_RETURN_IF_ERROR(Launched("list of experts"));
+    EnterExperts(args, stream_);
+    COPPICE_RETURN_IF_ERROR(Launched("gate and up of experts"));
+    Activate(ActivationOf(args), stream_);
+    COPPICE_RETURN_IF_ERROR(Launched("activation of experts"));
+    LeaveExperts(args, stream_);
+    COPPICE_RETURN_IF_ERROR(Launched("down of experts"));
+    AddShares(step_, args, stream_);
+    return Launched("sum of experts");
+  }
   absl::Status operator()(const SoftCapArgs& args) const {
     SoftCap(args, stream_);
     return Launched("soft cap");
@@ -174,6 +190,8 @@ int64_t CountLaunches(const OpList& list) {
     const auto* attention = std::get_if<AttentionOp>(&op);
     if (std::holds_alternative<SelectOp>(op)) {
       launches += of_lists;
+    } else if (std::holds_alternative<ExpertsArgs>(op)) {
+      launches += kExpertLaunches;
     } else if (product != nullptr) {
       launches += 1 + (product->bias != nullptr) + (product->gated != nullptr);
     } else {

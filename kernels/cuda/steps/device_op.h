@@ -13,6 +13,7 @@
 #include "kernels/cuda/collectives/device_collectives.h"
 #include "kernels/cuda/ops/candidate_lists.h"
 #include "kernels/cuda/ops/draft_levels.h"
+#include "kernels/cuda/ops/experts.h"
 #include "kernels/cuda/ops/launch.h"
 #include "kernels/cuda/products/matrix_products.h"
 #include "kernels/cuda/runtime/device_stream.h"
@@ -74,8 +75,8 @@ struct ChooseLevelsOp {
 
 using DeviceOp =
     std::variant<CommitOp, EmbedArgs, PositionArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
-                 ActivateArgs, SoftCapArgs, ScatterArgs, GatherArgs, AllReduceOp, AllReduceNormOp,
-                 SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
+                 ActivateArgs, ExpertsArgs, SoftCapArgs, ScatterArgs, GatherArgs, AllReduceOp,
+                 AllReduceNormOp, SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and the views of the step for their launches. Equal lists are
 // equal launches: the graph of one also serves the other.
@@ -89,7 +90,7 @@ struct OpList {
   bool operator==(const OpList&) const = default;
 };
 
-// Enqueues some of the list's ops in order, one launch or product each. Stops at the first that
+// Enqueues some of the list's ops in order, most with one launch or product. Stops at the first that
 // fails, and names it.
 absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, MatrixProducts* products,
                        DeviceStream* stream);

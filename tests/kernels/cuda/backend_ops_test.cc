@@ -220,6 +220,53 @@ TEST_P(BackendOpsTest, Activations) {
   }
 }
 
+// Two layers, which share their activations.
+TEST_P(BackendOpsTest, LayersOfExperts) {
+  constexpr int64_t d = 40, kSize = 24, kExperts = 6;
+  for (const int rows : {1, 5, 40}) {
+    ExpectSame(
+        [&](TestBackend* backend) {
+          const DType stored = backend->StoredAs(GetParam());
+          uint64_t seed = 1;
+          const auto pack = [&](int64_t outputs, int64_t inputs) {
+            const std::vector<float> values =
+                Rounded(RandomFloats(outputs * inputs, ++seed), GetParam());
+            return PackOne(backend->get(), {values.data(), DType::kF32, outputs, inputs, inputs},
+                           stored);
+          };
+          struct Layer {
+            std::vector<std::unique_ptr<Weight>> gate_up, down;
+            std::unique_ptr<Weight> router;
+          };
+          Layer layers[2];
+          for (Layer& layer : layers) {
+            for (int64_t e = 0; e < kExperts; ++e) {
+              layer.gate_up.push_back(pack(2 * kSize, d));
+              layer.down.push_back(pack(d, kSize));
+            }
+            layer.router = pack(kExperts, d);
+          }
+          const Tensor x = backend->Put(RandomFloats(rows * d, 1), d, GetParam());
+          const Tensor first = backend->Poisoned(rows, d, DType::kF32);
+          const Tensor second = backend->Poisoned(rows, d, DType::kF32);
+          RunOps(backend->get(), PlanOfRows(rows), [&](Ops* ops) {
+            ops->MixExperts({layers[0].router.get(), layers[0].gate_up, layers[0].down,
+                             Activation::kSilu, 3, true},
+                            x, first);
+            ops->MixExperts({layers[1].router.get(), layers[1].gate_up, layers[1].down,
+                             Activation::kGelu, 2, false},
+                            x, second);
+          });
+          std::vector<float> all = backend->Read(first);
+          const std::vector<float> more = backend->Read(second);
+          all.insert(all.end(), more.begin(), more.end());
+          return all;
+        },
+        absl::StrCat(rows, " rows"),
+        /*tolerances=*/3);  // the CPU keeps in f32 what is rounded here
+  }
+}
+
 TEST_P(BackendOpsTest, LearnedPositionsAndSoftCaps) {
   constexpr int64_t kRows = 5, n = 36, kPositions = 20;
   const std::vector<float> positions = Rounded(RandomFloats(kPositions * n, 1), GetParam());

@@ -221,6 +221,49 @@ TEST_F(CostTest, AStepOfAModel) {
   EXPECT_EQ(totals.at("copy to host").bytes, 96 * 4);
 }
 
+// Four rows with two of six experts each: eight pairs, and weights of all experts, since the device
+// alone knows how many have rows.
+TEST_F(CostTest, ALayerOfExperts) {
+  constexpr int64_t d = 40, f = 24, kExperts = 6, kRows = 4, kPairs = 8;
+  const auto backend = TestBackend::Make("cuda");
+  const auto pack = [&](int64_t outputs, int64_t inputs) {
+    const std::vector<float> values = RandomFloats(outputs * inputs, outputs);
+    return PackOne(backend->get(), {values.data(), DType::kF32, outputs, inputs, inputs},
+                   DType::kBF16);
+  };
+  std::vector<std::unique_ptr<Weight>> gate_up, down;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    gate_up.push_back(pack(2 * f, d));
+    down.push_back(pack(d, f));
+  }
+  const auto router = pack(kExperts, d);
+  const Tensor x = backend->Put(RandomFloats(kRows * d, 1), d, DType::kBF16);
+  const Tensor out = backend->Poisoned(kRows, d, DType::kF32);
+  fake::ClearTotals();
+  RunOps(backend->get(), PlanOfRows(kRows), [&](Ops* ops) {
+    ops->MixExperts({router.get(), gate_up, down, Activation::kSilu, 2, true}, x, out);
+  });
+  const std::map<std::string, fake::Totals> totals = fake::TotalsByName();
+  EXPECT_EQ(totals.count("undeclared"), 0u);
+  int64_t launches = 0;
+  for (const auto& [name, of] : totals) {
+    if (name.find("copy") == std::string::npos) launches += of.launches;
+  }
+  EXPECT_EQ(launches, 7);
+  // A block for each expert reads the four rows.
+  EXPECT_EQ(totals.at("scores of experts").bytes, 2 * d * (kExperts + kExperts * kRows) + 4 * 24);
+  EXPECT_EQ(totals.at("scores of experts").flops, 2 * kRows * kExperts * d);
+  EXPECT_EQ(totals.at("choice of experts").launches, 1);
+  EXPECT_EQ(totals.at("list of experts").launches, 1);
+  EXPECT_EQ(totals.at("activation").bytes, kPairs * f * 3 * 2);
+  const fake::Totals& products = totals.at("product of experts");
+  EXPECT_EQ(products.launches, 2);
+  EXPECT_EQ(products.flops, 2 * kPairs * 3 * f * d);
+  EXPECT_EQ(products.bytes,
+            2 * kExperts * 3 * f * d + 2 * kPairs * (d + 2 * f) + kPairs * (2 * f + 4 * d));
+  EXPECT_EQ(totals.at("sum of experts").bytes, 4 * d * (kPairs + kRows));
+}
+
 TEST_F(CostTest, ADraftVocabularyReadsItsRowsAndWritesAll) {
   const auto backend = TestBackend::Make("cuda");
   const auto scatter = (*backend)->PackScatter({1, 4, 6}, 16).value();

@@ -7,11 +7,12 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <string>
 
-#include "absl/strings/match.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_cat.h"
 #include "model/model_runner.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_llama.h"
 #ifdef COPPICE_CUDA_SIM
 #include "kernels/cuda/simulator/fake/fake_device.h"
@@ -31,17 +32,27 @@ struct Company {
   int others = 0;               // sequences
 };
 
-class ExactTest : public testing::TestWithParam<const char*> {
+struct ModelCase {
+  std::string dtype;
+  bool experts = false;
+  std::string kv_dtype = "auto";
+};
+
+class ExactTest : public testing::TestWithParam<ModelCase> {
  protected:
   ExactTest() {
+    std::mt19937 generator(7);
+    for (int i = 0; i < kLength; ++i) tokens_.push_back(static_cast<int>(generator() % kVocab));
+    if (GetParam().experts) {
+      test::WriteTinyLlama(test::MakeTinyFamily("qwen3_moe", {.layers = 2}), dir_.path());
+      return;
+    }
     test::TinyLlamaOptions tiny;
     tiny.hidden = 64;
     tiny.heads = 4;
     tiny.kv_heads = 1;  // a group of 4: 16 rows fill a tile of 64
     tiny.vocab = kVocab;
     test::WriteTinyLlama(test::MakeTinyLlama(tiny), dir_.path());
-    std::mt19937 generator(7);
-    for (int i = 0; i < kLength; ++i) tokens_.push_back(static_cast<int>(generator() % kVocab));
   }
 #ifdef COPPICE_CUDA_SIM
   ~ExactTest() override { EXPECT_THAT(kernels::cuda::fake::Violations(), testing::IsEmpty()); }
@@ -51,8 +62,8 @@ class ExactTest : public testing::TestWithParam<const char*> {
     ModelRunnerOptions options;
     options.dir = dir_.path();
     options.backend = "cuda";
-    options.dtype = std::string(absl::StripSuffix(GetParam(), "_kv8"));
-    if (absl::EndsWith(GetParam(), "_kv8")) options.kv_dtype = "int8";
+    options.dtype = GetParam().dtype;
+    options.kv_dtype = GetParam().kv_dtype;
     options.kv_bytes = 4 << 20;
     options.threads = 1;
     options.max_rows = 512;
@@ -172,8 +183,16 @@ TEST_P(ExactTest, WithoutItTheBitsDiffer) {
 #endif
 
 INSTANTIATE_TEST_SUITE_P(Types, ExactTest,
-                         testing::Values("f32", "bf16", "f16", "f32_kv8", "bf16_kv8", "f16_kv8"),
-                         [](const auto& info) { return std::string(info.param); });
+                         testing::Values(ModelCase{"f32"}, ModelCase{"bf16"}, ModelCase{"f16"},
+                                         ModelCase{"f32", false, "int8"},
+                                         ModelCase{"bf16", false, "int8"},
+                                         ModelCase{"f16", false, "int8"}, ModelCase{"f32", true},
+                                         ModelCase{"bf16", true}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.experts ? "experts_" : "",
+                                               info.param.dtype,
+                                               info.param.kv_dtype == "auto" ? "" : "_kv8");
+                         });
 
 }  // namespace
 }  // namespace coppice::model

@@ -14,6 +14,7 @@
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -210,6 +211,33 @@ TEST_F(FailureTest, EveryCallInTurn) {
                               "the body of a step: ",
                               "the step on the device: ",
                               "the head of a step of 2 rows: cudaGraphLaunch"})
+    EXPECT_THAT(messages, HasSubstr(purpose));
+}
+
+// The tables and activations of experts are made while the first step is recorded.
+TEST_F(FailureTest, EveryCallOfAModelWithExperts) {
+  test::WriteTinyLlama(test::MakeTinyFamily("mixtral", {.layers = 1, .vocab = 256}), dir_.path());
+  const int64_t begin = fake::CountCalls();
+  ASSERT_TRUE(LoadAndRun().ok());
+  const int64_t calls = calls_until_the_end_ - begin;
+  std::string messages;
+  for (int64_t n = 0; n < calls; ++n) {
+    fake::FailCall(n, cudaErrorMemoryAllocation);
+    const absl::Status status = LoadAndRun();
+    const std::string call = fake::FailedCall();
+    absl::StrAppend(&messages, status.message(), "\n");
+    if (status.ok() && !fake::FailedInCapture()) {
+      EXPECT_TRUE(kHarmless.count(call) || kForGraphs.count(call))
+          << call << " " << n << " failed, and nobody said so";
+    }
+    EXPECT_EQ(fake::CountLive().total(), 0) << call << " " << n;
+    EXPECT_THAT(fake::Violations(), testing::IsEmpty()) << call << " " << n;
+    fake::Recover();
+  }
+  for (const char* purpose :
+       {"a list of 5 matrices", "the activations of 5 experts", "scores of experts",
+        "choice of experts", "list of experts", "gate and up of experts", "activation of experts",
+        "down of experts", "sum of experts"})
     EXPECT_THAT(messages, HasSubstr(purpose));
 }
 

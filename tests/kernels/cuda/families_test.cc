@@ -38,40 +38,36 @@ class CudaFamilyTest : public testing::TestWithParam<std::string> {
     return tokens;
   }
 
-  // The largest relative error of the logits of a prompt that is read in two chunks.
-  double ErrorOf(const test::TinyLlama& tiny, comm::Communicator* communicator = nullptr) {
+  // The relative errors of the rows of logits of a prompt that is read in two chunks, ascending;
+  // none on other ranks than the first.
+  std::vector<double> ErrorsOf(const test::TinyLlama& tiny, comm::Communicator* communicator) {
     const std::vector<TokenId> tokens = SomeTokens(50);
     auto loaded = LoadForTest({.dir = dir_.path(), .dtype = "auto", .max_rows = 64}, communicator,
                               /*threads=*/1, "cuda");
     EXPECT_TRUE(loaded.ok()) << loaded.status();
-    if (!loaded.ok()) return INFINITY;
+    if (!loaded.ok()) return {INFINITY};
     const std::vector<std::vector<double>> want = ReferenceLogits(tiny, tokens);
-    double error = 0;
+    std::vector<double> errors;
     for (const auto& [begin, end] : {std::pair(0, 29), std::pair(29, 50)}) {
       const auto logits = loaded->Run(PlanSketch(80).Prefix(tokens, begin, end, end - begin).plan);
       EXPECT_TRUE(logits.ok()) << logits.status();
-      if (!logits.ok()) return INFINITY;
+      if (!logits.ok()) return {INFINITY};
       if (communicator != nullptr && communicator->rank() > 0) continue;
-      std::vector<double> rows;
-      for (int t = begin; t < end; ++t) rows.insert(rows.end(), want[t].begin(), want[t].end());
-      error = std::max(error, RelativeError(*logits, rows));
+      for (int t = begin; t < end; ++t) {
+        const auto row = logits->begin() + (t - begin) * kVocab;
+        errors.push_back(RelativeError(std::vector<float>(row, row + kVocab), want[t]));
+      }
     }
-    return error;
+    std::sort(errors.begin(), errors.end());
+    return errors;
+  }
+  double ErrorOf(const test::TinyLlama& tiny, comm::Communicator* communicator = nullptr) {
+    const std::vector<double> errors = ErrorsOf(tiny, communicator);
+    return errors.empty() ? 0 : errors.back();
   }
 
   const test::TempDir dir_;
 };
-
-// The families that the backend serves.
-std::vector<std::string> Served() {
-  std::vector<std::string> served;
-  for (const std::string& name : test::TinyFamilies()) {
-    const test::TempDir dir;
-    test::WriteTinyLlama(test::MakeTinyFamily(name), dir.path());
-    if (ReadModelConfig(dir.path())->experts.count == 0) served.push_back(name);
-  }
-  return served;
-}
 
 TEST_P(CudaFamilyTest, LogitsAreThoseOfTheReference) {
   const test::TinyLlama tiny = test::MakeTinyFamily(GetParam());
@@ -82,7 +78,11 @@ TEST_P(CudaFamilyTest, LogitsAreThoseOfTheReference) {
 TEST_P(CudaFamilyTest, LogitsOfABf16CheckpointAreThoseOfTheReference) {
   const test::TinyLlama tiny = test::MakeTinyFamily(GetParam(), {.dtype = "BF16"});
   test::WriteTinyLlama(tiny, dir_.path());
-  EXPECT_LT(ErrorOf(tiny), 1e-1);
+  // A row whose best experts are about equal may take another one, so of a mixture of experts the
+  // middle row counts.
+  const std::vector<double> errors = ErrorsOf(tiny, nullptr);
+  const bool routed = ReadModelConfig(dir_.path())->experts.count > 0;
+  EXPECT_LT(routed ? errors[errors.size() / 2] : errors.back(), 1e-1);
 }
 
 TEST_P(CudaFamilyTest, LogitsOfTwoRanksAreThoseOfTheReference) {
@@ -122,17 +122,8 @@ TEST_P(CudaFamilyTest, ForestsAreThoseOfTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, CudaFamilyTest, testing::ValuesIn(Served()),
+INSTANTIATE_TEST_SUITE_P(Tiny, CudaFamilyTest, testing::ValuesIn(test::TinyFamilies()),
                          [](const auto& info) { return info.param; });
-
-TEST(CudaFamilies, AMixtureOfExpertsIsRefused) {
-  const test::TempDir dir;
-  test::WriteTinyLlama(test::MakeTinyFamily("mixtral"), dir.path());
-  const auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 64}, nullptr, 1, "cuda");
-  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(loaded.status().message(),
-            dir.path() + ": MixtralForCausalLM has experts, not served yet by the cuda backend");
-}
 
 }  // namespace
 }  // namespace coppice::model

@@ -8,6 +8,7 @@
 #include "decoding/method.h"
 #include "tests/testing/checked_replica.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::kernels {
@@ -20,7 +21,8 @@ struct Shape {
   sampling::DecodingKind kind;
   int width;
   sampling::SamplingParams sampling;
-  int head_stride = 1;  // the draft's head has every so many ids
+  int head_stride = 1;   // the draft's head has every so many ids
+  bool experts = false;  // of target and draft
 };
 
 sampling::SamplingParams Sampling(double temperature, int top_k = 0, double top_p = 0) {
@@ -38,6 +40,12 @@ class SpeculationTest : public testing::TestWithParam<Shape> {
     Write(draft_.path(), 2, 1, GetParam().head_stride);
   }
   static void Write(const std::string& dir, uint64_t seed, int layers, int head_stride) {
+    if (GetParam().experts) {
+      test::WriteTinyLlama(
+          test::MakeTinyFamily("qwen3_moe", {.layers = layers, .vocab = kVocab, .seed = seed}),
+          dir);
+      return;
+    }
     test::TinyLlamaOptions options;
     options.vocab = kVocab;
     options.layers = layers;
@@ -121,7 +129,9 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"DraftVocabularyTopP", "gumbel_coupling", sampling::DecodingKind::kMultinomial, 1,
               Sampling(0.7, 0, 0.9), 40},
         Shape{"WithoutReplacement", "gumbel_top_k",
-              sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, Sampling(1)}),
+              sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, Sampling(1)},
+        Shape{"Experts", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4, Sampling(0.9),
+              1, true}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

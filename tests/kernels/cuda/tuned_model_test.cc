@@ -10,6 +10,7 @@
 #include "model/model_runner.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -91,6 +92,14 @@ TEST_F(TunedModelTest, GivesTheRowsOfAModelThatIsNotTuned) {
               0.01);  // the skinny kernel adds the bias in f32
   }
   EXPECT_THAT(fake::Violations(), testing::IsEmpty());
+}
+
+// What is measured of a model with experts leaves their products out, so it is no cost of a step.
+TEST_F(TunedModelTest, WithExpertsNoCostOfRowsIsKnown) {
+  test::WriteTinyLlama(test::MakeTinyFamily("mixtral", {.layers = 2}), dir_.path());
+  const auto tuned = ModelRunner::Load(Options(cache_.path()), one_.get()).value();
+  EXPECT_GT(fake::CountCallsOf("cudaEventElapsedTime"), 0);
+  EXPECT_TRUE(tuned->row_costs().empty());
 }
 
 TEST_F(TunedModelTest, ASecondLoadMeasuresNothing) {

@@ -1,0 +1,152 @@
+// A block's tile of a product y = x w^T whose sums have a fixed order, by tensor cores. For .cu
+// files. The weights take the side of the instructions that has 16 rows, as in gemm_skinny.cu, and
+// the inputs enter an output's sum 16 at a time. That is so in tiles of every size, so that a step
+// of one row and a step of a thousand form the same sums.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/device/device.h"
+
+namespace coppice::kernels::cuda {
+
+// A block of kOutputWarps x kRowWarps warps; each computes 16 kHeights outputs of 8 kGroups rows.
+template <class T, int kOutputWarps_, int kRowWarps_, int kHeights_, int kGroups_, int kDepth_,
+          int kStages_>
+struct TileShape {
+  using Type = T;
+  static constexpr int kOutputWarps = kOutputWarps_, kRowWarps = kRowWarps_;
+  static constexpr int kHeights = kHeights_, kGroups = kGroups_;
+  static constexpr int kDepth = kDepth_;  // inputs per stage
+  static constexpr int kStages = kStages_;
+  static constexpr int kThreads = dev::kWarpSize * kOutputWarps * kRowWarps;
+  static constexpr int kOutputs = 16 * kHeights * kOutputWarps;
+  static constexpr int kRows = 8 * kGroups * kRowWarps;
+  static constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
+  static constexpr int kPieces = kDepth / 8;  // pieces of 16 bytes in a row of a stage
+  static constexpr int kStage = (kOutputs + kRows) * kStride;  // elements
+  static constexpr int kSumStride = kOutputs + 4;              // floats of a row of sums
+  static constexpr int kSharedBytes = std::max(kStages * kStage * 2, kRows* kSumStride * 4);
+  static constexpr int kSums = kHeights * kGroups;  // groups of four sums
+};
+
+// The sums of one lane: of tile (height, group) the outputs g, g + 8 and the rows 2t, 2t + 1, g =
+// lane / 4, t = lane % 4, in the order (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+template <class S>
+struct LaneSums {
+  float value[S::kSums][4];
+
+  DEV_FUNCTION void Clear() {
+    DEV_UNROLL
+    for (int i = 0; i < S::kSums; ++i) {
+      for (int e = 0; e < 4; ++e) value[i][e] = 0.0f;
+    }
+  }
+  DEV_FUNCTION void Add(const LaneSums& run) {
+    DEV_UNROLL
+    for (int i = 0; i < S::kSums; ++i) {
+      for (int e = 0; e < 4; ++e) value[i][e] += run.value[i][e];
+    }
+  }
+};
+
+// Eight inputs of a row of weights or of x. If they are not there: any address that may be read.
+template <class T>
+struct TilePiece {
+  const T* values = nullptr;
+  bool there = false;
+};
+
+template <class S>
+struct ProductTile {
+  using T = typename S::Type;
+  T* stages;  // [kStages][w [kOutputs, kStride], x [kRows, kStride]]
+
+  DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
+  DEV_FUNCTION int Lane() const { return Thread() % dev::kWarpSize; }
+  DEV_FUNCTION int OutputWarp() const { return Thread() / dev::kWarpSize % S::kOutputWarps; }
+  DEV_FUNCTION int RowWarp() const { return Thread() / dev::kWarpSize / S::kOutputWarps; }
+
+  // Starts the copies of inputs [first, first + kDepth) of the rows. piece_of(i, input): the TilePiece
+  // of row i, first the kOutputs of weights, then the kRows of x. What is not there becomes zeros.
+  template <class PieceOf>
+  DEV_FUNCTION void Load(int64_t first, int stage, const PieceOf& piece_of) const {
+    T* const to = stages + stage * S::kStage;
+    const int piece = Thread() % S::kPieces;
+    const int64_t input = first + piece * 8;
+    for (int i = Thread() / S::kPieces; i < S::kOutputs + S::kRows; i += S::kThreads / S::kPieces) {
+      const TilePiece<T> from = piece_of(i, input);
+      dev::CopyAsync16(to + i * S::kStride + piece * 8, from.values, from.there);
+    }
+  }
+
+  DEV_FUNCTION void Multiply(int stage, LaneSums<S>* sums) const {
+    const int lane = Lane();
+    const T* const w = stages + stage * S::kStage;
+    const T* const w_row =
+        w + (OutputWarp() * S::kHeights * 16 + lane % 16) * S::kStride + lane / 16 * 8;
+    const T* const x_row =
+        w + (S::kOutputs + RowWarp() * S::kGroups * 8 + lane % 8) * S::kStride + lane / 8 * 8;
+    DEV_UNROLL
+    for (int k = 0; k < S::kDepth; k += 32) {
+      uint32_t a[S::kHeights][4], next[S::kHeights][4];
+      DEV_UNROLL
+      for (int h = 0; h < S::kHeights; ++h) {
+        dev::LoadMatrix4(a[h], w_row + h * 16 * S::kStride + k);
+        dev::LoadMatrix4(next[h], w_row + h * 16 * S::kStride + k + 16);
+      }
+      DEV_UNROLL
+      for (int j = 0; j < S::kGroups; ++j) {
+        uint32_t b[4];
+        dev::LoadMatrix4(b, x_row + j * 8 * S::kStride + k);
+        DEV_UNROLL
+        for (int h = 0; h < S::kHeights; ++h) {
+          dev::Mma<T>(sums->value[h * S::kGroups + j], a[h], {b[0], b[1]});
+          dev::Mma<T>(sums->value[h * S::kGroups + j], next[h], {b[2], b[3]});
+        }
+      }
+    }
+  }
+
+  // Adds the inputs of stages [begin, end) to the sums. The copies of later stages go on behind the
+  // arithmetic.
+  template <class PieceOf>
+  DEV_FUNCTION void Sum(int begin, int end, const PieceOf& piece_of, LaneSums<S>* sums) const {
+    for (int i = 0; i < S::kStages - 1; ++i) {
+      if (begin + i < end) Load(int64_t{begin + i} * S::kDepth, i, piece_of);
+      dev::CopyCommit();
+    }
+    int stage = 0, ahead = S::kStages - 1;
+    for (int i = begin; i < end; ++i) {
+      dev::CopyWait<S::kStages - 2>();
+      __syncthreads();  // the copies of all threads are there, and stage `ahead` is read
+      if (i + S::kStages - 1 < end) Load(int64_t{i + S::kStages - 1} * S::kDepth, ahead, piece_of);
+      dev::CopyCommit();
+      Multiply(stage, sums);
+      stage = stage + 1 == S::kStages ? 0 : stage + 1;
+      ahead = ahead + 1 == S::kStages ? 0 : ahead + 1;
+    }
+    dev::CopyWait<0>();
+    __syncthreads();  // shared memory is free
+  }
+
+  // The sums in shared memory, [kRows, kSumStride], for all threads.
+  DEV_FUNCTION const float* Spread(const LaneSums<S>& sums) const {
+    float* const rows = reinterpret_cast<float*>(stages);
+    const int output = OutputWarp() * S::kHeights * 16 + Lane() / 4;
+    const int row = RowWarp() * S::kGroups * 8 + Lane() % 4 * 2;
+    DEV_UNROLL
+    for (int i = 0; i < S::kSums; ++i) {
+      const int h = i / S::kGroups, j = i % S::kGroups;
+      for (int e = 0; e < 4; ++e) {
+        rows[(j * 8 + row + e % 2) * S::kSumStride + output + h * 16 + e / 2 * 8] =
+            sums.value[i][e];
+      }
+    }
+    __syncthreads();
+    return rows;
+  }
+};
+
+}  // namespace coppice::kernels::cuda
