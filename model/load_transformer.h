@@ -38,6 +38,7 @@ struct LoadEstimate {
   ModelMemory memory;
   std::string weight_types;    // of the matrices in memory
   int64_t kv_token_bytes = 0;  // K and V of a token
+  KvLayout kv_layout;
 };
 absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
                                           const kernels::Backend& backend, int ranks);

@@ -105,12 +105,24 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
                                                              "such as ",
                                                              unused[0])));
   lines.push_back(TokenizerLine(options.dir));
-  const double kv = static_cast<double>(estimate.kv_token_bytes);
+  // The beams have a prefix in common: all of their tokens, or none. Where they part they keep all
+  // tokens, whatever the windows.
+  const model::KvLayout& layout = estimate.kv_layout;
+  const double page =
+      static_cast<double>(estimate.kv_token_bytes) / config.num_layers * layout.layers * kBlockSize;
+  const double one = page * static_cast<double>(layout.PagesOf(use.tokens));
+  const double apart = page * layout.groups() * use.tokens / kBlockSize * use.beams;
   lines.push_back(absl::StrCat(
       "memory", ranks > 1 ? absl::StrCat(" of each of ", ranks, " ranks") : "", ": weights ",
       Gigabytes(estimate.memory.weights), ", activations ", Gigabytes(estimate.memory.activations),
-      ", KV ", Gigabytes(kv * use.tokens), " to ", Gigabytes(kv * use.tokens * use.beams), " for ",
-      use.beams, " beams of ", use.tokens, " tokens, as much as they share"));
+      ", KV ", Gigabytes(one), " to ", Gigabytes(use.beams == 1 ? one : apart), " for ", use.beams,
+      " beams of ", use.tokens, " tokens, as much as they share"));
+  if (!layout.windows.empty()) {
+    lines.push_back(absl::StrCat(
+        "KV pages of 16 tokens in ", layout.layers, " layers, ", layout.groups(), " for a block: ",
+        "windows keep ", absl::StrFormat("%.0f %%", 100 * one * use.beams / std::max(apart, 1.0)),
+        " of a sequence of ", use.tokens, " tokens"));
+  }
   if (!use.draft.empty()) {
     COPPICE_RETURN_IF_ERROR(CheckDraft(options.dir, config, use.draft));
     lines.push_back(absl::StrCat("draft: ", use.draft, " fits"));
