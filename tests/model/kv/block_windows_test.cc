@@ -73,9 +73,10 @@ TEST(BlockWindowsTest, AChunkKeepsItsPagesUntilItHasBeenRead) {
   ExpectIntegrity(blocks);
 }
 
-// What moves to the prefix and is out of the window already gets no page there, and no copy.
+// What moves to the prefix and is out of the window already gets no page there, and no copy. The
+// pool has room for nothing else.
 TEST(BlockWindowsTest, ACommitCopiesWhatWillBeSeen) {
-  BlockManager blocks = Windowed(60, {0, kWindow}, /*cache=*/false);
+  BlockManager blocks = Windowed(1 + 10 + 6, {0, kWindow}, /*cache=*/false);
   const SequenceHandle a = OpenFilled(blocks, Iota(16));
   KvNode node = kPrefixEnd;
   for (int i = 0; i < 64; ++i) node = *blocks.AddNode(a, node, 100 + i);
