@@ -42,7 +42,13 @@ int MostBeams(const DecodingParams& params) {
 }
 
 int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int block_size) {
+  return KvPagesBound(params, prompt_tokens, {.block_size = block_size});
+}
+
+int64_t KvPagesBound(const DecodingParams& params, int64_t prompt_tokens,
+                     const KvStorage& storage) {
   constexpr int64_t kSlack = 5;
+  const int block_size = storage.block_size;
   const auto blocks = [&](int64_t tokens) { return (tokens + block_size - 1) / block_size; };
   const int64_t beams = MostBeams(params);
   // 6.1: all but one of the target's own beams end after joint_tokens layers.
@@ -55,8 +61,18 @@ int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int b
   const int width = draft.width > 0 ? draft.width : AutoDraftWidth(params.beam_width);
   const int depth = draft.depth > 0 ? draft.depth : kMaxAutoDraftDepth;
   const int64_t forest = draft.drafts ? draft.Nodes(width, depth) : 0;
-  return blocks(prompt_tokens + params.max_tokens) + chains + blocks(forest + 2 * beams) + beams +
-         kSlack;
+  const int64_t prefix = blocks(prompt_tokens + params.max_tokens);
+  const int64_t rest = chains + blocks(forest + 2 * beams) + beams + kSlack;
+  if (storage.windows.empty()) return prefix + rest;
+  // A verdict adds at most a branch to the prefix, and of this no more is kept than a window.
+  const int64_t added = beams == 1 ? depth + 1 : branch;
+  int64_t pages = 0;
+  for (const int64_t window : storage.windows) {
+    const int64_t step = std::max<int64_t>(storage.step_tokens, std::min(added, window));
+    const int64_t seen = blocks(window) + 1 + blocks(step) + 1;
+    pages += (window == 0 ? prefix : std::min(prefix, seen)) + rest;
+  }
+  return pages;
 }
 
 }  // namespace coppice::decoding

@@ -12,6 +12,7 @@
 #include "base/output_format.h"
 #include "base/stop_text.h"
 #include "base/types.h"
+#include "plan/kv_storage.h"
 #include "sampling/row_params.h"
 
 namespace coppice::decoding {
@@ -133,5 +134,9 @@ int MostBeams(const DecodingParams& params);
 // chains of its other beams if they never coalesce, one forest, and a partly filled block for each.
 // Admission reserves this many.
 int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int block_size);
+
+// The most pages that a sequence can need: what is not its prefix has all pages, and its prefix in
+// a group with a window those of the window and of what a step adds to it.
+int64_t KvPagesBound(const DecodingParams& params, int64_t prompt_tokens, const KvStorage& storage);
 
 }  // namespace coppice::decoding

@@ -81,18 +81,29 @@ struct MatrixSource {
   int64_t row_stride = 0;  // elements
 };
 
+// The place of a layer's K and V in a pool.
+struct KvPlace {
+  int group = 0;  // whose slots and tables it has (StepPlan::slot_of)
+  int layer = 0;  // of the pool
+};
+
 // KV pool of one rank: for each layer K and V, [block][kv_head][kBlockSize][head_dim], stored as
 // one type. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink, which
 // is never read. kI8: a vector [head_dim] is its scale times codes, scale = its largest magnitude /
 // 127 in f32, code = value / scale rounded to nearest, ties to even; below a scale of 2^-126 all
 // are 0; if a value is not finite, the scale is NaN and the codes are 0. The scales [kBlockSize] of
 // a head's vectors of a block follow their codes.
+// The layers of a model with windows are divided into groups of one size, and a
+// block of the pool is a page: K and V of 16 tokens for the layers of one group.
 struct KvPoolShape {
-  int layers = 0;
+  int layers = 0;    // with groups: of one group
   int kv_heads = 0;  // KV heads of this rank
   int head_dim = 0;
-  int64_t blocks = 0;
+  int64_t blocks = 0;  // with groups: pages
   DType dtype = DType::kF32;
+  std::vector<KvPlace> places;  // [layers of the model]; empty: all in one group
+
+  KvPlace place(int layer) const { return places.empty() ? KvPlace{0, layer} : places[layer]; }
 };
 class KvPool {
  public:
@@ -179,7 +190,7 @@ class Ops {
   // What the plan has: it may have only commits, or rows without needs.
   virtual bool has_rows() const = 0;
   virtual bool has_needs() const = 0;
-  // Does the plan's commits: copies K and V of all layers from slot to slot.
+  // Does the plan's commits: copies K and V of all layers of the pool from slot to slot.
   virtual void CommitKv(KvPool* pool) = 0;
   // x[r] = scale times row token[r] - first_row of the matrix, or zeros when the matrix does not
   // hold that row (vocabulary-parallel embedding). A tied head shares the matrix. x [rows,

@@ -195,6 +195,7 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
   estimate.weight_types = prepared.parts.weight_types;
   estimate.kv_dtype = prepared.parts.kv_dtype;
   estimate.kv_token_bytes = prepared.parts.kv_block_bytes() / kBlockSize;
+  estimate.kv_layout = KvLayoutOf(prepared.parts.config);
   estimate.config = std::move(prepared.parts.config);
   return estimate;
 }

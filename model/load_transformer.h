@@ -40,6 +40,7 @@ struct LoadEstimate {
   std::string weight_types;    // of the matrices in memory
   int64_t kv_token_bytes = 0;  // K and V of a token
   kernels::DType kv_dtype = kernels::DType::kF32;
+  KvLayout kv_layout;
 };
 absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
                                           const kernels::Backend& backend, int ranks);

@@ -13,7 +13,6 @@
 #include "base/status.h"
 #include "model/load_transformer.h"
 #include "model/model_memory.h"
-#include "plan/plan_check.h"
 #include "sampling/candidate_list.h"
 
 namespace coppice::model {
@@ -38,6 +37,17 @@ absl::StatusOr<int64_t> AgreeOnBlocks(int64_t mine, comm::Communicator* communic
                      static_cast<int64_t>(halves[i]) * kHalf + static_cast<int64_t>(halves[i + 1]));
   }
   return least;
+}
+
+// How many tokens the pool has room for: those of short sequences, and those of one long sequence.
+std::string PoolTokens(const KvLayout& layout, int64_t pages) {
+  const int64_t held = pages / layout.groups() * kBlockSize;
+  if (layout.windows.empty()) return absl::StrCat(held, " tokens");
+  if (std::find(layout.windows.begin(), layout.windows.end(), 0) == layout.windows.end())
+    return absl::StrCat(held, " tokens inside of windows");
+  int64_t one = held / kBlockSize;  // blocks
+  while (layout.PagesOf((one + 1) * kBlockSize) <= pages) ++one;
+  return absl::StrCat(held, " tokens of short sequences or ", one * kBlockSize, " of a long one");
 }
 
 }  // namespace
@@ -92,31 +102,40 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   };
   COPPICE_ASSIGN_OR_RETURN(TransformerParts parts,
                            LoadTransformer(load, backend_.get(), communicator));
-  const auto block_bytes = static_cast<int64_t>(parts.kv_block_bytes());
+  kv_layout_ = KvLayoutOf(parts.config, options_.free_windows);
+  const int64_t block_bytes =
+      static_cast<int64_t>(parts.kv_block_bytes()) / parts.config.num_layers * kv_layout_.layers;
   COPPICE_ASSIGN_OR_RETURN(const int64_t kv_bytes, KvBytes(parts, communicator->size()));
   COPPICE_ASSIGN_OR_RETURN(const int64_t blocks,
                            AgreeOnBlocks(kv_bytes / block_bytes, communicator));
-  if (blocks < kLeastBlocks) {
+  if (const int64_t least = kLeastBlocks * kv_layout_.groups(); blocks < least) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--kv_bytes: ", kv_bytes, " bytes", options_.kv_bytes > 0 ? "" : ", all that is free,",
-        " are ", blocks, " KV blocks of ", block_bytes, " bytes; at least ", kLeastBlocks,
-        " are needed"));
+        " are ", blocks, " KV ", kv_layout_.windows.empty() ? "blocks" : "pages", " of ",
+        block_bytes, " bytes; at least ", least, " are needed"));
   }
   COPPICE_ASSIGN_OR_RETURN(const ReadSizes sizes, SumOverRanks(SizesOf(parts), communicator));
   reads_ = std::make_unique<ReadCounter>(sizes);
-  COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks)));
+  COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks, kv_layout_)));
+  // Blocks cost the host some bytes; what sequences share is pages.
+  const int64_t managed = std::min<int64_t>(
+      blocks * kv_layout_.blocks_per_page(parts.config.max_positions), INT32_MAX / kBlockSize);
   blocks_ = std::make_unique<BlockManager>(
-      BlockManagerOptions{.num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
+      BlockManagerOptions{.num_blocks = managed,
+                          .scratch_blocks = options_.scratch_blocks,
+                          .windows = kv_layout_.windows,
+                          .num_pages = kv_layout_.windows.empty() ? 0 : blocks});
+  page_map_ = std::make_unique<PageMap>(kv_layout_.windows, managed, blocks);
   COPPICE_ASSIGN_OR_RETURN(transformer_, Transformer::Create(std::move(parts), backend_.get(),
                                                              pool_.get(), communicator->size()));
   COPPICE_RETURN_IF_ERROR(backend_->Prepare(transformer_.get(), options_.on_progress));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
   spdlog::info(
-      "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB ({}) for {} tokens, "
-      "{}",
+      "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB ({}) for {}, {}",
       options_.dir, clock.NowSeconds() - begin_s, transformer_->parts().weights.bytes / 1e6,
       transformer_->parts().weight_types, pool_->bytes / 1e6,
-      kernels::DTypeName(pool_->shape.dtype), (blocks - 1) * kBlockSize, backend_->description());
+      kernels::DTypeName(pool_->shape.dtype), PoolTokens(kv_layout_, blocks - 1),
+      backend_->description());
   return absl::OkStatus();
 }
 
@@ -141,15 +160,25 @@ absl::Status ModelRunner::Submit(StepBuilder step) {
   return Start(std::move(plan));
 }
 
+PlanLimits ModelRunner::Limits(int needs_before) const {
+  PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,
+                    needs_before};
+  if (page_map_->groups() == 0) return limits;
+  limits.blocks = page_map_->blocks();
+  limits.groups = page_map_->groups();
+  limits.pages = pool_->shape.blocks;
+  return limits;
+}
+
 // Runs the same on every rank.
 absl::Status ModelRunner::Start(StepPlan plan) {
-  const PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,
-                          static_cast<int>(plan_.needs.size())};
+  const PlanLimits limits = Limits(static_cast<int>(plan_.needs.size()));
   if (plan.step != step_ + 1) {
     return absl::FailedPreconditionError(
         absl::StrCat("plan ", plan.step, " after step ", step_, "; the replica must end"));
   }
   COPPICE_RETURN_IF_ERROR(CheckPlan(plan, limits));
+  COPPICE_RETURN_IF_ERROR(page_map_->Apply(&plan));
   ++step_;
   StepPlan& held = plan.fetch.empty() ? plan_ : fetch_;
   held = std::move(plan);
@@ -164,9 +193,8 @@ absl::Status ModelRunner::SubmitForests(ForestPlan plan) {
   plan_ = StepPlan();  // its rows are no longer valid
   for (StepPlan& level : plan.levels) {
     level.step = step_ + 1;
-    const PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,
-                            /*needs_before=*/0};
-    COPPICE_RETURN_IF_ERROR(CheckPlan(level, limits));
+    COPPICE_RETURN_IF_ERROR(CheckPlan(level, Limits(/*needs_before=*/0)));
+    COPPICE_RETURN_IF_ERROR(page_map_->Apply(&level));
     ++step_;
   }
   forests_ = std::move(plan);

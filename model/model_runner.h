@@ -25,8 +25,11 @@
 #include "kernels/backend.h"
 #include "model/kv/block_manager.h"
 #include "model/kv/step_builder.h"
+#include "model/kv_layout.h"
 #include "model/memory_traffic.h"
 #include "model/transformer.h"
+#include "plan/page_map.h"
+#include "plan/plan_check.h"
 #include "plan/step_limits.h"
 #include "plan/step_plan.h"
 
@@ -52,6 +55,7 @@ struct ModelRunnerOptions {
   // activations.
   int max_rows = kDefaultMaxRows;
   int scratch_blocks = kDefaultScratchBlocks;  // BlockManagerOptions
+  bool free_windows = true;                    // KvLayoutOf; false for tests and benchmarks
   bool always_list = false;                    // BackendOptions
   bool graphs = true;                          // BackendOptions
   std::string kernels = "best";                // BackendOptions::cpu_kernels
@@ -97,6 +101,11 @@ class ModelRunner {
   // Used on rank 0 only: the other ranks follow its plans.
   BlockManager* blocks() { return blocks_.get(); }
   const BlockManager* blocks() const { return blocks_.get(); }
+  const KvLayout& kv_layout() const { return kv_layout_; }
+  // Which pages the blocks of the last plan have.
+  const PageMap& page_map() const { return *page_map_; }
+  // For tests.
+  kernels::KvPool* kv_pool() { return pool_.get(); }
   // For host work between two steps.
   HostThreads* threads() { return &threads_; }
   // How long ago the thread that drives the runner last made progress. Set by that thread; any
@@ -142,6 +151,7 @@ class ModelRunner {
       : options_(options), threads_(threads) {}
   absl::Status Init(comm::Communicator* communicator);
   absl::StatusOr<int64_t> KvBytes(const TransformerParts& parts, int ranks) const;
+  PlanLimits Limits(int needs_before) const;
   absl::Status Start(StepPlan plan);
   absl::StatusOr<const kernels::StepRows*> FetchIncomplete(const kernels::StepRows* rows);
 
@@ -150,7 +160,9 @@ class ModelRunner {
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<kernels::KvPool> pool_;
   std::unique_ptr<Transformer> transformer_;
+  KvLayout kv_layout_;
   std::unique_ptr<BlockManager> blocks_;
+  std::unique_ptr<PageMap> page_map_;
   std::unique_ptr<ReadCounter> reads_;
   ProgressWatchdog progress_watchdog_;
   std::vector<KvCopy> commits_;

@@ -12,6 +12,13 @@ kernels::KvPoolShape TransformerParts::kv_shape(int64_t blocks) const {
   return {config.num_layers, plan.kv_heads.size(), config.head_dim, blocks, kv_dtype};
 }
 
+kernels::KvPoolShape TransformerParts::kv_shape(int64_t pages, const KvLayout& layout) const {
+  kernels::KvPoolShape shape = kv_shape(pages);
+  shape.layers = layout.layers;
+  shape.places = layout.places;
+  return shape;
+}
+
 size_t TransformerParts::kv_block_bytes() const {
   const size_t token =
       size_t{2} * plan.kv_heads.size() * kernels::KvVectorBytes(config.head_dim, kv_dtype);

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "model/kv_layout.h"
 #include "model/model_config.h"
 #include "model/shard_plan.h"
 #include "model/weights.h"
@@ -32,6 +33,8 @@ struct TransformerParts {
 
   // The shape of this rank's KV pool.
   kernels::KvPoolShape kv_shape(int64_t blocks) const;
+  // The same with pages.
+  kernels::KvPoolShape kv_shape(int64_t pages, const KvLayout& layout) const;
   size_t kv_block_bytes() const;  // all layers, K and V
 };
 

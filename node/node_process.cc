@@ -87,6 +87,12 @@ absl::StatusOr<std::string> FindCoordinator(const NodeFlags& flags,
   return absl::InvalidArgumentError("--coordinator: no coordinator in this mpirun and none given");
 }
 
+KvStorage KvStorageOf(const NodeFlags& flags, const model::ModelRunner& runner) {
+  return {.block_size = kBlockSize,
+          .windows = runner.kv_layout().windows,
+          .step_tokens = std::min(flags.prefill_chunk, flags.runner.max_rows)};
+}
+
 proto::Register NodeRegistration(const NodeFlags& flags, proto::NodeRole role,
                                  const std::string& id, const std::string& prefix,
                                  const model::ModelRunner& runner) {
@@ -103,7 +109,10 @@ proto::Register NodeRegistration(const NodeFlags& flags, proto::NodeRole role,
   model->set_fingerprint(runner.fingerprint());
   for (TokenId eos : config.eos_ids) model->add_eos_ids(eos);
   registration.set_kv_blocks_total(runner.blocks()->counts().total);
-  registration.set_kv_block_size(kBlockSize);
+  const KvStorage storage = KvStorageOf(flags, runner);
+  registration.set_kv_block_size(storage.block_size);
+  for (const int window : storage.windows) registration.add_kv_windows(window);
+  registration.set_kv_step_tokens(storage.step_tokens);
   registration.set_backend(runner.backend_description());
   registration.set_version(kVersion);
   registration.set_process_id(ProcessId());

@@ -17,6 +17,7 @@
 #include "model/model_runner.h"
 #include "node/node_flags.h"
 #include "node/start_watch.h"
+#include "plan/kv_storage.h"
 #include "proto/control.pb.h"
 
 namespace coppice::node {
@@ -31,6 +32,7 @@ int RunNode(const FlagTable& table, int argc, char** argv, const Serve& serve);
 absl::StatusOr<std::string> FindCoordinator(const NodeFlags& flags,
                                             absl::Span<const comm::MpiWorld::Peer> peers);
 
+KvStorage KvStorageOf(const NodeFlags& flags, const model::ModelRunner& runner);
 // id: "" = prefix and the process id. The caller adds the fields that only its kind of node has.
 proto::Register NodeRegistration(const NodeFlags& flags, proto::NodeRole role,
                                  const std::string& id, const std::string& prefix,

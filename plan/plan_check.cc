@@ -164,7 +164,7 @@ absl::Status CheckNeeds(const StepPlan& plan, const PlanLimits& limits) {
 }
 
 absl::Status CheckCommits(const StepPlan& plan, const PlanLimits& limits) {
-  const int64_t slots = limits.blocks * kBlockSize;
+  const int64_t slots = (limits.groups > 0 ? limits.pages : limits.blocks) * kBlockSize;
   std::vector<int32_t> sources, destinations;
   for (const KvCopy& copy : plan.commits) {
     sources.push_back(copy.source);
@@ -181,9 +181,26 @@ absl::Status CheckCommits(const StepPlan& plan, const PlanLimits& limits) {
   return CheckUnique("commit destination", std::move(destinations));
 }
 
+// What the pages make of the rows is checked by PageMap.
+absl::Status CheckPages(const StepPlan& plan, const PlanLimits& limits) {
+  for (size_t i = 0; i < plan.pages.size(); ++i) {
+    const PageChange& change = plan.pages[i];
+    if (change.block > 0 && change.block < limits.blocks && change.group >= 0 &&
+        change.group < limits.groups && change.page >= 0 && change.page < limits.pages) {
+      continue;
+    }
+    return BadEntry("pages", i,
+                    absl::StrCat("block ", change.block, ", group ", change.group, ", page ",
+                                 change.page, " of ", limits.blocks, " blocks, ", limits.groups,
+                                 " groups, ", limits.pages, " pages"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFetch(const StepPlan& plan, const PlanLimits& limits) {
   if (plan.fetch.empty()) return absl::OkStatus();
-  if (plan.rows() > 0 || !plan.commits.empty()) return Bad("fetch", "the plan has rows or commits");
+  if (plan.rows() > 0 || !plan.commits.empty() || !plan.pages.empty())
+    return Bad("fetch", "the plan has rows, commits or pages");
   COPPICE_RETURN_IF_ERROR(CheckEntries("fetch", plan.fetch, limits.needs_before));
   for (size_t i = 1; i < plan.fetch.size(); ++i) {
     if (plan.fetch[i] <= plan.fetch[i - 1]) return BadEntry("fetch", i, "does not ascend");
@@ -198,6 +215,7 @@ absl::Status CheckPlan(const StepPlan& plan, const PlanLimits& limits) {
   COPPICE_RETURN_IF_ERROR(CheckSegments(plan));
   COPPICE_RETURN_IF_ERROR(CheckNeeds(plan, limits));
   COPPICE_RETURN_IF_ERROR(CheckCommits(plan, limits));
+  COPPICE_RETURN_IF_ERROR(CheckPages(plan, limits));
   return CheckFetch(plan, limits);
 }
 

@@ -16,6 +16,10 @@ struct PlanLimits {
   int max_positions = 0;
   int64_t blocks = 0;    // of the KV pool, the sink included
   int needs_before = 0;  // needs of the previous step: what `fetch` may name
+  // Where blocks have pages: groups of layers, and pages of the pool with the sink. 0: a block is
+  // its own page.
+  int groups = 0;
+  int64_t pages = 0;
 };
 
 // InvalidArgument names the first field and index that violate the contract of StepPlan or a limit.

@@ -12,11 +12,30 @@
 
 namespace coppice {
 
-inline constexpr int kBlockSize = 16;  // KV slots of a block of the pool
+inline constexpr int kBlockSize = 16;    // KV slots of a block of the pool
+inline constexpr int kMostKvGroups = 8;  // of layers, at most
 
+// Slots of pages, where blocks have pages (PageChange): a copy of a token is one for each group.
 struct KvCopy {
   int32_t source = 0;       // KV slot
   int32_t destination = 0;  // KV slot
+};
+
+// In a model with windows the pool has pages instead of blocks: a page has the 16 slots of a block
+// for one group of layers (kernels/backend.h, KvPoolShape). This says which page a block has from
+// this plan on.
+struct PageChange {
+  int32_t block = 0;
+  int32_t group = 0;
+  int32_t page = 0;  // 0: none, because no row to come sees the block in these layers
+};
+
+// The slots, chains and tables of a plan as one group of layers has them: of pages. An entry of a
+// table whose block has no page names the sink.
+struct GroupSlots {
+  std::vector<int32_t> slot;   // [rows]
+  std::vector<int32_t> chain;  // as StepPlan::chain
+  std::vector<int32_t> table;  // as StepPlan::table
 };
 
 // The rows of one request in a step: contiguous, prefill rows first.
@@ -82,8 +101,22 @@ struct StepPlan {
   std::vector<KvCopy> commits;  // done before the forward pass; sources and destinations disjoint
   // Needs of the previous step whose rows must now be sent whole. Such a plan has no rows.
   std::vector<int32_t> fetch;
+  std::vector<PageChange> pages;  // since the plan before; empty where a block is its own page
+
+  // [groups] Not sent: every rank makes them of the arrays above (plan/page_map.h). Empty: a block
+  // is its own page.
+  std::vector<GroupSlots> groups;
 
   int rows() const { return static_cast<int>(token.size()); }
+  const std::vector<int32_t>& slot_of(int group) const {
+    return groups.empty() ? slot : groups[group].slot;
+  }
+  const std::vector<int32_t>& chain_of(int group) const {
+    return groups.empty() ? chain : groups[group].chain;
+  }
+  const std::vector<int32_t>& table_of(int group) const {
+    return groups.empty() ? table : groups[group].table;
+  }
   int chain_length(int row) const { return chain_begin[row + 1] - chain_begin[row]; }
   // Tokens of the block table that the row sees.
   int prefix_length(int row) const { return position[row] + 1 - chain_length(row); }

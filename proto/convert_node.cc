@@ -4,6 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "base/status.h"
+#include "plan/step_plan.h"
 #include "proto/convert.h"
 #include "proto/field_checks.h"
 
@@ -68,7 +69,13 @@ absl::Status CheckRegistration(const proto::Register& registration) {
   }
   COPPICE_RETURN_IF_ERROR(
       CheckRange("kv_blocks_total", registration.kv_blocks_total(), 0, kMostBlocks));
-  return CheckRange("kv_block_size", int64_t{registration.kv_block_size()}, 0, 1 << 16);
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("kv_block_size", int64_t{registration.kv_block_size()}, 0, 1 << 16));
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("kv_windows: length", int64_t{registration.kv_windows_size()}, 0, kMostKvGroups));
+  for (const int32_t window : registration.kv_windows())
+    COPPICE_RETURN_IF_ERROR(CheckRange("kv_windows", int64_t{window}, 0, INT32_MAX));
+  return CheckRange("kv_step_tokens", int64_t{registration.kv_step_tokens()}, 0, INT32_MAX);
 }
 
 absl::Status CheckNodeStatus(const proto::NodeStatus& status) {

@@ -73,6 +73,11 @@ proto::StepPlan PlanToMessage(const coppice::StepPlan& plan) {
     message.add_commit_destination(copy.destination);
   }
   wire::Fill(plan.fetch, message.mutable_fetch());
+  for (const PageChange& change : plan.pages) {
+    message.add_page_block(change.block);
+    message.add_page_group(change.group);
+    message.add_page(change.page);
+  }
   return message;
 }
 
@@ -83,6 +88,10 @@ absl::StatusOr<coppice::StepPlan> PlanFromMessage(const proto::StepPlan& message
       wire::CheckLength("bias", message.bias_size(), message.bias_token_size()));
   COPPICE_RETURN_IF_ERROR(wire::CheckLength("commit_destination", message.commit_destination_size(),
                                             message.commit_source_size()));
+  COPPICE_RETURN_IF_ERROR(
+      wire::CheckLength("page_group", message.page_group_size(), message.page_block_size()));
+  COPPICE_RETURN_IF_ERROR(
+      wire::CheckLength("page", message.page_size(), message.page_block_size()));
   coppice::StepPlan plan;
   plan.step = message.step();
   plan.token = wire::ToVector(message.token());
@@ -111,6 +120,9 @@ absl::StatusOr<coppice::StepPlan> PlanFromMessage(const proto::StepPlan& message
     plan.commits.push_back({message.commit_source(i), message.commit_destination(i)});
   }
   plan.fetch = wire::ToVector(message.fetch());
+  for (int i = 0; i < message.page_block_size(); ++i) {
+    plan.pages.push_back({message.page_block(i), message.page_group(i), message.page(i)});
+  }
   return plan;
 }
 

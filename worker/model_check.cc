@@ -50,16 +50,29 @@ std::string TokenizerLine(const std::string& dir) {
                                                : "; with a chat template");
 }
 
-std::string MemoryLine(const model::LoadEstimate& estimate, int ranks, const CheckedUse& use) {
-  const double kv = static_cast<double>(estimate.kv_token_bytes) * use.tokens;
+// Lines of memory, and of what windows keep. The beams have a prefix in common: all of their tokens,
+// or none. Where they part they keep all tokens, whatever the windows.
+std::vector<std::string> MemoryLines(const model::LoadEstimate& estimate, int ranks,
+                                     const CheckedUse& use) {
+  const model::KvLayout& layout = estimate.kv_layout;
+  const double page = static_cast<double>(estimate.kv_token_bytes) / estimate.config.num_layers *
+                      layout.layers * kBlockSize;
+  const double one = page * static_cast<double>(layout.PagesOf(use.tokens));
+  const double apart = page * layout.groups() * use.tokens / kBlockSize * use.beams;
   std::string line = "memory";
   if (ranks > 1) absl::StrAppend(&line, " of each of ", ranks, " ranks");
   absl::StrAppend(&line, ": weights ", Gigabytes(estimate.memory.weights), ", activations ",
                   Gigabytes(estimate.memory.activations));
-  absl::StrAppend(&line, ", KV (", kernels::DTypeName(estimate.kv_dtype), ") ", Gigabytes(kv),
-                  " to ", Gigabytes(kv * use.beams), " for ", use.beams, " beams of ", use.tokens,
-                  " tokens, as much as they share");
-  return line;
+  absl::StrAppend(&line, ", KV (", kernels::DTypeName(estimate.kv_dtype), ") ", Gigabytes(one),
+                  " to ", Gigabytes(use.beams == 1 ? one : apart), " for ", use.beams, " beams of ",
+                  use.tokens, " tokens, as much as they share");
+  if (layout.windows.empty()) return {line};
+  std::string windows = "KV pages of 16 tokens in ";
+  absl::StrAppend(&windows, layout.layers, " layers, ", layout.groups(),
+                  " for a block: windows keep ",
+                  absl::StrFormat("%.0f %%", 100 * one * use.beams / std::max(apart, 1.0)),
+                  " of a sequence of ", use.tokens, " tokens");
+  return {line, windows};
 }
 
 // Why a draft does not fit.
@@ -118,7 +131,7 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
                                                              "such as ",
                                                              unused[0])));
   lines.push_back(TokenizerLine(options.dir));
-  lines.push_back(MemoryLine(estimate, ranks, use));
+  for (std::string& line : MemoryLines(estimate, ranks, use)) lines.push_back(std::move(line));
   if (!use.draft.empty()) {
     COPPICE_RETURN_IF_ERROR(CheckDraft(options.dir, config, use.draft));
     lines.push_back(absl::StrCat("draft: ", use.draft, " fits"));

@@ -9,8 +9,8 @@
 namespace coppice::worker {
 
 int64_t Scheduler::BlocksNeeded(const Sequence& sequence) const {
-  return decoding::KvBlocksBound(sequence.params, static_cast<int64_t>(sequence.prompt.size()),
-                                 kBlockSize);
+  return decoding::KvPagesBound(sequence.params, static_cast<int64_t>(sequence.prompt.size()),
+                                options_.kv_storage);
 }
 
 absl::Status Scheduler::CheckFits(const Sequence& sequence) const {
@@ -20,9 +20,10 @@ absl::Status Scheduler::CheckFits(const Sequence& sequence) const {
   }
   const int64_t needed = BlocksNeeded(sequence);
   if (needed <= options_.kv_blocks) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("the request can need ", needed,
-                                                   " KV blocks of ", kBlockSize,
-                                                   " tokens, a replica has ", options_.kv_blocks));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the request can need ", needed, " KV ",
+                   options_.kv_storage.windows.empty() ? "blocks" : "pages", " of ",
+                   options_.kv_storage.block_size, " tokens, a replica has ", options_.kv_blocks));
 }
 
 bool Scheduler::Admit(Sequence* sequence) {

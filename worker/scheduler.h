@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "plan/kv_storage.h"
 #include "plan/step_limits.h"
 #include "worker/fair_turns.h"
 #include "worker/forest_sizer.h"
@@ -17,7 +18,8 @@
 namespace coppice::worker {
 
 struct SchedulerOptions {
-  int64_t kv_blocks = 0;  // usable blocks of the pool
+  int64_t kv_blocks = 0;  // usable blocks of the pool; with windows, pages
+  KvStorage kv_storage = {};
   // The most rows of one step. Raise it for many concurrent sequences on a machine where additional
   // rows are cheap.
   int max_rows = kDefaultMaxRows;
@@ -37,7 +39,7 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerOptions& options) : options_(options) {}
 
-  // Blocks that admission reserves for the sequence: KvBlocksBound.
+  // Blocks that admission reserves for the sequence: KvPagesBound.
   int64_t BlocksNeeded(const Sequence& sequence) const;
   // ResourceExhausted when the sequence can never fit; names the blocks needed and available, or
   // its beams and the rows of a step.

@@ -131,6 +131,7 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
   options.collectives = place.communicator.get();
   if (energy.meter != nullptr) options.drafts.energy_domain = energy.domain;
   options.scheduler.kv_blocks = runner->blocks()->counts().total;
+  options.scheduler.kv_storage = node::KvStorageOf(flags.node, *runner);
   options.scheduler.max_rows = options.drafts.max_rows = flags.node.runner.max_rows;
   options.scheduler.prefill_chunk = flags.node.prefill_chunk;
   options.drafts.channel = place.channel;

@@ -326,7 +326,7 @@ int64_t FitToKv(const ModelLimits& model, int64_t prompt_tokens, GenerateRequest
   decoding::DecodingParams& params = request->params;
   const auto needed = [&](int max_tokens) {
     params.max_tokens = max_tokens;
-    return decoding::KvBlocksBound(params, prompt_tokens, model.kv_block_size);
+    return decoding::KvPagesBound(params, prompt_tokens, model.kv_storage);
   };
   int fits = params.max_tokens;
   if (needed(fits) > model.kv_blocks_total && !request->max_tokens_given) {

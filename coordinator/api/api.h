@@ -17,6 +17,7 @@
 #include "coordinator/api/sampling_defaults.h"
 #include "coordinator/http/api_error.h"
 #include "coordinator/message/message_syntax.h"
+#include "plan/kv_storage.h"
 #include "tokenizer/chat_template/chat_prompt.h"
 #include "tokenizer/tokenizer.h"
 
@@ -90,7 +91,7 @@ struct ModelLimits {
   std::vector<TokenId> eos_ids;
   int vocab_size = 0;
   int64_t kv_blocks_total = 0;  // of one replica
-  int kv_block_size = 16;
+  KvStorage kv_storage = {};
 };
 
 // Fills the fields that depend on the model (vocabulary, stop ids, default max_tokens) and checks

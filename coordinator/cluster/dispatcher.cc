@@ -42,7 +42,7 @@ ModelLimits Dispatcher::LimitsOf(const std::vector<const Node*>& replicas,
   limits.vocab_size = model.vocab_size();
   limits.eos_ids = {model.eos_ids().begin(), model.eos_ids().end()};
   limits.kv_blocks_total = node.registration.kv_blocks_total();
-  limits.kv_block_size = std::max(1, node.registration.kv_block_size());
+  limits.kv_storage = StorageOf(node);
   if (request.generate().max_tokens_given) return limits;
   for (const Node* other : replicas) {
     limits.kv_blocks_total =

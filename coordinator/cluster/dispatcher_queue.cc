@@ -176,10 +176,10 @@ ApiError Dispatcher::QueueTimeout(const Request& request) const {
 int64_t Dispatcher::BlocksOf(const Request& request, int index) const {
   std::vector<const Node*> replicas = registry_->ReadyReplicas();
   if (replicas.empty()) replicas = registry_->Replicas();  // it waits for one
-  const int block_size =
-      replicas.empty() ? 1 : std::max(1, replicas.front()->registration.kv_block_size());
+  const KvStorage storage =
+      replicas.empty() ? KvStorage{.block_size = 1} : StorageOf(*replicas.front());
   const size_t tokens = request.generate().prompts[request.sequences()[index].prompt].size();
-  return decoding::KvBlocksBound(request.generate().params, tokens, block_size);
+  return decoding::KvPagesBound(request.generate().params, tokens, storage);
 }
 
 double Dispatcher::PendingCost(const Request& request) const {

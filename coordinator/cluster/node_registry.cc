@@ -25,6 +25,13 @@ const char* RoleWord(const proto::Register& registration) {
 
 }  // namespace
 
+KvStorage StorageOf(const Node& node) {
+  const proto::Register& registration = node.registration;
+  return {.block_size = std::max(1, registration.kv_block_size()),
+          .windows = {registration.kv_windows().begin(), registration.kv_windows().end()},
+          .step_tokens = registration.kv_step_tokens()};
+}
+
 const char* NodeStateName(const Node& node) {
   switch (node.state) {
     case NodeState::kStarting:

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
 #include "coordinator/cluster/cluster_options.h"
+#include "plan/kv_storage.h"
 #include "proto/control.pb.h"
 
 namespace coppice::coordinator {
@@ -33,6 +34,8 @@ struct Node {
   std::string why_lost;        // "" while it is not lost
   bool worker() const { return registration.role() == proto::WORKER_LEADER; }
 };
+
+KvStorage StorageOf(const Node& node);
 
 // starting, ready, draining or lost.
 const char* NodeStateName(const Node& node);

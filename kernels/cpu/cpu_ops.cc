@@ -128,14 +128,15 @@ void CpuOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
 
 void CpuOps::RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPool* pool) {
   if (!status_.ok()) return;
+  const KvPlace place = pool->shape.place(layer);
   const RopeAndStoreArgs args = {Rows(qkv, qkv.columns),
                                  plan_->position,
-                                 plan_->slot,
+                                 plan_->slot_of(place.group),
                                  QHeads(qkv, pool->shape),
                                  ArgsOf(steps.q_norm),
                                  ArgsOf(steps.k_norm),
                                  static_cast<const HostRopeTable*>(steps.rope),
-                                 layer,
+                                 place.layer,
                                  static_cast<CpuKvPool*>(pool)};
   ForRows(rows_, 2 * qkv.columns, team_,
           [&](int64_t begin, int64_t end) { cpu::RopeAndStoreKv(args, begin, end); });
@@ -144,10 +145,12 @@ void CpuOps::RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPoo
 void CpuOps::Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
                        Tensor out) {
   if (!status_.ok()) return;
-  const AttentionContext context = {row_table_,   prefix_len_,        plan_->chain_begin,
-                                    plan_->chain, plan_->table_begin, plan_->table};
+  const KvPlace place = pool.shape.place(layer);
+  const AttentionContext context = {row_table_,         prefix_len_,
+                                    plan_->chain_begin, plan_->chain_of(place.group),
+                                    plan_->table_begin, plan_->table_of(place.group)};
   const int q_heads = QHeads(qkv, pool.shape);
-  cpu::Attention({Rows(qkv, qkv.columns), q_heads, rule, &context, layer,
+  cpu::Attention({Rows(qkv, qkv.columns), q_heads, rule, &context, place.layer,
                   static_cast<const CpuKvPool*>(&pool), Rows(out, q_heads * pool.shape.head_dim)},
                  team_);
 }

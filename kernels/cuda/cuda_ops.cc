@@ -124,12 +124,13 @@ void CudaOps::RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPo
   CheckRows(qkv, qkv.columns);
   COPPICE_CHECK(steps.q_norm.empty() == steps.k_norm.empty());
   COPPICE_CHECK(CanStoreKv(qkv.dtype, shape.dtype));
-  COPPICE_CHECK(layer >= 0 && layer < shape.layers);
+  const KvPlace place = shape.place(layer);
+  COPPICE_CHECK(place.layer >= 0 && place.layer < shape.layers);
   RopeArgs args;
   args.qkv = qkv.data;
   args.dtype = qkv.dtype;
   args.q_heads = QHeads(qkv, shape);
-  args.layer = layer;
+  args.layer = place.layer;
   if (!steps.q_norm.empty()) {
     args.norms_together = steps.q_norm.gain->columns != shape.head_dim;
     const int64_t q = args.norms_together ? args.q_heads : 1;
@@ -148,7 +149,7 @@ void CudaOps::RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPo
     args.bias = JoinRope(qkv, product);
     recorded_.back() = ArgsOf(*product, rows_);
   }
-  recorded_.push_back(RopeOp{args, PoolOf(*pool)});
+  recorded_.push_back(RopeOp{args, PoolOf(*pool), layer, place.group});
 }
 
 void CudaOps::Attention(int layer, const AttentionRule& rule, Tensor qkv, const KvPool& pool,
@@ -158,9 +159,13 @@ void CudaOps::Attention(int layer, const AttentionRule& rule, Tensor qkv, const 
   CheckRows(qkv, qkv.columns);
   CheckRows(out, int64_t{q_heads} * shape.head_dim);
   COPPICE_CHECK(qkv.dtype == out.dtype && CanStoreKv(qkv.dtype, shape.dtype));
-  COPPICE_CHECK(layer >= 0 && layer < shape.layers);
+  const KvPlace place = shape.place(layer);
+  COPPICE_CHECK(place.layer >= 0 && place.layer < shape.layers);
   COPPICE_CHECK(rule.scale > 0 && rule.softcap >= 0 && rule.window >= 0);
-  AttentionOp op = {{qkv.data, out.data, qkv.dtype, q_heads, layer, rule}, PoolOf(pool)};
+  AttentionOp op = {{qkv.data, out.data, qkv.dtype, q_heads, place.layer, rule},
+                    PoolOf(pool),
+                    layer,
+                    place.group};
   const int classes = TileClasses(qkv.dtype, op.pool, device_.block_shared_bytes);
   op.tiled = classes > 0 && q_heads / shape.kv_heads <= kTileRows[classes - 1];
   op.wide = op.tiled && classes == kTileClasses && wide_attention_ && device_.has_wgmma &&

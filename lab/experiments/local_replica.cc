@@ -13,8 +13,6 @@
 namespace coppice::lab {
 namespace {
 
-constexpr int kChunk = 256;  // prompt or path tokens per pass
-
 absl::StatusOr<const kernels::StepRows*> Run(model::ModelRunner* runner, model::StepBuilder step) {
   COPPICE_RETURN_IF_ERROR(runner->Submit(std::move(step)));
   return runner->Wait();
@@ -24,7 +22,8 @@ absl::StatusOr<const kernels::StepRows*> Run(model::ModelRunner* runner, model::
 
 absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
     const LocalReplicaOptions& options) {
-  std::unique_ptr<LocalReplica> replica(new LocalReplica(comm::MakeSingleCommunicator()));
+  std::unique_ptr<LocalReplica> replica(
+      new LocalReplica(comm::MakeSingleCommunicator(), options.chunk));
   model::ModelRunnerOptions model;
   model.kv_bytes = options.kv_bytes;
   model.threads = options.threads;
@@ -32,6 +31,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
   model.always_list = options.always_list;
   model.exact = options.exact;
   model.device_forests = options.device_forests;
+  model.free_windows = options.free_windows;
   model.dir = options.target_dir;
   COPPICE_ASSIGN_OR_RETURN(replica->target_,
                            model::ModelRunner::Load(model, replica->single_.get()));
@@ -77,8 +77,8 @@ absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt,
 absl::Status LocalReplica::Prefill(model::ModelRunner* runner, model::SequenceHandle sequence,
                                    absl::Span<const TokenId> prompt) {
   const auto last = prompt.size() - 1;
-  for (size_t begin = runner->blocks()->prefix_length(sequence); begin < last; begin += kChunk) {
-    const auto chunk = prompt.subspan(begin, std::min<size_t>(kChunk, last - begin));
+  for (size_t begin = runner->blocks()->prefix_length(sequence); begin < last; begin += chunk_) {
+    const auto chunk = prompt.subspan(begin, std::min<size_t>(chunk_, last - begin));
     model::StepBuilder step = runner->NewStep();
     COPPICE_ASSIGN_OR_RETURN(const auto slots, runner->blocks()->AppendPrefix(sequence, chunk));
     step.AddPrefixRows(sequence, chunk, slots);
@@ -109,7 +109,7 @@ absl::StatusOr<decoding::Verdict> LocalReplica::Round(decoding::DraftForest fore
 absl::Status LocalReplica::PrefillDraft() {
   while (session_->prefilling()) {
     model::StepBuilder step = draft_->NewStep();
-    COPPICE_RETURN_IF_ERROR(session_->AppendPrefill(kChunk, &step, draft_->commits()));
+    COPPICE_RETURN_IF_ERROR(session_->AppendPrefill(chunk_, &step, draft_->commits()));
     if (!step.empty()) COPPICE_RETURN_IF_ERROR(Run(draft_.get(), std::move(step)).status());
   }
   return absl::OkStatus();
@@ -158,10 +158,10 @@ absl::StatusOr<std::vector<float>> LocalReplica::PathLogits(model::ModelRunner* 
   COPPICE_RETURN_IF_ERROR(Prefill(runner, kv, prompt));
   std::vector<float> out;
   model::KvNode node = model::kPrefixEnd;
-  for (size_t begin = 0; begin <= tokens.size(); begin += kChunk) {
+  for (size_t begin = 0; begin <= tokens.size(); begin += chunk_) {
     model::StepBuilder step = runner->NewStep();
     std::vector<int> needs;
-    for (size_t i = begin; i <= tokens.size() && i < begin + kChunk; ++i) {
+    for (size_t i = begin; i <= tokens.size() && i < begin + chunk_; ++i) {
       const TokenId token = i == 0 ? prompt.back() : tokens[i - 1];
       COPPICE_ASSIGN_OR_RETURN(node, blocks->AddNode(kv, node, token));
       needs.push_back(step.AddNodeRow(kv, node, token, RowNeed()));

@@ -33,6 +33,8 @@ struct LocalReplicaOptions {
   std::string backend = "cpu";  // BackendOptions::kind
   bool exact = false;           // BackendOptions
   bool device_forests = true;   // ModelRunnerOptions
+  bool free_windows = true;     // ModelRunnerOptions
+  int chunk = 256;              // prompt or path tokens per pass
   // Gives rows as candidate lists, like the ranks of a tensor-parallel target.
   bool always_list = false;
 };
@@ -79,13 +81,17 @@ class LocalReplica {
   absl::StatusOr<std::vector<float>> DraftLogits(const std::vector<TokenId>& prompt,
                                                  absl::Span<const TokenId> tokens);
 
+  // For tests. draft: nullptr without one.
+  model::ModelRunner* target() { return target_.get(); }
+  model::ModelRunner* draft() { return draft_.get(); }
   // Checks the invariants of both KV tries.
   absl::Status CheckIntegrity() const;
   int64_t target_blocks_used() const { return target_->blocks()->counts().used; }
   int64_t draft_blocks_used() const { return draft_->blocks()->counts().used; }
 
  private:
-  explicit LocalReplica(std::unique_ptr<comm::Communicator> single) : single_(std::move(single)) {}
+  LocalReplica(std::unique_ptr<comm::Communicator> single, int chunk)
+      : single_(std::move(single)), chunk_(chunk) {}
   absl::Status Prefill(model::ModelRunner* runner, model::SequenceHandle sequence,
                        absl::Span<const TokenId> prompt);
   absl::Status PrefillDraft();
@@ -94,6 +100,7 @@ class LocalReplica {
                                                 absl::Span<const TokenId> tokens);
 
   std::unique_ptr<comm::Communicator> single_;
+  const int chunk_;
   std::unique_ptr<model::ModelRunner> target_, draft_;
   std::unique_ptr<worker::Sequence> sequence_;
   std::unique_ptr<draft_node::DraftSession> session_;

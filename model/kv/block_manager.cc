@@ -24,6 +24,7 @@ SequenceHandle BlockManager::Open(absl::Span<const TokenId> prompt, int* cached_
   KvSequence& sequence = impl_->sequences[handle];
   sequence.open = true;
   sequence.generation = ++impl_->generations;
+  sequence.first_seen.assign(impl_->paging().groups(), 0);
   if (impl_->options.prefix_cache) impl_->queries += prompt.size();
   const int adopted = Adopt(handle, prompt);
   if (cached_tokens != nullptr) *cached_tokens = adopted;
@@ -42,20 +43,83 @@ int BlockManager::Adopt(SequenceHandle handle, absl::Span<const TokenId> prompt)
   if (!impl_->options.prefix_cache) return 0;
   int32_t parent = impl_->PublishedEnd(sequence);
   if (parent < 0) return 0;
+  std::vector<int32_t> found;
   for (size_t begin = before; begin + kBlockSize < prompt.size(); begin += kBlockSize) {
     parent = impl_->pool.Find(parent, prompt.subspan(begin, kBlockSize));
     if (parent < 0) break;
-    impl_->pool.Share(parent);
-    sequence.table.push_back(parent);
-    sequence.prefix_length += kBlockSize;
+    found.push_back(parent);
+  }
+  found.resize(impl_->Adoptable(sequence, found));
+  if (found.empty()) return 0;
+  sequence.prefix_length += static_cast<int>(found.size()) * kBlockSize;
+  impl_->Advance(&sequence, impl_->FirstSeen(sequence.prefix_length), /*now=*/true);
+  for (int32_t block : found) {
+    impl_->pool.Share(block);
+    impl_->AddViews(sequence, static_cast<int64_t>(sequence.table.size()), block);
+    sequence.table.push_back(block);
   }
   const int adopted = sequence.prefix_length - before;
   impl_->hits += adopted;
   return adopted;
 }
 
-// The source needs no owner: if its block is handed out again, the forward pass writes there after
-// the copies.
+// As many as end where every block that the next row sees has its pages.
+size_t BlockManager::Impl::Adoptable(const KvSequence& sequence,
+                                     absl::Span<const int32_t> found) const {
+  const int groups = paging().groups();
+  if (groups == 0) return found.size();
+  const auto begin = static_cast<int64_t>(sequence.table.size());
+  std::vector<int64_t> behind_gap(groups, 0);  // the block behind the last one without a page
+  size_t adoptable = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const int64_t end = begin + static_cast<int64_t>(i) + 1;
+    bool all = true;
+    for (int group = 0; group < groups; ++group) {
+      if (paging().page(found[i], group) == 0) behind_gap[group] = end;
+      all &= paging().FirstSeen(group, end * kBlockSize) >= behind_gap[group];
+    }
+    if (all) adoptable = i + 1;
+  }
+  return adoptable;
+}
+
+void BlockManager::Impl::Advance(KvSequence* sequence, const std::vector<int64_t>& first_seen,
+                                 bool now) {
+  const auto blocks = static_cast<int64_t>(sequence->table.size());
+  for (int group = 0; group < paging().groups(); ++group) {
+    if ((paging().windowed() >> group & 1) == 0) continue;
+    int64_t& first = sequence->first_seen[group];
+    for (; first < std::min(first_seen[group], blocks); ++first)
+      pool.pages().DropViewer(sequence->table[first], group, now);
+    first = first_seen[group];
+  }
+}
+
+void BlockManager::Impl::AddViews(const KvSequence& sequence, int64_t index, int32_t block) {
+  const GroupSet seen = SeenAt(sequence, index);
+  for (int group = 0; group < paging().groups(); ++group) {
+    if (seen >> group & 1) pool.pages().AddViewer(block, group);
+  }
+}
+
+void BlockManager::Impl::AppendCopies(const KvSequence& sequence, int32_t source,
+                                      int32_t destination, std::vector<KvCopy>* copies) const {
+  if (paging().groups() == 0) {
+    copies->push_back({source, destination});
+    return;
+  }
+  const auto index = static_cast<int64_t>(sequence.table.size()) - 1;
+  for (int group = 0; group < paging().groups(); ++group) {
+    if (index < sequence.first_seen[group]) continue;  // no row to come sees it
+    const auto slot_of = [&](int32_t slot) {
+      return paging().page(slot / kBlockSize, group) * kBlockSize + slot % kBlockSize;
+    };
+    copies->push_back({slot_of(source), slot_of(destination)});
+  }
+}
+
+// The source needs no owner: if its block or a page of it is handed out again, the forward pass
+// writes there after the copies.
 int BlockManager::AdoptBeginning(SequenceHandle handle, absl::Span<const TokenId> prompt,
                                  std::vector<KvCopy>* copies) {
   KvSequence& sequence = impl_->Get(handle);
@@ -64,16 +128,21 @@ int BlockManager::AdoptBeginning(SequenceHandle handle, absl::Span<const TokenId
   if (parent < 0 || sequence.prefix_length + 1 >= static_cast<int>(prompt.size())) return 0;
   const auto rest = prompt.first(prompt.size() - 1).subspan(sequence.prefix_length);
   const auto [source, count] = impl_->pool.FindBeginning(parent, rest);
-  if (count < kLeastCopied || impl_->pool.available() == 0) return 0;
-  const int32_t block = impl_->pool.Next();
+  if (count < kLeastCopied || !impl_->pool.CanTake(impl_->pool.WholeBlock())) return 0;
+  const std::vector<int32_t> taken = impl_->pool.NextPages();
+  if (!impl_->pool.at(source).published) return 0;  // room was made of it
+  const std::vector<int32_t> read = impl_->pool.PagesOf(source);
+  const auto has = [](const std::vector<int32_t>& pages, int32_t slot) {
+    return std::find(pages.begin(), pages.end(), slot / kBlockSize) != pages.end();
+  };
   // The copies of a step run in any order, so none may write what another reads.
   const bool in_use = std::any_of(copies->begin(), copies->end(), [&](const KvCopy& copy) {
-    const int32_t written = copy.destination / kBlockSize;
-    return copy.source / kBlockSize == block || written == block || written == source;
+    return has(taken, copy.source) || has(taken, copy.destination) || has(read, copy.destination);
   });
-  if (in_use || block == source) return 0;
+  if (in_use || taken == read || has(read, /*slot=*/0)) return 0;  // 0: it has lost pages
   for (int place = 0; place < count; ++place) {
-    copies->push_back({source * kBlockSize + place, impl_->PushPrefixToken(handle, rest[place])});
+    const int32_t slot = impl_->PushPrefixToken(handle, rest[place]);
+    impl_->AppendCopies(sequence, source * kBlockSize + place, slot, copies);
   }
   impl_->hits += count;
   return count;
@@ -83,6 +152,8 @@ void BlockManager::Close(SequenceHandle handle) {
   KvSequence& sequence = impl_->Get(handle);
   for (int32_t block : sequence.runs) impl_->pool.Release(block);
   for (int32_t block : sequence.scratch) impl_->pool.Release(block);
+  const auto end = static_cast<int64_t>(sequence.table.size());
+  impl_->Advance(&sequence, std::vector<int64_t>(impl_->paging().groups(), end), /*now=*/false);
   // Tail first, so a block can be evicted before its parent.
   for (size_t i = sequence.table.size(); i-- > 0;) impl_->pool.Release(sequence.table[i]);
   sequence = KvSequence();
@@ -92,7 +163,13 @@ void BlockManager::Close(SequenceHandle handle) {
 int32_t BlockManager::Impl::PushPrefixToken(SequenceHandle handle, TokenId token) {
   KvSequence& sequence = sequences[handle];
   const int place = sequence.prefix_length % kBlockSize;
-  if (place == 0) sequence.table.push_back(pool.Take(BlockUse::kPrefix));
+  if (place == 0) {
+    const auto index = static_cast<int64_t>(sequence.table.size());
+    const GroupSet whole = paging().all() & ~paging().windowed();
+    const int32_t taken = pool.Take(BlockUse::kPrefix, whole | SeenAt(sequence, index));
+    AddViews(sequence, index, taken);
+    sequence.table.push_back(taken);
+  }
   const int32_t block = sequence.table.back();
   pool.at(block).tokens[place] = token;
   ++sequence.prefix_length;
@@ -106,8 +183,9 @@ absl::StatusOr<std::vector<int32_t>> BlockManager::AppendPrefix(SequenceHandle h
                                                                 absl::Span<const TokenId> tokens) {
   KvSequence& sequence = impl_->Get(handle);
   COPPICE_CHECK_MSG(sequence.live.empty(), "the prefix cannot grow below live nodes; use Commit");
-  const int64_t needed = impl_->NewPrefixBlocks(sequence, tokens.size());
-  if (needed > impl_->pool.available()) return impl_->OutOfBlocks(handle, needed);
+  // The rows of these tokens see what the sequence sees now, and each other.
+  const auto needed = impl_->NewPrefixBlocks(sequence, tokens.size(), sequence.first_seen);
+  if (!impl_->pool.CanTake(needed)) return impl_->OutOfBlocks(handle, needed);
   std::vector<int32_t> slots;
   slots.reserve(tokens.size());
   for (TokenId token : tokens) slots.push_back(impl_->PushPrefixToken(handle, token));
@@ -151,7 +229,7 @@ int32_t BlockManager::Impl::TakeSlot(KvSequence& sequence, KvNode parent) {
       if (places != 0) return TakePlace(sequence, block, std::countr_zero(places));
     }
   }
-  if (pool.available() == 0) return -1;
+  if (!pool.CanTake(pool.WholeBlock())) return -1;
   const int32_t block = pool.Take(scratch_grows ? BlockUse::kScratch : BlockUse::kRun);
   (scratch_grows ? sequence.scratch : sequence.runs).push_back(block);
   return TakePlace(sequence, block, 0);
@@ -162,7 +240,7 @@ absl::StatusOr<KvNode> BlockManager::AddNode(SequenceHandle handle, KvNode paren
   if (existing != kNoKv) return existing;
   KvSequence& sequence = impl_->Get(handle);
   const int32_t slot = impl_->TakeSlot(sequence, parent);
-  if (slot < 0) return impl_->OutOfBlocks(handle, 1);
+  if (slot < 0) return impl_->OutOfBlocks(handle, impl_->pool.WholeBlock());
   KvNode id;
   if (sequence.free_ids.empty()) {
     id = KvNode(sequence.nodes.size());
@@ -309,15 +387,20 @@ absl::StatusOr<int> BlockManager::Commit(SequenceHandle handle, absl::Span<const
   const KvNode common = impl_->CommonNode(sequence, leaves);
   if (common == kPrefixEnd) return 0;
   const int moved = chain_length(handle, common);
-  const int64_t needed = impl_->NewPrefixBlocks(sequence, moved);
-  if (needed > impl_->pool.available()) return impl_->OutOfBlocks(handle, needed);
+  // Rows that are not planned yet are behind these tokens. Those of this round keep their pages
+  // until it ends.
+  const std::vector<int64_t> seen = impl_->FirstSeen(sequence.prefix_length + moved);
+  const auto needed = impl_->NewPrefixBlocks(sequence, moved, seen);
+  if (!impl_->pool.CanTake(needed)) return impl_->OutOfBlocks(handle, needed);
+  impl_->Advance(&sequence, seen, /*now=*/false);
 
   std::vector<KvNode> chain(moved);
   int place = moved;
   for (KvNode id = common; id != kPrefixEnd; id = sequence.at(id).parent) chain[--place] = id;
   for (KvNode id : chain) {
     const TrieNode& node = sequence.at(id);
-    copies->push_back({node.slot, impl_->PushPrefixToken(handle, node.token)});
+    const int32_t slot = impl_->PushPrefixToken(handle, node.token);
+    impl_->AppendCopies(sequence, node.slot, slot, copies);
   }
   // Nodes that do not descend from the new prefix end are dead. Parents come first in `live`.
   for (KvNode id : sequence.live) {
@@ -366,7 +449,8 @@ void BlockManager::Impl::PublishFilled() {
     KvSequence& sequence = sequences[full.sequence];
     if (sequence.generation != full.generation) continue;
     const int32_t parent = full.index == 0 ? kCacheRoot : sequence.table[full.index - 1];
-    sequence.table[full.index] = pool.Publish(parent, sequence.table[full.index]);
+    sequence.table[full.index] =
+        pool.Publish(parent, sequence.table[full.index], SeenAt(sequence, full.index));
   }
   filled.clear();
 }
@@ -374,16 +458,37 @@ void BlockManager::Impl::PublishFilled() {
 void BlockManager::EndRound() {
   impl_->SettleSlots();
   impl_->PublishFilled();
+  if (impl_->paging().windowed() != 0) {
+    for (KvSequence& sequence : impl_->sequences) {
+      if (!sequence.open) continue;
+      impl_->Advance(&sequence, impl_->FirstSeen(sequence.prefix_length), /*now=*/false);
+    }
+  }
   impl_->pool.SettleReleases();
+}
+
+std::vector<PageChange> BlockManager::TakePageChanges() {
+  return impl_->pool.pages().TakeChanges();
 }
 
 BlockCounts BlockManager::counts() const {
   BlockCounts counts;
-  counts.total = impl_->pool.size() - 1;
-  counts.cached = impl_->pool.cached_blocks();
-  counts.free = impl_->pool.free_blocks();
+  const PagePool& pages = impl_->paging();
+  if (pages.groups() == 0) {
+    counts.total = impl_->pool.size() - 1;
+    counts.cached = impl_->pool.cached_blocks();
+    counts.free = impl_->pool.free_blocks();
+  } else {
+    counts.total = pages.size() - 1;
+    counts.cached = pages.idle() + pages.whole() * impl_->pool.cached_blocks();
+    counts.free = pages.free();
+  }
   counts.used = counts.total - counts.cached - counts.free;
   return counts;
+}
+
+std::vector<int32_t> BlockManager::free_pages() const {
+  return impl_->paging().groups() > 0 ? impl_->paging().free_pages() : impl_->pool.free_list();
 }
 
 int BlockManager::nodes(SequenceHandle handle) const {

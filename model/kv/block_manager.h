@@ -44,12 +44,18 @@ struct BlockManagerOptions {
   int scratch_blocks = kDefaultScratchBlocks;
   // Whether full prefix blocks stay after Close for prompts that begin with the same tokens.
   bool prefix_cache = true;
+  // A model with windows (model/kv_layout.h): the window of each group of layers, 0 where a row sees
+  // everything, and the pages of the pool, page 0 included. Then num_blocks is only how many blocks
+  // there may be at once. No windows: a block is its own page.
+  std::vector<int> windows = {};
+  int64_t num_pages = 0;
 };
 
+// In a model with windows, of pages.
 struct BlockCounts {
   int64_t total = 0;   // usable: num_blocks - 1
-  int64_t used = 0;    // owned by open sequences
-  int64_t cached = 0;  // unowned, kept for the prefix cache; evicted oldest first when none is free
+  int64_t used = 0;    // owned by open sequences; with a window, seen by one
+  int64_t cached = 0;  // others that the prefix cache keeps; evicted oldest first when none is free
   int64_t free = 0;
 };
 
@@ -58,7 +64,9 @@ class BlockManager {
   explicit BlockManager(const BlockManagerOptions& options);
   ~BlockManager();
 
-  // At most prompt.size() - 1 tokens come from the cache: the last one must be computed.
+  // At most prompt.size() - 1 tokens come from the cache: the last one must be computed. With
+  // windows the cached part ends where the cache still has all that the next row sees. A place that
+  // other sequences have gone beyond by more than a window is lost once its pages are needed.
   SequenceHandle Open(absl::Span<const TokenId> prompt, int* cached_tokens);
   // For a sequence whose prefix is a part of `prompt` and that has no nodes: adopts blocks that
   // have entered the cache since. Returns how many tokens; 0 in the middle of a block.
@@ -111,7 +119,12 @@ class BlockManager {
                              std::vector<KvCopy>* copies);
   void EndRound();
 
+  // Which pages blocks have: what has changed since the last call, for the next plan.
+  std::vector<PageChange> TakePageChanges();
+
   BlockCounts counts() const;
+  // Pages, or blocks, that hold nothing. For tests.
+  std::vector<int32_t> free_pages() const;
   int nodes(SequenceHandle sequence) const;  // live scratch nodes
   uint64_t cache_queries() const;            // tokens looked up in the prefix cache
   uint64_t cache_hits() const;               // tokens found

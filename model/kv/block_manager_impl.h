@@ -2,11 +2,13 @@
 // Private to block_manager.cc (operations) and block_manager_integrity.cc (CheckIntegrity).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/check.h"
 #include "model/kv/block_manager.h"
 #include "model/kv/block_pool.h"
@@ -36,7 +38,9 @@ struct KvSequence {
   bool open = false;
   uint64_t generation = 0;  // distinguishes this sequence from earlier ones with the same handle
   int prefix_length = 0;
-  std::vector<int32_t> table;    // prefix blocks
+  std::vector<int32_t> table;  // prefix blocks
+  // [groups] With windows: the sequence is a viewer of its prefix blocks from this one on.
+  std::vector<int64_t> first_seen;
   std::vector<int32_t> scratch;  // kept until Close
   std::vector<int32_t> runs;     // each returned to the pool when its last token is freed
   std::vector<TrieNode> nodes;   // by KvNode
@@ -51,7 +55,8 @@ struct KvSequence {
 };
 
 struct BlockManager::Impl {
-  explicit Impl(const BlockManagerOptions& given) : options(given), pool(given.num_blocks) {
+  explicit Impl(const BlockManagerOptions& given)
+      : options(given), pool(given.num_blocks, given.windows, given.num_pages) {
     options.scratch_blocks = std::max(options.scratch_blocks, 0);
   }
 
@@ -73,15 +78,51 @@ struct BlockManager::Impl {
   KvNode& ChildrenOf(KvSequence& sequence, KvNode node) {
     return node == kPrefixEnd ? sequence.first_root : sequence.at(node).first_child;
   }
-  absl::Status OutOfBlocks(SequenceHandle handle, int64_t needed) const {
-    return absl::ResourceExhaustedError(absl::StrCat("sequence ", handle, ": needs ", needed,
-                                                     " KV blocks, ", pool.available(), " of ",
-                                                     pool.size() - 1, " can be had"));
+  absl::Status OutOfBlocks(SequenceHandle handle, const BlockPool::Amount& needed) const {
+    const bool paged = paging().groups() > 0;
+    const BlockPool::Amount available = pool.available();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("sequence ", handle, ": needs ", paged ? needed.pages : needed.blocks, " KV ",
+                     paged ? "pages" : "blocks", ", ", paged ? available.pages : available.blocks,
+                     " of ", paged ? paging().size() - 1 : pool.size() - 1, " can be had"));
   }
 
-  int64_t NewPrefixBlocks(const KvSequence& sequence, int64_t tokens) const {
-    return BlocksOf(sequence.prefix_length + tokens) - static_cast<int64_t>(sequence.table.size());
+  const PagePool& paging() const { return pool.pages(); }
+  // The groups with windows in which the sequence is a viewer of block `index` of its table.
+  GroupSet SeenAt(const KvSequence& sequence, int64_t index) const {
+    GroupSet seen = 0;
+    for (int group = 0; group < paging().groups(); ++group) {
+      if (index >= sequence.first_seen[group]) seen |= GroupSet{1} << group;
+    }
+    return seen & paging().windowed();
   }
+  // What more tokens at the end of the prefix take, if the sequence sees what first_seen says.
+  BlockPool::Amount NewPrefixBlocks(const KvSequence& sequence, int64_t tokens,
+                                    const std::vector<int64_t>& first_seen) const {
+    BlockPool::Amount amount;
+    const auto begin = static_cast<int64_t>(sequence.table.size());
+    const int64_t end = BlocksOf(sequence.prefix_length + tokens);
+    amount.blocks = end - begin;
+    for (const int64_t first : first_seen) amount.pages += end - std::clamp(first, begin, end);
+    return amount;
+  }
+  // first_seen of a sequence whose rows to come all have positions from `length` on.
+  std::vector<int64_t> FirstSeen(int64_t length) const {
+    std::vector<int64_t> first(paging().groups());
+    for (int group = 0; group < paging().groups(); ++group)
+      first[group] = paging().FirstSeen(group, length);
+    return first;
+  }
+  // The sequence is no viewer any more of blocks before these. now: their pages may be handed out
+  // in this round.
+  void Advance(KvSequence* sequence, const std::vector<int64_t>& first_seen, bool now);
+  void AddViews(const KvSequence& sequence, int64_t index, int32_t block);
+  // Appends the copies of a token to the last block of the table: one for each page that the
+  // sequence sees.
+  void AppendCopies(const KvSequence& sequence, int32_t source, int32_t destination,
+                    std::vector<KvCopy>* copies) const;
+  // How many of these blocks, which follow the sequence's own, it may adopt.
+  size_t Adoptable(const KvSequence& sequence, absl::Span<const int32_t> found) const;
   int32_t PushPrefixToken(SequenceHandle handle, TokenId token);
   int32_t TakeSlot(KvSequence& sequence, KvNode parent);
   int32_t TakePlace(KvSequence& sequence, int32_t block, int place);
@@ -93,6 +134,7 @@ struct BlockManager::Impl {
   KvNode CommonNode(const KvSequence& sequence, absl::Span<const KvNode> leaves) const;
   void PublishFilled();
   void SettleSlots();
+  std::vector<int32_t> CountViewers() const;
   absl::Status CheckTable(SequenceHandle handle, std::vector<int32_t>* owners) const;
   absl::Status CheckTrie(SequenceHandle handle, std::vector<int32_t>* owners) const;
 

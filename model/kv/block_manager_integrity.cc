@@ -33,6 +33,10 @@ absl::Status BlockManager::Impl::CheckTable(SequenceHandle handle,
     if (block.published && !full) return bad(i, "is published before it is full");
     if (full && !block.published) ++unpublished;
   }
+  for (int group = 0; group < paging().groups(); ++group) {
+    if (sequence.first_seen[group] > paging().FirstSeen(group, sequence.prefix_length))
+      return bad(group, "the sequence sees too little of a group");
+  }
   for (const Filled& full : filled) {
     if (full.sequence == handle && full.generation == sequence.generation) --unpublished;
   }
@@ -114,9 +118,23 @@ absl::Status BlockManager::Impl::CheckTrie(SequenceHandle handle,
   return absl::OkStatus();
 }
 
+std::vector<int32_t> BlockManager::Impl::CountViewers() const {
+  const int groups = paging().groups();
+  std::vector<int32_t> viewers(pool.size() * groups, 0);
+  for (const KvSequence& sequence : sequences) {
+    if (!sequence.open) continue;
+    for (int64_t i = 0; i < static_cast<int64_t>(sequence.table.size()); ++i) {
+      const GroupSet seen = SeenAt(sequence, i);
+      for (int group = 0; group < groups; ++group)
+        viewers[int64_t{sequence.table[i]} * groups + group] += seen >> group & 1;
+    }
+  }
+  return viewers;
+}
+
 absl::Status BlockManager::CheckIntegrity() const {
   const BlockPool& pool = impl_->pool;
-  COPPICE_RETURN_IF_ERROR(pool.CheckIntegrity());
+  COPPICE_RETURN_IF_ERROR(pool.CheckIntegrity(impl_->CountViewers()));
   std::vector<int32_t> owners(pool.size(), 0);
   for (SequenceHandle handle = 0; handle < impl_->sequences.size(); ++handle) {
     if (!impl_->sequences[handle].open) continue;

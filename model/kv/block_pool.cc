@@ -1,30 +1,68 @@
 #include "model/kv/block_pool.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace coppice::model {
 
-BlockPool::BlockPool(int64_t num_blocks) : blocks_(std::max<int64_t>(num_blocks, 1)) {
+BlockPool::BlockPool(int64_t num_blocks, std::vector<int> windows, int64_t pages)
+    : blocks_(std::max<int64_t>(num_blocks, 1)), pages_(std::move(windows), size(), pages) {
   blocks_[0].use = BlockUse::kSink;
   free_.reserve(blocks_.size());
   for (int64_t block = size() - 1; block > 0; --block) free_.push_back(static_cast<int32_t>(block));
 }
 
-int32_t BlockPool::Take(BlockUse use) {
-  COPPICE_CHECK(available() > 0);
-  const int32_t block = Next();
-  if (!free_.empty()) {
-    free_.pop_back();
-  } else {
-    UnlinkCached(block);
-    Unpublish(block);
-  }
+int32_t BlockPool::Take(BlockUse use, GroupSet groups) {
+  MakeRoom(std::popcount(groups));
+  const int32_t block = free_.back();
+  free_.pop_back();
   blocks_[block].use = use;
   blocks_[block].owners = 1;
+  for (int group = 0; group < pages_.groups(); ++group) {
+    if (groups >> group & 1) pages_.Give(block, group);
+  }
   return block;
+}
+
+void BlockPool::MakeRoom(int64_t pages) {
+  while (free_.empty() || pages_.free() < pages) {
+    COPPICE_CHECK(oldest_ >= 0 || (!free_.empty() && pages_.idle() > 0));
+    const bool page_first = pages_.idle() > 0 && !free_.empty() &&
+                            (oldest_ < 0 || pages_.oldest_stamp() < blocks_[oldest_].release_stamp);
+    if (page_first) {
+      pages_.EvictOldest();
+      continue;
+    }
+    const int32_t evicted = oldest_;
+    UnlinkCached(evicted);
+    Unpublish(evicted);
+    FreeBlock(evicted);
+  }
+}
+
+void BlockPool::FreeBlock(int32_t block) {
+  blocks_[block].use = BlockUse::kFree;
+  pages_.FreeAll(block);
+  free_.push_back(block);
+}
+
+std::vector<int32_t> BlockPool::NextPages() {
+  const int groups = pages_.groups();
+  if (groups == 0) return {free_.empty() ? oldest_ : free_.back()};
+  MakeRoom(groups);
+  std::vector<int32_t> next;
+  for (int group = 0; group < groups; ++group) next.push_back(pages_.Next(group));
+  return next;
+}
+
+std::vector<int32_t> BlockPool::PagesOf(int32_t block) const {
+  if (pages_.groups() == 0) return {block};
+  std::vector<int32_t> pages;
+  for (int group = 0; group < pages_.groups(); ++group) pages.push_back(pages_.page(block, group));
+  return pages;
 }
 
 void BlockPool::Share(int32_t block) {
@@ -49,9 +87,8 @@ void BlockPool::ReleaseNow(int32_t block) {
   PoolBlock& released = blocks_[block];
   COPPICE_CHECK(released.owners == 1 && !released.published);
   released.owners = 0;
-  released.use = BlockUse::kFree;
   released.live = released.settling = 0;
-  free_.push_back(block);
+  FreeBlock(block);
 }
 
 int32_t BlockPool::Find(int32_t parent, absl::Span<const TokenId> tokens) const {
@@ -72,13 +109,19 @@ BlockPool::Beginning BlockPool::FindBeginning(int32_t parent,
   return {found->second, static_cast<int>(ours - tokens.begin())};
 }
 
-int32_t BlockPool::Publish(int32_t parent, int32_t block) {
+int32_t BlockPool::Publish(int32_t parent, int32_t block, GroupSet seen) {
   PoolBlock& full = blocks_[block];
   COPPICE_CHECK(parent == kCacheRoot || blocks_[parent].published);
   auto [entry, fresh] = cache_.try_emplace(CacheKey{parent, full.tokens}, block);
   if (!fresh) {
     const int32_t twin = entry->second;
     Share(twin);
+    // What the twin lost because no sequence saw it any more, this one brings.
+    for (int group = 0; group < pages_.groups(); ++group) {
+      if ((seen >> group & 1) == 0) continue;
+      if (pages_.page(twin, group) == 0) pages_.Move(block, twin, group);
+      pages_.AddViewer(twin, group);
+    }
     ReleaseNow(block);
     return twin;
   }
@@ -96,11 +139,11 @@ void BlockPool::SettleReleases() {
     if (released.published) {
       AppendCached(block);
     } else {
-      released.use = BlockUse::kFree;
-      free_.push_back(block);
+      FreeBlock(block);
     }
   }
   released_.clear();
+  pages_.SettleDropped(++stamp_, [this](int32_t block) { return blocks_[block].published; });
 }
 
 void BlockPool::AppendCached(int32_t block) {
@@ -132,7 +175,18 @@ void BlockPool::Unpublish(int32_t block) {
   gone.parent = -1;
 }
 
-absl::Status BlockPool::CheckIntegrity() const {
+absl::Status BlockPool::CheckIntegrity(const std::vector<int32_t>& viewers) const {
+  absl::Status status = CheckBlocks();
+  if (!status.ok() || pages_.groups() == 0) return status;
+  std::vector<bool> used, published;
+  for (const PoolBlock& block : blocks_) {
+    used.push_back(block.use != BlockUse::kFree && block.use != BlockUse::kSink);
+    published.push_back(block.published);
+  }
+  return pages_.CheckIntegrity(viewers, used, published);
+}
+
+absl::Status BlockPool::CheckBlocks() const {
   auto bad = [](int64_t block, const char* what) {
     return absl::InternalError(absl::StrCat("block pool: block ", block, ": ", what));
   };

@@ -6,6 +6,10 @@
 // equal prefixes, and a hash collision cannot mix up two prompts. A block stays in the map while it
 // has owners, and afterwards until it is evicted, oldest release first. An owner of a block also
 // owns its parent and releases the parent later, so a parent always outlives its children.
+//
+// In a model with windows a block has pages (page_pool.h), and what runs out is pages. A cached
+// block without pages of windows still leads to those behind it. When a page is needed, the block
+// or the idle page that has been unused for longest goes.
 #pragma once
 
 #include <array>
@@ -18,6 +22,7 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 #include "kernels/backend.h"
+#include "model/kv/page_pool.h"
 
 namespace coppice::model {
 
@@ -41,14 +46,31 @@ struct PoolBlock {
 
 class BlockPool {
  public:
-  explicit BlockPool(int64_t num_blocks);
+  // windows, pages: of the PagePool.
+  BlockPool(int64_t num_blocks, std::vector<int> windows, int64_t pages);
 
-  // Blocks that Take() can hand out now.
-  int64_t available() const { return static_cast<int64_t>(free_.size()) + cached_; }
-  // A block with one owner. Evicts the oldest cached block if none is free. Needs available() > 0.
-  int32_t Take(BlockUse use);
-  // The block that Take() will hand out next. Needs available() > 0.
-  int32_t Next() const { return free_.empty() ? oldest_ : free_.back(); }
+  // What is taken from the pool.
+  struct Amount {
+    int64_t blocks = 0;
+    int64_t pages = 0;  // of all these blocks; none where a block is its own page
+  };
+  // What Take() can hand out now.
+  Amount available() const {
+    return {free_blocks() + cached_, pages_.free() + pages_.idle() + pages_.whole() * cached_};
+  }
+  bool CanTake(const Amount& amount) const {
+    return amount.blocks <= available().blocks && amount.pages <= available().pages;
+  }
+  Amount WholeBlock() const { return {1, pages_.groups()}; }
+  // A block with one owner, with pages in these groups. Evicts the oldest of the cache if none is
+  // free. Needs CanTake().
+  int32_t Take(BlockUse use, GroupSet groups);
+  int32_t Take(BlockUse use) { return Take(use, pages_.all()); }
+  // The pages, one for each group, that Take() will hand out next; the block, if that is its own
+  // page. May evict what Take() would. Needs CanTake(WholeBlock()).
+  std::vector<int32_t> NextPages();
+  // The pages of a block, one for each group, 0 where it has none; the block, if that is its own.
+  std::vector<int32_t> PagesOf(int32_t block) const;
   // Adds an owner to a published block.
   void Share(int32_t block);
   // Removes an owner. A block without owners becomes cached or free at SettleReleases.
@@ -67,17 +89,22 @@ class BlockPool {
   };
   Beginning FindBeginning(int32_t parent, absl::Span<const TokenId> tokens) const;
   // Publishes a full block and returns it. When an equal block is published already, releases this
-  // one, makes the caller an owner of the other and returns that.
-  int32_t Publish(int32_t parent, int32_t block);
+  // one, makes the caller an owner of the other and returns that. seen: the groups with windows in
+  // which the caller views the block.
+  int32_t Publish(int32_t parent, int32_t block, GroupSet seen);
   void SettleReleases();
 
+  PagePool& pages() { return pages_; }
+  const PagePool& pages() const { return pages_; }
   PoolBlock& at(int32_t block) { return blocks_[block]; }
   const PoolBlock& at(int32_t block) const { return blocks_[block]; }
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
+  const std::vector<int32_t>& free_list() const { return free_; }
   int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }
   int64_t cached_blocks() const { return cached_; }
 
-  absl::Status CheckIntegrity() const;
+  // viewers: [blocks * groups], counted anew.
+  absl::Status CheckIntegrity(const std::vector<int32_t>& viewers) const;
 
  private:
   using CacheKey = std::pair<int32_t, std::array<TokenId, kBlockSize>>;
@@ -85,8 +112,13 @@ class BlockPool {
   void AppendCached(int32_t block);
   void UnlinkCached(int32_t block);
   void Unpublish(int32_t block);
+  void FreeBlock(int32_t block);
+  // Evicts until a block and this many pages are free.
+  void MakeRoom(int64_t pages);
+  absl::Status CheckBlocks() const;
 
   std::vector<PoolBlock> blocks_;
+  PagePool pages_;
   std::vector<int32_t> free_;
   std::vector<std::pair<int32_t, uint64_t>> released_;  // block, stamp of that release
   absl::flat_hash_map<CacheKey, int32_t> cache_;

@@ -16,8 +16,7 @@ namespace coppice::model {
 class StepBuilder {
  public:
   // *blocks must outlive the builder.
-  StepBuilder(const BlockManager* blocks, int vocab_size)
-      : blocks_(blocks), vocab_size_(vocab_size) {}
+  StepBuilder(BlockManager* blocks, int vocab_size) : blocks_(blocks), vocab_size_(vocab_size) {}
 
   // Prefill rows: `tokens` are the last tokens of the sequence's prefix, `slots` what AppendPrefix
   // returned for them. Only their KV is computed, no logits.
@@ -42,14 +41,19 @@ class StepBuilder {
 
   int rows() const { return plan_.rows(); }
   bool empty() const { return plan_.token.empty(); }
-  StepPlan Take() { return std::move(plan_); }
+  // With the pages that blocks have got and lost since the last plan was taken: plans must be run in
+  // the order in which they are taken.
+  StepPlan Take() {
+    plan_.pages = blocks_->TakePageChanges();
+    return std::move(plan_);
+  }
 
  private:
   // Rows of a sequence must be added together: a segment ends where another sequence begins.
   void ExtendSegment(SequenceHandle sequence);
   void AddRow(TokenId token, int position, int32_t slot);
 
-  const BlockManager* blocks_;
+  BlockManager* blocks_;
   int vocab_size_;
   StepPlan plan_;
   SequenceHandle last_sequence_ = -1;

@@ -17,6 +17,7 @@
 #include "sampling/processed_row.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
+#include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -73,6 +74,7 @@ class ModelRunnerTest : public ::testing::TestWithParam<int> {
     options.kv_bytes = 1 << 20;
     options.threads = 1;
     options.max_rows = 64;
+    options.free_windows = free_windows_;
     return options;
   }
   // Runs body(leader, plans) on rank 0, while the others follow.
@@ -95,6 +97,7 @@ class ModelRunnerTest : public ::testing::TestWithParam<int> {
     });
   }
   test::TempDir dir_;
+  bool free_windows_ = true;
 };
 
 // One request: a prompt, a root and two draft nodes.
@@ -239,6 +242,56 @@ TEST_P(ModelRunnerTest, CountsWhatPassesMustRead) {
       EXPECT_EQ(runner->reads().kv - before.kv, (4 + 3) * tiny.layers * 2 * kv * 4);
     }
   });
+}
+
+// A model with windows, read in chunks that are longer than a window, then token by token, beside a
+// sequence that begins alike. The plans bring every rank the pages of its blocks.
+TEST_P(ModelRunnerTest, WindowsChangeNoBitOnAnyRank) {
+  test::WriteTinyLlama(test::MakeTinyFamily("gemma3", {.layers = 4, .vocab = kVocab}), dir_.path());
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < 200; ++i) tokens.push_back((i * i * 31 + 7) % kVocab);
+  std::vector<std::vector<float>> logits[2];
+  int64_t used[2] = {};
+  for (const bool free_windows : {false, true}) {
+    free_windows_ = free_windows;
+    OnRanks(GetParam(), [&](ModelRunner* runner, QueuedPlans*) {
+      BlockManager* const blocks = runner->blocks();
+      EXPECT_EQ(runner->page_map().groups() > 0, free_windows);
+      for (int sequence = 0; sequence < 3; ++sequence) {
+        int cached = 0;
+        const SequenceHandle handle = blocks->Open(absl::MakeSpan(tokens).first(100), &cached);
+        EXPECT_EQ(cached > 0, sequence > 0);
+        int next = cached;
+        while (next < 99) {
+          StepBuilder step = runner->NewStep();
+          const auto chunk = absl::MakeConstSpan(tokens).subspan(next, std::min(60, 99 - next));
+          const auto slots = blocks->AppendPrefix(handle, chunk);
+          ASSERT_TRUE(slots.ok()) << slots.status();
+          step.AddPrefixRows(handle, chunk, *slots);
+          RunStep(runner, std::move(step));
+          next += static_cast<int>(chunk.size());
+        }
+        for (; next < 200; ++next) {
+          StepBuilder step = runner->NewStep();
+          const KvNode node = *blocks->AddNode(handle, kPrefixEnd, tokens[next]);
+          step.AddNodeRow(handle, node, tokens[next], RowNeed());
+          const kernels::StepRows* rows = RunStep(runner, std::move(step));
+          logits[free_windows].emplace_back(rows->Whole(0).begin(), rows->Whole(0).end());
+          ASSERT_TRUE(blocks->Commit(handle, {{node}}, runner->commits()).ok());
+          ASSERT_TRUE(blocks->CheckIntegrity().ok()) << blocks->CheckIntegrity();
+        }
+        blocks->EndRound();
+        used[free_windows] = blocks->counts().used;
+        blocks->Close(handle);
+      }
+    });
+  }
+  ASSERT_EQ(logits[0].size(), 3 * 101u);
+  EXPECT_EQ(logits[1], logits[0]);
+  // One of four layers sees 200 tokens; of the others' 13 there are two blocks at most, and the
+  // scratch.
+  EXPECT_EQ(used[0], 13 + 1);
+  EXPECT_LE(used[1], 13 + 3 * 2 + 4);
 }
 
 class PoolTest : public ModelRunnerTest {};

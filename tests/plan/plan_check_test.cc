@@ -24,6 +24,29 @@ TEST(PlanCheck, AcceptsWellFormedPlans) {
   EXPECT_TRUE(CheckPlan(fetch, proto::SampleLimits()).ok());
 }
 
+// A pool whose blocks are their own pages.
+TEST(PlanCheck, PagesAreOfModelsWithWindows) {
+  PlanLimits limits = proto::SampleLimits();
+  limits.groups = 0;
+  limits.pages = 0;
+  StepPlan plan = proto::SamplePlan();
+  EXPECT_THAT(std::string(CheckPlan(plan, limits).message()), testing::HasSubstr("pages[0]"));
+  plan.pages.clear();
+  EXPECT_TRUE(CheckPlan(plan, limits).ok()) << CheckPlan(plan, limits);
+}
+
+// Commits are between pages, of which there may be more or fewer than blocks.
+TEST(PlanCheck, CommitsAreOfPages) {
+  PlanLimits limits = proto::SampleLimits();
+  limits.pages = 5;
+  StepPlan commits;
+  commits.commits = {{16, 5 * 16}};
+  EXPECT_THAT(std::string(CheckPlan(commits, limits).message()),
+              testing::HasSubstr("commit destination[0]"));
+  limits.pages = 6;
+  EXPECT_TRUE(CheckPlan(commits, limits).ok()) << CheckPlan(commits, limits);
+}
+
 struct BadPlan {
   const char* name;
   std::function<void(StepPlan*)> damage;
@@ -105,6 +128,19 @@ INSTANTIATE_TEST_SUITE_P(
                 "commit source[1]"},
         BadPlan{"CommitTwice", [](StepPlan* p) { p->commits[1].destination = 64; },
                 "commit destination"},
+        BadPlan{"PageOfTheSink", [](StepPlan* p) { p->pages[0].block = 0; }, "pages[0]"},
+        BadPlan{"PageOfNoBlock", [](StepPlan* p) { p->pages[1].block = 8; }, "pages[1]"},
+        BadPlan{"PageOfNoGroup", [](StepPlan* p) { p->pages[2].group = 2; }, "pages[2]"},
+        BadPlan{"NegativeGroup", [](StepPlan* p) { p->pages[2].group = -1; }, "pages[2]"},
+        BadPlan{"PageBeyondPool", [](StepPlan* p) { p->pages[3].page = 8; }, "pages[3]"},
+        BadPlan{"NegativePage", [](StepPlan* p) { p->pages[3].page = -1; }, "pages[3]"},
+        BadPlan{"FetchWithPages",
+                [](StepPlan* p) {
+                  *p = StepPlan();
+                  p->fetch = {0};
+                  p->pages = {{1, 0, 1}};
+                },
+                "fetch"},
         BadPlan{"FetchWithRows", [](StepPlan* p) { p->fetch = {0}; }, "fetch"},
         BadPlan{"FetchBeyondNeeds",
                 [](StepPlan* p) {

@@ -40,6 +40,12 @@ TEST(ConvertNodeTest, ARegistrationThatCannotBeIsRefusedByField) {
       {"kv_blocks_total", [](auto* r) { r->set_kv_blocks_total(-1); }},
       {"kv_blocks_total", [](auto* r) { r->set_kv_blocks_total(INT64_MAX); }},
       {"kv_block_size", [](auto* r) { r->set_kv_block_size(-16); }},
+      {"kv_windows: length",
+       [](auto* r) {
+         for (int i = 0; i < 9; ++i) r->add_kv_windows(16);
+       }},
+      {"kv_windows", [](auto* r) { r->add_kv_windows(-1); }},
+      {"kv_step_tokens", [](auto* r) { r->set_kv_step_tokens(-1); }},
       {"draft_endpoint", [](auto* r) { r->set_role(proto::DRAFT_NODE); }},
       {"draft_endpoint", [](auto* r) {
          r->set_role(proto::DRAFT_NODE);

@@ -346,6 +346,12 @@ TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
   EXPECT_EQ(back->table, plan.table);
   EXPECT_EQ(back->bias, plan.bias);
   EXPECT_EQ(back->fetch, plan.fetch);
+  ASSERT_EQ(back->pages.size(), 4u);
+  for (size_t i = 0; i < plan.pages.size(); ++i) {
+    EXPECT_EQ(back->pages[i].block, plan.pages[i].block);
+    EXPECT_EQ(back->pages[i].group, plan.pages[i].group);
+    EXPECT_EQ(back->pages[i].page, plan.pages[i].page);
+  }
   ASSERT_EQ(back->segments.size(), plan.segments.size());
   for (size_t i = 0; i < plan.segments.size(); ++i) {
     EXPECT_EQ(back->segments[i].first_row, plan.segments[i].first_row);

@@ -28,6 +28,11 @@ inline void FollowPlan(const coppice::StepPlan& plan, const PlanLimits& limits) 
         Require(pool.at(plan.chain.at(i)) >= 0, "");
     }
   }
+  std::vector<std::vector<int32_t>> pages(limits.groups, std::vector<int32_t>(limits.blocks));
+  for (const PageChange& change : plan.pages) {
+    pages.at(change.group).at(change.block) = change.page;
+    Require(change.page >= 0 && change.page < limits.pages, "a page outside the pool");
+  }
   for (const coppice::RowNeed& need : plan.needs) {
     Require(plan.token.at(need.row) >= 0, "a need of a row without a token");
     for (int i = need.bias_begin; i < need.bias_end; ++i)

@@ -83,7 +83,13 @@ inline decoding::DraftRequest SampleRequest() {
 }
 
 inline PlanLimits SampleLimits() {
-  return {.max_rows = 16, .vocab_size = 100, .max_positions = 64, .blocks = 8, .needs_before = 2};
+  return {.max_rows = 16,
+          .vocab_size = 100,
+          .max_positions = 64,
+          .blocks = 8,
+          .needs_before = 2,
+          .groups = 2,
+          .pages = 8};
 }
 
 // Two prefill rows of one request (positions 16, 17), a root and its child of another request with
@@ -99,6 +105,7 @@ inline coppice::StepPlan SamplePlan() {
   plan.segments = {{0, 2, 18}, {2, 2, 20}};
   plan.table = {1, 2, 3, 4};
   plan.table_begin = {0, 2, 4};
+  plan.pages = {{1, 0, 7}, {2, 0, 3}, {2, 1, 6}, {7, 1, 0}};
   plan.bias = {{7, 0.5}, {9, -std::numeric_limits<double>::infinity()}};
   coppice::RowNeed top;
   top.form = coppice::RowNeed::Form::kTop;

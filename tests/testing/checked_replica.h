@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,7 @@ class CheckedReplica {
   struct Outcome {
     std::vector<decoding::Hypothesis> hypotheses;
     std::vector<std::vector<TokenScore>> scores;  // of each, where they are asked for
+    std::vector<std::vector<TokenId>> drafted;    // of each forest
     int layers = 0, passes = 0;
   };
 
@@ -45,14 +47,17 @@ class CheckedReplica {
     Outcome outcome;
     decoding::DraftForest forest = decoding::DraftForest::Empty(1);
     while (!decoder.finished()) {
+      if (before_pass) before_pass();
       outcome.layers += Value(replica_->Round(std::move(forest))).stats.layers;
       ++outcome.passes;
       Check(replica_->CheckIntegrity());
       if (decoder.finished()) break;
       const int useful = std::min(depth, decoder.max_useful_depth());
+      if (before_pass) before_pass();
       forest = width > 0 && useful > 0
                    ? Value(replica_->Draft(width, useful))
                    : decoding::DraftForest::Empty(static_cast<int>(decoder.roots().size()));
+      outcome.drafted.push_back(forest.token);
     }
     outcome.hypotheses = decoder.Result();
     for (const decoding::Hypothesis& hypothesis : outcome.hypotheses) {
@@ -62,6 +67,9 @@ class CheckedReplica {
     Check(replica_->CheckIntegrity());
     return outcome;
   }
+
+  lab::LocalReplica& replica() { return *replica_; }
+  std::function<void()> before_pass;  // may be empty
 
   int64_t target_blocks_used() const { return replica_->target_blocks_used(); }
   int64_t draft_blocks_used() const { return replica_->draft_blocks_used(); }

@@ -40,7 +40,7 @@ TEST_F(ModelCheckTest, SaysWhatTheModelIs) {
   const auto lines = Check(test::MakeTinyFamily("gemma3"), {.tokens = 1000, .beams = 2});
   ASSERT_TRUE(lines.ok()) << lines.status();
   const std::vector<std::string> line = absl::StrSplit(*lines, '\n');
-  ASSERT_EQ(line.size(), 4u);
+  ASSERT_EQ(line.size(), 5u);
   EXPECT_EQ(line[0], absl::StrCat(dir_.path(),
                                   ": Gemma3ForCausalLM, 4 layers of 32, 4 heads of 16 (2 of K and "
                                   "V), vocabulary 96, context 256, 3 layers with a window"));
@@ -48,6 +48,10 @@ TEST_F(ModelCheckTest, SaysWhatTheModelIs) {
   EXPECT_THAT(line[2], StartsWith("tokenizer: none, "));
   // K and V of a token: 4 layers, 2 heads of 16, f32.
   EXPECT_THAT(line[3], HasSubstr("KV (F32) 0.00 GB to 0.00 GB for 2 beams of 1000 tokens"));
+  // 63 blocks in the layer that sees everything, two in each of the others.
+  EXPECT_EQ(line[4],
+            "KV pages of 16 tokens in 1 layers, 4 for a block: windows keep 28 % of a sequence of "
+            "1000 tokens");
   EXPECT_THAT(Check(test::MakeTinyFamily("mixtral"))->c_str(),
               HasSubstr("2 of 5 experts of a layer for each token"));
   EXPECT_THAT(*Check(test::MakeTinyFamily("qwen3"), {}, 2), HasSubstr("memory of each of 2 ranks"));

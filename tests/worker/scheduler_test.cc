@@ -47,6 +47,20 @@ TEST(SchedulerTest, RefusesWhatCanNeverFitAndNamesTheBlocks) {
   EXPECT_TRUE(scheduler.CheckFits(MakeSequence(100, 16, 1)).ok());
 }
 
+TEST(SchedulerTest, WithWindowsItAdmitsByPages) {
+  SchedulerOptions options = SmallPool();
+  options.kv_storage = {.windows = {64}, .step_tokens = 32};
+  Scheduler scheduler(options);
+  Sequence sequence = MakeSequence(4000, 16, 1);
+  EXPECT_TRUE(scheduler.CheckFits(sequence).ok());
+  EXPECT_EQ(scheduler.BlocksNeeded(sequence),
+            decoding::KvPagesBound(sequence.params, 4000, options.kv_storage));
+  EXPECT_TRUE(scheduler.Admit(&sequence));
+  options.kv_storage.windows = {64, 0};
+  const absl::Status status = Scheduler(options).CheckFits(sequence);
+  EXPECT_NE(std::string(status.message()).find("KV pages"), std::string::npos) << status;
+}
+
 TEST(SchedulerTest, RefusesMoreBeamsThanAPassHasRows) {
   Scheduler scheduler(SmallPool());
   const absl::Status status = scheduler.CheckFits(MakeSequence(8, 2, 65));

@@ -36,7 +36,7 @@ struct LevelTask {
   // of each level. A row's mask is the same, as bits.
   int32_t first_row = 0, rows = 0;
   int32_t root_chain = 0;  // slots of a root's chain
-  int32_t chains = 0;      // in DeviceLevels::slots: [roots][root_chain], then [level][rows]
+  int32_t chains = 0;      // in DeviceLevels::chains: [roots][root_chain], then [level][rows]
   int32_t mask_words = 0;  // 0: no masks
   int32_t root_masks = 0;  // in DeviceLevels::masks: [roots][mask_words]
   int32_t bits = 0;        // in DeviceLevels::slots: [level][rows] bit of a slot in a mask
@@ -85,11 +85,13 @@ struct DeviceLevels {
   const LevelTask* tasks = nullptr;    // [count]
   const LevelStart* starts = nullptr;  // [forests], of level 0
   const int32_t* stops = nullptr;      // token ids
-  const int32_t* slots = nullptr;      // KV slots, and what else LevelTask says
+  const int32_t* chains = nullptr;     // [groups of layers][chain_slots] KV slots
+  const int32_t* slots = nullptr;      // what LevelTask says
   const uint64_t* masks = nullptr;
   ForestState* states = nullptr;    // [forests]
   LevelScratch* scratch = nullptr;  // [forests]
   int32_t count = 0;
+  int32_t groups = 1, chain_slots = 0;
 };
 
 // The part of DeviceLevels that a launch is given: room for this many forests.

@@ -38,17 +38,18 @@ struct DeviceStep {
 // The part of a step that a launch is given. It holds only the sizes that the step is padded to:
 // anything that differs between steps of one size is read from device memory when the kernel runs.
 struct StepView {
-  const DeviceStep* step = nullptr;
-  int32_t rows = 0, needs = 0;  // padded numbers
+  const DeviceStep* step = nullptr;  // [groups] of layers (KvPlace), which differ in slots alone
+  int32_t rows = 0, needs = 0;       // padded numbers
 
+  StepView of_group(int group) const { return {step + group, rows, needs}; }
   bool operator==(const StepView&) const = default;
 };
 
 // What the kernels of attention and KV take as head_dim.
 inline constexpr int kHeadDimUnit = 8, kMaxHeadDim = 256;
 
-// One pool for all layers: [layer][K then V][block][kv_head][kBlockSize][head_dim], in kI8 with the
-// scales [kBlockSize] behind each [kBlockSize][head_dim].
+// [layer][K then V][block][kv_head][kBlockSize][head_dim], as KvPoolShape; in kI8 with the scales
+// [kBlockSize] behind each [kBlockSize][head_dim].
 struct DevicePool {
   void* data = nullptr;
   DType dtype = DType::kBF16;
@@ -175,9 +176,14 @@ struct DeviceWork {
 // The part of DeviceWork that a launch is given: for each class a grid that holds its workers, 0
 // when it has none.
 struct WorkView {
-  const DeviceWork* work = nullptr;
+  const DeviceWork* work = nullptr;  // [groups] of layers, which differ in `chain` alone
   int32_t blocks[kTileClasses] = {};
 
+  WorkView of_group(int group) const {
+    WorkView view = *this;
+    view.work += group;
+    return view;
+  }
   bool operator==(const WorkView&) const = default;
 };
 // The same as Attention, by tensor cores, with K and V read once for the rows of a request. The

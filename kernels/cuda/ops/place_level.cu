@@ -34,14 +34,17 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 8)
         state.token[task.level - 1][thread];
   }
   __syncthreads();
-  const int32_t* const roots = all.slots + task.chains;
-  const int32_t* const own = roots + state.roots * task.root_chain;
   const int length = task.root_chain + task.level;
-  for (int i = thread; i < count * length; i += kThreads) {
-    const int row = i / length, place = i % length, layer = place - task.root_chain;
-    const int32_t slot = layer < 0 ? roots[line->root[row] * task.root_chain + place]
-                                   : own[layer * task.rows + line->node[layer][row]];
-    const_cast<int32_t*>(step->chain)[step->chain_begin[task.first_row + row] + place] = slot;
+  for (int group = 0; group < all.groups; ++group) {
+    const int32_t* const roots = all.chains + group * all.chain_slots + task.chains;
+    const int32_t* const own = roots + state.roots * task.root_chain;
+    int32_t* const chain = const_cast<int32_t*>(step[group].chain);
+    for (int i = thread; i < count * length; i += kThreads) {
+      const int row = i / length, place = i % length, layer = place - task.root_chain;
+      const int32_t slot = layer < 0 ? roots[line->root[row] * task.root_chain + place]
+                                     : own[layer * task.rows + line->node[layer][row]];
+      chain[step->chain_begin[task.first_row + row] + place] = slot;
+    }
   }
   for (int i = thread; i < count * task.mask_words; i += kThreads) {
     const int row = i / task.mask_words, w = i % task.mask_words;
@@ -64,7 +67,8 @@ void PlaceLevels(const LevelsView& levels, const StepView& step, const WorkView&
     for (int i = 0; i < view->count; ++i) {
       const LevelTask& task = view->tasks[i];
       const int64_t rows = min(view->states[task.forest].count, task.rows);
-      cost.bytes += rows * (8 * (task.root_chain + task.level + 1) + 16 * task.mask_words);
+      const int64_t slots = int64_t{view->groups} * (task.root_chain + task.level) + 1;
+      cost.bytes += rows * (8 * slots + 16 * task.mask_words);
     }
     return cost;
   });

@@ -55,22 +55,24 @@ class Launcher {
   }
   absl::Status operator()(const MatMulArgs& args) const { return products_->Enqueue(args); }
   absl::Status operator()(const RopeOp& op) const {
-    RopeAndStoreKv(step_, op.args, op.pool, stream_);
-    return Launched("rotary positions", op.args.layer);
+    RopeAndStoreKv(step_.of_group(op.group), op.args, op.pool, stream_);
+    return Launched("rotary positions", op.layer);
   }
   absl::Status operator()(const AttentionOp& op) const {
+    const StepView step = step_.of_group(op.group);
     if (op.tiled) {
-      TiledAttention(step_, op.args, work_, op.pool, stream_,
+      const WorkView work = work_.of_group(op.group);
+      TiledAttention(step, op.args, work, op.pool, stream_,
                      op.wide ? kTileClasses - 1 : kTileClasses);
       if (op.wide) {
-        COPPICE_RETURN_IF_ERROR(CudaStatus(
-            AttendWide(step_, op.args, work_, op.pool, stream_), "cuTensorMapEncodeTiled",
-            absl::StrCat("the KV pool in the attention of layer ", op.args.layer)));
+        COPPICE_RETURN_IF_ERROR(
+            CudaStatus(AttendWide(step, op.args, work, op.pool, stream_), "cuTensorMapEncodeTiled",
+                       absl::StrCat("the KV pool in the attention of layer ", op.layer)));
       }
     } else {
-      Attention(step_, op.args, op.pool, stream_);
+      Attention(step, op.args, op.pool, stream_);
     }
-    return Launched("attention", op.args.layer);
+    return Launched("attention", op.layer);
   }
   absl::Status operator()(const ActivateArgs& args) const {
     Activate(args, stream_);

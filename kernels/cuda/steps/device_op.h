@@ -26,9 +26,11 @@ struct CommitOp {
   bool operator==(const CommitOp&) const = default;
 };
 
+// layer: of the model; that of args is the layer of the pool. group: whose slots it takes.
 struct RopeOp {
   RopeArgs args;
   DevicePool pool;
+  int32_t layer = 0, group = 0;
 
   bool operator==(const RopeOp&) const = default;
 };
@@ -36,6 +38,7 @@ struct RopeOp {
 struct AttentionOp {
   AttentionArgs args;
   DevicePool pool;
+  int32_t layer = 0, group = 0;
   bool tiled = false;
   bool wide = false;  // with tiled: AttendWide runs the last class
 

@@ -75,15 +75,15 @@ void LevelTasks::AddChains(const ForestPlan::Forest& forest, const ForestPlan::L
   const int roots = SizeOf(forest.root_hash);
   COPPICE_CHECK(rows.rows >= roots);
   task->root_chain = step_.chain_length(rows.first_row) - level_;
-  task->chains = SizeOf(slots_);
+  task->chains = SizeOf(chains_);
   for (int r = 0; r < roots; ++r) {
-    const auto chain = step_.chain.begin() + step_.chain_begin[rows.first_row + r];
-    slots_.insert(slots_.end(), chain, chain + task->root_chain);
+    for (int i = 0; i < task->root_chain; ++i)
+      chains_.push_back(step_.chain_begin[rows.first_row + r] + i);
   }
   for (int layer = 0; layer < level_; ++layer) {
     for (int row = rows.first_row; row < rows.first_row + rows.rows; ++row) {
       COPPICE_CHECK(step_.chain_length(row) == task->root_chain + level_);
-      slots_.push_back(step_.chain[step_.chain_begin[row] + task->root_chain + layer]);
+      chains_.push_back(step_.chain_begin[row] + task->root_chain + layer);
     }
   }
 }
@@ -99,7 +99,7 @@ void LevelTasks::AddMasks(const WorkList& list) {
     LevelTask& task = tasks_[t];
     const AttentionItem& first = *of_row[task.first_row];
     const int32_t masked = first.mask_tile * kKvTile;
-    const int32_t own = task.chains + roots_[t] * task.root_chain;  // slots of [level][rows]
+    const int32_t own = task.chains + roots_[t] * task.root_chain;  // of [level][rows]
     // Rows of one segment share their slots, so they have one order in all of its row tiles.
     std::unordered_map<int32_t, int32_t> bit;  // bit of each slot
     int32_t tokens = first.prefix;
@@ -121,13 +121,12 @@ void LevelTasks::AddMasks(const WorkList& list) {
       const auto set = [&](int32_t at) { masks_[words + at / 64] |= uint64_t{1} << at % 64; };
       for (int32_t i = masked; i < first.prefix; ++i) set(i - masked);
       for (int i = 0; i < task.root_chain; ++i) {
-        set(bit_of(slots_[task.chains + r * task.root_chain + i]));
+        set(bit_of(step_.chain[chains_[task.chains + r * task.root_chain + i]]));
       }
     }
     task.bits = SizeOf(slots_);
     for (int i = 0; i < level_ * task.rows; ++i) {
-      const int32_t at = bit_of(slots_[own + i]);
-      slots_.push_back(at);
+      slots_.push_back(bit_of(step_.chain[chains_[own + i]]));
     }
     task.row_masks = SizeOf(slots_);
     for (int row = task.first_row; row < task.first_row + task.rows; ++row) {
@@ -143,6 +142,13 @@ DeviceLevels LevelTasks::Place(BlockLayout* layout) const {
   levels.tasks = layout->Add(tasks_);
   levels.starts = layout->Add(starts_);
   levels.stops = layout->Add(stops_);
+  levels.groups = std::max(1, SizeOf(step_.groups));
+  levels.chain_slots = SizeOf(chains_);
+  std::vector<int32_t> chains;
+  for (int group = 0; group < levels.groups; ++group) {
+    for (const int32_t entry : chains_) chains.push_back(step_.chain_of(group)[entry]);
+  }
+  levels.chains = layout->Add(chains);
   levels.slots = layout->Add(slots_);
   levels.masks = layout->Add(masks_);
   levels.states = states_;

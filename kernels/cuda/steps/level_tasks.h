@@ -37,6 +37,7 @@ class LevelTasks {
   std::vector<LevelTask> tasks_;
   std::vector<LevelStart> starts_;
   std::vector<int32_t> stops_, slots_;
+  std::vector<int32_t> chains_;  // entries of the plan's chain
   std::vector<uint64_t> masks_;
   std::vector<int32_t> roots_;  // [tasks]
   ForestState* const states_;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "base/check.h"
 #include "base/status.h"
 
 namespace coppice::kernels::cuda {
@@ -15,8 +17,8 @@ constexpr size_t kLeastPartials = size_t{1} << 20, kLeastCounters = size_t{64} <
 
 // At the front of the block.
 struct Header {
-  DeviceStep step;
-  DeviceWork work;
+  DeviceStep steps[kMostKvGroups];
+  DeviceWork works[kMostKvGroups];
   DeviceLists lists;
   DeviceLevels levels;
 };
@@ -61,6 +63,40 @@ DeviceStep PlaceStep(const StepPlan& plan, const RowFacts& facts, int32_t padded
   return step;
 }
 
+// Where the slots of a work list come from: the entry of the plan's chain, or, of blocks that no
+// chain has, ~(entry of its table).
+std::vector<int32_t> OriginsOf(const StepPlan& plan, const std::vector<int32_t>& slots) {
+  absl::flat_hash_map<int32_t, int32_t> of_slot, of_block;
+  for (size_t i = 0; i < plan.chain.size(); ++i)
+    of_slot.try_emplace(plan.chain[i], static_cast<int32_t>(i));
+  std::vector<int32_t> origins;
+  for (const int32_t slot : slots) {
+    const auto found = of_slot.find(slot);
+    if (found != of_slot.end()) {
+      origins.push_back(found->second);
+      continue;
+    }
+    if (of_block.empty()) {
+      for (size_t i = 0; i < plan.table.size(); ++i)
+        of_block.try_emplace(plan.table[i], ~static_cast<int32_t>(i));
+    }
+    origins.push_back(of_block.at(slot / kBlockSize));
+  }
+  return origins;
+}
+
+// The slots of a work list as a group of layers has them.
+std::vector<int32_t> SlotsOf(const StepPlan& plan, int group, const std::vector<int32_t>& slots,
+                             const std::vector<int32_t>& origins) {
+  std::vector<int32_t> mapped(slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const int32_t origin = origins[i];
+    mapped[i] = origin >= 0 ? plan.chain_of(group)[origin]
+                            : plan.table_of(group)[~origin] * kBlockSize + slots[i] % kBlockSize;
+  }
+  return mapped;
+}
+
 DeviceWork PlaceWork(const WorkList& list, BlockLayout* layout) {
   DeviceWork work;
   for (int c = 0; c < kTileClasses; ++c) {
@@ -94,27 +130,44 @@ absl::Status StepUpload::Upload(const StepPlan& plan, const StepShape& shape, co
   levels_ = {};
   const RowFacts facts(plan);
   WorkList list;
+  const int groups = std::max(1, static_cast<int>(plan.groups.size()));
+  COPPICE_CHECK(groups <= kMostKvGroups);
+  std::vector<std::vector<int32_t>> chains;  // [groups]; empty: that of the list
   if (work != nullptr) {
     const bool places = levels != nullptr && levels->has_rows_to_place();
     list = MakeWorkList(plan, *work, /*shared_chains=*/places);
     if (places) levels->AddMasks(list);
     COPPICE_RETURN_IF_ERROR(Grow(list, stream));
+    if (!plan.groups.empty()) {
+      const std::vector<int32_t> origins = OriginsOf(plan, list.chain);
+      for (int g = 0; g < groups; ++g) chains.push_back(SlotsOf(plan, g, list.chain, origins));
+    }
   }
   COPPICE_RETURN_IF_ERROR(block_.Upload(stream, kWhat, [&](BlockLayout* layout) {
     Header* const header = layout->Reserve<Header>(1);
     Header placed;
-    placed.step = PlaceStep(plan, facts, shape.rows, layout);
-    if (work != nullptr) placed.work = PlaceWork(list, layout);
-    placed.work.partials = partials_.floats();
-    placed.work.counters = static_cast<uint32_t*>(counters_.data());
+    DeviceStep& step = placed.steps[0];
+    DeviceWork& work_of_step = placed.works[0];
+    step = PlaceStep(plan, facts, shape.rows, layout);
+    if (work != nullptr) work_of_step = PlaceWork(list, layout);
+    work_of_step.partials = partials_.floats();
+    work_of_step.counters = static_cast<uint32_t*>(counters_.data());
+    for (int g = 0; g < static_cast<int>(plan.groups.size()); ++g) {
+      placed.steps[g] = step;
+      placed.works[g] = work_of_step;
+      placed.steps[g].slot = layout->Add(plan.slot_of(g), shape.rows);
+      placed.steps[g].chain = layout->Add(plan.chain_of(g));
+      placed.steps[g].table = layout->Add(plan.table_of(g));
+      if (work != nullptr) placed.works[g].chain = layout->Add(chains[g]);
+    }
     if (lists != nullptr) placed.lists = lists->Place(layout);
     if (levels != nullptr) placed.levels = levels->Place(layout);
     if (header != nullptr) *header = placed;
   }));
   if (stays_) COPPICE_RETURN_IF_ERROR(UploadHeader(stream));
   const auto* header = static_cast<const Header*>(stays_ ? header_.data() : block_.device());
-  step_ = {&header->step, shape.rows, shape.needs};
-  work_.work = &header->work;
+  step_ = {header->steps, shape.rows, shape.needs};
+  work_.work = header->works;
   if (lists != nullptr) lists_ = lists->View(&header->lists);
   if (levels != nullptr) levels_ = levels->View(&header->levels);
   for (int c = 0; c < kTileClasses; ++c) {

@@ -225,6 +225,31 @@ TEST(FitToModel, BeamsMayNeedAChainEach) {
             3 + 4 * 2 + (8 * 6 + 8) / 16 + 1 + 4 + 5);
 }
 
+// Of a prefix of 1000 tokens a group with a window of 100 keeps the window and what a step adds.
+TEST(FitToModel, WindowsNeedFewerPages) {
+  const GenerateRequest plain = Good(R"("max_tokens": 200, "speculative": false)");
+  const int64_t prefix = 63, rest = 1 + 1 + 5, window = 7 + 1 + 4 + 1;
+  KvStorage storage = {.windows = {0, 100, 100}, .step_tokens = 64};
+  EXPECT_EQ(decoding::KvPagesBound(plain.params, 800, storage), prefix + 2 * window + 3 * rest);
+  // Never more than the whole prefix.
+  EXPECT_EQ(decoding::KvPagesBound(plain.params, 20, {.windows = {100}, .step_tokens = 1 << 20}),
+            14 + rest);
+  // Beams may part for the whole answer; what they then have in common moves at once.
+  const GenerateRequest beams = Good(R"("max_tokens": 200, "num_beams": 4)");
+  const int64_t apart = decoding::KvBlocksBound(beams.params, 800, 16) - prefix;
+  EXPECT_EQ(decoding::KvPagesBound(beams.params, 800, storage),
+            prefix + 2 * (7 + 1 + 7 + 1) + 3 * apart);
+
+  ModelLimits limits = Limits();
+  limits.max_model_len = 10000;
+  limits.kv_blocks_total = 400;
+  limits.kv_storage = storage;
+  GenerateRequest request = Good(R"("max_tokens": 5000)");
+  EXPECT_FALSE(FitToModel(limits, ApiLimits(), &request));
+  limits.kv_storage.windows = {0, 0, 0};
+  EXPECT_EQ(FitToModel(limits, ApiLimits(), &request)->code, "kv_capacity_exceeded");
+}
+
 // A path of 16 layers has 16 nodes. A static tree has its own number of nodes. Other forms have
 // 4 x 16. Without drafts, room for the target's own beams is reserved instead.
 TEST(FitToModel, TheForestThatIsReservedHasTheFormOfTheMethod) {

@@ -243,7 +243,8 @@ TEST(CudaDraftLevels, ABadRowEndsItsForest) {
   EXPECT_TRUE(levels.Chosen(1).empty());
 }
 
-// Two levels below 2 roots: 4 rows, of which 3 have a node.
+// Two levels below 2 roots: 4 rows, of which 3 have a node. Two groups of layers have slots of their
+// own.
 TEST(CudaDraftLevels, RowsSeeTheirLine) {
   constexpr int kRows = 4, kChain = 70, kWords = 2, kLevel = 2, kLength = kChain + kLevel;
   DeviceArray<ForestState> states(2);
@@ -255,7 +256,7 @@ TEST(CudaDraftLevels, RowsSeeTheirLine) {
   std::memcpy(state.parent[0], parents[0], sizeof parents[0]);
   std::memcpy(state.parent[1], parents[1], sizeof parents[1]);
   std::memcpy(state.token[1], tokens[1], sizeof tokens[1]);
-  std::vector<int32_t> slots(3, -7);  // of another forest
+  std::vector<int32_t> chains(3, -7), slots;  // of another forest
   LevelTask task;
   task.forest = 1;
   task.level = kLevel;
@@ -264,11 +265,14 @@ TEST(CudaDraftLevels, RowsSeeTheirLine) {
   task.root_chain = kChain;
   task.chains = 3;
   for (int root = 0; root < 2; ++root) {
-    for (int i = 0; i < kChain; ++i) slots.push_back(1000 * (root + 1) + i);
+    for (int i = 0; i < kChain; ++i) chains.push_back(1000 * (root + 1) + i);
   }
   for (int layer = 0; layer < kLevel; ++layer) {
-    for (int row = 0; row < kRows; ++row) slots.push_back(100 * (layer + 1) + row);
+    for (int row = 0; row < kRows; ++row) chains.push_back(100 * (layer + 1) + row);
   }
+  constexpr int kGroups = 2, kOther = 10000;
+  const auto chain_slots = static_cast<int32_t>(chains.size());
+  for (int i = 0; i < chain_slots; ++i) chains.push_back(chains[i] + kOther);
   task.mask_words = kWords;
   task.bits = static_cast<int32_t>(slots.size());
   for (int i = 0; i < kLevel * kRows; ++i) slots.push_back(60 + i);  // of both words
@@ -277,26 +281,33 @@ TEST(CudaDraftLevels, RowsSeeTheirLine) {
   task.root_masks = 1;
   const std::vector<uint64_t> root_masks = {99, 0x5, 0x0, 0x3, uint64_t{1} << 63};
   DeviceArray<LevelTask> tasks(std::vector<LevelTask>{task});
+  DeviceArray<int32_t> of_chains(chains);
   DeviceArray<int32_t> of_slots(slots);
   DeviceArray<uint64_t> of_masks(root_masks);
   DeviceArray<DeviceLevels> levels(1);
   levels[0] = DeviceLevels();
   levels[0].tasks = tasks.data();
+  levels[0].chains = of_chains.data();
+  levels[0].groups = kGroups;
+  levels[0].chain_slots = chain_slots;
   levels[0].slots = of_slots.data();
   levels[0].masks = of_masks.data();
   levels[0].states = states.data();
   levels[0].count = 1;
   DeviceArray<int32_t> token(std::vector<int32_t>(7, 0));
   DeviceArray<int32_t> chain(std::vector<int32_t>(7 * kLength, -5));
+  DeviceArray<int32_t> other_chain(std::vector<int32_t>(7 * kLength, -5));
   std::vector<int32_t> begins;
   for (int row = 0; row <= 7; ++row) begins.push_back(row * kLength);
   DeviceArray<int32_t> chain_begin(begins);
   DeviceArray<uint64_t> masks(std::vector<uint64_t>(12, 0xabc));
-  DeviceArray<DeviceStep> step(1);
-  step[0] = DeviceStep();
-  step[0].token = token.data();
-  step[0].chain = chain.data();
-  step[0].chain_begin = chain_begin.data();
+  DeviceArray<DeviceStep> step(kGroups);
+  for (int group = 0; group < kGroups; ++group) {
+    step[group] = DeviceStep();
+    step[group].token = token.data();
+    step[group].chain = group == 0 ? chain.data() : other_chain.data();
+    step[group].chain_begin = chain_begin.data();
+  }
   DeviceArray<DeviceWork> work(1);
   work[0] = DeviceWork();
   work[0].masks = masks.data();
@@ -311,6 +322,8 @@ TEST(CudaDraftLevels, RowsSeeTheirLine) {
     for (int i = 0; i < kChain; ++i) ASSERT_EQ(got[i], 1000 * (root[row] + 1) + i) << row;
     EXPECT_EQ(got[kChain], 100 + node[row]);
     EXPECT_EQ(got[kChain + 1], 200 + row);
+    const int32_t* const other = other_chain.data() + (2 + row) * kLength;
+    for (int i = 0; i < kLength; ++i) ASSERT_EQ(other[i], got[i] + kOther) << row;
     const int at[3] = {6, 1, 9};
     want[at[row]] = root_masks[1 + 2 * root[row]];
     want[at[row] + 1] = root_masks[2 + 2 * root[row]];
@@ -319,6 +332,7 @@ TEST(CudaDraftLevels, RowsSeeTheirLine) {
   }
   EXPECT_THAT(masks.Copy(), testing::ElementsAreArray(want));
   EXPECT_EQ(chain.data()[5 * kLength], -5);  // a row without a node
+  EXPECT_EQ(other_chain.data()[5 * kLength], -5);
 }
 
 }  // namespace

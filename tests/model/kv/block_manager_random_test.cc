@@ -1,12 +1,15 @@
 // 100,000 random operations, compared with a naive model of the KV pool. In the model, a slot holds
 // the hash of the path of the token that was computed into it. Passes write slots and commits copy
 // them. Every chain must read back as its path. So a wrong copy, a slot that is reused too early
-// and a wrongly shared block are all detected.
+// and a wrongly shared block are all detected. With windows slots are those of pages, for each group
+// of layers: a row must find what its window has, and without a prefix cache a page that no block
+// has is overwritten at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -29,6 +32,7 @@ struct ModelSequence {
   std::vector<TokenId> prompt;
   std::vector<uint64_t> prefix;  // hash of every prefix, position by position
   std::vector<TokenId> path;     // the tokens of the prefix
+  int first_row = -1;            // position of the first prefix row of the next pass; -1: none
   std::map<KvNode, ModelNode> nodes;
   uint64_t end_hash() const { return prefix.empty() ? sampling::kRootHash : prefix.back(); }
   void Extend(TokenId token) {
@@ -41,7 +45,14 @@ struct ModelSequence {
 class RandomOperations {
  public:
   RandomOperations(const BlockManagerOptions& options, uint64_t seed)
-      : blocks_(options), random_(seed), kv_(options.num_blocks * kBlockSize, 0) {}
+      : options_(options),
+        blocks_(options),
+        random_(seed),
+        kv_(std::max(options.num_blocks, options.num_pages) * kBlockSize, 0),
+        windows_(options.windows.empty() ? std::vector<int>{0} : options.windows),
+        pages_(windows_.size(), std::vector<int32_t>(options.num_blocks, 0)) {
+    if (options.windows.empty()) std::iota(pages_[0].begin(), pages_[0].end(), 0);
+  }
 
   // One round: new nodes, a pass over them, verdicts, EndRound.
   void Round() {
@@ -77,12 +88,64 @@ class RandomOperations {
     ASSERT_EQ(counts.used + counts.cached + counts.free, counts.total);
   }
 
+  // Without nodes: exactly the pages that a sequence sees are in use.
+  void CheckUsed() {
+    std::set<std::pair<int32_t, size_t>> seen;
+    for (const ModelSequence& sequence : sequences_) {
+      const auto table = blocks_.block_table(sequence.handle);
+      for (size_t g = 0; g < windows_.size(); ++g) {
+        for (size_t i = 0; i < sequence.prefix.size(); ++i) {
+          if (Sees(windows_[g], sequence.prefix.size(), i)) seen.emplace(table[i / kBlockSize], g);
+        }
+      }
+    }
+    ASSERT_EQ(blocks_.counts().used, static_cast<int64_t>(seen.size()));
+    hidden += std::any_of(sequences_.begin(), sequences_.end(), [&](const ModelSequence& sequence) {
+      return !Sees(windows_.back(), sequence.prefix.size(), 0);
+    });
+  }
+
+  bool with_nodes = true;
+  int64_t hidden = 0;  // rounds in which a window had passed a token
   int64_t operations = 0;
   int64_t exhausted = 0, moved = 0, adopted = 0, beginnings = 0;
   int check_every = 1;
   bool failed() const { return ::testing::Test::HasFatalFailure(); }
 
  private:
+  // Whether a row at this position, or a later one, sees the token at the other.
+  static bool Sees(int window, size_t row, size_t token) {
+    return window == 0 || token + window > row;
+  }
+  static uint64_t OfGroup(uint64_t hash, size_t group) { return hash + group; }
+  void TakePages() {
+    for (const PageChange& change : blocks_.TakePageChanges())
+      pages_[change.group][change.block] = change.page;
+    std::set<int32_t> pages;
+    for (const auto& of_group : pages_) {
+      for (const int32_t page : of_group) {
+        if (page == 0) continue;
+        ASSERT_TRUE(pages.insert(page).second) << "two blocks have page " << page;
+      }
+    }
+  }
+  // The place of a slot in kv_, in a group.
+  int32_t PlaceOf(int32_t slot, size_t group) {
+    const int32_t page = pages_[group][slot / kBlockSize];
+    EXPECT_NE(page, 0) << "block " << slot / kBlockSize << " has no page";
+    return page * kBlockSize + slot % kBlockSize;
+  }
+  void Write(int32_t slot, uint64_t hash) {
+    for (size_t g = 0; g < windows_.size(); ++g) kv_[PlaceOf(slot, g)] = OfGroup(hash, g);
+  }
+  void OverwriteFreePages() {
+    std::set<int32_t> pages;
+    for (const auto& of_group : pages_) pages.insert(of_group.begin(), of_group.end());
+    for (size_t i = kBlockSize; i < kv_.size(); ++i) {
+      if (!pages.contains(static_cast<int32_t>(i) / kBlockSize)) kv_[i] = 0xbad;
+    }
+  }
+
   size_t Below(size_t bound) { return bound == 0 ? 0 : random_() % bound; }
 
   void Done() {
@@ -95,6 +158,7 @@ class RandomOperations {
     ModelSequence& sequence = sequences_[Below(sequences_.size())];
     if (sequence.prefix.size() + 1 < sequence.prompt.size()) return AppendPrompt(sequence);
     if (kind == 1) return Retain(sequence);
+    if (!with_nodes) return Done();
     for (size_t i = 1 + Below(8); i > 0; --i) AddNode(sequence);
   }
 
@@ -147,6 +211,7 @@ class RandomOperations {
     const BlockCounts before = blocks_.counts();
     auto slots = blocks_.AppendPrefix(sequence.handle, tokens);
     if (!slots.ok()) return Exhausted(slots.status(), before);
+    if (sequence.first_row < 0) sequence.first_row = static_cast<int>(sequence.prefix.size());
     ASSERT_EQ(slots->size(), count);
     for (size_t i = 0; i < count; ++i) {
       ASSERT_FALSE(freed_.contains((*slots)[i]));
@@ -246,8 +311,10 @@ class RandomOperations {
       return Exhausted(count.status(), before);
     }
     ASSERT_EQ(*count, static_cast<int>(common.size()));
-    ASSERT_EQ(copies.size(), common.size());
-    for (const KvCopy& copy : copies) ASSERT_FALSE(freed_.contains(copy.destination));
+    if (options_.windows.empty()) {
+      ASSERT_EQ(copies.size(), common.size());
+      for (const KvCopy& copy : copies) ASSERT_FALSE(freed_.contains(copy.destination));
+    }
     copies_.insert(copies_.end(), copies.begin(), copies.end());
     freed_.insert(sources.begin(), sources.end());
     moved += *count;
@@ -286,6 +353,7 @@ class RandomOperations {
 
   // The forward pass: first the commits, as an unordered list, then the writes of this round.
   void Pass() {
+    TakePages();
     std::set<int32_t> sources, destinations;
     for (const KvCopy& copy : copies_) {
       sources.insert(copy.source);
@@ -297,7 +365,7 @@ class RandomOperations {
     std::set<int32_t> written;
     for (auto [slot, hash] : writes_) {
       ASSERT_TRUE(written.insert(slot).second);
-      kv_[slot] = hash;
+      Write(slot, hash);
     }
     writes_.clear();
     for (ModelSequence& sequence : sequences_) {
@@ -305,19 +373,27 @@ class RandomOperations {
         if (std::exchange(node.computed, true)) continue;
         const int32_t slot = blocks_.slot(sequence.handle, id);
         ASSERT_TRUE(written.insert(slot).second);
-        kv_[slot] = node.hash;
+        Write(slot, node.hash);
       }
       Read(sequence);
+      sequence.first_row = -1;
     }
+    if (!options_.prefix_cache && !options_.windows.empty()) OverwriteFreePages();
   }
 
   void Read(const ModelSequence& sequence) {
+    TakePages();
     ASSERT_EQ(blocks_.prefix_length(sequence.handle), static_cast<int>(sequence.prefix.size()));
     const auto table = blocks_.block_table(sequence.handle);
     if (copies_.empty() && writes_.empty()) {
+      const size_t row = sequence.first_row < 0 ? sequence.prefix.size() : sequence.first_row;
       for (size_t i = 0; i < sequence.prefix.size(); ++i) {
-        ASSERT_EQ(kv_[table[i / kBlockSize] * kBlockSize + i % kBlockSize], sequence.prefix[i])
-            << "sequence " << sequence.handle << ", position " << i;
+        const int32_t slot = table[i / kBlockSize] * kBlockSize + static_cast<int>(i) % kBlockSize;
+        for (size_t g = 0; g < windows_.size(); ++g) {
+          if (!Sees(windows_[g], row, i)) continue;
+          ASSERT_EQ(kv_[PlaceOf(slot, g)], OfGroup(sequence.prefix[i], g))
+              << "sequence " << sequence.handle << ", position " << i << ", group " << g;
+        }
       }
     }
     for (const auto& [id, node] : sequence.nodes) {
@@ -326,30 +402,41 @@ class RandomOperations {
       ASSERT_EQ(chain.size(), blocks_.chain_length(sequence.handle, id));
       KvNode at = id;
       for (size_t i = chain.size(); i-- > 0; at = sequence.nodes.at(at).parent) {
-        ASSERT_EQ(kv_[chain[i]], sequence.nodes.at(at).hash);
+        for (size_t g = 0; g < windows_.size(); ++g)
+          ASSERT_EQ(kv_[PlaceOf(chain[i], g)], OfGroup(sequence.nodes.at(at).hash, g));
       }
       ASSERT_EQ(at, kPrefixEnd);
     }
   }
 
+  const BlockManagerOptions options_;
   BlockManager blocks_;
   std::mt19937_64 random_;
   std::vector<uint64_t> kv_;  // slot -> hash of the path whose last token it holds
+  const std::vector<int> windows_;
+  std::vector<std::vector<int32_t>> pages_;  // [groups][blocks] as ranks know them
   std::vector<ModelSequence> sequences_;
   std::vector<KvCopy> copies_;                        // of the next pass
   std::vector<std::pair<int32_t, uint64_t>> writes_;  // prefix slots of the next pass
   std::set<int32_t> freed_;                           // slots freed in this round
 };
 
-void RunOperations(const BlockManagerOptions& options, uint64_t seed, int64_t operations) {
+void RunOperations(const BlockManagerOptions& options, uint64_t seed, int64_t operations,
+                   bool with_nodes = true) {
   RandomOperations random(options, seed);
+  random.with_nodes = with_nodes;
   while (random.operations < operations) {
     random.check_every = random.operations < 5000 ? 1 : 50;
     random.Round();
+    if (!with_nodes) random.CheckUsed();
     ASSERT_FALSE(random.failed()) << "after operation " << random.operations;
   }
   // The random walk must have covered these cases.
-  EXPECT_GT(random.moved, operations / 50);
+  if (with_nodes) {
+    EXPECT_GT(random.moved, operations / 50);
+  } else {
+    EXPECT_GT(random.hidden, operations / 50);
+  }
   if (options.prefix_cache) {
     EXPECT_GT(random.adopted, 0);
     EXPECT_GT(random.beginnings, 0);
@@ -357,6 +444,42 @@ void RunOperations(const BlockManagerOptions& options, uint64_t seed, int64_t op
   std::cout << operations << " operations: " << random.exhausted << " exhausted, " << random.moved
             << " tokens committed, " << random.adopted << " adopted, " << random.beginnings
             << " of beginnings\n";
+}
+
+// ---- A model with windows. Prompts have up to 70 tokens, sequences some more.
+
+TEST(BlockManagerRandomTest, SomeLayersWithAWindow) {
+  RunOperations({.num_blocks = 60, .scratch_blocks = 2, .windows = {0, 20, 20}, .num_pages = 48}, 4,
+                100000);
+}
+
+TEST(BlockManagerRandomTest, AllLayersWithAWindow) {
+  RunOperations({.num_blocks = 60, .scratch_blocks = 1, .windows = {9}, .num_pages = 16}, 5, 50000);
+  RunOperations({.num_blocks = 60, .scratch_blocks = 1, .windows = {1}, .num_pages = 14}, 6, 20000);
+  RunOperations({.num_blocks = 60, .scratch_blocks = 1, .windows = {16, 33}, .num_pages = 34}, 7,
+                20000);
+}
+
+TEST(BlockManagerRandomTest, WindowsAndNoCache) {
+  RunOperations({.num_blocks = 100,
+                 .scratch_blocks = 0,
+                 .prefix_cache = false,
+                 .windows = {0, 17},
+                 .num_pages = 64},
+                8, 50000);
+}
+
+// Too few blocks for the pages: what leads to pages of windows goes.
+TEST(BlockManagerRandomTest, WindowsAndFewBlocks) {
+  RunOperations({.num_blocks = 24, .scratch_blocks = 1, .windows = {12}, .num_pages = 60}, 9,
+                30000);
+}
+
+TEST(BlockManagerRandomTest, ExactlyWhatIsSeenIsInUse) {
+  for (const bool cache : {false, true}) {
+    RunOperations({.num_blocks = 60, .prefix_cache = cache, .windows = {0, 20, 7}, .num_pages = 50},
+                  10, 20000, /*with_nodes=*/false);
+  }
 }
 
 TEST(BlockManagerRandomTest, HundredThousandOperationsKeepEveryPath) {
