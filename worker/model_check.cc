@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,18 @@ std::string TokenizerLine(const std::string& dir) {
                                                : "; with a chat template");
 }
 
+std::string MemoryLine(const model::LoadEstimate& estimate, int ranks, const CheckedUse& use) {
+  const double kv = static_cast<double>(estimate.kv_token_bytes) * use.tokens;
+  std::string line = "memory";
+  if (ranks > 1) absl::StrAppend(&line, " of each of ", ranks, " ranks");
+  absl::StrAppend(&line, ": weights ", Gigabytes(estimate.memory.weights), ", activations ",
+                  Gigabytes(estimate.memory.activations));
+  absl::StrAppend(&line, ", KV (", kernels::DTypeName(estimate.kv_dtype), ") ", Gigabytes(kv),
+                  " to ", Gigabytes(kv * use.beams), " for ", use.beams, " beams of ", use.tokens,
+                  " tokens, as much as they share");
+  return line;
+}
+
 // Why a draft does not fit.
 absl::Status CheckDraft(const std::string& target, const ModelConfig& config,
                         const std::string& draft) {
@@ -94,25 +107,17 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
   const ModelConfig& config = estimate.config;
   COPPICE_ASSIGN_OR_RETURN(const auto checkpoint, model::Checkpoint::Open(options.dir));
   COPPICE_RETURN_IF_ERROR(model::CheckTensors(config, checkpoint.get()));
-  std::vector<std::string> lines = {ShapeLine(options.dir, config)};
   std::vector<std::string> unused = checkpoint->UnusedNames();
   unused.erase(
       std::remove(unused.begin(), unused.end(), absl::StrCat(config.names.head, ".weight")),
       unused.end());  // a tied head may be stored, too
-  lines.push_back(absl::StrCat("weights: ", estimate.weight_types, " in memory",
-                               unused.empty() ? ""
-                                              : absl::StrCat("; ", unused.size(),
-                                                             " tensors that nothing reads, "
-                                                             "such as ",
-                                                             unused[0])));
-  lines.push_back(TokenizerLine(options.dir));
-  const double kv = static_cast<double>(estimate.kv_token_bytes);
-  lines.push_back(absl::StrCat(
-      "memory", ranks > 1 ? absl::StrCat(" of each of ", ranks, " ranks") : "", ": weights ",
-      Gigabytes(estimate.memory.weights), ", activations ", Gigabytes(estimate.memory.activations),
-      ", KV (", kernels::DTypeName(estimate.kv_dtype), ") ", Gigabytes(kv * use.tokens), " to ",
-      Gigabytes(kv * use.tokens * use.beams), " for ", use.beams, " beams of ", use.tokens,
-      " tokens, as much as they share"));
+  std::string weights = absl::StrCat("weights: ", estimate.weight_types, " in memory");
+  if (!unused.empty()) {
+    absl::StrAppend(&weights, "; ", unused.size(), " tensors that nothing reads, such as ",
+                    unused[0]);
+  }
+  std::vector<std::string> lines = {ShapeLine(options.dir, config), std::move(weights),
+                                    TokenizerLine(options.dir), MemoryLine(estimate, ranks, use)};
   if (!use.draft.empty()) {
     COPPICE_RETURN_IF_ERROR(CheckDraft(options.dir, config, use.draft));
     lines.push_back(absl::StrCat("draft: ", use.draft, " fits"));
