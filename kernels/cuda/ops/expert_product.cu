@@ -48,7 +48,7 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, 3) MultiplyPairs(ExpertLists lists, Prod
       const int32_t pair = first + thread;
       rows[thread] = args.source == nullptr ? pair : args.source[pair];
     }
-    __syncthreads();
+    __syncthreads();  // the rows are there, and the sums of the tile before are read
     const auto* const w = static_cast<const T*>(args.w[block.expert]);
     const auto* const x = static_cast<const T*>(args.x);
     LaneSums<S> sums;
@@ -72,7 +72,6 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, 3) MultiplyPairs(ExpertLists lists, Prod
       static_cast<Y*>(args.y)[(first + r) * args.outputs + first_output + o] =
           dev::FromFloat<Y>(spread[r * S::kSumStride + o]);
     }
-    __syncthreads();  // shared memory is free
   }
 }
 

@@ -105,7 +105,7 @@ struct ProductBlock {
 
 // kTogether: one block for each run, which meet. Otherwise one block does all runs.
 template <class S, bool kTogether>
-DEV_KERNEL void DEV_BOUNDS(S::kThreads, S::kThreads > 128 ? 1 : 3)
+DEV_KERNEL void DEV_BOUNDS(S::kThreads, S::kThreads > 128 ? 1 : 2)
     MultiplyRows(RowProductArgs args, int runs) {
   dev::WaitForPrevious();
   DEV_DYNAMIC_SHARED(typename S::Type, memory);

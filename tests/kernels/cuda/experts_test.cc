@@ -228,8 +228,9 @@ void TestLayer(const LayerCase& c) {
   ExpectOutputs(run);
 }
 
-// Padding and none; few and many rows for an expert; shapes that fill no tile, and inputs that
-// tensor cores do not take; more experts than lanes; rows behind a gather.
+// Padding and none; few and many rows for an expert, also more than a tile has; shapes that fill no
+// tile, and inputs that tensor cores do not take; more experts than lanes; rows behind a gather;
+// inputs for all threads of a score.
 TEST(CudaExperts, MatchesDoublePrecision) {
   for (const LayerCase& c :
        std::vector<LayerCase>{{1, 1, 5, 2, 40, 24},
@@ -237,7 +238,9 @@ TEST(CudaExperts, MatchesDoublePrecision) {
                               {16, 11, 6, 6, 24, 72, true, true},
                               {24, 24, 3, 2, 37, 21, true, false, Activation::kRelu},
                               {40, 33, 70, 9, 16, 8, false, true},
-                              {96, 90, 4, 3, 24, 40}}) {
+                              {96, 90, 4, 3, 24, 40},
+                              {3, 3, 5, 2, 520, 8},
+                              {2, 2, 5, 2, 131, 8}}) {
     TestLayer<float>(c);
     TestLayer<bf16>(c);
     TestLayer<f16>(c);
