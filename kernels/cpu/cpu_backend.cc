@@ -39,9 +39,7 @@ class CpuBackend final : public Backend {
     const HostMemory memory = ReadHostMemory();
     return MemoryFacts{memory.free, memory.total, /*of_device=*/false};
   }
-  bool stores(DType dtype) const override {
-    return dtype != DType::kF16 && dtype != DType::kI8;
-  }
+  bool stores(DType dtype) const override { return dtype != DType::kF16 && dtype != DType::kI8; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override {

@@ -228,9 +228,9 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
   COPPICE_RETURN_IF_ERROR(CheckTypes(sources, dtypes));
   for (const DType dtype : dtypes) {
     if (dtype == DType::kF32 || dtype == DType::kBF16 || IsBlockFormat(dtype)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pack: the CPU backend stores weights as F32, BF16 or in blocks, not as ",
-        DTypeName(dtype)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("pack: the CPU backend stores weights as F32, BF16 or in blocks, not as ",
+                     DTypeName(dtype)));
   }
   COPPICE_RETURN_IF_ERROR(CheckScales(sources, team));
   std::vector<std::unique_ptr<CpuMatrix>> runs;
