@@ -199,14 +199,15 @@ TEST(StepUploadTest, AQueuedCopyKeepsItsPlan) {
             .CopyToHost(header.data() + i * sizeof step, upload.step().step, sizeof step, "a test")
             .ok());
     // The arrays lie behind the header, token first.
-    ASSERT_TRUE(stream
-                    .CopyToHost(tokens.data() + i * sizeof(TokenId),
-                                reinterpret_cast<const uint8_t*>(upload.step().step) +
-                                    (sizeof(cuda::DeviceStep) + sizeof(cuda::DeviceWork) +
-                                     sizeof(cuda::DeviceLists) + sizeof(cuda::DeviceLevels) + 15) /
-                                        16 * 16,
-                                sizeof(TokenId), "a test")
-                    .ok());
+    ASSERT_TRUE(
+        stream
+            .CopyToHost(tokens.data() + i * sizeof(TokenId),
+                        reinterpret_cast<const uint8_t*>(upload.step().step) +
+                            (kMostKvGroups * (sizeof(cuda::DeviceStep) + sizeof(cuda::DeviceWork)) +
+                             sizeof(cuda::DeviceLists) + sizeof(cuda::DeviceLevels) + 15) /
+                                16 * 16,
+                        sizeof(TokenId), "a test")
+            .ok());
   }
   ASSERT_TRUE(stream.Synchronize("a test").ok());
   for (const int i : {0, 1}) {
