@@ -41,10 +41,6 @@ int MostBeams(const DecodingParams& params) {
   return searches ? std::max(params.beam_width, params.draft_beams) : params.beam_width;
 }
 
-int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int block_size) {
-  return KvPagesBound(params, prompt_tokens, {.block_size = block_size});
-}
-
 int64_t KvPagesBound(const DecodingParams& params, int64_t prompt_tokens,
                      const KvStorage& storage) {
   constexpr int64_t kSlack = 5;

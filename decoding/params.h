@@ -130,13 +130,10 @@ bool IsStopId(const DecodingParams& params, TokenId token);
 // The most beams that can be alive at once; each is a row of a plain round.
 int MostBeams(const DecodingParams& params);
 
-// The most KV blocks of block_size tokens that a sequence can need: its longest hypothesis, the
+// The most pages that a sequence can need (without windows: blocks): its longest hypothesis, the
 // chains of its other beams if they never coalesce, one forest, and a partly filled block for each.
-// Admission reserves this many.
-int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int block_size);
-
-// The most pages that a sequence can need: what is not its prefix has all pages, and its prefix in
-// a group with a window those of the window and of what a step adds to it.
+// What is not its prefix has all pages, and its prefix in a group with a window those of the window
+// and of what a step adds to it. Admission reserves this many.
 int64_t KvPagesBound(const DecodingParams& params, int64_t prompt_tokens, const KvStorage& storage);
 
 }  // namespace coppice::decoding

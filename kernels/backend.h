@@ -174,12 +174,6 @@ struct Experts {
   bool normalised = false;  // the shares of the chosen experts are divided by their sum
 };
 
-// Parts of a model that a backend may lack.
-enum class Part {
-  kExperts,     // Ops::MixExperts
-  kWholeNorms,  // HeadSteps with norms over all heads together
-};
-
 // The ops of one step, given to a pass. They work on the rows of the plan, and after GatherRows on
 // those with needs. Every rank calls the same ops in the same order. A backend may join an op with
 // the product just before it: what the input of Activate, and V in qkv, hold afterwards is not
@@ -281,7 +275,6 @@ class Backend {
   // Whether weights may be kept in this type; KV too, if the type is for both. Every backend keeps
   // KV as kI8.
   virtual bool stores(DType dtype) const = 0;
-  virtual bool serves(Part /*part*/) const { return true; }
 
   // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. Sources
   // in a block format are kept in it bit for bit. Of the block formats only those that can be

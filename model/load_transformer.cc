@@ -67,21 +67,12 @@ void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
     spdlog::debug("{}: {} tensors not used, such as {}", dir, names.size(), names[0]);
 }
 
-// A part that the backend lacks, or that several ranks do.
-absl::Status CheckServed(const std::string& dir, const ModelConfig& config,
-                         const kernels::Backend& backend, int ranks) {
-  const auto refused = [&](absl::string_view what, absl::string_view by) {
-    return absl::UnimplementedError(
-        absl::StrCat(dir, ": ", config.architecture, " has ", what, ", not served yet ", by));
-  };
-  const std::string by_backend = absl::StrCat("by the ", backend.name(), " backend");
-  if (config.experts.count > 0 && !backend.serves(kernels::Part::kExperts))
-    return refused("experts", by_backend);
-  if (!config.whole_qk_norm) return absl::OkStatus();
-  if (!backend.serves(kernels::Part::kWholeNorms))
-    return refused("norms of q and k over all heads", by_backend);
-  if (ranks > 1) return refused("norms of q and k over all heads", "by several ranks (--tp)");
-  return absl::OkStatus();
+// What several ranks do not serve.
+absl::Status CheckServed(const std::string& dir, const ModelConfig& config, int ranks) {
+  if (ranks == 1 || !config.whole_qk_norm) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(dir, ": ", config.architecture,
+                                               " has norms of q and k over all heads, not served "
+                                               "yet by several ranks (--tp)"));
 }
 
 // What the parts and their memory become if these matrices stay in their formats.
@@ -112,7 +103,7 @@ absl::StatusOr<Prepared> Prepare(const LoadOptions& options, const kernels::Back
   parts.max_rows = options.max_rows;
   parts.on_layer = options.on_layer;
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
-  COPPICE_RETURN_IF_ERROR(CheckServed(options.dir, parts.config, backend, ranks));
+  COPPICE_RETURN_IF_ERROR(CheckServed(options.dir, parts.config, ranks));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
   COPPICE_ASSIGN_OR_RETURN(prepared.checkpoint, Checkpoint::Open(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype,

@@ -75,20 +75,20 @@ uint8_t* SharedOf(uint8_t* panel, int64_t begin) {
 template <class Form>
 uint8_t* OwnOf(uint8_t* panel, int64_t begin) {
   return SharedOf<Form>(panel, begin) + Form::Scales::kSharedBytes +
-         begin % Form::kSharedInputs / kInt8Group * Form::kBlockBytes;
+         begin % Form::kSharedInputs / kBlockInputs * Form::kBlockBytes;
 }
 
 // values: of the block.
 template <class Form>
 void PackFields(const BlockFields& fields, int64_t values, int64_t begin, int64_t lane,
                 uint8_t* panel) {
-  PackScales<Form>(fields, static_cast<int>(begin % kInt8Group / 32), lane,
+  PackScales<Form>(fields, static_cast<int>(begin % kBlockInputs / 32), lane,
                    SharedOf<Form>(panel, begin));
   for (int64_t k = 0; k < values; k += Form::kGroup) {
     uint8_t* groups = OwnOf<Form>(panel, begin + k) + Form::Scales::kOwnBytes;
     PackCodes<typename Form::Codes>(
         fields.codes + k, lane,
-        groups + (begin + k) % kInt8Group / Form::kGroup * Form::Codes::kBytes);
+        groups + (begin + k) % kBlockInputs / Form::kGroup * Form::Codes::kBytes);
   }
 }
 
@@ -111,7 +111,7 @@ void ReadRow(const uint8_t* panel, int64_t lane, int64_t columns, float* values)
   for (int64_t begin = 0; begin < columns; begin += Form::kGroup) {
     const uint8_t* shared = SharedOf<Form>(bytes, begin);
     const uint8_t* own = OwnOf<Form>(bytes, begin);
-    const auto g = static_cast<int>(begin % kInt8Group / Form::kGroup);
+    const auto g = static_cast<int>(begin % kBlockInputs / Form::kGroup);
     const float scale = Form::Scales::Scale(shared, own, g, lane);
     const float minimum = Form::Scales::Minimum(shared, own, g, lane);
     const uint8_t* group = own + Form::Scales::kOwnBytes + g * Form::Codes::kBytes;

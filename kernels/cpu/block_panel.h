@@ -108,12 +108,12 @@ struct BlockForm {
   using Scales = ScalesOfForm;
   static constexpr int kOffset = kOffsetOfCodes;
   static constexpr int kSteps = Codes::kSteps, kVectors = Codes::kVectors;
-  static constexpr int kGroup = 4 * kSteps * kVectors;                   // inputs
-  static constexpr int kGroups = static_cast<int>(kInt8Group) / kGroup;  // of a block
+  static constexpr int kGroup = 4 * kSteps * kVectors;                     // inputs
+  static constexpr int kGroups = static_cast<int>(kBlockInputs) / kGroup;  // of a block
   static constexpr int64_t kBlockBytes = Scales::kOwnBytes + kGroups * Codes::kBytes;
   // Bytes of the blocks that share scales.
   static constexpr int64_t kSharedBytes = Scales::kSharedBytes + Scales::kShared * kBlockBytes;
-  static constexpr int64_t kSharedInputs = Scales::kShared * kInt8Group;
+  static constexpr int64_t kSharedInputs = Scales::kShared * kBlockInputs;
 };
 using FourBits = NibbleCodes<0, 4>;
 using FiveBits = NibbleCodes<1, 4>;

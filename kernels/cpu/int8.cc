@@ -60,10 +60,10 @@ float Quantise(const float* values, int8_t* q, int32_t* sums) {
 template <int kSummed>
 void SetBlock(Int8Rows* rows, int64_t at, const float* values) {
   constexpr int kSums = kGroup / kSummed;
-  auto* const q = reinterpret_cast<int8_t*>(rows->words.data()) + at * kInt8Group;
-  for (int g = 0; g < kInt8Group / kGroup; ++g) {
+  auto* const q = reinterpret_cast<int8_t*>(rows->words.data()) + at * kBlockInputs;
+  for (int g = 0; g < kBlockInputs / kGroup; ++g) {
     int32_t sums[kSums];
-    const int64_t place = at * (kInt8Group / kGroup) + g;
+    const int64_t place = at * (kBlockInputs / kGroup) + g;
     const float scale = Quantise<kSummed>(values + g * kGroup, q + g * kGroup, sums);
     rows->scale[place] = scale;
     for (int s = 0; s < kSums; ++s) {
@@ -78,11 +78,11 @@ void SetBlock(Int8Rows* rows, int64_t at, const float* values) {
 
 template <int kSummed>
 void SetRowAs(Int8Rows* rows, int64_t row, const float* x, int64_t columns) {
-  for (int64_t b = 0; b < Int8Groups(columns); ++b) {
-    const float* values = x + b * kInt8Group;
-    float last[kInt8Group];
-    if (columns - b * kInt8Group < kInt8Group) {
-      std::fill(std::copy(values, x + columns, last), last + kInt8Group, 0.0f);
+  for (int64_t b = 0; b < InputBlocks(columns); ++b) {
+    const float* values = x + b * kBlockInputs;
+    float last[kBlockInputs];
+    if (columns - b * kBlockInputs < kBlockInputs) {
+      std::fill(std::copy(values, x + columns, last), last + kBlockInputs, 0.0f);
       values = last;
     }
     SetBlock<kSummed>(rows, b * rows->rows + row, values);
@@ -111,13 +111,13 @@ Int8Form Int8FormFor(DType weights) {
 }
 
 void Int8Rows::Resize(int64_t row_count, int64_t columns, DType weights) {
-  const int64_t blocks = row_count * Int8Groups(columns);
+  const int64_t blocks = row_count * InputBlocks(columns);
   rows = row_count;
   form = Int8FormFor(weights);
-  words.resize(blocks * kInt8Group / 4);
+  words.resize(blocks * kBlockInputs / 4);
   scale.resize(blocks * 2);
-  correction.resize(form.scaled ? 0 : blocks * kInt8Group / form.summed);
-  scaled_sum.resize(form.scaled ? blocks * kInt8Group / form.summed : 0);
+  correction.resize(form.scaled ? 0 : blocks * kBlockInputs / form.summed);
+  scaled_sum.resize(form.scaled ? blocks * kBlockInputs / form.summed : 0);
 }
 
 void Int8Rows::Set(int64_t row, const float* x, int64_t columns) {

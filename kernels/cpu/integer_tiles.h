@@ -14,7 +14,8 @@ namespace coppice::kernels::cpu {
 #define COPPICE_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define COPPICE_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 
-inline constexpr int64_t kGroupWords = kInt8Group / 4;  // words of a row's block, four inputs each
+inline constexpr int64_t kGroupWords =
+    kBlockInputs / 4;                                   // words of a row's block, four inputs each
 inline constexpr int64_t kIntegerPrefetchBytes = 4096;  // bytes ahead of those that a tile reads
 inline constexpr int64_t kTiledBytes = 384 << 10;       // weights kept in the second-level cache
 

@@ -20,7 +20,7 @@ float PortableOutput(const IntegerProduct& product, const uint8_t* at, int64_t r
   using Codes = typename Form::Codes;
   const Int8Rows& x = *product.x;
   const auto* all = reinterpret_cast<const int8_t*>(x.words.data());
-  const int64_t blocks = Int8Groups(product.args->w->columns);
+  const int64_t blocks = InputBlocks(product.args->w->columns);
   float output = 0;
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* shared = at + b / Scales::kShared * Form::kSharedBytes;
@@ -28,7 +28,7 @@ float PortableOutput(const IntegerProduct& product, const uint8_t* at, int64_t r
     const int64_t place = b * x.rows + row;
     for (int g = 0; g < Form::kGroups; ++g) {
       const uint8_t* group = own + Scales::kOwnBytes + g * Codes::kBytes;
-      const int8_t* q = all + place * kInt8Group + g * Form::kGroup;
+      const int8_t* q = all + place * kBlockInputs + g * Form::kGroup;
       int32_t sum = Scales::kMinimum ? 0 : x.correction[place * Form::kGroups + g];
       for (int k = 0; k < Form::kGroup; ++k) sum += Codes::Code(group, lane, k) * q[k];
       const float factor =

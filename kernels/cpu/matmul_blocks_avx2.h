@@ -247,7 +247,7 @@ COPPICE_AVX2 __attribute__((noinline)) void Avx2BlockTile(const IntegerProduct& 
   // With this many rows, registers hold the sums of both halves.
   constexpr int kTogether = kRows <= (Form::Codes::kHigh > 0 ? 2 : 3) ? 2 : 1;
   const MatMulArgs& args = *product.args;
-  const int64_t shares = Int8Groups(args.w->columns) / Scales::kShared;
+  const int64_t shares = InputBlocks(args.w->columns) / Scales::kShared;
   const uint8_t* at = args.w->panel(panel);
   BlockRows rows(*product.x, row, Form::kGroups);
   __m256 acc[kRows][2];

@@ -171,7 +171,7 @@ COPPICE_VNNI __attribute__((noinline)) void VnniBlockTile(const IntegerProduct& 
                                                           int64_t row, int64_t panel) {
   using Scales = typename Form::Scales;
   const MatMulArgs& args = *product.args;
-  const int64_t shares = Int8Groups(args.w->columns) / Scales::kShared;
+  const int64_t shares = InputBlocks(args.w->columns) / Scales::kShared;
   const uint8_t* at = args.w->panel(panel);
   BlockRows rows(*product.x, row, Form::kGroups);
   __m512 acc[kRows];

@@ -28,13 +28,13 @@ struct Steps {
     return (steps + kRound) - kRound;
   }
 };
-using FourBits = Steps<-8, 7>;
-using EightBits = Steps<-127, 127>;
+using StepsOfInt4 = Steps<-8, 7>;
+using StepsOfInt8 = Steps<-127, 127>;
 
 // The next larger f16 if this one, as the scale of 8 bits, does not reach `largest`. It matters for
 // small weights: below 6e-5 an f16 has fewer digits.
 uint16_t ScaleThatReaches(uint16_t scale, float largest) {
-  const bool reaches = std::abs(F16ToFloat(scale)) * EightBits::kMost >= std::abs(largest);
+  const bool reaches = std::abs(F16ToFloat(scale)) * StepsOfInt8::kMost >= std::abs(largest);
   return reaches || std::isnan(largest) ? scale : static_cast<uint16_t>(scale + 1);
 }
 
@@ -66,7 +66,7 @@ void FindScales(const float (*units)[kPanelWidth], Lanes scale) {
     Lanes vq = {}, qq = {};
     for (int64_t k = 0; k < kQuantisedGroup; ++k) {
       for (int lane = 0; lane < kPanelWidth; ++lane) {
-        const float q = FourBits::Nearest(units[k][lane], steps_per_unit);
+        const float q = StepsOfInt4::Nearest(units[k][lane], steps_per_unit);
         vq[lane] += units[k][lane] * q;
         qq[lane] += q * q;
       }
@@ -117,13 +117,13 @@ void Quantise(DType dtype, QuantisedGroup* group) {
     FindScales(units, scale);
     for (int lane = 0; lane < kPanelWidth; ++lane)
       group->scale[lane] = FloatToF16(scale[lane] * largest[lane]);
-    SetCodes<FourBits>(units, per_largest, 8, group);
+    SetCodes<StepsOfInt4>(units, per_largest, 8, group);
   } else {
     for (int lane = 0; lane < kPanelWidth; ++lane) {
-      const uint16_t nearest = FloatToF16(largest[lane] / EightBits::kMost);
+      const uint16_t nearest = FloatToF16(largest[lane] / StepsOfInt8::kMost);
       group->scale[lane] = ScaleThatReaches(nearest, largest[lane]);
     }
-    SetCodes<EightBits>(units, per_largest, 0, group);
+    SetCodes<StepsOfInt8>(units, per_largest, 0, group);
   }
 }
 

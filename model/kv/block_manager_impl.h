@@ -1,5 +1,6 @@
 // The state of BlockManager: sequences with their tries, and the queues of the current round.
-// Private to block_manager.cc (operations) and block_manager_integrity.cc (CheckIntegrity).
+// Private to block_manager.cc (nodes and commits), block_manager_prefix.cc (the stable prefix) and
+// block_manager_integrity.cc (CheckIntegrity).
 #pragma once
 
 #include <algorithm>

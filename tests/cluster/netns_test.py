@@ -173,19 +173,25 @@ class Hosts(unittest.TestCase):
         """Requests of a host that is cut off go on elsewhere with the same text. When it is back, it serves again."""
         answers, seen_lost = [], threading.Event()
 
-        def ask():  # until the loss is seen, so that requests run on the host whenever it is cut off
+        def ask(i):  # until the loss is seen
             while not seen_lost.is_set():
-                answers.extend(cluster.api.complete_all(4 * LONG))
+                answers.extend((i, answer) for answer in cluster.api.complete_all([LONG[i]]))
 
-        thread = threading.Thread(target=ask)
-        thread.start()
+        # None waits for another, so requests run on the host whenever it is cut off.
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(LONG)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
         try:
             self.assertTrue(wait_until(lambda: sum(r["running"] for r in state_of(self.network)["replicas"] if r["id"] == "replica-1") > 0))
             self.network.cut("c")
             self.assertTrue(wait_until(lambda: cluster.states()["replica-1"] == cluster.states()["draft-1"] == "lost"), cluster.states())
             seen_lost.set()
-            thread.join()
-            self.assertEqual([outcome(answer) for answer in answers], len(answers) // len(self.wanted_long) * self.wanted_long)
+            for thread in threads:
+                thread.join()
+            self.assertGreaterEqual(len(answers), len(threads))
+            for i, answer in answers:
+                self.assertIsInstance(answer, dict, answer)  # else the error
+                self.assertEqual(outcome(answer), self.wanted_long[i])
             self.assertRegex(cluster.api.get("/metrics")[1], r"(?m)^coppice_failovers_total\{[^}]*\} [1-9]")
             self.check_answers(cluster)
             status, output, errors = cluster.script("status")
@@ -194,7 +200,8 @@ class Hosts(unittest.TestCase):
         finally:
             seen_lost.set()
             self.network.restore("c")
-            thread.join()
+            for thread in threads:
+                thread.join()
         self.assertTrue(wait_until(cluster.all_ready, 60), cluster.states())
         self.check_answers(cluster)
 

@@ -177,7 +177,7 @@ TEST(DraftSizeTest, ADraftBeyondAllBoundsDoesNotLookSmall) {
   DecodingParams params;
   params.draft_width = params.draft_depth = 1 << 16;
   EXPECT_EQ(DraftSizeOf(params).Nodes(1 << 16, 1 << 16), std::numeric_limits<int>::max());
-  EXPECT_GT(KvBlocksBound(params, /*prompt_tokens=*/1, /*block_size=*/16), int64_t{1} << 26);
+  EXPECT_GT(KvPagesBound(params, /*prompt_tokens=*/1, {}), int64_t{1} << 26);
 }
 
 // Every text has this format.

@@ -72,7 +72,7 @@ TEST_P(QuantisedMatMulTest, InputsAreQuantisedAlikeEverywhere) {
       cpu::Int8Rows rows;
       rows.Resize(2, columns, dtype);
       rows.Set(1, x.data(), columns);
-      for (int64_t g = 0; g < 2 * cpu::Int8Groups(columns); ++g) {
+      for (int64_t g = 0; g < 2 * cpu::InputBlocks(columns); ++g) {
         const int64_t at = (g / 2 * 2 + 1) * 2 + g % 2;
         const float scale = LargestOfGroup(x.data(), columns, g * kGroup) / 127;
         ASSERT_EQ(rows.scale[at], scale) << columns << " inputs, group " << g;

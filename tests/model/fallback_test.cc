@@ -31,7 +31,6 @@ class WithoutIntegers : public kernels::Backend {
   const char* name() const override { return "plain"; }
   std::string description() const override { return cpu_->description(); }
   bool batch_invariant() const override { return cpu_->batch_invariant(); }
-  bool serves(kernels::Part part) const override { return cpu_->serves(part); }
   absl::StatusOr<kernels::MemoryFacts> Memory() const override { return cpu_->Memory(); }
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Pack(
       absl::Span<const kernels::MatrixSource> stacked, kernels::DType dtype,

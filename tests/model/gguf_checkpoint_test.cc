@@ -94,20 +94,6 @@ TEST_F(GgufCheckpointTest, ABiasThatIsLeftOutIsZero) {
             Logits({.dir = WriteFolder(tiny), .max_rows = 8}));
 }
 
-// The bytes of random blocks of Q8_0 and their values.
-std::string RandomBlocks(int64_t elements, std::mt19937* random, std::vector<float>* values) {
-  std::string bytes;
-  std::uniform_int_distribution<int> code(-127, 127);
-  for (int64_t i = 0; i < elements; i += 32) {
-    const uint16_t scale = kernels::FloatToF16(0.1f / 127 * static_cast<float>(1 + i / 32 % 3));
-    bytes += test::GgufNumber(scale, 2);
-    for (int k = 0; k < 32; ++k) bytes.push_back(static_cast<char>(code(*random)));
-  }
-  values->resize(elements);
-  kernels::DecodeBlocks(kernels::DType::kQ8_0, bytes.data(), elements / 32, values->data());
-  return bytes;
-}
-
 // A model whose matrices are in blocks, as a file and as the folder with their values. The rows of
 // heads move as whole blocks.
 class GgufBlocksTest : public GgufCheckpointTest {
@@ -119,7 +105,8 @@ class GgufBlocksTest : public GgufCheckpointTest {
     for (auto& [name, tensor] : tiny.tensors) {
       if (tensor.shape.size() != 2) continue;
       std::vector<float> values;
-      const std::string bytes = RandomBlocks(tensor.shape[0] * tensor.shape[1], &random, &values);
+      const std::string bytes =
+          test::RandomBlocks(tensor.shape[0] * tensor.shape[1], &random, &values);
       file.Tensor(test::GgufNameOf(name), tensor.shape, /*type=*/8, bytes);
       tensor.values = values;
       if (!absl::StrContains(name, "q_proj") && !absl::StrContains(name, "k_proj")) continue;

@@ -91,20 +91,6 @@ TEST_P(GgufExpertsTest, ReadsATensorForEachExpert) {
             Logits({.dir = WriteFolder(tiny), .max_rows = 8}));
 }
 
-// Random blocks of Q8_0 and their values.
-std::string RandomBlocks(int64_t elements, std::mt19937* random, std::vector<float>* values) {
-  std::string bytes;
-  std::uniform_int_distribution<int> code(-127, 127);
-  for (int64_t i = 0; i < elements; i += 32) {
-    const uint16_t scale = kernels::FloatToF16(0.2f / 127 * static_cast<float>(1 + i / 32 % 3));
-    bytes += test::GgufNumber(scale, 2);
-    for (int k = 0; k < 32; ++k) bytes.push_back(static_cast<char>(code(*random)));
-  }
-  values->resize(elements);
-  kernels::DecodeBlocks(kernels::DType::kQ8_0, bytes.data(), elements / 32, values->data());
-  return bytes;
-}
-
 // The experts' gate and up in blocks; down has columns that no block fits, in F32.
 TEST_P(GgufExpertsTest, BlocksStayAsTheyAreOrAreTheirValues) {
   test::TinyLlama tiny = test::MakeTinyFamily(GetParam(), {.layers = 2});
@@ -115,7 +101,7 @@ TEST_P(GgufExpertsTest, BlocksStayAsTheyAreOrAreTheirValues) {
     std::string bytes;
     std::vector<int64_t> shape = tiny.tensors[experts[0]].shape;
     for (const std::string& expert : experts)
-      bytes += RandomBlocks(shape[0] * shape[1], &random, &tiny.tensors[expert].values);
+      bytes += test::RandomBlocks(shape[0] * shape[1], &random, &tiny.tensors[expert].values);
     shape.insert(shape.begin(), static_cast<int64_t>(experts.size()));
     file.Tensor(stack, shape, /*type=*/8, bytes);
   }

@@ -5,6 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "kernels/block_format.h"
+#include "kernels/element.h"
 #include "nlohmann/json.hpp"
 
 namespace coppice::test {
@@ -67,6 +69,19 @@ std::vector<float> InterleavedRows(const std::vector<float>& values, int64_t wid
 
 void AddStored(const std::string& name, const TinyTensor& tensor, GgufBuilder* file) {
   file->Tensor(name, tensor.shape, TypeNumber(tensor.dtype), Stored(tensor));
+}
+
+std::string RandomBlocks(int64_t elements, std::mt19937* random, std::vector<float>* values) {
+  std::string bytes;
+  std::uniform_int_distribution<int> code(-127, 127);
+  for (int64_t i = 0; i < elements; i += 32) {
+    const uint16_t scale = kernels::FloatToF16(0.2f / 127 * static_cast<float>(1 + i / 32 % 3));
+    bytes += GgufNumber(scale, 2);
+    for (int k = 0; k < 32; ++k) bytes.push_back(static_cast<char>(code(*random)));
+  }
+  values->resize(elements);
+  kernels::DecodeBlocks(kernels::DType::kQ8_0, bytes.data(), elements / 32, values->data());
+  return bytes;
 }
 
 void SetByteVocabulary(int size, GgufBuilder* file) {

@@ -3,6 +3,8 @@
 //   dir.Write("model.gguf", GgufOf(MakeTinyLlama({.tied = true})).Bytes());
 #pragma once
 
+#include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,9 @@ std::string GgufNameOf(const std::string& name);
 
 // Adds a tensor in its type: F32, F16 or BF16.
 void AddStored(const std::string& name, const TinyTensor& tensor, GgufBuilder* file);
+
+// The bytes of random blocks of Q8_0, `elements` values of at most 0.6. *values: what they stand for.
+std::string RandomBlocks(int64_t elements, std::mt19937* random, std::vector<float>* values);
 
 // Metadata of the vocabulary alone.
 void SetByteVocabulary(int size, GgufBuilder* file);

@@ -198,7 +198,7 @@ TEST_F(EngineTurnsTest, ACancelledSequenceGivesItsBlocksBackWhereverItStands) {
       params.plain = !drafted;
       EngineOptions options = Options(runner_.get());
       options.scheduler.prefill_chunk = 8;
-      options.scheduler.kv_blocks = decoding::KvBlocksBound(params, 21, kBlockSize);  // for one
+      options.scheduler.kv_blocks = decoding::KvPagesBound(params, 21, {});  // for one
       const uint64_t cancelled = ++id, next = ++id;
       const std::vector<TokenId> prompt = Prompt(21, static_cast<int>(id));  // not cached
       coordinator_.WaitFor(1);

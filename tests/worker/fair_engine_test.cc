@@ -228,7 +228,7 @@ TEST_F(FairEngineTest, ASequenceThatFillsAPassLeavesPromptsTheirSteps) {
 TEST_F(FairEngineTest, AHugeRequestDoesNotKeepASmallOneFromThePool) {
   const proto::StartSequence huge = Request(2, "a", 64, 24, 3);
   const auto params = proto::DecodingFromMessage(huge.decoding()).value();
-  options_.scheduler.kv_blocks = decoding::KvBlocksBound(params, 3, kBlockSize) + 2;
+  options_.scheduler.kv_blocks = decoding::KvPagesBound(params, 3, {}) + 2;
   coordinator_.Start(Request(1, "a", 1, 100, 3));
   coordinator_.Start(huge);
   const Steps steps = Beside(Request(3, "b", 1, 12, 1));

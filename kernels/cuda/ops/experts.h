@@ -1,4 +1,4 @@
-// Layers of experts (Ops::MixExperts): five launches around the activation, each a function here.
+// Layers of experts (Ops::MixExperts): six launches around the activation, each a function here.
 // Which experts a row takes, and how many rows an expert has, is known to the device alone, so
 // every launch has a grid for the most that there can be. The bits of a row depend on the row and
 // the weights alone. Launch errors are left for cudaGetLastError.

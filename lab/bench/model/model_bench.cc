@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "base/status.h"
 #include "kernels/cpu/kernel_target.h"
 #include "lab/bench/model/json_line.h"
@@ -32,9 +34,6 @@ absl::Status MeasurePrefill(const ModelBench& bench, const RunnerChoice& choice,
   };
   const double seconds = MedianSeconds({prefill}, bench.repetitions)[0];
   COPPICE_RETURN_IF_ERROR(status);
-  const Instruction instruction =
-      ProductInstruction(kernels::cpu::CurrentKernelTarget(), TypeNamed(choice.type));
-  const double peak = PeakOperations(instruction, timed->team());
   const double operations = LayerOperations(timed->runner()->config()) * bench.prefill;
   JsonLine line("model");
   Choice(choice, timed, &line)
@@ -42,8 +41,12 @@ absl::Status MeasurePrefill(const ModelBench& bench, const RunnerChoice& choice,
       .Count("tokens", bench.prefill)
       .Number("ms", 1e3 * seconds)
       .Number("tokens_per_s", bench.prefill / seconds)
-      .Number("gops", operations / seconds * 1e-9)
-      .Text("instruction", InstructionName(instruction))
+      .Number("gops", operations / seconds * 1e-9);
+  const std::optional<kernels::DType> type = FindType(choice.type);
+  if (!type.has_value()) return absl::OkStatus();  // auto: matrices may be of several types
+  const Instruction instruction = ProductInstruction(kernels::cpu::CurrentKernelTarget(), *type);
+  const double peak = PeakOperations(instruction, timed->team());
+  line.Text("instruction", InstructionName(instruction))
       .Number("peak_gops", peak * 1e-9)
       .Number("of_peak", operations / seconds / peak);
   return absl::OkStatus();

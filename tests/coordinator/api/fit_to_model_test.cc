@@ -219,10 +219,9 @@ TEST(FitToModel, RefusesDecisionsThatWouldHoldUpEveryOtherSequence) {
 
 TEST(FitToModel, BeamsMayNeedAChainEach) {
   const GenerateRequest plain = Good(R"("max_tokens": 32, "speculative": false)");
-  EXPECT_EQ(decoding::KvBlocksBound(plain.params, 16, 16), 3 + 1 + 1 + 5);
+  EXPECT_EQ(decoding::KvPagesBound(plain.params, 16, {}), 3 + 1 + 1 + 5);
   const GenerateRequest beams = Good(R"("max_tokens": 32, "num_beams": 4)");
-  EXPECT_EQ(decoding::KvBlocksBound(beams.params, 16, 16),
-            3 + 4 * 2 + (8 * 6 + 8) / 16 + 1 + 4 + 5);
+  EXPECT_EQ(decoding::KvPagesBound(beams.params, 16, {}), 3 + 4 * 2 + (8 * 6 + 8) / 16 + 1 + 4 + 5);
 }
 
 // Of a prefix of 1000 tokens a group with a window of 100 keeps the window and what a step adds.
@@ -236,7 +235,7 @@ TEST(FitToModel, WindowsNeedFewerPages) {
             14 + rest);
   // Beams may part for the whole answer; what they then have in common moves at once.
   const GenerateRequest beams = Good(R"("max_tokens": 200, "num_beams": 4)");
-  const int64_t apart = decoding::KvBlocksBound(beams.params, 800, 16) - prefix;
+  const int64_t apart = decoding::KvPagesBound(beams.params, 800, {}) - prefix;
   EXPECT_EQ(decoding::KvPagesBound(beams.params, 800, storage),
             prefix + 2 * (7 + 1 + 7 + 1) + 3 * apart);
 
@@ -259,7 +258,7 @@ TEST(FitToModel, TheForestThatIsReservedHasTheFormOfTheMethod) {
     decoding::DecodingParams params;
     params.method = &row;
     params.max_tokens = 32;
-    const auto forest = [&] { return decoding::KvBlocksBound(params, 16, 16) - (3 + 1 + 5); };
+    const auto forest = [&] { return decoding::KvPagesBound(params, 16, {}) - (3 + 1 + 5); };
     if (row.form == decoding::DraftForm::kNone) {
       params.draft_beams = 1;
       EXPECT_EQ(forest(), 1) << row.name;

@@ -37,7 +37,7 @@ class FairnessTest : public DispatcherTest {
     if (beams > 1) params.kind = sampling::DecodingKind::kBeamSearch;
     params.beam_width = beams;
     params.max_tokens = 16;
-    return decoding::KvBlocksBound(params, /*prompt_tokens=*/2, /*block_size=*/16);
+    return decoding::KvPagesBound(params, /*prompt_tokens=*/2, {});
   }
   // The clients of the sequences started on the replica, in order.
   std::vector<std::string> Clients() const {
