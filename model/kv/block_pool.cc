@@ -126,6 +126,10 @@ int32_t BlockPool::Publish(int32_t parent, int32_t block, GroupSet seen) {
     return twin;
   }
   last_[{parent, full.tokens[0]}] = block;
+  // A page that the sequence gave back before the block was full lacks its last tokens.
+  for (int group = 0; group < pages_.groups(); ++group) {
+    if ((pages_.windowed() & ~seen) >> group & 1) pages_.FreeUnseen(block, group);
+  }
   full.published = true;
   full.parent = parent;
   ++blocks_[parent].children;

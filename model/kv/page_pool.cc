@@ -43,6 +43,11 @@ void PagePool::Free(int32_t block, int group) {
   Changed(Index(block, group));
 }
 
+void PagePool::FreeUnseen(int32_t block, int group) {
+  COPPICE_CHECK(at(block, group).viewers == 0);
+  if (page(block, group) != 0) Free(block, group);
+}
+
 void PagePool::FreeAll(int32_t block) {
   for (int group = 0; group < groups(); ++group) Free(block, group);
 }

@@ -48,6 +48,8 @@ class PagePool {
   int32_t Next(int ahead) const { return free_[free_.size() - 1 - ahead]; }
   // Gives the block a page in the group, where it has none. Needs free() > 0.
   void Give(int32_t block, int group);
+  // Frees the page of a block in the group, if it has one. Nobody sees it.
+  void FreeUnseen(int32_t block, int group);
   // Frees all pages of a block.
   void FreeAll(int32_t block);
   // The page that `from` has in the group goes to `to`, which has none.

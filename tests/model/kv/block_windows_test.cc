@@ -93,6 +93,28 @@ TEST(BlockWindowsTest, ACommitCopiesWhatWillBeSeen) {
   ExpectIntegrity(blocks);
 }
 
+// A page is given back before its block is full: it lacks what the commit added to the block. So
+// nobody may adopt it.
+TEST(BlockWindowsTest, ABlockThatACommitFillsBehindTheWindowIsNotAdoptedThere) {
+  BlockManager blocks = Windowed(60);
+  const SequenceHandle a = OpenFilled(blocks, Iota(40));
+  std::vector<TokenId> text = Iota(40);
+  KvNode node = kPrefixEnd;
+  for (int i = 0; i < 64; ++i) {
+    text.push_back(100 + i);
+    node = *blocks.AddNode(a, node, text.back());
+  }
+  std::vector<KvCopy> copies;
+  EXPECT_EQ(*blocks.Commit(a, {{node}}, &copies), 64);  // the next row sees from 73 on
+  blocks.EndRound();
+  ExpectIntegrity(blocks);
+  int cached = 0;
+  text.resize(49);
+  blocks.Open(text, &cached);
+  EXPECT_EQ(cached, 32);
+  ExpectIntegrity(blocks);
+}
+
 // Two sequences share a block. It keeps its page while one of them sees it.
 TEST(BlockWindowsTest, TheLastViewerDecides) {
   BlockManager blocks = Windowed(60);
