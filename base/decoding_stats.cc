@@ -32,6 +32,7 @@ void DecodingStats::Merge(const DecodingStats& other) {
   overlap_sum += other.overlap_sum;
   overlap_layers += other.overlap_layers;
   cached_tokens += other.cached_tokens;
+  preemptions += other.preemptions;
   queue_ms = std::max(queue_ms, other.queue_ms);
   prefill_ms += other.prefill_ms;
   draft_ms += other.draft_ms;

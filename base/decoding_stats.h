@@ -26,6 +26,7 @@ struct DecodingStats {
   double overlap_sum = 0;                           // sum of min(p, q) over layers whose q was sent
   int64_t overlap_layers = 0;                       // number of these layers
   int64_t cached_tokens = 0;                        // prompt tokens found in the prefix cache
+  int64_t preemptions = 0;                          // times that its KV was taken away for others
   double queue_ms = 0;                              // the longest wait for admission
   double prefill_ms = 0;
   double draft_ms = 0;       // draft nodes' own time

@@ -85,7 +85,8 @@ absl::Status CheckStats(const proto::SequenceStats& stats, int most_layers) {
                                                      {"accepted_nodes", stats.accepted_nodes()},
                                                      {"accepting_layers", stats.accepting_layers()},
                                                      {"overlap_layers", stats.overlap_layers()},
-                                                     {"cached_tokens", stats.cached_tokens()}};
+                                                     {"cached_tokens", stats.cached_tokens()},
+                                                     {"preemptions", stats.preemptions()}};
   for (const auto& [field, value] : counts) COPPICE_RETURN_IF_ERROR(CheckCount(field, value));
   if (stats.plain_rounds() > stats.rounds()) {
     return Bad("plain_rounds",
@@ -152,6 +153,7 @@ proto::SequenceStats StatsToMessage(const DecodingStats& stats) {
   message.set_overlap_sum(stats.overlap_sum);
   message.set_overlap_layers(stats.overlap_layers);
   message.set_cached_tokens(stats.cached_tokens);
+  message.set_preemptions(stats.preemptions);
   message.set_queue_ms(stats.queue_ms);
   message.set_prefill_ms(stats.prefill_ms);
   message.set_draft_ms(stats.draft_ms);
@@ -181,6 +183,7 @@ absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& messa
   stats.overlap_sum = message.overlap_sum();
   stats.overlap_layers = message.overlap_layers();
   stats.cached_tokens = message.cached_tokens();
+  stats.preemptions = message.preemptions();
   stats.queue_ms = message.queue_ms();
   stats.prefill_ms = message.prefill_ms();
   stats.draft_ms = message.draft_ms();

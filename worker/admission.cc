@@ -114,6 +114,9 @@ std::optional<Refusal> Fill(const proto::StartSequence& start, const model::Mode
   if (auto status = scheduler.CheckFits(*sequence); !status.ok()) {
     return Refuse("kv_capacity_exceeded", status);
   }
+  const int64_t bound = scheduler.BlocksBound(*sequence);
+  const auto expected = static_cast<int64_t>(start.expected_kv_blocks());
+  sequence->expected_blocks = expected > 0 ? std::min(expected, bound) : bound;
   if (auto refusal = SetText(formats, sequence)) return refusal;
   auto decoder = decoding::MakeBeamDecoder(sequence->params);
   if (!decoder.ok()) return Refuse("unsupported_combination", decoder.status());
@@ -135,6 +138,7 @@ StartedSequence StartSequence(const proto::StartSequence& start, const model::Mo
   started.sequence->shows_rounds = start.forests();
   started.sequence->trace = proto::TraceFromMessage(start.trace());
   started.sequence->client = start.client();
+  started.sequence->priority = start.priority();
   if (start.client_weight() > 0 && std::isfinite(start.client_weight()))
     started.sequence->client_weight = start.client_weight();
   started.sequence->arrival_s = now_s;

@@ -285,6 +285,11 @@ void DraftClient::GaveUp(uint64_t sequence_id, double now_s) {
   if (Node* node = NodeOf(found->second); node != nullptr) MarkLate(node, now_s);
 }
 
+void DraftClient::Withdraw(uint64_t sequence_id) {
+  const auto found = sessions_.find(sequence_id);
+  if (found != sessions_.end()) found->second.waiting = false;
+}
+
 void DraftClient::Close(uint64_t sequence_id) {
   const auto found = sessions_.find(sequence_id);
   if (found == sessions_.end()) return;

@@ -92,6 +92,8 @@ class DraftClient {
   void Announce(absl::Span<const uint64_t> sequence_ids);
   // Tells the client that the round of this sequence went on without its draft.
   void GaveUp(uint64_t sequence_id, double now_s);
+  // The sequence does not want the draft that was requested for it.
+  void Withdraw(uint64_t sequence_id);
   void Close(uint64_t sequence_id);
 
   // Returns the forests and failures of current rounds that have arrived.

@@ -54,6 +54,7 @@ absl::Status Engine::Run() {
     share_until_s_ = ShareUntil();
     if (planner_.HasWork() && share_until_s_ == 0) COPPICE_RETURN_IF_ERROR(Step());
     runner_->blocks()->EndRound();
+    MakeRoom();
     if (clock_.Now() - last_status_s_ > kStatusInterval_s) PublishStatus();
   }
   return absl::OkStatus();
@@ -160,32 +161,6 @@ void Engine::DropAll() {
   for (const SequencePhase phase : {SequencePhase::kWaiting, SequencePhase::kPrefill,
                                     SequencePhase::kDrafting, SequencePhase::kReady}) {
     while (Sequence* sequence = sequences_.First(phase)) Remove(sequence);
-  }
-}
-
-void Engine::AdmitWaiting() {
-  if (scheduler_.running() == 0 && sequences_.First(SequencePhase::kWaiting) != nullptr)
-    energy_.Idle(clock_.Now());
-  if (!std::exchange(admits_, false)) return;
-  const std::vector<Sequence*> admitted =
-      scheduler_.AdmitByTurns(sequences_.In(SequencePhase::kWaiting));
-  for (Sequence* sequence : admitted) {
-    sequence->admitted_s = clock_.Now();
-    sequence->stats.queue_ms = (sequence->admitted_s - sequence->arrival_s) * 1e3;
-    int cached_tokens = 0;
-    // Scores need the row of every token, so they take none from the prefix cache.
-    sequence->kv =
-        runner_->blocks()->Open(sequence->scores.of_prompt ? absl::Span<const TokenId>()
-                                                           : absl::MakeConstSpan(sequence->prompt),
-                                &cached_tokens);
-    sequence->stats.cached_tokens = cached_tokens;
-    sequence->forest = decoding::DraftForest::Empty(1);
-    sequences_.Move(sequence, SequencePhase::kPrefill);
-  }
-  for (Sequence* sequence : admitted) {  // only now the number of admitted sequences is known
-    if (!sequence->draft.drafts || !WorthPreparing(*sequence)) continue;
-    drafts_.Open(*sequence);
-    sequence->draft_access = DraftAccess::kOpen;
   }
 }
 
@@ -311,9 +286,8 @@ int Engine::MostRows() const {
 
 absl::Status Engine::Step() {
   StepPlanner::Planned planned = planner_.Plan(MostRows());
-  for (const auto& [sequence, why] : planned.failed) {
-    Fail(sequence, {"internal_error", why});
-  }
+  starved_ = planned.starved;
+  stalled_ = planned.step.empty();
   proto::Progress progress;
   if (planned.step.empty()) {
     EndScored(planned.ended, &progress);
@@ -398,11 +372,14 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
   if (!participant->verdict.ok()) return FailRound(sequence, participant->verdict.status());
   const double now_s = clock_.Now();
   sequence->stats.verify_ms += clock_.pass_s() * 1e3;
-  if (sequence->phase == SequencePhase::kPrefill) {
+  if (sequence->phase == SequencePhase::kPrefill && sequence->reread.empty()) {
     sequence->stats.prefill_ms = (now_s - sequence->admitted_s) * 1e3;
   } else {
     sequence->stats.Merge(participant->verdict->stats);
   }
+  sequence->reread = {};
+  sequence->reread_paths = {};
+  sequence->reread_done = 0;
   Trace(*participant, now_s);
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) return GoOn(*participant, progress);
@@ -422,9 +399,9 @@ void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
                         sequence->draft_informed, informed ? roots : 0});
   }
   NextRound(sequence);
-  const absl::Status status = CommitVerdict(verdict, participant.rows.node_kv, sequence,
-                                            runner_->blocks(), runner_->commits());
-  if (!status.ok()) return FailInternally(sequence, status);
+  if (!CommitVerdict(verdict, participant.rows.node_kv, sequence, runner_->blocks(),
+                     runner_->commits()))
+    starved_.push_back(sequence->id);
   if (sequence->phase == SequencePhase::kDrafting) {  // choose it now, while waiting for the draft
     sequence->next_shapes =
         sizer_.ChooseAhead(sequence->params.method->name, ForestLimits(*sequence));

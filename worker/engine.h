@@ -66,6 +66,10 @@ class Engine {
   void Cancel(uint64_t sequence_id);
   void DropAll();
   void AdmitWaiting();
+  int64_t FreeBlocks();
+  int64_t ExpectMore(Sequence* sequence);
+  void MakeRoom();
+  void Preempt(Sequence* sequence);
   void TakeForests();
   void TakeForest(DraftArrival arrival, double now_s);
   void RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s);
@@ -120,7 +124,9 @@ class Engine {
   const node::EnergyMeter* meter_;
   const comm::CollectiveCounter* collectives_;
   node::EnergyShares energy_;
-  std::vector<uint64_t> asking_;  // sequences whose drafts are about to be asked for
+  std::vector<uint64_t> starved_;  // sequences for whose rows the last step found no KV
+  bool stalled_ = false;           // and it had no rows at all
+  std::vector<uint64_t> asking_;   // sequences whose drafts are about to be asked for
   proto::NodeCounters counters_;
   bool stopped_ = false;
   bool admits_ = false;  // sequences have arrived, or blocks were released

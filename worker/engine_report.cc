@@ -27,6 +27,7 @@ void Engine::Report(Sequence* sequence, proto::Progress* progress) {
   proto::SequenceUpdate* update = progress->add_updates();
   if (!FillUpdate(sequence, update)) return progress->mutable_updates()->RemoveLast();
   if (const auto joules = EnergyOf(*sequence)) update->set_energy_joules(*joules);
+  if (update->finished()) update->set_kv_blocks_peak(sequence->peak_blocks);
   update->mutable_rounds()->Add(sequence->round_times.begin(), sequence->round_times.end());
   sequence->round_times.clear();
 }
@@ -72,7 +73,7 @@ void Engine::FailInternally(Sequence* sequence, const absl::Status& status) {
 void Engine::Remove(Sequence* sequence) {
   drafts_.Close(sequence->id);
   if (sequence->kv >= 0) runner_->blocks()->Close(sequence->kv);
-  scheduler_.Release(sequence);
+  if (sequence->phase != SequencePhase::kWaiting) scheduler_.Release();
   sequences_.Erase(sequence->id);
   admits_ = true;
 }

@@ -30,8 +30,12 @@ void Engine::ScorePrompts(const kernels::StepRows& rows, StepPlanner::Planned* p
     Sequence* sequence = sequences_.Find(prompt.sequence_id);
     if (sequence == nullptr) continue;  // it failed while the step was planned
     const auto scores = Scores(rows, prompt);
-    if (scores.ok()) {
-      FillPromptScores(*scores, sequence, progress->add_updates());
+    if (scores.ok()) {  // a sequence that was preempted meanwhile has reported some already
+      const int known = std::clamp(sequence->scored_tokens + 1 - prompt.begin, 0, prompt.count);
+      if (known == prompt.count) continue;
+      sequence->scored_tokens = prompt.begin - 1 + prompt.count;
+      FillPromptScores(absl::MakeConstSpan(*scores).subspan(known), sequence,
+                       progress->add_updates());
       continue;
     }
     auto& participants = planned->participants;

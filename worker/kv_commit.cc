@@ -1,13 +1,11 @@
 #include "worker/kv_commit.h"
 
 #include "base/check.h"
-#include "base/status.h"
 
 namespace coppice::worker {
 
-absl::Status CommitVerdict(const decoding::Verdict& verdict,
-                           absl::Span<const model::KvNode> node_kv, Sequence* sequence,
-                           model::BlockManager* blocks, std::vector<KvCopy>* copies) {
+bool CommitVerdict(const decoding::Verdict& verdict, absl::Span<const model::KvNode> node_kv,
+                   Sequence* sequence, model::BlockManager* blocks, std::vector<KvCopy>* copies) {
   for (size_t i = 0; i < node_kv.size(); ++i) {
     if (verdict.node_path[i] != decoding::kNoPath)
       sequence->SetKv(verdict.node_path[i], node_kv[i]);
@@ -24,7 +22,7 @@ absl::Status CommitVerdict(const decoding::Verdict& verdict,
   }
   blocks->Retain(sequence->kv, leaves);
   const auto moved = blocks->Commit(sequence->kv, parents, copies);
-  if (!moved.ok()) return moved.status();
+  if (!moved.ok()) return false;
   // Paths that moved to the prefix: the ancestors of the roots from the common one upwards.
   decoding::PathId common = paths.CommonAncestor([&] {
     std::vector<decoding::PathId> above;
@@ -35,7 +33,7 @@ absl::Status CommitVerdict(const decoding::Verdict& verdict,
        common = paths.parent(common)) {
     sequence->SetKv(common, model::kPrefixEnd);
   }
-  return absl::OkStatus();
+  return true;
 }
 
 }  // namespace coppice::worker

@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "decoding/forest.h"
 #include "model/kv/block_manager.h"
@@ -13,9 +12,9 @@
 namespace coppice::worker {
 
 // node_kv[i]: the trie node of forest node i in the last pass. Appends the copies that must be done
-// before the next pass.
-absl::Status CommitVerdict(const decoding::Verdict& verdict,
-                           absl::Span<const model::KvNode> node_kv, Sequence* sequence,
-                           model::BlockManager* blocks, std::vector<KvCopy>* copies);
+// before the next pass. False: the pool is out of blocks. Then the tokens that the roots share stay
+// where they are, for a later commit; the sequence can go on.
+bool CommitVerdict(const decoding::Verdict& verdict, absl::Span<const model::KvNode> node_kv,
+                   Sequence* sequence, model::BlockManager* blocks, std::vector<KvCopy>* copies);
 
 }  // namespace coppice::worker

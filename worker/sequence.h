@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,8 +31,8 @@ namespace coppice::worker {
 
 // The phase of a sequence. SequenceTable changes it and keeps the order.
 enum class SequencePhase {
-  kWaiting,   // not admitted: no KV reserved
-  kPrefill,   // has prompt tokens to prefill
+  kWaiting,   // not admitted, or preempted: has no KV
+  kPrefill,   // has tokens to prefill: of its prompt, or again after a preemption
   kDrafting,  // waits for its forest, until draft_deadline_s
   kReady,     // can join the next pass, with a forest or without
 };
@@ -68,8 +69,12 @@ struct Sequence {
   double client_weight = 1;
   std::unique_ptr<decoding::BeamDecoder> decoder;
   SequencePhase phase = SequencePhase::kWaiting;
-  uint64_t phase_order = 0;  // grows with every change of phase of any sequence
-  int64_t reserved_blocks = 0;
+  uint64_t phase_order = 0;    // grows with every change of phase of any sequence
+  uint64_t arrival_order = 0;  // phase_order at its arrival
+  int priority = 0;            // StartSequence.priority: lower values go first
+  // KV that it is expected to need in all, at least what it has had; at most its bound.
+  int64_t expected_blocks = 0;
+  int64_t peak_blocks = 0;  // the most KV that it has had
 
   // By PathId: the KV of each generated path, kNoKv when it has none, kPrefixEnd when it is
   // committed.
@@ -86,6 +91,18 @@ struct Sequence {
     if (i >= kv_of_path.size()) kv_of_path.resize(i + 1, model::kNoKv);
     kv_of_path[i] = node;
   }
+
+  // After a preemption (worker/preemption.h): the prompt, the tokens that all beams share, and one
+  // more. Then the paths of single beams, parents first, of which the first `reread_done` have KV.
+  std::vector<TokenId> reread;
+  std::vector<decoding::PathId> reread_paths;
+  int reread_done = 0;
+  // In kPrefill: all but the last of these tokens become the prefix.
+  const std::vector<TokenId>& text() const { return reread.empty() ? prompt : reread; }
+  int preempted_at = -1;  // layers committed at its last preemption
+  // Scores need the row of every token, so such a prompt takes none from the prefix cache.
+  bool scores_prompt() const { return scores.of_prompt && reread.empty(); }
+  int scored_tokens = 0;  // of the prompt, whose scores were reported
 
   // [roots] In a step with a forest, known roots need no row. Their KV exists already, and since
   // the backend is batch-invariant, their logits would have the same bits.
@@ -125,5 +142,10 @@ struct Sequence {
   node::EnergyTally energy;                    // energy of its rows on this replica
   std::vector<proto::RoundTimes> round_times;  // not yet reported
 };
+
+// Whether `a` goes before `b` where KV is short.
+inline bool Outranks(const Sequence& a, const Sequence& b) {
+  return std::pair(a.priority, a.arrival_order) < std::pair(b.priority, b.arrival_order);
+}
 
 }  // namespace coppice::worker

@@ -34,6 +34,8 @@ void SequenceTable::Move(Sequence* sequence, SequencePhase phase) {
   Of(sequence->phase).erase(sequence->phase_order);
   sequence->phase = phase;
   sequence->phase_order = ++last_order_;
+  if (sequence->arrival_order == 0) sequence->arrival_order = sequence->phase_order;
+  if (phase == SequencePhase::kWaiting) sequence->phase_order = sequence->arrival_order;
   Of(phase).emplace(sequence->phase_order, sequence);
 }
 
@@ -42,6 +44,15 @@ std::vector<Sequence*> SequenceTable::In(SequencePhase phase) const {
   found.reserve(Of(phase).size());
   for (const auto& [order, sequence] : Of(phase)) found.push_back(sequence);
   return found;
+}
+
+std::vector<Sequence*> SequenceTable::Running() const {
+  std::vector<Sequence*> running;
+  for (const SequencePhase phase :
+       {SequencePhase::kPrefill, SequencePhase::kDrafting, SequencePhase::kReady}) {
+    for (const auto& [order, sequence] : Of(phase)) running.push_back(sequence);
+  }
+  return running;
 }
 
 Sequence* SequenceTable::First(SequencePhase phase) const {

@@ -19,9 +19,11 @@ class SequenceTable {
   Sequence* Insert(std::unique_ptr<Sequence> sequence);
   Sequence* Find(uint64_t id) const;  // nullptr when there is none
   void Erase(uint64_t id);
-  // Puts the sequence last in its new phase.
+  // Puts the sequence last in its new phase; in kWaiting, where its arrival puts it.
   void Move(Sequence* sequence, SequencePhase phase);
 
+  // Those that have been admitted.
+  std::vector<Sequence*> Running() const;
   // In order of arrival in the phase.
   std::vector<Sequence*> In(SequencePhase phase) const;
   // The first in the phase, or nullptr.

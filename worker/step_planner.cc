@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "model/kv/prefix_readers.h"
 #include "worker/client_queues.h"
+#include "worker/preemption.h"
 
 namespace coppice::worker {
 namespace {
@@ -17,11 +18,15 @@ int MostRows(const Sequence& sequence) {
   return static_cast<int>(sequence.decoder->roots().size()) + sequence.forest.size();
 }
 
-// Tokens to prefill after the first `length`. The last prompt token is the root of the first round:
-// it is a trie node, not a prefix token.
-int LeftAfter(const Sequence& sequence, int length) {
-  return static_cast<int>(sequence.prompt.size()) - 1 - length;
+// The tokens of the prefix that a sequence in kPrefill reads. The last one of the text is a root, or
+// a node above one: it is a trie node, not a prefix token.
+int PrefixOf(const Sequence& sequence) { return static_cast<int>(sequence.text().size()) - 1; }
+
+// Tokens to prefill after the first `count`.
+int LeftAfter(const Sequence& sequence, int count) {
+  return PrefixOf(sequence) + static_cast<int>(sequence.reread_paths.size()) - count;
 }
+
 
 }  // namespace
 
@@ -45,7 +50,8 @@ std::vector<WaitingPrompt> StepPlanner::Prompts() const {
   std::vector<WaitingPrompt> prompts;
   for (Sequence* sequence : sequences_->In(SequencePhase::kPrefill)) {
     prompts.push_back(
-        {sequence, LeftAfter(*sequence, runner_->blocks()->prefix_length(sequence->kv))});
+        {sequence, LeftAfter(*sequence, runner_->blocks()->prefix_length(sequence->kv) +
+                                            sequence->reread_done)});
   }
   return prompts;
 }
@@ -65,7 +71,7 @@ int StepPlanner::RowsForPrompts(absl::Span<const WaitingPrompt> prompts, int mos
 void StepPlanner::Join(Sequence* sequence, Planned* planned) {
   auto reserved = ReserveRows(sequence, runner_->blocks());
   if (!reserved.ok()) {
-    planned->failed.emplace_back(sequence, std::string(reserved.status().message()));
+    planned->starved.push_back(sequence->id);
     return;
   }
   planned->participants.push_back(
@@ -134,14 +140,11 @@ RowNeed StepPlanner::NeedOfPrompt(const Sequence& sequence, int token, Planned* 
   return need;
 }
 
-bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* planned) {
-  const auto chunk = absl::MakeConstSpan(sequence->prompt).subspan(begin, count);
+bool StepPlanner::AddPrefix(Sequence* sequence, int begin, int count, Planned* planned) {
+  const auto chunk = absl::MakeConstSpan(sequence->text()).subspan(begin, count);
   auto slots = runner_->blocks()->AppendPrefix(sequence->kv, chunk);
-  if (!slots.ok()) {
-    planned->failed.emplace_back(sequence, std::string(slots.status().message()));
-    return false;
-  }
-  if (sequence->scores.of_prompt) {
+  if (!slots.ok()) return false;
+  if (sequence->scores_prompt()) {
     const auto need_of = [&](int i) { return NeedOfPrompt(*sequence, begin + i + 1, planned); };
     planned->scored.push_back({sequence->id, begin + 1, count,
                                planned->step.AddPrefixRows(sequence->kv, chunk, *slots, need_of)});
@@ -150,6 +153,27 @@ bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* 
   }
   planned->rows.push_back({sequence->id, count});
   return true;
+}
+
+bool StepPlanner::AddReread(Sequence* sequence, int count, Planned* planned) {
+  for (int i = 0; i < count; ++i) {
+    const TokenId token =
+        sequence->decoder->paths().token(sequence->reread_paths[sequence->reread_done]);
+    const auto node = ReserveReread(sequence, runner_->blocks());
+    if (!node.ok()) return false;
+    planned->step.AddNodeRow(sequence->kv, *node, token);
+    planned->rows.push_back({sequence->id, 1});
+  }
+  return true;
+}
+
+bool StepPlanner::AddChunk(const Chunk& chunk, Planned* planned) {
+  const int prefix = std::clamp(PrefixOf(*chunk.sequence) - chunk.begin, 0, chunk.count);
+  if ((prefix == 0 || AddPrefix(chunk.sequence, chunk.begin, prefix, planned)) &&
+      AddReread(chunk.sequence, chunk.count - prefix, planned))
+    return true;
+  planned->starved.push_back(chunk.sequence->id);
+  return false;
 }
 
 std::vector<StepPlanner::Chunk> StepPlanner::ChooseChunks(absl::Span<const WaitingPrompt> prompts,
@@ -161,13 +185,17 @@ std::vector<StepPlanner::Chunk> StepPlanner::ChooseChunks(absl::Span<const Waiti
   const auto read = [&](Sequence* sequence, int tokens, int room) -> PromptTurns::Read {
     const auto [place, is_new] = chunk_of.try_emplace(sequence, chunks.size());
     if (is_new) {
-      if (!sequence->scores.of_prompt) {
-        sequence->stats.cached_tokens += blocks->Adopt(sequence->kv, sequence->prompt);
-        if (readers.MustWait(sequence->prompt, blocks->prefix_length(sequence->kv))) return {};
-        sequence->stats.cached_tokens +=
-            blocks->AdoptBeginning(sequence->kv, sequence->prompt, runner_->commits());
+      if (sequence->reread_done == 0 && !sequence->scores_prompt()) {
+        int adopted = blocks->Adopt(sequence->kv, sequence->text());
+        const bool waits =
+            readers.MustWait(sequence->text(), blocks->prefix_length(sequence->kv));
+        if (!waits) {
+          adopted += blocks->AdoptBeginning(sequence->kv, sequence->text(), runner_->commits());
+        }
+        if (sequence->reread.empty()) sequence->stats.cached_tokens += adopted;
+        if (waits) return {};
       }
-      chunks.push_back({sequence, blocks->prefix_length(sequence->kv)});
+      chunks.push_back({sequence, blocks->prefix_length(sequence->kv) + sequence->reread_done});
     }
     Chunk& chunk = chunks[place->second];
     const int left = LeftAfter(*sequence, chunk.begin + chunk.count);
@@ -184,7 +212,7 @@ std::vector<StepPlanner::Chunk> StepPlanner::ChooseChunks(absl::Span<const Waiti
 void StepPlanner::AddPrefills(absl::Span<const WaitingPrompt> prompts, int rows, Planned* planned) {
   for (const Chunk& chunk : ChooseChunks(prompts, rows)) {
     Sequence* sequence = chunk.sequence;
-    if (chunk.count > 0 && !AddPrefill(sequence, chunk.begin, chunk.count, planned)) continue;
+    if (!AddChunk(chunk, planned)) continue;
     if (!chunk.last) continue;
     if (sequence->score_only) {
       planned->ended.push_back(sequence->id);

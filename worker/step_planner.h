@@ -4,8 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -48,8 +46,8 @@ class StepPlanner {
     std::vector<SequenceRows> rows;  // of every sequence in the step; one may have several entries
     std::vector<PromptRows> scored;
     std::vector<uint64_t> ended;  // sequences that only score their prompt, which ends in this step
-    // Sequences that cannot continue, and why. They have no rows.
-    std::vector<std::pair<Sequence*, std::string>> failed;
+    // Sequences for whose next rows the pool has no KV.
+    std::vector<uint64_t> starved;
   };
   // A step of at most `most_rows` rows, from 1 to those of the options. Only the rows of a single
   // sequence may be more, up to those of the options.
@@ -67,17 +65,19 @@ class StepPlanner {
   void AddVerifications(int room, Planned* planned);
   // Adds sequences that do not all fit. Returns those that have not joined.
   std::vector<Sequence*> TakeTurns(absl::Span<Sequence* const> ready, int room, Planned* planned);
-  // The part of a prompt that a step reads.
+  // The part of a prompt that a step reads, or of what a preempted sequence reads again.
   struct Chunk {
     Sequence* sequence;
-    int begin, count = 0;  // tokens
-    bool last = false;     // the prompt is read: its first round begins, or it ends
+    int begin, count = 0;  // tokens: of its text, then its reread_paths
+    bool last = false;     // all is read: a round begins, or it ends
   };
   std::vector<Chunk> ChooseChunks(absl::Span<const WaitingPrompt> prompts, int rows);
   void AddPrefills(absl::Span<const WaitingPrompt> prompts, int rows, Planned* planned);
   RowNeed NeedOfPrompt(const Sequence& sequence, int token, Planned* planned);
-  // Adds the next `count` prompt tokens. Returns false if the sequence has failed.
-  bool AddPrefill(Sequence* sequence, int begin, int count, Planned* planned);
+  // Adds the rows of the chunk. Returns false if the pool is out of blocks.
+  bool AddChunk(const Chunk& chunk, Planned* planned);
+  bool AddPrefix(Sequence* sequence, int begin, int count, Planned* planned);
+  bool AddReread(Sequence* sequence, int count, Planned* planned);
 
   const SchedulerOptions options_;
   model::ModelRunner* runner_;

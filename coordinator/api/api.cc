@@ -61,6 +61,7 @@ class RequestParser {
     ReadStops();
     ReadBias();
     ReadOutput();
+    ReadPriority();
     ReadTimeout(timeout_header);
     ReadUnservedFields(prompt_->chat(), &fields_);
     ReadFormatFields(text_, limits_, &fields_, &request_);
@@ -241,6 +242,11 @@ class RequestParser {
     inner.Ignore({"include_obfuscation"});
     inner.IgnoreUnknown();
     if (inner.error()) fields_.set_error(*inner.error());
+  }
+
+  void ReadPriority() {
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    request_.priority = static_cast<int>(fields_.Integer({"priority"}, -kMost, kMost).value_or(0));
   }
 
   void ReadTimeout(const std::string& header) {

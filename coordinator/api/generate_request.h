@@ -49,6 +49,7 @@ struct GenerateRequest {
   bool score_only = false;      // max_tokens 0: choices have no tokens; params.max_tokens is 1
   bool skip_special_tokens = true;
   double timeout_s = 600;
+  int priority = 0;  // lower values are served first
   // kResponse: the members of the request that its answer repeats, as JSON text without braces.
   std::string repeated_fields;
   std::string question;  // kPage: the text that the page repeats

@@ -26,7 +26,6 @@ constexpr UnservedField kUnserved[] = {
     {"verbosity", Effect::kHint, "[]", Of::kChat},
     {"audio", Effect::kHint, "[]", Of::kChat},  // how to speak, if `modalities` asks for speech
     // Of vLLM, SGLang and llama.cpp.
-    {"priority", Effect::kHint, "[0]"},
     {"request_id", Effect::kHint},
     {"kv_transfer_params", Effect::kHint},
     {"mm_processor_kwargs", Effect::kHint},

@@ -173,6 +173,10 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
     StopSequence(&sequence, /*tell_replica=*/true);
   }
   const bool over_there = update.finished() || !update.error_code().empty();
+  if (update.finished() && update.kv_blocks_peak() > 0 && believed) {
+    forecast_.Record(request->generate(), BoundsOf(*request, index),
+                     static_cast<int64_t>(update.kv_blocks_peak()));
+  }
   if (sequence.done || over_there) StopSequence(&sequence, /*tell_replica=*/!over_there);
   if (request->ended()) End(request);
 }

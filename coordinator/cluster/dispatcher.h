@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "coordinator/api/api.h"
 #include "coordinator/cluster/cluster_options.h"
+#include "coordinator/cluster/kv_forecast.h"
 #include "coordinator/cluster/kv_turns.h"
 #include "coordinator/cluster/metrics.h"
 #include "coordinator/cluster/node_registry.h"
@@ -108,6 +109,7 @@ class Dispatcher {
   bool StartNext();
   bool Prepare(const RequestPtr& request);
   int64_t StartSequence(const Queue::Entry& entry);
+  KvBounds BoundsOf(const Request& request, int index) const;
   int64_t BlocksOf(const Request& request, int index) const;
   double PendingCost(const Request& request) const;
   void Enqueue(const RequestPtr& request, bool first);
@@ -140,6 +142,7 @@ class Dispatcher {
   std::vector<RequestPtr> active_;  // queued and running
   Queue queue_;  // requests with a sequence that runs nowhere, in the order of their turns
   std::unordered_map<const Request*, uint64_t> entries_;  // entries of the requests in queue_
+  KvForecast forecast_;
   KvTurns kv_turns_{&router_};
   ServiceRate rate_;                               // in KV blocks per second
   std::unordered_map<uint64_t, Running> running_;  // by sequence id

@@ -111,12 +111,15 @@ std::map<std::string, Dispatcher::ClientLoad> Dispatcher::Clients() const {
   return clients;
 }
 
-// Does not refuse requests that have begun. False: the client has no other requests.
+// Does not refuse requests that have begun. Of those of the lowest priority, the newest. False: the
+// client has no other requests.
 bool Dispatcher::RefuseNewestOf(const std::string& client) {
   RequestPtr newest;
+  const auto rank = [](const Request& request) {
+    return std::pair(request.generate().priority, request.origin().arrival_s);
+  };
   queue_.ForEach([&](const Queue::Entry& entry) {
-    const bool later =
-        newest == nullptr || entry.job->origin().arrival_s >= newest->origin().arrival_s;
+    const bool later = newest == nullptr || rank(*entry.job) >= rank(*newest);
     if (entry.client == client && entry.job->started_s() < 0 && later) newest = entry.job;
   });
   PendingBodyPtr unread;
@@ -173,13 +176,18 @@ ApiError Dispatcher::QueueTimeout(const Request& request) const {
           "", RetryAfter(request.origin().client)};
 }
 
-int64_t Dispatcher::BlocksOf(const Request& request, int index) const {
+KvBounds Dispatcher::BoundsOf(const Request& request, int index) const {
   std::vector<const Node*> replicas = registry_->ReadyReplicas();
   if (replicas.empty()) replicas = registry_->Replicas();  // it waits for one
   const KvStorage storage =
       replicas.empty() ? KvStorage{.block_size = 1} : StorageOf(*replicas.front());
   const size_t tokens = request.generate().prompts[request.sequences()[index].prompt].size();
-  return decoding::KvPagesBound(request.generate().params, tokens, storage);
+  return KvBoundsOf(request.generate(), static_cast<int64_t>(tokens), storage);
+}
+
+// The blocks that the sequence is expected to need.
+int64_t Dispatcher::BlocksOf(const Request& request, int index) const {
+  return forecast_.Expect(request.generate(), BoundsOf(request, index));
 }
 
 double Dispatcher::PendingCost(const Request& request) const {
@@ -198,7 +206,8 @@ void Dispatcher::Enqueue(const RequestPtr& request, bool first) {
   if (known != entries_.end()) return queue_.SetCost(known->second, cost);
   const Client& client = request->origin().client;
   entries_[request.get()] =
-      first ? queue_.PushFirst(client, cost, request) : queue_.Push(client, cost, request);
+      first ? queue_.PushFirst(client, cost, request)
+            : queue_.Push(client, cost, request, request->generate().priority);
 }
 
 void Dispatcher::Dequeue(const RequestPtr& request) {

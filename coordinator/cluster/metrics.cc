@@ -246,6 +246,7 @@ void Metrics::NodeStatus(const Node& node) {
   impl_->gauge("num_requests_waiting", impl_->Model(replica)).Set(status.waiting());
   impl_->Follow(node, "prefix_cache_queries_total", replica, counters.prefix_cache_queries());
   impl_->Follow(node, "prefix_cache_hits_total", replica, counters.prefix_cache_hits());
+  impl_->Follow(node, "num_preemptions_total", replica, counters.preemptions());
   impl_->Follow(node, "wire_bytes_total", {{"channel", "plan"}}, counters.plan_bytes());
   impl_->Follow(node, "wire_bytes_total", {{"channel", "draft"}}, counters.draft_bytes());
   impl_->Follow(node, "wire_bytes_total", {{"channel", "collective"}}, counters.collective_bytes());

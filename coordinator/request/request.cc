@@ -81,6 +81,8 @@ proto::StartSequence Request::StartMessage(int index) const {
   start.set_forests(request_.trace);
   start.set_client(origin_.client.name);
   start.set_client_weight(origin_.client.weight);
+  start.set_priority(request_.priority);
+  start.set_expected_kv_blocks(static_cast<uint64_t>(sequence.kv_blocks));
   *start.mutable_trace() = proto::TraceToMessage(origin_.trace);
   return start;
 }

@@ -46,7 +46,7 @@ class Request : public std::enable_shared_from_this<Request> {
     int sample = 0;
     uint64_t id = 0;        // of the running StartSequence; 0 = pending or done
     std::string replica;    // where it runs or ran
-    int64_t kv_blocks = 0;  // reserved there
+    int64_t kv_blocks = 0;  // expected to be needed there
     double lost_s = -1;     // when its last replica was lost; < 0 while it runs
     size_t received = 0;    // tokens that this run has sent
     uint32_t updates = 0;   // updates of this run that have arrived

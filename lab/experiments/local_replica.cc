@@ -98,9 +98,10 @@ absl::StatusOr<decoding::Verdict> LocalReplica::Round(decoding::DraftForest fore
   absl::StatusOr<decoding::Verdict> verdict =
       worker::Verify(rows, *read, vocab_size(), target_->threads(), sequence);
   COPPICE_RETURN_IF_ERROR(verdict.status());
-  if (!sequence->decoder->finished()) {
-    COPPICE_RETURN_IF_ERROR(worker::CommitVerdict(*verdict, rows.node_kv, sequence,
-                                                  target_->blocks(), target_->commits()));
+  if (!sequence->decoder->finished() &&
+      !worker::CommitVerdict(*verdict, rows.node_kv, sequence, target_->blocks(),
+                             target_->commits())) {
+    return absl::ResourceExhaustedError("the KV pool is too small for the tokens of the beams");
   }
   ++sequence->round;
   return verdict;

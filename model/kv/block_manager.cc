@@ -321,6 +321,15 @@ std::vector<int32_t> BlockManager::free_pages() const {
 int BlockManager::nodes(SequenceHandle handle) const {
   return static_cast<int>(impl_->Get(handle).live.size());
 }
+int64_t BlockManager::held(SequenceHandle handle) const {
+  const KvSequence& sequence = impl_->Get(handle);
+  const auto prefix = static_cast<int64_t>(sequence.table.size());
+  const auto own = static_cast<int64_t>(sequence.scratch.size() + sequence.runs.size());
+  if (sequence.first_seen.empty()) return prefix + own;
+  int64_t pages = 0;
+  for (const int64_t first : sequence.first_seen) pages += prefix - std::min(first, prefix) + own;
+  return pages;
+}
 uint64_t BlockManager::cache_queries() const { return impl_->queries; }
 uint64_t BlockManager::cache_hits() const { return impl_->hits; }
 

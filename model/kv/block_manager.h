@@ -126,6 +126,10 @@ class BlockManager {
   // Pages, or blocks, that hold nothing. For tests.
   std::vector<int32_t> free_pages() const;
   int nodes(SequenceHandle sequence) const;  // live scratch nodes
+  // Pages, or blocks, that the sequence has; shared ones count for each that shares them.
+  int64_t held(SequenceHandle sequence) const;
+  // Of the blocks that Open would adopt now, the pages, or blocks, that open sequences have.
+  int64_t InUse(absl::Span<const TokenId> prompt) const;
   uint64_t cache_queries() const;            // tokens looked up in the prefix cache
   uint64_t cache_hits() const;               // tokens found
   // Checks every invariant: reference counts, free lists, table and trie shapes, hashes, and that

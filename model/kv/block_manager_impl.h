@@ -122,6 +122,8 @@ struct BlockManager::Impl {
   // sequence sees.
   void AppendCopies(const KvSequence& sequence, int32_t source, int32_t destination,
                     std::vector<KvCopy>* copies) const;
+  std::vector<int32_t> FindAdoptable(const KvSequence& sequence,
+                                     absl::Span<const TokenId> prompt) const;
   // How many of these blocks, which follow the sequence's own, it may adopt.
   size_t Adoptable(const KvSequence& sequence, absl::Span<const int32_t> found) const;
   int32_t PushPrefixToken(SequenceHandle handle, TokenId token);

@@ -32,19 +32,43 @@ int32_t BlockManager::Impl::PublishedEnd(const KvSequence& sequence) const {
   return pool.at(end).published ? end : -1;
 }
 
-int BlockManager::Adopt(SequenceHandle handle, absl::Span<const TokenId> prompt) {
-  KvSequence& sequence = impl_->Get(handle);
-  const int before = sequence.prefix_length;
-  if (!impl_->options.prefix_cache) return 0;
-  int32_t parent = impl_->PublishedEnd(sequence);
-  if (parent < 0) return 0;
+// The published blocks of `prompt` after those of the sequence that it may adopt.
+std::vector<int32_t> BlockManager::Impl::FindAdoptable(const KvSequence& sequence,
+                                                       absl::Span<const TokenId> prompt) const {
   std::vector<int32_t> found;
-  for (size_t begin = before; begin + kBlockSize < prompt.size(); begin += kBlockSize) {
-    parent = impl_->pool.Find(parent, prompt.subspan(begin, kBlockSize));
+  int32_t parent = PublishedEnd(sequence);
+  if (!options.prefix_cache || parent < 0) return found;
+  for (size_t begin = sequence.prefix_length; begin + kBlockSize < prompt.size();
+       begin += kBlockSize) {
+    parent = pool.Find(parent, prompt.subspan(begin, kBlockSize));
     if (parent < 0) break;
     found.push_back(parent);
   }
-  found.resize(impl_->Adoptable(sequence, found));
+  found.resize(Adoptable(sequence, found));
+  return found;
+}
+
+int64_t BlockManager::InUse(absl::Span<const TokenId> prompt) const {
+  KvSequence none;
+  none.first_seen.assign(impl_->paging().groups(), 0);
+  const std::vector<int32_t> found = impl_->FindAdoptable(none, prompt);
+  const PagePool& pages = impl_->paging();
+  const auto owned = [&](int32_t block) { return impl_->pool.at(block).owners > 0; };
+  if (pages.groups() == 0) return std::count_if(found.begin(), found.end(), owned);
+  int64_t used = 0;
+  for (int group = 0; group < pages.groups(); ++group) {
+    const int64_t first = pages.FirstSeen(group, int64_t{kBlockSize} * found.size());
+    used += std::count_if(found.begin() + first, found.end(), [&](int32_t block) {
+      return pages.window(group) == 0 ? owned(block) : pages.viewers(block, group) > 0;
+    });
+  }
+  return used;
+}
+
+int BlockManager::Adopt(SequenceHandle handle, absl::Span<const TokenId> prompt) {
+  KvSequence& sequence = impl_->Get(handle);
+  const int before = sequence.prefix_length;
+  const std::vector<int32_t> found = impl_->FindAdoptable(sequence, prompt);
   if (found.empty()) return 0;
   sequence.prefix_length += static_cast<int>(found.size()) * kBlockSize;
   impl_->Advance(&sequence, impl_->FirstSeen(sequence.prefix_length), /*now=*/true);

@@ -39,6 +39,14 @@ Sequence MakeSequence(int prompt, int max_tokens, int width) {
   return sequence;
 }
 
+// Admits the sequence if its bound fits into *free, which it reduces.
+bool AdmitAlone(Scheduler* scheduler, Sequence* sequence, int64_t* free) {
+  const auto needs = [&](const Sequence& one) { return scheduler->BlocksBound(one); };
+  const bool admitted = !scheduler->AdmitByTurns({sequence}, {*free, needs}).empty();
+  if (admitted) *free -= needs(*sequence);
+  return admitted;
+}
+
 TEST(SchedulerTest, RefusesWhatCanNeverFitAndNamesTheBlocks) {
   Scheduler scheduler(SmallPool());
   const absl::Status status = scheduler.CheckFits(MakeSequence(4000, 16, 1));
@@ -53,9 +61,8 @@ TEST(SchedulerTest, WithWindowsItAdmitsByPages) {
   Scheduler scheduler(options);
   Sequence sequence = MakeSequence(4000, 16, 1);
   EXPECT_TRUE(scheduler.CheckFits(sequence).ok());
-  EXPECT_EQ(scheduler.BlocksNeeded(sequence),
+  EXPECT_EQ(scheduler.BlocksBound(sequence),
             decoding::KvPagesBound(sequence.params, 4000, options.kv_storage));
-  EXPECT_TRUE(scheduler.Admit(&sequence));
   options.kv_storage.windows = {64, 0};
   const absl::Status status = Scheduler(options).CheckFits(sequence);
   EXPECT_NE(std::string(status.message()).find("KV pages"), std::string::npos) << status;
@@ -66,24 +73,6 @@ TEST(SchedulerTest, RefusesMoreBeamsThanAPassHasRows) {
   const absl::Status status = scheduler.CheckFits(MakeSequence(8, 2, 65));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(std::string(status.message()).find("65 beams"), std::string::npos) << status;
-}
-
-TEST(SchedulerTest, AdmitsUntilThePoolIsReservedAndAgainAfterARelease) {
-  Scheduler scheduler(SmallPool());
-  std::vector<Sequence> admitted;
-  for (;;) {
-    Sequence sequence = MakeSequence(160, 16, 1);
-    if (!scheduler.Admit(&sequence)) break;
-    admitted.push_back(std::move(sequence));
-    ASSERT_LE(scheduler.reserved_blocks(), 100);
-  }
-  ASSERT_GE(admitted.size(), 2u);
-  EXPECT_EQ(scheduler.running(), static_cast<int>(admitted.size()));
-  scheduler.Release(&admitted.back());
-  scheduler.Release(&admitted.back());  // a second release changes nothing
-  Sequence next = MakeSequence(160, 16, 1);
-  EXPECT_TRUE(scheduler.Admit(&next));
-  EXPECT_EQ(scheduler.running(), static_cast<int>(admitted.size()));
 }
 
 // A prompt of 160 tokens and 16 more of one beam need eleven blocks at least. What fits at all in
@@ -100,14 +89,28 @@ TEST(SchedulerTest, TheLastFreeBlocksAreAdmittedTo) {
     SchedulerOptions pool = options;
     pool.kv_blocks = sequences * options.kv_blocks;
     Scheduler scheduler(pool);
+    int64_t free = pool.kv_blocks;
     for (int i = 0; i < sequences; ++i) {
       Sequence sequence = MakeSequence(160, 16, 1);
-      EXPECT_TRUE(scheduler.Admit(&sequence));
+      EXPECT_TRUE(AdmitAlone(&scheduler, &sequence, &free));
     }
-    EXPECT_EQ(scheduler.reserved_blocks(), pool.kv_blocks);
+    EXPECT_EQ(free, 0);
+    EXPECT_EQ(scheduler.running(), sequences);
     Sequence late = MakeSequence(1, 1, 1);
-    EXPECT_FALSE(scheduler.Admit(&late));
+    EXPECT_FALSE(AdmitAlone(&scheduler, &late, &free));
   }
+}
+
+// Where no sequence runs, there is nothing to wait for.
+TEST(SchedulerTest, TheFirstSequenceIsAdmittedWhateverIsExpected) {
+  Scheduler scheduler(SmallPool());
+  Sequence first = MakeSequence(160, 16, 1), second = MakeSequence(160, 16, 1);
+  int64_t free = 0;
+  EXPECT_TRUE(AdmitAlone(&scheduler, &first, &free));
+  free = 0;
+  EXPECT_FALSE(AdmitAlone(&scheduler, &second, &free));
+  scheduler.Release();
+  EXPECT_TRUE(AdmitAlone(&scheduler, &second, &free));
 }
 
 TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
@@ -119,7 +122,8 @@ TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
   std::vector<Sequence> running;
   for (int i = 0; i < 3; ++i) {
     running.push_back(MakeSequence(16, 16, 2));
-    ASSERT_TRUE(scheduler.Admit(&running.back()));
+    int64_t free = 100;
+    ASSERT_TRUE(AdmitAlone(&scheduler, &running.back(), &free));
   }
   EXPECT_LE(3 * (scheduler.ForestLimits(running[0]).max_nodes + 1), 64);
   running[0].params.draft_width = 16;  // a width that a request asks for may fill a pass
@@ -133,10 +137,12 @@ TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
 // Sequences that wait for blocks, in order of arrival.
 class AdmissionTest : public ::testing::Test {
  protected:
-  void Wait(uint64_t id, const std::string& client, int prompt, double weight = 1) {
+  void Wait(uint64_t id, const std::string& client, int prompt, double weight = 1,
+            int priority = 0) {
     waiting_.push_back(std::make_unique<Sequence>(MakeSequence(prompt, 16, 1)));
     Sequence& sequence = *waiting_.back();
-    sequence.id = sequence.phase_order = id;
+    sequence.id = sequence.phase_order = sequence.arrival_order = id;
+    sequence.priority = priority;
     sequence.client = client;
     sequence.client_weight = weight;
   }
@@ -144,18 +150,21 @@ class AdmissionTest : public ::testing::Test {
     std::vector<Sequence*> waiting;
     for (const auto& sequence : waiting_) waiting.push_back(sequence.get());
     std::vector<uint64_t> ids;
-    for (Sequence* sequence : scheduler_.AdmitByTurns(waiting)) {
+    const auto needs = [&](const Sequence& one) { return scheduler_.BlocksBound(one); };
+    for (Sequence* sequence : scheduler_.AdmitByTurns(waiting, {free_, needs})) {
       ids.push_back(sequence->id);
+      free_ -= needs(*sequence);
       auto place = std::find_if(waiting_.begin(), waiting_.end(),
                                 [&](const auto& one) { return one.get() == sequence; });
       running_.push_back(std::move(*place));
       waiting_.erase(place);
     }
-    EXPECT_LE(scheduler_.reserved_blocks(), 100);
+    EXPECT_GE(free_, 0);
     return ids;
   }
   void EndOldest() {
-    scheduler_.Release(running_.front().get());
+    scheduler_.Release();
+    free_ += scheduler_.BlocksBound(*running_.front());
     running_.pop_front();
   }
   void Cancel(uint64_t id) {
@@ -163,6 +172,7 @@ class AdmissionTest : public ::testing::Test {
   }
 
   Scheduler scheduler_{SmallPool()};
+  int64_t free_ = 100;
   std::deque<std::unique_ptr<Sequence>> waiting_, running_;
 };
 
@@ -186,16 +196,42 @@ TEST_F(AdmissionTest, ClientsHaveThePoolByWeight) {
   EXPECT_NEAR(of_b, 30, 1);
 }
 
+TEST_F(AdmissionTest, LowerValuesOfPriorityGoFirst) {
+  Wait(1, "a", 32, 1, /*priority=*/5);
+  Wait(2, "a", 32);
+  Wait(3, "b", 32, 1, /*priority=*/-1);
+  Wait(4, "b", 32);
+  EXPECT_THAT(Admit(), ElementsAre(3, 2, 4, 1));
+}
+
+// The pool is full with sequences of priority 0, and there are always some that wait.
+TEST_F(AdmissionTest, AStreamOfABetterPriorityLeavesAnEighth) {
+  uint64_t last = 0;
+  for (; last < 20;) Wait(++last, "a", 160);
+  for (uint64_t id = 1000; id < 1010; ++id) Wait(id, "b", 160, 1, /*priority=*/1);
+  for (; last < 40;) Wait(2000 + ++last, "a", 160);  // these come later
+  std::vector<uint64_t> admitted = Admit();
+  while (admitted.size() < 100) {
+    EndOldest();
+    Wait(2000 + ++last, "a", 160);
+    for (const uint64_t id : Admit()) admitted.push_back(id);
+  }
+  const auto outranked = [](uint64_t id) { return id >= 1000 && id < 1010; };
+  // Those that came before are owed nothing.
+  EXPECT_TRUE(std::none_of(admitted.begin(), admitted.begin() + 20, outranked));
+  EXPECT_NEAR(std::count_if(admitted.begin(), admitted.end(), outranked), 80.0 / 9, 1);
+}
+
 // A sequence that needs nearly the whole pool waits for a small one. Others come and go, so that
 // one always runs.
 class HugeSequenceTest : public AdmissionTest {
  protected:
   // Until no other is admitted. Returns the blocks of those that passed.
   int64_t LetOthersPass() {
-    const int64_t small = scheduler_.BlocksNeeded(MakeSequence(32, 16, 1));
+    const int64_t small = scheduler_.BlocksBound(MakeSequence(32, 16, 1));
     Wait(1, "b", 32);
     Wait(2, "a", 1400);
-    EXPECT_GT(scheduler_.BlocksNeeded(*waiting_.back()), 100 - small);
+    EXPECT_GT(scheduler_.BlocksBound(*waiting_.back()), 100 - small);
     EXPECT_THAT(Admit(), ElementsAre(1));
     int64_t passed = 0;
     for (last_ = 3;; ++last_) {  // of another client and of its own

@@ -73,7 +73,7 @@ class Beams {
     sequence_.kv = blocks_.Open(sequence_.prompt, nullptr);
     EXPECT_TRUE(blocks_.AppendPrefix(sequence_.kv, {1, 2, 3}).ok());
     sequence_.forest = decoding::DraftForest::Empty(1);
-    EXPECT_TRUE(Round().ok());
+    EXPECT_TRUE(Round());
   }
   Sequence& sequence() { return sequence_; }
   const Sequence& sequence() const { return sequence_; }
@@ -92,16 +92,16 @@ class Beams {
     AppendRows(sequence_, step, &*rows);
     return *std::move(rows);
   }
-  absl::Status Round() {
+  bool Round() {
     model::StepBuilder step(&blocks_, kTokens);
     const VerifyRows rows = Rows(&step);
     FlatRows logits;
     const decoding::Verdict verdict = sequence_.decoder->Advance(sequence_.forest, &logits);
     std::vector<KvCopy> copies;
-    const absl::Status status = CommitVerdict(verdict, rows.node_kv, &sequence_, &blocks_, &copies);
+    const bool committed = CommitVerdict(verdict, rows.node_kv, &sequence_, &blocks_, &copies);
     blocks_.EndRound();
     sequence_.forest = decoding::DraftForest::Empty(roots());
-    return status;
+    return committed;
   }
 
  private:
@@ -137,7 +137,7 @@ TEST(VerifyStepTest, WithoutAForestEveryRootHasARow) {
 // The candidate list of a row is made with the penalties of its own path.
 TEST(VerifyStepTest, EveryRowHasThePenaltiesOfItsPath) {
   Beams beams(kRoomy, "gumbel_coupling", /*frequency_penalty=*/0.5);
-  for (int round = 0; round < 20 && beams.roots() < 2; ++round) ASSERT_TRUE(beams.Round().ok());
+  for (int round = 0; round < 20 && beams.roots() < 2; ++round) ASSERT_TRUE(beams.Round());
   const decoding::PathTree& paths = beams.sequence().decoder->paths();
   const std::vector<decoding::PathId> roots(beams.sequence().decoder->roots().begin(),
                                             beams.sequence().decoder->roots().end());
@@ -192,8 +192,8 @@ TEST(VerifyStepTest, WhatAForestWithoutRoomHadTakenIsThereForTheNext) {
     SCOPED_TRACE(round);
     ASSERT_EQ(beams.roots(), plain.roots());
     beams.sequence().forest = TooLarge(beams.roots());
-    ASSERT_TRUE(beams.Round().ok());
-    ASSERT_TRUE(plain.Round().ok());
+    ASSERT_TRUE(beams.Round());
+    ASSERT_TRUE(plain.Round());
     ASSERT_TRUE(beams.blocks().CheckIntegrity().ok()) << beams.blocks().CheckIntegrity();
     EXPECT_EQ(beams.blocks().nodes(beams.sequence().kv), plain.blocks().nodes(plain.sequence().kv));
     EXPECT_EQ(beams.sequence().decoder->layers_committed(), round + 2);
@@ -247,7 +247,7 @@ TEST(VerifyStepTest, OnlyTheBeamsKeepTheirKv) {
     SCOPED_TRACE(round);
     const int layers = beams.sequence().decoder->layers_committed();
     beams.sequence().forest = OneLayer(beams.roots(), kDrafted);
-    ASSERT_TRUE(beams.Round().ok());
+    ASSERT_TRUE(beams.Round());
     ASSERT_TRUE(beams.blocks().CheckIntegrity().ok()) << beams.blocks().CheckIntegrity();
     const auto drafted = [&](int length, TokenId last) {
       const bool was = length == layers + 1 && last < kDrafted;

@@ -36,6 +36,7 @@ TEST(Api, DefaultsAreOneMultinomialSample) {
   EXPECT_EQ(decoding::MethodName(request.params), "gumbel_coupling");
   EXPECT_EQ(request.params.draft_top_k, 64);
   EXPECT_EQ(request.timeout_s, 600);
+  EXPECT_EQ(request.priority, 0);
   EXPECT_EQ(request.prompts[0], (std::vector<TokenId>{ByteTokenizer::kBos, 'h', 'i'}));
   EXPECT_LT(request.params.seed, uint64_t{1} << 53);
   EXPECT_NE(request.params.seed, Good("").params.seed);
@@ -89,6 +90,8 @@ TEST(Api, OutOfRange) {
       {R"("use_beam_search": true, "n": 9)", "invalid_value", "n"},
       {R"("seed": 9223372036854775808)", "invalid_value", "seed"},
       {R"("timeout": 0)", "invalid_value", "timeout"},
+      {R"("priority": 3000000000)", "invalid_value", "priority"},
+      {R"("priority": "high")", "invalid_type", "priority"},
       {R"("timeout": 3601)", "invalid_value", "timeout"},
       {R"("length_penalty": 10.5)", "invalid_value", "length_penalty"},
       {R"("presence_penalty": 2.1)", "invalid_value", "presence_penalty"},

@@ -31,7 +31,6 @@ TEST(Api, HintsAndUnknownFieldsAreIgnoredAndNamed) {
       {R"("foo": 1)", "unknown_field", "foo"},
       {R"("speculative": {"foo": 1})", "unknown_field", "speculative.foo"},
       {R"("stream": true, "stream_options": {"foo": 1})", "unknown_field", "stream_options.foo"},
-      {R"("priority": 1)", "unsupported_field", "priority"},
       {R"("cache_prompt": false)", "unsupported_field", "cache_prompt"},
       {R"("stream": true, "stream_options": {"continuous_usage_stats": true})",
        "unsupported_combination", "stream_options.continuous_usage_stats"},

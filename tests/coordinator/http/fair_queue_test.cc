@@ -65,6 +65,33 @@ TEST_F(FairQueueTest, OneThatComesBackHasNotForgottenItsDebts) {
   EXPECT_EQ(Pop(), "a1");
 }
 
+TEST_F(FairQueueTest, LowerValuesOfPriorityGoFirst) {
+  queue_.Push(a_, 1, "a1", /*priority=*/2);
+  queue_.Push(a_, 1, "a2");
+  queue_.Push(b_, 1, "b1", /*priority=*/2);
+  queue_.Push(b_, 1, "b2");
+  queue_.Push(b_, 1, "b3", /*priority=*/-1);
+  EXPECT_EQ(queue_.Ahead(a_, 0, /*priority=*/-2), 0);
+  EXPECT_EQ(queue_.Ahead(a_, 0, /*priority=*/-1), 0);
+  EXPECT_EQ(queue_.Ahead(a_, 0, /*priority=*/0), 3);
+  EXPECT_EQ(queue_.Ahead(a_, 0, /*priority=*/3), 5);
+  EXPECT_THAT(PopAll(), ElementsAre("b3", "a2", "b2", "a1", "b1"));
+}
+
+// A job that others outrank waits for at most eight times its cost of those that came later.
+TEST_F(FairQueueTest, AnEighthIsForThoseThatOthersOutrank) {
+  for (int i = 0; i < 3; ++i) queue_.Push(a_, 1, "early");
+  for (const char* job : {"low1", "low2"}) queue_.Push(b_, 2, job, /*priority=*/1);
+  std::vector<int> turns;
+  for (int turn = 0; turn < 50; ++turn) {
+    queue_.Push(a_, 1, "high");
+    const std::string job = Pop();
+    EXPECT_EQ(job == "early", turn < 3);
+    if (job != "high" && job != "early") turns.push_back(turn);
+  }
+  EXPECT_THAT(turns, ElementsAre(3 + 16, 3 + 16 + 17));
+}
+
 TEST_F(FairQueueTest, WhatIsPushedFirstComesBeforeAll) {
   queue_.Push(a_, 1, "a1");
   queue_.PushFirst(b_, 1, "b1");

@@ -1,0 +1,48 @@
+// How much KV a sequence is expected to use: what four in five of the last sequences of its kind
+// used of what they could have used beyond their prompts. Most answers end long before max_tokens,
+// and beams share most of their tokens. A sequence that needs more gets it; when the pool runs short,
+// the replica preempts another one (worker/preemption.h). Used by the dispatcher. Deterministic, no
+// clock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "coordinator/api/generate_request.h"
+#include "plan/kv_storage.h"
+
+namespace coppice::coordinator {
+
+// Of one sequence, in KV blocks; with windows, in pages.
+struct KvBounds {
+  int64_t prompt = 0;  // what its prompt takes
+  int64_t most = 0;    // KvPagesBound
+};
+KvBounds KvBoundsOf(const GenerateRequest& request, int64_t prompt_tokens,
+                    const KvStorage& storage);
+
+class KvForecast {
+ public:
+  // At most bounds.most, and that as long as fewer than kLeast sequences of the kind have ended.
+  int64_t Expect(const GenerateRequest& request, const KvBounds& bounds) const;
+  // A sequence has ended, and had `peak` blocks at most.
+  void Record(const GenerateRequest& request, const KvBounds& bounds, int64_t peak);
+
+  static constexpr int kLeast = 4, kKept = 64;
+  static constexpr double kCovered = 0.8;  // of the sequences, what is expected was enough for these
+
+ private:
+  // Decoding, beams, whether the request gives max_tokens, and the bits of max_tokens.
+  using Kind = std::tuple<sampling::DecodingKind, int, bool, int>;
+  static Kind KindOf(const GenerateRequest& request);
+
+  struct Used {
+    std::vector<double> shares;  // the last kKept, in a ring
+    size_t next = 0;
+  };
+  std::map<Kind, Used> used_;
+};
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,115 @@
+// What sequences are expected to use follows what others of their kind have used.
+#include "coordinator/cluster/kv_forecast.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/coordinator/cluster/dispatcher_fixture.h"
+
+namespace coppice::coordinator {
+namespace {
+
+GenerateRequest Chat(int max_tokens, int beams = 1) {
+  GenerateRequest request;
+  request.max_tokens_given = true;
+  request.params.max_tokens = max_tokens;
+  request.params.beam_width = beams;
+  if (beams > 1) request.params.kind = sampling::DecodingKind::kBeamSearch;
+  return request;
+}
+
+TEST(KvForecastTest, ItIsTheBoundUntilSomeHaveEnded) {
+  KvForecast forecast;
+  const GenerateRequest chat = Chat(2000);
+  const KvBounds bounds{10, 150};
+  for (int i = 0; i < KvForecast::kLeast; ++i) {
+    EXPECT_EQ(forecast.Expect(chat, bounds), 150);
+    forecast.Record(chat, bounds, 24);
+  }
+  EXPECT_EQ(forecast.Expect(chat, bounds), 24);
+  EXPECT_EQ(forecast.Expect(chat, {100, 240}), 114);  // a longer prompt
+}
+
+TEST(KvForecastTest, FourInFiveAreCovered) {
+  KvForecast forecast;
+  const KvBounds bounds{0, 1000};
+  for (int used = 1; used <= 40; ++used) forecast.Record(Chat(2000), bounds, 10 * used);
+  EXPECT_NEAR(forecast.Expect(Chat(2000), bounds), 320, 10);
+  for (int i = 0; i < KvForecast::kKept; ++i) forecast.Record(Chat(2000), bounds, 50);
+  EXPECT_EQ(forecast.Expect(Chat(2000), bounds), 50);  // the past is forgotten
+}
+
+TEST(KvForecastTest, KindsAreApart) {
+  KvForecast forecast;
+  const KvBounds bounds{0, 100};
+  for (int i = 0; i < KvForecast::kLeast; ++i) forecast.Record(Chat(2000), bounds, 5);
+  EXPECT_EQ(forecast.Expect(Chat(1500), bounds), 5);
+  EXPECT_EQ(forecast.Expect(Chat(100), bounds), 100);
+  EXPECT_EQ(forecast.Expect(Chat(2000, 4), bounds), 100);
+  GenerateRequest by_default = Chat(2000);
+  by_default.max_tokens_given = false;
+  EXPECT_EQ(forecast.Expect(by_default, bounds), 100);
+}
+
+TEST(KvForecastTest, ItStaysWithinTheBounds) {
+  KvForecast forecast;
+  for (int i = 0; i < KvForecast::kLeast; ++i) forecast.Record(Chat(100), {10, 20}, 1000);
+  EXPECT_EQ(forecast.Expect(Chat(100), {10, 20}), 20);
+  for (int i = 0; i < KvForecast::kKept; ++i) forecast.Record(Chat(100), {10, 20}, 1);
+  EXPECT_EQ(forecast.Expect(Chat(100), {10, 20}), 10);
+}
+
+class ExpectedKvTest : public DispatcherTest {
+ protected:
+  ExpectedKvTest() : DispatcherTest(Roomy()) {}
+  static DispatcherOptions Roomy() {
+    DispatcherOptions options = Options();
+    options.max_queue = 100;
+    return options;
+  }
+  void FinishWithPeak(uint64_t id, int64_t peak) {
+    proto::NodeMessage message;
+    proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
+    update->set_sequence_id(id);
+    update->set_finished(true);
+    update->set_kv_blocks_peak(static_cast<uint64_t>(peak));
+    *update->add_hypotheses() = MakeHypothesis(Bytes("ok", true), -1, true);
+    *update->mutable_stats() = MakeStats();
+    dispatcher_.OnNodeMessage("replica-0", message);
+  }
+};
+
+// Requests that could need a quarter of the pool each, and use little of it.
+TEST_F(ExpectedKvTest, MoreRunWhenTheyAreKnownToNeedLittle) {
+  const GenerateRequest chat = Chat(200);
+  const int64_t bound = KvBoundsOf(chat, 2, {}).most;
+  JoinReplica("replica-0", 4 * bound);
+  for (int i = 0; i < 20; ++i) Submit(chat);
+  EXPECT_EQ(Started("replica-0").size(), 3u);  // the last eighth is for other clients
+  for (int i = 0; i < 6; ++i) FinishWithPeak(Started("replica-0")[i], 4);
+  EXPECT_EQ(Started("replica-0").size(), 20u);
+  for (const auto& [peer, message] : sent_) {
+    if (!message.has_start()) continue;
+    const auto expected = static_cast<int64_t>(message.start().expected_kv_blocks());
+    EXPECT_TRUE(expected == bound || expected == 4) << expected;
+  }
+}
+
+TEST_F(ExpectedKvTest, LowerValuesOfPriorityGoFirst) {
+  GenerateRequest chat = Chat(200);
+  JoinReplica("replica-0", KvBoundsOf(chat, 2, {}).most);
+  for (const int priority : {0, 5, 0, -3}) {
+    chat.priority = priority;
+    Submit(chat);
+  }
+  for (int i = 0; i < 4; ++i) Finish("replica-0", Started("replica-0").at(i));
+  std::vector<int> order;
+  for (const auto& [peer, message] : sent_) {
+    if (message.has_start()) order.push_back(message.start().priority());
+  }
+  EXPECT_EQ(order, (std::vector<int>{0, -3, 0, 5}));
+}
+
+}  // namespace
+}  // namespace coppice::coordinator
