@@ -184,8 +184,8 @@ FlagGroup RequestGroup(LaunchOptions* options) {
             .value = &limits->default_chat_max_tokens,
             .range = {0, 1 << 24},
             .text = "max_tokens of a chat that gives none; 0 = the rest of the context",
-            .more = "A request reserves KV for all of its max_tokens, so a large value lets fewer "
-                    "of these chats run at the same time."},
+            .more = "Until some of these chats have ended, each is expected to need KV for all of its "
+                    "max_tokens, so with a large value fewer run at the same time at first."},
            {.name = "default_timeout",
             .value = &limits->default_timeout_s,
             .range = {0.001, 1e6},
@@ -253,6 +253,13 @@ FlagGroup ClusterGroup(LaunchOptions* options) {
         .range = {0, 1 << 20},
         .text = "most waiting requests of one client (its key, or its address without one); 0 = "
                 "max_queue"},
+       {.name = "kv_cover",
+        .value = &dispatcher->kv_cover,
+        .range = {0, 1},
+        .text = "share of recent requests for which the KV that is expected of them would have been "
+                "enough",
+        .more = "A larger one admits fewer requests at a time, a smaller one preempts more often "
+                "([step.md](step.md), \"Who gets the KV\")."},
        {.name = "drain_timeout",
         .value = &options->coordinator.drain_timeout_s,
         .range = {0, 86400},

@@ -50,7 +50,6 @@ int64_t Engine::FreeBlocks() {
 // The blocks that a running sequence is expected to take from now on: at least those of a step.
 int64_t Engine::ExpectMore(Sequence* sequence) {
   const int64_t held = runner_->blocks()->held(sequence->kv);
-  sequence->peak_blocks = std::max(sequence->peak_blocks, held);
   const int64_t next = std::min(held + scheduler_.BlocksOfStep(*sequence),
                                 std::max(held, scheduler_.BlocksBound(*sequence)));
   sequence->expected_blocks = std::max(sequence->expected_blocks, next);

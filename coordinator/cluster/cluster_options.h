@@ -23,6 +23,10 @@ struct DispatcherOptions {
   // prevent single requests from reserving much KV.
   int max_model_len = 0;
 
+  // The share of recent requests for which the KV that is expected of them would have been enough, 0
+  // to 1. A larger one has fewer requests in the pool, a smaller one more preemptions.
+  double kv_cover = 0.8;
+
   ApiLimits limits;
 
   // Whether each request is logged, in one line when it ends.

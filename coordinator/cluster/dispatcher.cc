@@ -29,6 +29,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, const Clock* clock, Nod
       registry_(registry),
       metrics_(metrics),
       send_(std::move(send)),
+      forecast_(options.kv_cover),
       next_sequence_id_(FirstSequenceId()) {}
 
 ModelLimits Dispatcher::LimitsOf(const std::vector<const Node*>& replicas,

@@ -15,15 +15,16 @@ KvBounds KvBoundsOf(const GenerateRequest& request, int64_t prompt_tokens,
 }
 
 KvForecast::Kind KvForecast::KindOf(const GenerateRequest& request) {
-  return {request.params.kind, decoding::MostBeams(request.params), request.max_tokens_given,
-          std::bit_width(static_cast<unsigned>(std::max(0, request.max_tokens())))};
+  const auto tokens = static_cast<unsigned>(std::max(0, request.max_tokens()));
+  return {decoding::MostBeams(request.params) > 1, request.max_tokens_given,
+          std::bit_width(tokens) / 2};
 }
 
 int64_t KvForecast::Expect(const GenerateRequest& request, const KvBounds& bounds) const {
   const auto used = used_.find(KindOf(request));
   if (used == used_.end() || used->second.shares.size() < kLeast) return bounds.most;
   std::vector<double> shares = used->second.shares;
-  const auto covers = shares.begin() + static_cast<int64_t>(kCovered * (shares.size() - 1) + 0.5);
+  const auto covers = shares.begin() + static_cast<int64_t>(covered_ * (shares.size() - 1) + 0.5);
   std::nth_element(shares.begin(), covers, shares.end());
   const auto room = static_cast<double>(bounds.most - bounds.prompt);
   return std::clamp<int64_t>(bounds.prompt + std::llround(std::ceil(*covers * room)), 1,

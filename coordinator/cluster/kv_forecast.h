@@ -1,5 +1,5 @@
-// How much KV a sequence is expected to use: what four in five of the last sequences of its kind
-// used of what they could have used beyond their prompts. Most answers end long before max_tokens,
+// How much KV a sequence is expected to use: as large a part of what it could use beyond its prompt
+// as was enough for four in five of the last sequences of its kind. Most answers end long before max_tokens,
 // and beams share most of their tokens. A sequence that needs more gets it; when the pool runs short,
 // the replica preempts another one (worker/preemption.h). Used by the dispatcher. Deterministic, no
 // clock.
@@ -25,23 +25,26 @@ KvBounds KvBoundsOf(const GenerateRequest& request, int64_t prompt_tokens,
 
 class KvForecast {
  public:
+  // covered: the share of recent sequences for which the expectation would have been enough, 0 to 1.
+  explicit KvForecast(double covered) : covered_(covered) {}
+
   // At most bounds.most, and that as long as fewer than kLeast sequences of the kind have ended.
   int64_t Expect(const GenerateRequest& request, const KvBounds& bounds) const;
   // A sequence has ended, and had `peak` blocks at most.
   void Record(const GenerateRequest& request, const KvBounds& bounds, int64_t peak);
 
   static constexpr int kLeast = 4, kKept = 64;
-  static constexpr double kCovered = 0.8;  // of the sequences, what is expected was enough for these
 
  private:
-  // Decoding, beams, whether the request gives max_tokens, and the bits of max_tokens.
-  using Kind = std::tuple<sampling::DecodingKind, int, bool, int>;
+  // Several beams; the request gives max_tokens; half the bits of max_tokens.
+  using Kind = std::tuple<bool, bool, int>;
   static Kind KindOf(const GenerateRequest& request);
 
   struct Used {
     std::vector<double> shares;  // the last kKept, in a ring
     size_t next = 0;
   };
+  const double covered_;
   std::map<Kind, Used> used_;
 };
 

@@ -101,7 +101,7 @@ absl::StatusOr<decoding::Verdict> LocalReplica::Round(decoding::DraftForest fore
   if (!sequence->decoder->finished() &&
       !worker::CommitVerdict(*verdict, rows.node_kv, sequence, target_->blocks(),
                              target_->commits())) {
-    return absl::ResourceExhaustedError("the KV pool is too small for the tokens of the beams");
+    return absl::ResourceExhaustedError("no KV blocks for the tokens that the beams share");
   }
   ++sequence->round;
   return verdict;

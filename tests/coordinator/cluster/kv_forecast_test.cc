@@ -20,7 +20,7 @@ GenerateRequest Chat(int max_tokens, int beams = 1) {
 }
 
 TEST(KvForecastTest, ItIsTheBoundUntilSomeHaveEnded) {
-  KvForecast forecast;
+  KvForecast forecast(0.8);
   const GenerateRequest chat = Chat(2000);
   const KvBounds bounds{10, 150};
   for (int i = 0; i < KvForecast::kLeast; ++i) {
@@ -32,7 +32,7 @@ TEST(KvForecastTest, ItIsTheBoundUntilSomeHaveEnded) {
 }
 
 TEST(KvForecastTest, FourInFiveAreCovered) {
-  KvForecast forecast;
+  KvForecast forecast(0.8);
   const KvBounds bounds{0, 1000};
   for (int used = 1; used <= 40; ++used) forecast.Record(Chat(2000), bounds, 10 * used);
   EXPECT_NEAR(forecast.Expect(Chat(2000), bounds), 320, 10);
@@ -40,8 +40,18 @@ TEST(KvForecastTest, FourInFiveAreCovered) {
   EXPECT_EQ(forecast.Expect(Chat(2000), bounds), 50);  // the past is forgotten
 }
 
+TEST(KvForecastTest, WhatIsCoveredIsChosen) {
+  KvForecast careful(1), bold(0);
+  const KvBounds bounds{0, 1000};
+  for (int used = 1; used <= 10; ++used) {
+    for (KvForecast* forecast : {&careful, &bold}) forecast->Record(Chat(2000), bounds, 10 * used);
+  }
+  EXPECT_EQ(careful.Expect(Chat(2000), bounds), 100);
+  EXPECT_EQ(bold.Expect(Chat(2000), bounds), 10);
+}
+
 TEST(KvForecastTest, KindsAreApart) {
-  KvForecast forecast;
+  KvForecast forecast(0.8);
   const KvBounds bounds{0, 100};
   for (int i = 0; i < KvForecast::kLeast; ++i) forecast.Record(Chat(2000), bounds, 5);
   EXPECT_EQ(forecast.Expect(Chat(1500), bounds), 5);
@@ -53,7 +63,7 @@ TEST(KvForecastTest, KindsAreApart) {
 }
 
 TEST(KvForecastTest, ItStaysWithinTheBounds) {
-  KvForecast forecast;
+  KvForecast forecast(0.8);
   for (int i = 0; i < KvForecast::kLeast; ++i) forecast.Record(Chat(100), {10, 20}, 1000);
   EXPECT_EQ(forecast.Expect(Chat(100), {10, 20}), 20);
   for (int i = 0; i < KvForecast::kKept; ++i) forecast.Record(Chat(100), {10, 20}, 1);
