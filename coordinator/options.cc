@@ -157,50 +157,51 @@ FlagGroup KeysGroup(CoordinatorOptions* options) {
 
 FlagGroup RequestGroup(LaunchOptions* options) {
   ApiLimits* limits = &options->coordinator.dispatcher.limits;
-  return {"Limits of requests",
-          {{.name = "max_n",
-            .value = &limits->max_n,
-            .range = {1, 1024},
-            .text = "largest n: choices for each prompt"},
-           {.name = "max_beam_width",
-            .value = &limits->max_beam_width,
-            .range = {1, 1024},
-            .text = "largest beam_width of a request",
-            .more = "Each beam is a row of every step and needs KV of its own, so this bounds the "
-                    "cost of a request."},
-           {.name = "max_draft_width",
-            .value = &limits->max_draft_width,
-            .range = {1, 1024},
-            .text = "largest draft_width of a request: draft nodes per layer"},
-           {.name = "max_draft_depth",
-            .value = &limits->max_draft_depth,
-            .range = {1, 64},
-            .text = "largest draft_depth of a request: draft layers"},
-           {.name = "default_max_tokens",
-            .value = &limits->default_max_tokens,
-            .range = {1, 1 << 20},
-            .text = "max_tokens of a completion that gives none"},
-           {.name = "default_chat_max_tokens",
-            .value = &limits->default_chat_max_tokens,
-            .range = {0, 1 << 24},
-            .text = "max_tokens of a chat that gives none; 0 = the rest of the context",
-            .more = "Until some of these chats have ended, each is expected to need KV for all of its "
-                    "max_tokens, so with a large value fewer run at the same time at first."},
-           {.name = "default_timeout",
-            .value = &limits->default_timeout_s,
-            .range = {0.001, 1e6},
-            .text = "deadline in seconds of a request that gives none",
-            .more = "At most `--max_timeout`."},
-           {.name = "max_timeout",
-            .value = &limits->max_timeout_s,
-            .range = {0.001, 1e6},
-            .text = "longest deadline in seconds that a request may ask for"},
-           {.name = "unknown_fields",
-            .value = &options->unknown_fields,
-            .words = {"ignore", "refuse"},
-            .text = "unknown fields of a request, and hints that are not served; ignored ones are "
-                    "named in the header X-Coppice-Ignored",
-            .more = "[api.md](api.md) 2."}}};
+  return {
+      "Limits of requests",
+      {{.name = "max_n",
+        .value = &limits->max_n,
+        .range = {1, 1024},
+        .text = "largest n: choices for each prompt"},
+       {.name = "max_beam_width",
+        .value = &limits->max_beam_width,
+        .range = {1, 1024},
+        .text = "largest beam_width of a request",
+        .more = "Each beam is a row of every step and needs KV of its own, so this bounds the "
+                "cost of a request."},
+       {.name = "max_draft_width",
+        .value = &limits->max_draft_width,
+        .range = {1, 1024},
+        .text = "largest draft_width of a request: draft nodes per layer"},
+       {.name = "max_draft_depth",
+        .value = &limits->max_draft_depth,
+        .range = {1, 64},
+        .text = "largest draft_depth of a request: draft layers"},
+       {.name = "default_max_tokens",
+        .value = &limits->default_max_tokens,
+        .range = {1, 1 << 20},
+        .text = "max_tokens of a completion that gives none"},
+       {.name = "default_chat_max_tokens",
+        .value = &limits->default_chat_max_tokens,
+        .range = {0, 1 << 24},
+        .text = "max_tokens of a chat that gives none; 0 = the rest of the context",
+        .more = "Until some of these chats have ended, each is expected to need KV for all of its "
+                "max_tokens, so with a large value fewer run at the same time at first."},
+       {.name = "default_timeout",
+        .value = &limits->default_timeout_s,
+        .range = {0.001, 1e6},
+        .text = "deadline in seconds of a request that gives none",
+        .more = "At most `--max_timeout`."},
+       {.name = "max_timeout",
+        .value = &limits->max_timeout_s,
+        .range = {0.001, 1e6},
+        .text = "longest deadline in seconds that a request may ask for"},
+       {.name = "unknown_fields",
+        .value = &options->unknown_fields,
+        .words = {"ignore", "refuse"},
+        .text = "unknown fields of a request, and hints that are not served; ignored ones are "
+                "named in the header X-Coppice-Ignored",
+        .more = "[api.md](api.md) 2."}}};
 }
 
 FlagGroup ClusterGroup(LaunchOptions* options) {
@@ -256,8 +257,9 @@ FlagGroup ClusterGroup(LaunchOptions* options) {
        {.name = "kv_cover",
         .value = &dispatcher->kv_cover,
         .range = {0, 1},
-        .text = "share of recent requests for which the KV that is expected of them would have been "
-                "enough",
+        .text =
+            "share of recent requests for which the KV that is expected of them would have been "
+            "enough",
         .more = "A larger one admits fewer requests at a time, a smaller one preempts more often "
                 "([step.md](step.md), \"Who gets the KV\")."},
        {.name = "drain_timeout",

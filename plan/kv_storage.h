@@ -18,7 +18,9 @@ struct KvStorage {
 
 // The pages, or blocks, of a prefix of so many tokens, between steps.
 inline int64_t PagesOf(const KvStorage& storage, int64_t tokens) {
-  const auto blocks = [&](int64_t of) { return (of + storage.block_size - 1) / storage.block_size; };
+  const auto blocks = [&](int64_t of) {
+    return (of + storage.block_size - 1) / storage.block_size;
+  };
   if (storage.windows.empty()) return blocks(tokens);
   int64_t pages = 0;
   for (const int64_t window : storage.windows)

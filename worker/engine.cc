@@ -377,8 +377,7 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
   } else {
     sequence->stats.Merge(participant->verdict->stats);
   }
-  sequence->peak_blocks =
-      std::max(sequence->peak_blocks, runner_->blocks()->held(sequence->kv));
+  sequence->peak_blocks = std::max(sequence->peak_blocks, runner_->blocks()->held(sequence->kv));
   sequence->reread = {};
   sequence->reread_paths = {};
   sequence->reread_done = 0;

@@ -15,8 +15,8 @@ void Engine::AdmitWaiting() {
     energy_.Idle(clock_.Now());
   if (!std::exchange(admits_, false)) return;
   const auto needs = [this](const Sequence& sequence) {
-    return std::max<int64_t>(1, sequence.expected_blocks -
-                                    runner_->blocks()->InUse(sequence.text()));
+    return std::max<int64_t>(1,
+                             sequence.expected_blocks - runner_->blocks()->InUse(sequence.text()));
   };
   const std::vector<Sequence*> admitted =
       scheduler_.AdmitByTurns(sequences_.In(SequencePhase::kWaiting), {FreeBlocks(), needs});

@@ -70,9 +70,9 @@ absl::StatusOr<model::KvNode> ReserveReread(Sequence* sequence, model::BlockMana
 }
 
 Sequence* FirstToPreempt(const std::vector<Sequence*>& running) {
-  const auto last = std::max_element(
-      running.begin(), running.end(),
-      [](const Sequence* a, const Sequence* b) { return Outranks(*a, *b); });
+  const auto last =
+      std::max_element(running.begin(), running.end(),
+                       [](const Sequence* a, const Sequence* b) { return Outranks(*a, *b); });
   return last == running.end() ? nullptr : *last;
 }
 

@@ -27,7 +27,6 @@ int LeftAfter(const Sequence& sequence, int count) {
   return PrefixOf(sequence) + static_cast<int>(sequence.reread_paths.size()) - count;
 }
 
-
 }  // namespace
 
 bool StepPlanner::HasWork() const {
@@ -187,8 +186,7 @@ std::vector<StepPlanner::Chunk> StepPlanner::ChooseChunks(absl::Span<const Waiti
     if (is_new) {
       if (sequence->reread_done == 0 && !sequence->scores_prompt()) {
         int adopted = blocks->Adopt(sequence->kv, sequence->text());
-        const bool waits =
-            readers.MustWait(sequence->text(), blocks->prefix_length(sequence->kv));
+        const bool waits = readers.MustWait(sequence->text(), blocks->prefix_length(sequence->kv));
         if (!waits) {
           adopted += blocks->AdoptBeginning(sequence->kv, sequence->text(), runner_->commits());
         }

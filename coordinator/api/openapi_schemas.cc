@@ -222,9 +222,8 @@ Json RequestSchema(const ApiLimits& limits, bool chat) {
                                   {"exclusiveMinimum", 0},
                                   {"maximum", limits.max_timeout_s},
                                   {"default", limits.default_timeout_s}});
-  properties["priority"] = OrNull({{"type", "integer"},
-                                   {"default", 0},
-                                   {"description", "Lower values are served first."}});
+  properties["priority"] = OrNull(
+      {{"type", "integer"}, {"default", 0}, {"description", "Lower values are served first."}});
   properties["speculative"] = OrNull(SpeculativeSchema(limits));
   AddUnserved(chat, &properties);
   return schema;

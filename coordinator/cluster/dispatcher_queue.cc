@@ -205,9 +205,9 @@ void Dispatcher::Enqueue(const RequestPtr& request, bool first) {
   const auto known = entries_.find(request.get());
   if (known != entries_.end()) return queue_.SetCost(known->second, cost);
   const Client& client = request->origin().client;
-  entries_[request.get()] =
-      first ? queue_.PushFirst(client, cost, request)
-            : queue_.Push(client, cost, request, request->generate().priority);
+  entries_[request.get()] = first
+                                ? queue_.PushFirst(client, cost, request)
+                                : queue_.Push(client, cost, request, request->generate().priority);
 }
 
 void Dispatcher::Dequeue(const RequestPtr& request) {

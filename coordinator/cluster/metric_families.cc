@@ -150,7 +150,8 @@ void MetricFamilies::DeclareDecoding() {
   DeclareHistogram("verify_seconds", "Time of target passes and verdicts, per request.", Times());
   DeclareGauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.");
   DeclareGauge("kv_blocks", "KV blocks by state.");
-  DeclareCounter("num_preemptions_total", "Sequences whose KV was taken away for others; they are computed again.");
+  DeclareCounter("num_preemptions_total",
+                 "Sequences whose KV was taken away for others; they are computed again.");
   DeclareCounter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
   DeclareCounter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
   DeclareCounter("spec_decode_num_drafts_total", "Forests verified.");

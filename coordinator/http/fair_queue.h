@@ -223,7 +223,7 @@ class FairQueue {
   std::unordered_map<uint64_t, Place> places_;  // by entry id
   std::map<int, std::set<uint64_t>> ranks_;     // by priority, entries that are not in first_
   OutrankedShare outranked_;
-  double now_ = 0;                              // virtual time
+  double now_ = 0;  // virtual time
   uint64_t next_id_ = 1;
 };
 

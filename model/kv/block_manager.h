@@ -130,8 +130,8 @@ class BlockManager {
   int64_t held(SequenceHandle sequence) const;
   // Of the blocks that Open would adopt now, the pages, or blocks, that open sequences have.
   int64_t InUse(absl::Span<const TokenId> prompt) const;
-  uint64_t cache_queries() const;            // tokens looked up in the prefix cache
-  uint64_t cache_hits() const;               // tokens found
+  uint64_t cache_queries() const;  // tokens looked up in the prefix cache
+  uint64_t cache_hits() const;     // tokens found
   // Checks every invariant: reference counts, free lists, table and trie shapes, hashes, and that
   // no slot has two owners. Internal names the first violation.
   absl::Status CheckIntegrity() const;
