@@ -60,11 +60,11 @@ class QueuedCoordinator : public comm::NodeAgent {
   void SetStatus(const proto::NodeStatus& status) override { status_ = status; }
 
   // Calls act(0), act(1), ... on the engine's thread at the start of each turn. The engine then
-  // never sleeps. A run of kMostTurns has failed.
-  static constexpr int kMostTurns = 3000;
-  void EveryTurn(std::function<void(int)> act) {
+  // never sleeps. A run of `most` turns has failed.
+  void EveryTurn(std::function<void(int)> act, int most = 3000) {
     act_ = std::move(act);
     turn_ = 0;
+    most_turns_ = most;
   }
   // Makes the run wait until `ends` more sequences have ended, besides those of Start.
   void WaitFor(int ends) {
@@ -109,7 +109,7 @@ class QueuedCoordinator : public comm::NodeAgent {
     all->insert(all->end(), messages.begin(), messages.end());
   }
   void BeginTurn() {
-    if (turn_ == kMostTurns) {
+    if (turn_ == most_turns_) {
       ADD_FAILURE() << to_wait_for_ << " sequences have not ended after " << turn_ << " turns";
       to_wait_for_ = 0;
       return;
@@ -138,7 +138,7 @@ class QueuedCoordinator : public comm::NodeAgent {
   std::map<uint64_t, uint32_t> updates_;
   proto::NodeStatus status_;
   std::function<void(int)> act_;
-  int turn_ = 0;
+  int turn_ = 0, most_turns_ = 0;
   bool turn_begins_ = true;
   int to_wait_for_ = 0;
   bool stopped_ = false;
