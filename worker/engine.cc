@@ -372,7 +372,7 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
   if (!participant->verdict.ok()) return FailRound(sequence, participant->verdict.status());
   const double now_s = clock_.Now();
   sequence->stats.verify_ms += clock_.pass_s() * 1e3;
-  if (sequence->phase == SequencePhase::kPrefill && sequence->reread.empty()) {
+  if (sequence->phase == SequencePhase::kPrefill) {
     sequence->stats.prefill_ms = (now_s - sequence->admitted_s) * 1e3;
   } else {
     sequence->stats.Merge(participant->verdict->stats);

@@ -199,7 +199,7 @@ std::vector<StepPlanner::Chunk> StepPlanner::ChooseChunks(absl::Span<const Waiti
     const int left = LeftAfter(*sequence, chunk.begin + chunk.count);
     const int count = std::min({left, tokens, room});
     chunk.count += count;
-    const int root = sequence->score_only ? 0 : 1;
+    const int root = sequence->score_only || !sequence->reread.empty() ? 0 : 1;
     chunk.last = count == left && count + root <= room;
     return {count, count + (chunk.last ? root : 0), !chunk.last, left - count};
   };
@@ -212,7 +212,9 @@ void StepPlanner::AddPrefills(absl::Span<const WaitingPrompt> prompts, int rows,
     Sequence* sequence = chunk.sequence;
     if (!AddChunk(chunk, planned)) continue;
     if (!chunk.last) continue;
-    if (sequence->score_only) {
+    if (!sequence->reread.empty()) {
+      sequences_->Move(sequence, SequencePhase::kReady);  // its round is in the next step
+    } else if (sequence->score_only) {
       planned->ended.push_back(sequence->id);
     } else {
       Join(sequence, planned);

@@ -69,7 +69,7 @@ class StepPlanner {
   struct Chunk {
     Sequence* sequence;
     int begin, count = 0;  // tokens: of its text, then its reread_paths
-    bool last = false;     // all is read: a round begins, or it ends
+    bool last = false;     // all is read: the first round begins, it goes on, or it ends
   };
   std::vector<Chunk> ChooseChunks(absl::Span<const WaitingPrompt> prompts, int rows);
   void AddPrefills(absl::Span<const WaitingPrompt> prompts, int rows, Planned* planned);

@@ -137,17 +137,23 @@ class LoadSimulationTest : public PressureTest {
       int priority;
     };
     std::vector<Wait> waits;
+    std::vector<double> others;  // when those came that were cancelled, or waited again
     for (const Arrival& arrival : batch) {
       const uint64_t id = arrival.start.sequence_id();
       const auto end = coordinator_.finished().find(id);
-      if (end == coordinator_.finished().end()) continue;
+      if (end == coordinator_.finished().end()) {  // it may have waited for as long as any other
+        others.push_back(came_s_.at(id));
+        continue;
+      }
+      if (end->second.stats().preemptions() > 0) others.push_back(came_s_.at(id));
       waits.push_back({came_s_.at(id), came_s_.at(id) + end->second.stats().queue_ms() * 1e-3,
                        static_cast<double>(arrival.start.expected_kv_blocks()),
                        arrival.start.priority()});
     }
     for (const Wait& one : waits) {
       double same = 0, better = 0, outranked = one.needs;
-      int ahead = 0;
+      auto ahead = std::count_if(others.begin(), others.end(),
+                                 [&](double came_s) { return came_s <= one.came_s; });
       for (const Wait& other : waits) {
         if (&other == &one) continue;
         const bool before = other.came_s <= one.came_s;
@@ -202,7 +208,7 @@ TEST_F(LoadSimulationTest, NothingLeaksNobodyStarvesAndNothingChanges) {
   }
   EXPECT_LE(clock.most_rows(), kMaxRows);
   EXPECT_EQ(answers + cancelled, static_cast<size_t>(batches * kBatch));
-  EXPECT_GT(preemptions_, batches * 2u);
+  EXPECT_GT(preemptions_, batches * 1u);
   std::cout << answers << " answers, " << cancelled << " cancelled, " << preemptions_
             << " preemptions in " << clock.NowSeconds()
             << " s; the longest wait: " << longest_wait_s_ << " s, passed by at most " << passed_

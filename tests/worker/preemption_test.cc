@@ -30,7 +30,7 @@ TEST_P(PreemptionTest, EveryAnswerIsWhatItIsAlone) {
   EXPECT_EQ(preemptions_, 0u);
   const auto small = Load(LargestBound(large.get(), starts));
   ExpectSame(Decode(small.get(), starts, /*together=*/true), alone);
-  EXPECT_GT(preemptions_, 60u);
+  EXPECT_GT(preemptions_, 40u);
 }
 
 TEST_P(PreemptionTest, AlsoWithDrafts) {
@@ -41,7 +41,7 @@ TEST_P(PreemptionTest, AlsoWithDrafts) {
   const auto small = Load(LargestBound(large.get(), drafted));
   DraftNodeThread node(Llama(), "direct://127.0.0.1:*");
   ExpectSame(Decode(small.get(), drafted, /*together=*/true, node.Nodes()), alone);
-  EXPECT_GT(preemptions_, 25u);
+  EXPECT_GT(preemptions_, 15u);
   EXPECT_GT(drafted_, 1000u);
 }
 
