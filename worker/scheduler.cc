@@ -112,9 +112,11 @@ std::vector<Sequence*> Scheduler::AdmitByTurns(absl::Span<Sequence* const> waiti
   for (const auto& [priority, its] : classes) {
     round.outranked = FirstBelow(priority, waiting, round);
     if (round.outranked != nullptr && outranked_.Due(round.Needs(*round.outranked))) {
-      outranked_.Reset();
-      if (!Admit(round.outranked, &round)) {  // then all wait for it
-        passed_over_ = round.outranked->id;
+      // Without room all wait for it, unless others are passing another one already.
+      const bool first_passed = !passed_over_;
+      if (Admit(round.outranked, &round)) {
+        outranked_.Reset();
+      } else if (first_passed) {
         passed_by_blocks_ = options_.kv_blocks;
       }
       round.outranked = FirstBelow(priority, waiting, round);
