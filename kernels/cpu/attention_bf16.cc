@@ -259,44 +259,46 @@ class UnitRunner {
   }
 
  private:
-  // Rows whose chunk is a prefix block share it. The others have their own vectors.
+  // Runs of rows whose chunk is the same block share it. The others have their own vectors.
   void RunChunk(int32_t first) {
-    bool ready = false;  // the keys and values of the prefix block
-    for (int64_t row = unit_.begin; row < unit_.end;) {
-      if (!SeesBlock(row, first)) {
-        if (context_.PositionsOf(row, first) > 0) AttendToOwn(row, first);
-        ready = false;
-        ++row;
-        continue;
+    if (context_.SeenByAll(first)) {
+      std::fill(seen_.begin(), seen_.end(), 0xffff);
+      TakeBlock(0, first, kBlockSize);
+      return AttendRows(0, unit_.rows());
+    }
+    for (int64_t row = 0; row < unit_.rows();) {
+      const int64_t begin = row++;
+      int most = context_.PositionsOf(begin, first);
+      if (most == 0) continue;
+      SetSeen(begin, first);
+      if (!context_.SeesBlock(begin, first)) {
+        TakeOwn(begin, first);
+      } else {
+        for (; row < unit_.rows() && context_.SeesBlock(row, first) &&
+               context_.Share(begin, row, first);
+             ++row) {
+          SetSeen(row, first);
+          most = std::max(most, context_.PositionsOf(row, first));
+        }
+        TakeBlock(begin, first, most);
       }
-      if (!ready) TakeBlock(row, first);
-      ready = true;
-      const int64_t begin = row;
-      for (; row < unit_.end && SeesBlock(row, first); ++row) SetSeen(row, first);
       AttendRows(begin, row);
     }
   }
 
-  bool SeesBlock(int64_t row, int32_t first) const {
-    return context_.PositionsOf(row, first) > 0 && context_.InPrefix(row, first);
-  }
   void SetSeen(int64_t row, int32_t first) {
     const uint32_t present = (1u << context_.PositionsOf(row, first)) - 1;
     const uint32_t hidden = (1u << context_.HiddenOf(row, first)) - 1;
-    std::fill_n(queries_.seen + (row - unit_.begin) * unit_.heads, unit_.heads,
+    std::fill_n(queries_.seen + row * unit_.heads, unit_.heads,
                 static_cast<uint16_t>(present & ~hidden));
   }
   void AttendRows(int64_t begin, int64_t end) {
-    AttendTiles<kScaled>(queries_.From((begin - unit_.begin) * unit_.heads),
-                         (end - begin) * unit_.heads, chunk_);
+    AttendTiles<kScaled>(queries_.From(begin * unit_.heads), (end - begin) * unit_.heads, chunk_);
   }
 
-  // Memory after the positions that some row sees may hold anything, including NaN.
-  void TakeBlock(int64_t row, int32_t first) {
-    int most = 0;
-    for (int64_t r = unit_.begin; r < unit_.end; ++r) {
-      if (SeesBlock(r, first)) most = std::max(most, context_.PositionsOf(r, first));
-    }
+  // `most`: positions that some row sees. Memory after them may hold anything, including NaN.
+  void TakeBlock(int64_t row, int32_t first, int most) {
+    context_.Fetch(row, first + kBlockSize);
     const auto* const k = reinterpret_cast<const T*>(context_.Block(row, first, false));
     const auto* const v = reinterpret_cast<const T*>(context_.Block(row, first, true));
     Take(most, [&](int t, bool value) { return (value ? v : k) + t * kDim; });
@@ -305,10 +307,9 @@ class UnitRunner {
       const float* const of_v = context_.BlockScales(row, first, true);
       TakeScales(most, [&](int t, bool value) { return (value ? of_v : of_k)[t]; });
     }
-    context_.Fetch(row, first + kBlockSize);
   }
 
-  void AttendToOwn(int64_t row, int32_t first) {
+  void TakeOwn(int64_t row, int32_t first) {
     const int positions = context_.PositionsOf(row, first);
     Take(positions, [&](int t, bool value) {
       return reinterpret_cast<const T*>(context_.Vector(row, first + t, value));
@@ -317,8 +318,6 @@ class UnitRunner {
       TakeScales(positions,
                  [&](int t, bool value) { return context_.ScaleOf(row, first + t, value); });
     }
-    SetSeen(row, first);
-    AttendRows(row, row + 1);
   }
 
   template <class VectorOf>
