@@ -8,8 +8,9 @@
 namespace coppice::kernels::cpu {
 namespace {
 
-// Their states fit the first or second level of the cache beside a chunk of K and V.
-constexpr int64_t kMaxQueriesPerUnit = 64;
+// Their states stay in the second level of the cache. Fewer of them read and transpose a shared chunk
+// more often.
+constexpr int64_t kMaxQueriesPerUnit = 128;
 // Time of reading and transposing a chunk, in that of the products of one query with it.
 constexpr int64_t kChunkCost = 4;
 // What a thread may have more than its share without a cut of a unit, which reads chunks again.

@@ -334,6 +334,7 @@ BENCHMARK(RequestsAttention)
     ->ArgNames({"requests", "common", "own", "bits"})
     ->ArgsProduct({{16}, {2000}, {0, 64}, {32, 16, 8}})
     ->ArgsProduct({{16}, {0}, {64, 2000}, {32, 16, 8}})
+    ->Args({64, 2000, 64, 16})
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();
 
