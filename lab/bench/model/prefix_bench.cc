@@ -60,7 +60,7 @@ absl::Status RunPrefixBench(const PrefixBench& bench) {
   int64_t tokens = 0;
   for (const int requests : bench.requests) {
     for (const int common : bench.common)
-      tokens += int64_t{requests} * (2 * common + 3 * bench.own + 24 * kBlockSize);
+      tokens += int64_t{requests} * (common + 3 * (bench.own + 6 * kBlockSize)) + common;
   }
   for (const std::string& type : bench.types) {
     for (const int threads : bench.threads) {
