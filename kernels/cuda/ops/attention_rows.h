@@ -19,6 +19,7 @@ struct Tokens {
   const int32_t* chain;
   const int32_t* chain_position;
   const int32_t* position;  // of the step's rows
+  const int32_t* rows;      // of items that list them
   const uint64_t* masks;
 
   DEV_FUNCTION Tokens(const DeviceStep& step, const DeviceWork& work)
@@ -26,6 +27,7 @@ struct Tokens {
         chain(work.chain),
         chain_position(work.chain_position),
         position(step.position),
+        rows(work.rows),
         masks(work.masks) {}
 };
 struct Merging {
@@ -61,15 +63,18 @@ struct RowTile {
 
   DEV_FUNCTION int Group() const { return args.q_heads / pool.kv_heads; }
   DEV_FUNCTION int PackedRows() const { return item.rows * Group(); }
+  // The row of the step that a packed row belongs to.
+  DEV_FUNCTION int32_t RowOf(int packed) const {
+    const int row = packed / Group();
+    return item.listed < 0 ? item.first_row + row : tokens.rows[item.listed + row];
+  }
   // Which q head of which row, as an index into [rows, q_heads].
   DEV_FUNCTION int64_t RowHead(int packed) const {
-    const int64_t row = item.first_row + packed / Group();
-    return row * args.q_heads + item.kv_head * Group() + packed % Group();
+    return int64_t{RowOf(packed)} * args.q_heads + item.kv_head * Group() + packed % Group();
   }
   // The query of a packed row, [head_dim].
   DEV_FUNCTION const T* QueryOf(int packed) const {
-    const int64_t row = item.first_row + packed / Group();
-    const int64_t head = RowHead(packed) + int64_t{2} * pool.kv_heads * row;
+    const int64_t head = RowHead(packed) + int64_t{2} * pool.kv_heads * RowOf(packed);
     return static_cast<const T*>(args.qkv) + head * pool.head_dim;
   }
   DEV_FUNCTION int32_t SlotOf(int32_t token) const {
@@ -134,7 +139,7 @@ struct RowTile {
     for (int half = 0; half < 2; ++half) {
       const int row = packed + lane / 4 + half * 8;
       if (row >= PackedRows()) continue;
-      const int32_t hidden = tokens.position[item.first_row + row / Group()] - args.rule.window;
+      const int32_t hidden = tokens.position[RowOf(row)] - args.rule.window;
       if (hidden < earliest) continue;
       const int32_t token = first + first_token + lane % 4 * 2;
       DEV_UNROLL

@@ -14,6 +14,7 @@ class TestWork {
  public:
   TestWork(const StepPlan& plan, const WorkShape& shape)
       : list(MakeWorkList(plan, shape)),
+        rows_(list.rows),
         chain_(list.chain),
         chain_position_(list.chain_position),
         masks_(list.masks),
@@ -30,6 +31,7 @@ class TestWork {
       // More blocks than workers, as in a graph of many lists; none where there are no items.
       view.blocks[c] = work.classes[c].workers == 0 ? 0 : work.classes[c].workers + c;
     }
+    work.rows = rows_.data();
     work.chain = chain_.data();
     work.chain_position = chain_position_.data();
     work.masks = masks_.data();
@@ -45,7 +47,7 @@ class TestWork {
 
  private:
   DeviceArray<DeviceWork> work_{1};
-  DeviceArray<int32_t> chain_, chain_position_;
+  DeviceArray<int32_t> rows_, chain_, chain_position_;
   DeviceArray<uint64_t> masks_;
   DeviceArray<float> partials_;
   DeviceArray<uint32_t> counters_;
