@@ -264,7 +264,7 @@ double EstimateMicroseconds(const AttentionArgs& args, int64_t rows) {
 }
 
 constexpr double kWorthSharingUs = 15.0;
-constexpr int kPartsOfThread = 8;
+constexpr int kMostParts = 8;  // of the units of a thread
 
 }  // namespace
 
@@ -275,18 +275,18 @@ void Attention(const AttentionArgs& args, ThreadTeam* team) {
   const int threads = share ? team->count() : 1;
   const AttentionSchedule schedule = ScheduleAttention(args, threads);
   const bool bf16_dot = AttendsWithBf16Dot(args.pool->shape, args.rule);
-  // Each thread's units, in parts that another thread can take over when it is done.
-  team->Run(threads * kPartsOfThread, [&](int chunk) {
-    const int64_t begin = schedule.begin[chunk / kPartsOfThread];
-    const int64_t count = schedule.begin[chunk / kPartsOfThread + 1] - begin;
-    const int64_t part = chunk % kPartsOfThread;
+  // A thread's units are in parts, which another thread can take over when it is done.
+  const int64_t units_each = static_cast<int64_t>(schedule.units.size()) / threads;
+  const int parts = share ? static_cast<int>(std::clamp<int64_t>(units_each, 1, kMostParts)) : 1;
+  team->Run(threads * parts, [&](int chunk) {
+    const int thread = chunk / parts, part = chunk % parts;
+    const int64_t begin = schedule.begin[thread], count = schedule.begin[thread + 1] - begin;
     std::vector<float> memory;
-    for (int64_t i = count * part / kPartsOfThread; i < count * (part + 1) / kPartsOfThread; ++i) {
-      const AttentionUnit& unit = schedule.units[begin + i];
+    for (int64_t i = begin + count * part / parts; i < begin + count * (part + 1) / parts; ++i) {
       if (bf16_dot) {
-        AttendUnitBf16(args, unit, &memory);
+        AttendUnitBf16(args, schedule.units[i], &memory);
       } else {
-        HWY_DYNAMIC_DISPATCH(AttendUnit)(args, unit, &memory);
+        HWY_DYNAMIC_DISPATCH(AttendUnit)(args, schedule.units[i], &memory);
       }
     }
   });

@@ -92,8 +92,10 @@ void AddTokens(const StepPlan& plan, const TileRows& tile, const std::vector<int
     };
     const int32_t in_table = plan.prefix_length(r);
     for (int32_t t = item->mask_tile * kKvTile; t < std::min(in_table, item->prefix); ++t) set(t);
-    for (int32_t p = item->prefix; p < in_table; ++p)
-      set(own.PlaceOf(plan.table[table + p / kBlockSize]) + p % kBlockSize);
+    for (int32_t p = item->prefix; p < in_table; p += kBlockSize) {
+      const int32_t place = own.PlaceOf(plan.table[table + p / kBlockSize]);
+      for (int32_t i = 0; i < std::min(kBlockSize, in_table - p); ++i) set(place + i);
+    }
     for (int32_t i = plan.chain_begin[r]; i < plan.chain_begin[r + 1]; ++i) {
       set(place.at(plan.chain[i]));
     }

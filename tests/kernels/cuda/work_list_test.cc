@@ -268,6 +268,12 @@ TEST(CudaWorkList, SharedChainsAreOfWholeSegments) {
   for (const auto& [table, of_segment] : chains) EXPECT_EQ(of_segment.size(), 1u) << table;
 }
 
+TEST(CudaWorkList, SharedChainsKeepRequestsApart) {
+  const StepPlan plan = MakeForest({{650, 0, {1, 2}}, {640 + 10, 0, {1, 2}, 640, 0}}, 1).plan;
+  const WorkList list = MakeWorkList(plan, ShapeOfHeads(4, 1), /*shared_chains=*/true);
+  EXPECT_EQ(list.classes[0].items.size(), 2u);
+}
+
 TEST(CudaWorkList, EmptyPlanAndRowsThatSeeNothing) {
   WorkShape shape;
   shape.head_dim = 64;
