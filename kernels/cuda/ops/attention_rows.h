@@ -63,6 +63,12 @@ struct RowTile {
 
   DEV_FUNCTION int Group() const { return args.q_heads / pool.kv_heads; }
   DEV_FUNCTION int PackedRows() const { return item.rows * Group(); }
+  // Whether a KV tile may have tokens of one request that rows of another pass over. They must not
+  // reach these rows, and a weight of zero times a value that is not finite would be NaN: the V of
+  // such a token is to be zero, and its K NaN, so that the rows that see it become NaN.
+  DEV_FUNCTION bool MixesRequests(int tile) const {
+    return item.listed >= 0 && tile >= item.mask_tile;
+  }
   // The row of the step that a packed row belongs to.
   DEV_FUNCTION int32_t RowOf(int packed) const {
     const int row = packed / Group();
@@ -150,6 +156,27 @@ struct RowTile {
         }
       }
     }
+  }
+
+  // Whether `finite` holds for each of the eight lanes of a token. Every lane of the warp calls it.
+  DEV_FUNCTION static bool HoldsForToken(bool finite) {
+    const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+    const uint32_t votes = __ballot_sync(dev::kFullWarp, finite);
+    return (votes >> (lane / 8 * 8) & 0xff) == 0xff;
+  }
+  // Of eight values, 16 bytes.
+  DEV_FUNCTION static bool Finite(const T* values) {
+    const dev::Pack<T, 8> pack = dev::LoadPack<8>(values);
+    float sum = 0.0f;  // zero times what is not finite is NaN
+    DEV_UNROLL
+    for (int i = 0; i < 8; ++i) sum += dev::ToFloat(pack.value[i]) * 0.0f;
+    return sum == 0.0f;
+  }
+  DEV_FUNCTION static void Fill(T* values, float with) {
+    dev::Pack<T, 8> pack;
+    DEV_UNROLL
+    for (int i = 0; i < 8; ++i) pack.value[i] = dev::FromFloat<T>(with);
+    dev::StorePack(values, pack);
   }
 
   // Scores become weights relative to the new maximum.

@@ -93,8 +93,8 @@ void AddTokens(const StepPlan& plan, const TileRows& tile, const std::vector<int
     const int32_t in_table = plan.prefix_length(r);
     for (int32_t t = item->mask_tile * kKvTile; t < std::min(in_table, item->prefix); ++t) set(t);
     for (int32_t p = item->prefix; p < in_table; p += kBlockSize) {
-      const int32_t place = own.PlaceOf(plan.table[table + p / kBlockSize]);
-      for (int32_t i = 0; i < std::min(kBlockSize, in_table - p); ++i) set(place + i);
+      const int32_t first = own.PlaceOf(plan.table[table + p / kBlockSize]);
+      for (int32_t i = 0; i < std::min(kBlockSize, in_table - p); ++i) set(first + i);
     }
     for (int32_t i = plan.chain_begin[r]; i < plan.chain_begin[r + 1]; ++i) {
       set(place.at(plan.chain[i]));
@@ -205,12 +205,9 @@ void PlaceRows(const StepPlan& plan, const TileRows& tile, AttentionItem* item, 
   item->rows = static_cast<int32_t>(rows.size());
   item->table_begin = plan.table_begin[tile.segments.front()];
   item->first_position = INT32_MAX;
-  bool listed = false;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    item->first_position = std::min(item->first_position, plan.position[rows[i]]);
-    listed |= rows[i] != item->first_row + static_cast<int32_t>(i);
-  }
-  if (!listed) return;
+  for (const int32_t row : rows)
+    item->first_position = std::min(item->first_position, plan.position[row]);
+  if (!tile.joined()) return;
   item->listed = static_cast<int32_t>(list->rows.size());
   list->rows.insert(list->rows.end(), rows.begin(), rows.end());
 }

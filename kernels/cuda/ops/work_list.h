@@ -27,7 +27,8 @@ inline constexpr int kTileRows[kTileClasses] = {16, 64, 128};
 
 // A run of KV tiles of one row tile and KV head.
 struct AttentionItem {
-  // Its rows are first_row, first_row + 1, ..., or WorkList::rows[listed], ... where listed >= 0.
+  // Its rows are first_row, first_row + 1, ... of one segment, or, where listed >= 0, those of several:
+  // WorkList::rows[listed], ...
   int32_t first_row = 0, rows = 0;
   int32_t listed = -1;
   int32_t first_position = 0;  // the least position of its rows

@@ -182,6 +182,15 @@ TEST(CudaAttentionTiles, RequestsThatShareBlocks) {
   }
 }
 
+TEST(CudaAttentionTiles, WhatIsNotFiniteStaysInItsRequest) {
+  for (const bool exact : {false, true}) {
+    TestNotFinite<bf16>({4, 1, 64}, exact);    // 16 packed rows
+    TestNotFinite<f16>({8, 1, 80}, exact);     // 32
+    TestNotFinite<bf16>({24, 1, 128}, exact);  // 96
+    TestNotFinite<bf16, int8_t>({4, 2, 64}, exact);
+  }
+}
+
 TEST(CudaAttentionTiles, RowThatSeesNothingGivesZero) {
   StepPlan plan;
   plan.token = plan.slot = {0, 0};

@@ -64,6 +64,11 @@ TEST(CudaAttentionWideShapes, RequestsThatShareBlocks) {
                       3);
 }
 
+TEST(CudaAttentionWideShapes, WhatIsNotFiniteStaysInItsRequest) {
+  TestNotFinite<dev::bf16>({24, 1, 64}, /*exact=*/false, /*wide=*/true);
+  TestNotFinite<dev::f16>({24, 1, 128}, /*exact=*/true, /*wide=*/true);
+}
+
 // More tiles than the ring has stages, by many blocks and by one; several items a block.
 TEST(CudaAttentionWideShapes, SplitsAreMergedInOrder) {
   for (const int workers : {1, 2, 5, 12})

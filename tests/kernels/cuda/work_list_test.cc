@@ -169,7 +169,7 @@ TEST(CudaWorkList, CoversRequestsThatShareBlocks) {
     CheckAll(plan, shape);
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_GE(joined, 15);  // whose rows do not follow each other in the plan
+  EXPECT_GE(joined, 15);
 }
 
 // Tokens that the items of a head read, counted once for each item.
