@@ -56,12 +56,10 @@ TEST(CudaAttentionWideShapes, EveryGroupThatFillsTheClass) {
 }
 
 TEST(CudaAttentionWideShapes, RequestsThatShareBlocks) {
-  TestWide<dev::bf16>({8, 1, 64},
-                      {{300, 0, {1, 2}},
-                       {30, 0, {1}},
-                       {160 + 20, 3, {4}, 160, 0},
-                       {256 + 7, 0, {1, 1, 3}, 256, 0}},
-                      3);
+  TestWide<dev::bf16>(
+      {8, 1, 64},
+      {{300, 0, {1, 2}}, {30, 0, {1}}, {160 + 20, 3, {4}, 160, 0}, {256 + 7, 0, {1, 1, 3}, 256, 0}},
+      3);
 }
 
 TEST(CudaAttentionWideShapes, WhatIsNotFiniteStaysInItsRequest) {
