@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <map>
 
 #include "absl/types/span.h"
 #include "base/status.h"
@@ -80,38 +81,66 @@ void ReadCounter::Add(const StepPlan& plan) {
   } else {
     total_.weights -= sizes_.last_rest;
   }
+  seen_by_.clear();
+  for (const Segment& segment : plan.segments) seen_by_.push_back(SeenBy(plan, segment));
+  const PrefixOrder order = OrderByPrefix(plan);
   const size_t layers = sizes_.windows.size() - (needs ? 0 : 1);
-  uint64_t tokens = 0;
-  for (const Segment& segment : plan.segments) tokens += TokensOf(plan, segment, layers);
-  total_.kv += tokens * sizes_.kv_token;
+  std::map<int, uint64_t> tokens;  // by window
+  for (size_t layer = 0; layer < layers; ++layer) {
+    const auto [found, added] = tokens.try_emplace(sizes_.windows[layer]);
+    if (added) found->second = TokensOf(plan, order, found->first);
+    total_.kv += found->second * sizes_.kv_token;
+  }
 }
 
-uint64_t ReadCounter::TokensOf(const StepPlan& plan, const Segment& segment, size_t layers) {
-  if (++segment_ == 0) {  // after 2^32 segments
-    seen_.assign(seen_.size(), 0);
-    segment_ = 1;
-  }
-  int prefix = 0, shortest = INT_MAX;
-  uint64_t in_chains = 0;
+ReadCounter::Seen ReadCounter::SeenBy(const StepPlan& plan, const Segment& segment) {
+  const uint32_t mark = NextMark();
+  Seen seen = {.shortest = INT_MAX};
   for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
-    prefix = std::max(prefix, plan.prefix_length(row));
-    shortest = std::min(shortest, plan.position[row] + 1);
+    seen.prefix = std::max(seen.prefix, plan.prefix_length(row));
+    seen.shortest = std::min(seen.shortest, plan.position[row] + 1);
     for (int i = plan.chain_begin[row]; i < plan.chain_begin[row + 1]; ++i) {
       const size_t slot = plan.chain[i];
-      if (slot >= seen_.size()) seen_.resize(std::max(slot + 1, 2 * seen_.size()));
-      in_chains += seen_[slot] != segment_;
-      seen_[slot] = segment_;
+      if (slot >= slots_.size()) slots_.resize(std::max(slot + 1, 2 * slots_.size()));
+      seen.chains += slots_[slot] != mark;
+      slots_[slot] = mark;
     }
   }
-  const uint64_t all = prefix + in_chains;
+  return seen;
+}
+
+uint64_t ReadCounter::TokensOf(const StepPlan& plan, const PrefixOrder& order, int window) {
+  const uint32_t mark = NextMark();
   uint64_t tokens = 0;
-  for (size_t layer = 0; layer < layers; ++layer) {
-    const int window = sizes_.windows[layer];
+  for (size_t i = 0; i < order.segments.size(); ++i) {
+    const int32_t s = order.segments[i];
+    const Seen& seen = seen_by_[s];
     // Positions before the window of the first row, which no row sees.
-    const int hidden = window == 0 ? 0 : std::max(0, std::min(prefix, shortest - window));
-    tokens += all - hidden;
+    const int hidden = window == 0 ? 0 : std::max(0, std::min(seen.prefix, seen.shortest - window));
+    const int after = i + 1 < order.common.size() ? order.common[i + 1] : 0;
+    const int shared = std::min(std::max(order.common[i], after), seen.prefix / kBlockSize);
+    tokens +=
+        seen.chains + seen.prefix - std::min(seen.prefix, std::max(hidden, shared * kBlockSize));
+    for (int b = hidden / kBlockSize; b < shared; ++b) {
+      const size_t block = plan.table[plan.table_begin[s] + b];
+      if (block >= blocks_.size()) blocks_.resize(std::max(block + 1, 2 * blocks_.size()));
+      CountedBlock& counted = blocks_[block];
+      const int begin = std::max(0, hidden - b * kBlockSize);
+      const int end = counted.mark == mark ? counted.begin : kBlockSize;
+      if (begin < end) tokens += end - begin;
+      counted = {mark, std::min(begin, end)};
+    }
   }
   return tokens;
+}
+
+uint32_t ReadCounter::NextMark() {
+  if (++mark_ == 0) {  // after 2^32 of them
+    slots_.assign(slots_.size(), 0);
+    blocks_.assign(blocks_.size(), {});
+    mark_ = 1;
+  }
+  return mark_;
 }
 
 }  // namespace coppice::model

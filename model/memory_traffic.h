@@ -6,8 +6,8 @@
 //     its tokens;
 //   - K and V of what the rows of a segment see: its block table once, as far as a row sees it, and
 //     each slot of its chains once; in a layer with a window, without the positions of the table
-//     that lie before the windows of all rows. A prefix that several segments share counts
-//     for each, because attention reads it for each.
+//     that lie before the windows of all rows. The blocks with which the tables of several segments
+//     begin (plan/prefix_order.h) are read once for all of them.
 // A forward pass without needs ends after the K and V of the last layer, which then has no
 // attention. KV copies, activations and repeated reads of a kernel are not counted.
 // Thread-compatible: the thread of the runner owns it.
@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "comm/communicator.h"
 #include "model/transformer.h"
+#include "plan/prefix_order.h"
 #include "plan/step_plan.h"
 
 namespace coppice::model {
@@ -54,13 +55,30 @@ class ReadCounter {
   const MemoryTraffic& total() const { return total_; }
 
  private:
-  // Tokens whose K and V the segment's rows see, summed over the first `layers` layers.
-  uint64_t TokensOf(const StepPlan& plan, const Segment& segment, size_t layers);
+  // What the rows of a segment see.
+  struct Seen {
+    int prefix = 0;       // tokens of the table
+    int shortest = 0;     // context of a row
+    uint64_t chains = 0;  // slots
+  };
+  Seen SeenBy(const StepPlan& plan, const Segment& segment);
+  // Tokens whose K and V are read in a layer with that window.
+  uint64_t TokensOf(const StepPlan& plan, const PrefixOrder& order, int window);
+  // A mark that no slot and no block has.
+  uint32_t NextMark();
+
+  // The tokens of a block that were counted under a mark are those from `begin` on.
+  struct CountedBlock {
+    uint32_t mark = 0;
+    int begin = 0;
+  };
 
   const ReadSizes sizes_;
   MemoryTraffic total_;
-  std::vector<uint32_t> seen_;  // [slots] the last segment whose chains had the slot
-  uint32_t segment_ = 0;        // counts segments; never 0 in seen_
+  std::vector<Seen> seen_by_;         // [segments] of the plan
+  std::vector<uint32_t> slots_;       // [slots] the last mark under which the slot was counted
+  std::vector<CountedBlock> blocks_;  // [blocks]
+  uint32_t mark_ = 0;
 };
 
 }  // namespace coppice::model

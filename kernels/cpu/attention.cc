@@ -4,12 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "kernels/cpu/attention_bf16.h"
+#include "kernels/cpu/attention_schedule.h"
 #include "kernels/cpu/attention_unit.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/element.h"
@@ -73,20 +72,34 @@ class UnitRunner {
   }
 
  private:
-  // Rows whose chunk is a prefix block share it. Other rows gather their chunk slot by slot.
+  // Runs of rows whose chunk is the same block share it. Other rows gather their chunk slot by slot.
   template <class T>
   void RunChunk(int32_t first) {
+    if (context_.SeenByAll(first)) return RunBlock<T>(0, unit_.rows(), first);
+    for (int64_t row = 0; row < unit_.rows();) {
+      const int64_t begin = row++;
+      if (context_.SeesBlock(begin, first)) {
+        while (row < unit_.rows() && context_.SeesBlock(row, first) &&
+               context_.Share(begin, row, first))
+          ++row;
+        RunBlock<T>(begin, row, first);
+      } else if (context_.PositionsOf(begin, first) > 0) {
+        RunOwn<T>(begin, first);
+      }
+    }
+  }
+
+  // The rows [begin, end), which share the block.
+  template <class T>
+  void RunBlock(int64_t begin, int64_t end, int32_t first) {
     int most = 0;
-    int64_t any = unit_.begin;
     whole_.clear(), partial_.clear();
-    for (int64_t row = unit_.begin; row < unit_.end; ++row) {
-      const int positions = context_.PositionsOf(row, first);
-      if (positions == 0 || !context_.InPrefix(row, first)) continue;
+    for (int64_t row = begin; row < end; ++row) {
+      const int positions = context_.PositionsOf(row, first),
+                hidden = context_.HiddenOf(row, first);
       most = std::max(most, positions);
-      any = row;
-      const int hidden = context_.HiddenOf(row, first);
       for (int g = 0; g < group_; ++g) {
-        QueryState* const state = &states_[(row - unit_.begin) * group_ + g];
+        QueryState* const state = &states_[row * group_ + g];
         if (positions == kBlockSize && hidden == 0) {
           whole_.push_back(state);
         } else {
@@ -94,35 +107,33 @@ class UnitRunner {
         }
       }
     }
-    if (most > 0) {
-      const auto block = [&](bool value) {
-        return reinterpret_cast<const T*>(context_.Block(any, first, value));
-      };
-      context_.Fetch(any, first + kBlockSize);
-      if (args_.pool->scaled()) {
-        k_scales_ = context_.BlockScales(any, first, false);
-        v_scales_ = context_.BlockScales(any, first, true);
-      }
-      AttendRows(block(false), block(true), shape_.head_dim, most);
+    const auto block = [&](bool value) {
+      return reinterpret_cast<const T*>(context_.Block(begin, first, value));
+    };
+    context_.Fetch(begin, first + kBlockSize);
+    if (args_.pool->scaled()) {
+      k_scales_ = context_.BlockScales(begin, first, false);
+      v_scales_ = context_.BlockScales(begin, first, true);
     }
+    AttendRows(block(false), block(true), shape_.head_dim, most);
+  }
+
+  template <class T>
+  void RunOwn(int64_t row, int32_t first) {
     T* const k = reinterpret_cast<T*>(gathered_);
     T* const v = k + kBlockSize * shape_.head_dim;
-    for (int64_t row = unit_.begin; row < unit_.end; ++row) {
-      const int positions = context_.PositionsOf(row, first);
-      if (positions == 0 || context_.InPrefix(row, first)) continue;
-      for (int t = 0; t < positions; ++t) {
-        for (const bool value : {false, true}) {
-          std::memcpy((value ? v : k) + t * shape_.head_dim, context_.Vector(row, first + t, value),
-                      args_.pool->row_bytes());
-        }
+    const int positions = context_.PositionsOf(row, first);
+    for (int t = 0; t < positions; ++t) {
+      for (const bool value : {false, true}) {
+        std::memcpy((value ? v : k) + t * shape_.head_dim, context_.Vector(row, first + t, value),
+                    args_.pool->row_bytes());
       }
-      if (args_.pool->scaled()) GatherScales(row, first, positions);
-      whole_.clear(), partial_.clear();
-      for (int g = 0; g < group_; ++g)
-        partial_.push_back(
-            {&states_[(row - unit_.begin) * group_ + g], context_.HiddenOf(row, first), positions});
-      AttendRows(k, v, shape_.head_dim, positions);
     }
+    if (args_.pool->scaled()) GatherScales(row, first, positions);
+    whole_.clear(), partial_.clear();
+    for (int g = 0; g < group_; ++g)
+      partial_.push_back({&states_[row * group_ + g], context_.HiddenOf(row, first), positions});
+    AttendRows(k, v, shape_.head_dim, positions);
   }
 
   void GatherScales(int64_t row, int32_t first, int positions) {
@@ -221,10 +232,6 @@ HWY_EXPORT(AttendUnit);
 
 namespace {
 
-constexpr int64_t kMaxQueriesPerUnit =
-    32;  // their states fit the first-level cache beside a chunk of K and V
-constexpr int64_t kManyUnitsEach = 4;  // units per thread; one more or less then matters little
-
 void CheckContext(const AttentionArgs& args, int64_t rows) {
   const AttentionContext& context = *args.context;
   const int64_t slots = args.pool->shape.blocks * kBlockSize;
@@ -232,6 +239,8 @@ void CheckContext(const AttentionArgs& args, int64_t rows) {
   COPPICE_CHECK(args.q_heads > 0 && args.q_heads % args.pool->shape.kv_heads == 0);
   COPPICE_CHECK(static_cast<int64_t>(context.prefix_len.size()) == rows);
   COPPICE_CHECK(static_cast<int64_t>(context.chain_begin.size()) == rows + 1);
+  COPPICE_CHECK(static_cast<int64_t>(context.order.size()) == rows);
+  COPPICE_CHECK(static_cast<int64_t>(context.common.size()) == rows);
   for (int64_t row = 0; row < rows; ++row) {
     COPPICE_CHECK_MSG(ContextLength(context, row) > 0, absl::StrCat("row ", row, " sees nothing"));
     if (context.prefix_len[row] == 0) continue;
@@ -246,63 +255,6 @@ void CheckContext(const AttentionArgs& args, int64_t rows) {
     COPPICE_CHECK(block >= 0 && block < args.pool->shape.blocks);
 }
 
-std::vector<AttentionUnit> CutIntoUnits(const AttentionArgs& args, int64_t rows) {
-  const int kv_heads = args.pool->shape.kv_heads;
-  const int group = args.q_heads / kv_heads;
-  const int64_t most = std::max<int64_t>(1, kMaxQueriesPerUnit / group);
-  std::vector<AttentionUnit> units;
-  for (int64_t begin = 0, end = 0; begin < rows; begin = end) {
-    while (end < rows && end - begin < most &&
-           args.context->row_table[end] == args.context->row_table[begin])
-      ++end;
-    for (int head = 0; head < kv_heads; ++head)
-      units.push_back({begin, end, head, head * group, group});
-  }
-  return units;
-}
-
-// Units that follow each other belong to one thread (ThreadTeam), so each thread gets every
-// threads-th unit.
-std::vector<AttentionUnit> Dealt(int threads, const std::vector<AttentionUnit>& units) {
-  std::vector<AttentionUnit> dealt;
-  for (int thread = 0; thread < threads; ++thread) {
-    for (size_t i = thread; i < units.size(); i += threads) dealt.push_back(units[i]);
-  }
-  return dealt;
-}
-
-// With few units, such as three for two threads, some threads would wait for others. The units that
-// are left over when all threads have as many are cut into parts, if that ends sooner. A part reads
-// its K and V again.
-void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
-  const auto count = static_cast<int>(units->size());
-  const int left_over = count % threads;
-  if (left_over == 0 || count >= kManyUnitsEach * threads) return;
-  const std::vector<AttentionUnit> rest(units->end() - left_over, units->end());
-  units->resize(count - left_over);
-  // Parts of each unit, so that all threads have as many.
-  const int most = threads / std::gcd(threads, left_over);
-  for (const AttentionUnit& unit : rest) {
-    const int rows = static_cast<int>(unit.end - unit.begin);
-    const bool by_rows = rows >= std::min(most, unit.heads);
-    const int divided = by_rows ? rows : unit.heads;
-    int parts = std::min(most, divided);
-    if ((left_over * parts + threads - 1) / threads >= parts) parts = 1;
-    for (int part = 0; part < parts; ++part) {
-      const int begin = divided * part / parts, end = divided * (part + 1) / parts;
-      AttentionUnit one = unit;
-      if (by_rows) {
-        one.begin = unit.begin + begin;
-        one.end = unit.begin + end;
-      } else {
-        one.first_head = unit.first_head + begin;
-        one.heads = end - begin;
-      }
-      units->push_back(one);
-    }
-  }
-}
-
 double EstimateMicroseconds(const AttentionArgs& args, int64_t rows) {
   double positions = 0;
   const double most = args.rule.window > 0 ? args.rule.window : std::numeric_limits<int32_t>::max();
@@ -312,28 +264,29 @@ double EstimateMicroseconds(const AttentionArgs& args, int64_t rows) {
 }
 
 constexpr double kWorthSharingUs = 15.0;
+constexpr int kMostParts = 8;  // of the units of a thread
 
 }  // namespace
 
 void Attention(const AttentionArgs& args, ThreadTeam* team) {
   const int64_t rows = static_cast<int64_t>(args.context->row_table.size());
   CheckContext(args, rows);
-  std::vector<AttentionUnit> units = CutIntoUnits(args, rows);
   const bool share = team->count() > 1 && EstimateMicroseconds(args, rows) >= kWorthSharingUs;
-  if (share) {
-    ShareTheRest(team->count(), &units);
-    units = Dealt(team->count(), units);
-  }
+  const int threads = share ? team->count() : 1;
+  const AttentionSchedule schedule = ScheduleAttention(args, threads);
   const bool bf16_dot = AttendsWithBf16Dot(args.pool->shape, args.rule);
-  const int64_t count = static_cast<int64_t>(units.size());
-  const int64_t chunks = share ? std::min<int64_t>(count, int64_t{8} * team->count()) : 1;
-  team->Run(static_cast<int>(chunks), [&](int chunk) {
+  // A thread's units are in parts, which another thread can take over when it is done.
+  const int64_t units_each = static_cast<int64_t>(schedule.units.size()) / threads;
+  const int parts = share ? static_cast<int>(std::clamp<int64_t>(units_each, 1, kMostParts)) : 1;
+  team->Run(threads * parts, [&](int chunk) {
+    const int thread = chunk / parts, part = chunk % parts;
+    const int64_t begin = schedule.begin[thread], count = schedule.begin[thread + 1] - begin;
     std::vector<float> memory;
-    for (int64_t i = count * chunk / chunks; i < count * (chunk + 1) / chunks; ++i) {
+    for (int64_t i = begin + count * part / parts; i < begin + count * (part + 1) / parts; ++i) {
       if (bf16_dot) {
-        AttendUnitBf16(args, units[i], &memory);
+        AttendUnitBf16(args, schedule.units[i], &memory);
       } else {
-        HWY_DYNAMIC_DISPATCH(AttendUnit)(args, units[i], &memory);
+        HWY_DYNAMIC_DISPATCH(AttendUnit)(args, schedule.units[i], &memory);
       }
     }
   });

@@ -11,150 +11,10 @@
 
 #if defined(__x86_64__)
 #include "kernels/cpu/attention_bf16_lanes.h"
+#include "kernels/cpu/attention_bf16_tile.h"
 
 namespace coppice::kernels::cpu {
 namespace {
-
-static_assert(kBlockSize == 16);  // positions of a chunk: one vector of f32
-constexpr int kPairs = kBlockSize / 2;
-constexpr int kTileQueries = 8;  // queries per tile of scores: as many chains of dot products
-// Queries per tile of values: with 64 dimensions as many sums as registers hold.
-constexpr int kValueQueries = 4;
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-// Queries and what they have seen so far. Scores are exponents of two.
-template <int kDim>
-struct Queries {
-  const uint32_t (*pairs)[kDim / 2];  // pairs of bf16
-  float (*sum)[kDim];                 // sums of weights times values
-  float* max;      // largest score of each query. Whole tiles of max and total can be read.
-  float* total;    // sum of the weights of each query
-  uint16_t* seen;  // the positions of the chunk that each query sees, a bit each; at least one
-
-  Queries From(int64_t query) const {
-    return {pairs + query, sum + query, max + query, total + query, seen + query};
-  }
-};
-
-// A chunk as products take it: pairs of bf16 in words, of dimensions or of positions.
-struct Chunk {
-  uint32_t* keys = nullptr;    // [dim / 2][kBlockSize]
-  uint32_t* values = nullptr;  // [kPairs][dim]
-  float* k_scales = nullptr;   // [kBlockSize], if K and V are codes
-  float* v_scales = nullptr;
-};
-
-// Turns scores into weights relative to the largest score so far, in pairs of bf16, and corrections
-// into what the sums are to be multiplied with, because they are relative to the old maximum. The
-// weight of a value that is codes is rounded together with its scale.
-template <bool kScaled, int kQueries, int kDim>
-COPPICE_BF16_DOT inline void ScoresToWeights(__m512 (&scores)[kTileQueries],
-                                             const Queries<kDim>& queries, const Chunk& chunk,
-                                             uint32_t (&weights)[kQueries][kPairs],
-                                             float (&corrections)[kTileQueries]) {
-  const auto all = static_cast<__mmask8>((1u << kQueries) - 1);
-#pragma GCC unroll 8
-  for (int q = 0; q < kQueries; ++q) {
-    const auto seen = static_cast<__mmask16>(queries.seen[q]);
-    if constexpr (kScaled) scores[q] = _mm512_mul_ps(scores[q], _mm512_loadu_ps(chunk.k_scales));
-    scores[q] = _mm512_mask_blend_ps(seen, _mm512_set1_ps(kMinusInfinity), scores[q]);
-  }
-#pragma GCC unroll 8
-  for (int q = kQueries; q < kTileQueries; ++q) scores[q] = scores[0];
-  const __m256 old = _mm256_loadu_ps(queries.max);
-  const __m256 max = _mm256_max_ps(old, JoinLanes(scores, Larger()));
-  alignas(32) float highest[kTileQueries];
-  _mm256_store_ps(highest, max);
-  _mm256_mask_storeu_ps(queries.max, all, max);
-#pragma GCC unroll 8
-  for (int q = 0; q < kQueries; ++q) {
-    scores[q] = PowerOfTwo(_mm512_sub_ps(scores[q], _mm512_set1_ps(highest[q])));
-    __m512 weight = scores[q];
-    if constexpr (kScaled) {  // the scale of a position that the query does not see may be NaN
-      weight = _mm512_maskz_mul_ps(static_cast<__mmask16>(queries.seen[q]), weight,
-                                   _mm512_loadu_ps(chunk.v_scales));
-    }
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights[q]),
-                        (__m256i)_mm512_cvtneps_pbh(weight));
-  }
-#pragma GCC unroll 8
-  for (int q = kQueries; q < kTileQueries; ++q) scores[q] = scores[0];
-  const __m512 moved = PowerOfTwo(_mm512_castps256_ps512(_mm256_sub_ps(old, max)));
-  const __m256 correction = _mm256_mask_blend_ps(_mm256_cmp_ps_mask(old, max, _CMP_EQ_OQ),
-                                                 _mm512_castps512_ps256(moved), _mm256_set1_ps(1));
-  _mm256_storeu_ps(corrections, correction);
-  const __m256 total = _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(queries.total), correction),
-                                     JoinLanes(scores, Sum()));
-  _mm256_mask_storeu_ps(queries.total, all, total);
-}
-
-// sum = sum * correction + weights times values, two positions at a time. values: [kPairs][kDim].
-template <int kQueries, int kDim>
-COPPICE_BF16_DOT inline void AddValues(float (*sums)[kDim], const uint32_t (*weights)[kPairs],
-                                       const float* corrections, const uint32_t* values) {
-  for (int j = 0; j < kDim; j += 64) {
-    __m512 sum[kQueries][4];
-#pragma GCC unroll 4
-    for (int q = 0; q < kQueries; ++q) {
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        sum[q][i] =
-            _mm512_mul_ps(_mm512_loadu_ps(sums[q] + j + 16 * i), _mm512_set1_ps(corrections[q]));
-      }
-    }
-#pragma GCC unroll 8
-    for (int t = 0; t < kPairs; ++t) {
-      __m512i value[4];
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) value[i] = _mm512_loadu_si512(values + t * kDim + j + 16 * i);
-#pragma GCC unroll 4
-      for (int q = 0; q < kQueries; ++q) {
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) sum[q][i] = Dot(sum[q][i], weights[q][t], value[i]);
-      }
-    }
-#pragma GCC unroll 4
-    for (int q = 0; q < kQueries; ++q) {
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) _mm512_storeu_ps(sums[q] + j + 16 * i, sum[q][i]);
-    }
-  }
-}
-
-// kQueries queries over a chunk. Every score is one chain of dot products in the order of the
-// dimensions.
-template <bool kScaled, int kQueries, int kDim>
-COPPICE_BF16_DOT __attribute__((noinline)) void AttendTile(const Queries<kDim>& queries,
-                                                           const Chunk& chunk) {
-  __m512 scores[kTileQueries];
-#pragma GCC unroll 8
-  for (int q = 0; q < kQueries; ++q) scores[q] = _mm512_setzero_ps();
-  const uint32_t* const pairs = queries.pairs[0];
-  for (int j = 0; j < kDim / 2; ++j) {
-    const __m512i key = _mm512_loadu_si512(chunk.keys + j * kBlockSize);
-#pragma GCC unroll 8
-    for (int q = 0; q < kQueries; ++q) scores[q] = Dot(scores[q], pairs[q * (kDim / 2) + j], key);
-  }
-  uint32_t weights[kQueries][kPairs];
-  float corrections[kTileQueries];
-  ScoresToWeights<kScaled, kQueries>(scores, queries, chunk, weights, corrections);
-  constexpr int kFirst = std::min(kQueries, kValueQueries), kSecond = kQueries - kFirst;
-  AddValues<kFirst>(queries.sum, weights, corrections, chunk.values);
-  if constexpr (kSecond > 0)
-    AddValues<kSecond>(queries.sum + kFirst, weights + kFirst, corrections + kFirst, chunk.values);
-}
-
-// Any number of queries.
-template <bool kScaled, int kDim, int kQueries = kTileQueries>
-void AttendTiles(Queries<kDim> queries, int64_t count, const Chunk& chunk) {
-  if constexpr (kQueries == kTileQueries) {
-    for (; count >= kTileQueries; count -= kTileQueries, queries = queries.From(kTileQueries))
-      AttendTile<kScaled, kTileQueries>(queries, chunk);
-  } else if (count == kQueries) {
-    return AttendTile<kScaled, kQueries>(queries, chunk);
-  }
-  if constexpr (kQueries > 1) AttendTiles<kScaled, kDim, kQueries - 1>(queries, count, chunk);
-}
 
 // The vectors of a chunk's positions, [head_dim] each: bf16, or codes, which bf16 holds exactly.
 template <class T>
@@ -217,6 +77,11 @@ COPPICE_BF16_DOT void Divide(const float* sum, float total, int64_t dim, float* 
   }
 }
 
+constexpr int64_t kLine = 16;  // floats of a cache line
+float* AlignedToLine(float* p) {
+  return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64);
+}
+
 // T: uint16_t for K and V in bf16, int8_t for codes.
 template <class T, int kDim>
 class UnitRunner {
@@ -224,16 +89,18 @@ class UnitRunner {
   UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
       : context_(args, unit), unit_(unit), seen_(unit.queries()) {
     const int64_t queries = unit.queries(), padded = queries + kTileQueries;
-    const size_t needed =
-        (2 * kPairs + 1) * kDim + 2 * kBlockSize + queries * (kDim / 2 + kDim) + 2 * padded;
+    const size_t needed = kLine + 2 * (2 * kPairs * kDim + 2 * kBlockSize) + kDim +
+                          queries * (kDim / 2 + kDim) + 2 * padded;
     if (memory->size() < needed) memory->resize(needed);
-    float* next = memory->data();
+    float* next = AlignedToLine(memory->data());
     const auto take = [&next](int64_t count) { return std::exchange(next, next + count); };
     // Words of pairs are as long as floats.
-    chunk_.keys = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
-    chunk_.values = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
-    chunk_.k_scales = take(kBlockSize);
-    chunk_.v_scales = take(kBlockSize);
+    for (Bf16Chunk& chunk : chunks_) {
+      chunk.keys = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
+      chunk.values = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
+      chunk.k_scales = take(kBlockSize);
+      chunk.v_scales = take(kBlockSize);
+    }
     float* const zero = take(kDim / 2);
     std::fill_n(zero, kDim / 2, 0.0f);
     zero_ = reinterpret_cast<const T*>(zero);
@@ -252,91 +119,106 @@ class UnitRunner {
 
   void Run() {
     const int32_t longest = context_.Longest();
-    for (int32_t first = context_.FirstChunk(); first < longest; first += kBlockSize)
-      RunChunk(first);
+    for (int32_t first = context_.FirstChunk(); first < longest;) {
+      if (context_.SeenByAll(first)) {
+        first = RunSeenByAll(first);
+      } else {
+        RunChunk(first);
+        first += kBlockSize;
+      }
+    }
     for (int64_t i = 0; i < unit_.queries(); ++i)
       Divide(queries_.sum[i], queries_.total[i], kDim, context_.Out(i));
   }
 
  private:
-  // Rows whose chunk is a prefix block share it. The others have their own vectors.
+  // The chunks from `first` on that every row sees, two at a time. Returns the position after them.
+  int32_t RunSeenByAll(int32_t first) {
+    std::fill(seen_.begin(), seen_.end(), 0xffff);
+    for (; context_.SeenByAll(first + kBlockSize); first += 2 * kBlockSize) {
+      TakeBlock(0, first, kBlockSize, &chunks_[0]);
+      TakeBlock(0, first + kBlockSize, kBlockSize, &chunks_[1]);
+      AttendTiles<kScaled, 2>(queries_, unit_.queries(), chunks_);
+    }
+    if (!context_.SeenByAll(first)) return first;
+    TakeBlock(0, first, kBlockSize, &chunks_[0]);
+    AttendRows(0, unit_.rows());
+    return first + kBlockSize;
+  }
+
+  // Runs of rows whose chunk is the same block share it. The others have their own vectors.
   void RunChunk(int32_t first) {
-    bool ready = false;  // the keys and values of the prefix block
-    for (int64_t row = unit_.begin; row < unit_.end;) {
-      if (!SeesBlock(row, first)) {
-        if (context_.PositionsOf(row, first) > 0) AttendToOwn(row, first);
-        ready = false;
-        ++row;
-        continue;
+    for (int64_t row = 0; row < unit_.rows();) {
+      const int64_t begin = row++;
+      int most = context_.PositionsOf(begin, first);
+      if (most == 0) continue;
+      SetSeen(begin, first);
+      if (!context_.SeesBlock(begin, first)) {
+        TakeOwn(begin, first, &chunks_[0]);
+      } else {
+        for (; row < unit_.rows() && context_.SeesBlock(row, first) &&
+               context_.Share(begin, row, first);
+             ++row) {
+          SetSeen(row, first);
+          most = std::max(most, context_.PositionsOf(row, first));
+        }
+        TakeBlock(begin, first, most, &chunks_[0]);
       }
-      if (!ready) TakeBlock(row, first);
-      ready = true;
-      const int64_t begin = row;
-      for (; row < unit_.end && SeesBlock(row, first); ++row) SetSeen(row, first);
       AttendRows(begin, row);
     }
   }
 
-  bool SeesBlock(int64_t row, int32_t first) const {
-    return context_.PositionsOf(row, first) > 0 && context_.InPrefix(row, first);
-  }
   void SetSeen(int64_t row, int32_t first) {
     const uint32_t present = (1u << context_.PositionsOf(row, first)) - 1;
     const uint32_t hidden = (1u << context_.HiddenOf(row, first)) - 1;
-    std::fill_n(queries_.seen + (row - unit_.begin) * unit_.heads, unit_.heads,
+    std::fill_n(queries_.seen + row * unit_.heads, unit_.heads,
                 static_cast<uint16_t>(present & ~hidden));
   }
   void AttendRows(int64_t begin, int64_t end) {
-    AttendTiles<kScaled>(queries_.From((begin - unit_.begin) * unit_.heads),
-                         (end - begin) * unit_.heads, chunk_);
+    AttendTiles<kScaled, 1>(queries_.From(begin * unit_.heads), (end - begin) * unit_.heads,
+                            chunks_);
   }
 
-  // Memory after the positions that some row sees may hold anything, including NaN.
-  void TakeBlock(int64_t row, int32_t first) {
-    int most = 0;
-    for (int64_t r = unit_.begin; r < unit_.end; ++r) {
-      if (SeesBlock(r, first)) most = std::max(most, context_.PositionsOf(r, first));
-    }
+  // `most`: positions that some row sees. Memory after them may hold anything, including NaN.
+  void TakeBlock(int64_t row, int32_t first, int most, Bf16Chunk* chunk) {
+    context_.Fetch(row, first + kBlockSize);
     const auto* const k = reinterpret_cast<const T*>(context_.Block(row, first, false));
     const auto* const v = reinterpret_cast<const T*>(context_.Block(row, first, true));
-    Take(most, [&](int t, bool value) { return (value ? v : k) + t * kDim; });
+    Take(most, chunk, [&](int t, bool value) { return (value ? v : k) + t * kDim; });
     if constexpr (kScaled) {
       const float* const of_k = context_.BlockScales(row, first, false);
       const float* const of_v = context_.BlockScales(row, first, true);
-      TakeScales(most, [&](int t, bool value) { return (value ? of_v : of_k)[t]; });
+      TakeScales(most, chunk, [&](int t, bool value) { return (value ? of_v : of_k)[t]; });
     }
-    context_.Fetch(row, first + kBlockSize);
   }
 
-  void AttendToOwn(int64_t row, int32_t first) {
+  void TakeOwn(int64_t row, int32_t first, Bf16Chunk* chunk) {
     const int positions = context_.PositionsOf(row, first);
-    Take(positions, [&](int t, bool value) {
+    Take(positions, chunk, [&](int t, bool value) {
       return reinterpret_cast<const T*>(context_.Vector(row, first + t, value));
     });
     if constexpr (kScaled) {
-      TakeScales(positions,
+      TakeScales(positions, chunk,
                  [&](int t, bool value) { return context_.ScaleOf(row, first + t, value); });
     }
-    SetSeen(row, first);
-    AttendRows(row, row + 1);
   }
 
   template <class VectorOf>
-  void Take(int positions, VectorOf vector_of) {
+  void Take(int positions, Bf16Chunk* chunk, VectorOf vector_of) {
     Vectors<T> k, v;
     for (int t = 0; t < kBlockSize; ++t) {
       k[t] = t < positions ? vector_of(t, false) : zero_;
       v[t] = t < positions ? vector_of(t, true) : zero_;
     }
-    TransposeKeys<T>(k, kDim, chunk_.keys);
-    PairValues<T>(v, kDim, chunk_.values);
+    TransposeKeys<T>(k, kDim, chunk->keys);
+    PairValues<T>(v, kDim, chunk->values);
   }
 
   template <class ScaleOf>
-  void TakeScales(int positions, ScaleOf scale_of) {
+  void TakeScales(int positions, Bf16Chunk* chunk, ScaleOf scale_of) {
     for (int t = 0; t < kBlockSize; ++t) {
-      chunk_.k_scales[t] = t < positions ? scale_of(t, false) : 0;
-      chunk_.v_scales[t] = t < positions ? scale_of(t, true) : 0;
+      chunk->k_scales[t] = t < positions ? scale_of(t, false) : 0;
+      chunk->v_scales[t] = t < positions ? scale_of(t, true) : 0;
     }
   }
 
@@ -345,9 +227,9 @@ class UnitRunner {
   const UnitContext context_;
   const AttentionUnit& unit_;
   std::vector<uint16_t> seen_;
-  Queries<kDim> queries_;  // queries of the unit
-  const T* zero_;          // [kDim]
-  Chunk chunk_;
+  Bf16Queries<kDim> queries_;  // queries of the unit
+  const T* zero_;              // [kDim]
+  Bf16Chunk chunks_[2];
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/scatter_logits.h"
 #include "kernels/rope_table.h"
+#include "plan/prefix_order.h"
 
 namespace coppice::kernels::cpu {
 namespace {
@@ -41,6 +42,17 @@ void CpuOps::Begin(const StepPlan& plan) {
     for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
       row_table_[row] = static_cast<int32_t>(s);
       prefix_len_[row] = plan.prefix_length(row);
+    }
+  }
+  const PrefixOrder by_prefix = OrderByPrefix(plan);
+  order_.clear(), common_.clear();
+  for (size_t i = 0; i < by_prefix.segments.size(); ++i) {
+    const int32_t s = by_prefix.segments[i];
+    const Segment& segment = plan.segments[s];
+    for (int row = 0; row < segment.rows; ++row) {
+      order_.push_back(segment.first_row + row);
+      common_.push_back(row == 0 ? by_prefix.common[i]
+                                 : plan.table_begin[s + 1] - plan.table_begin[s]);
     }
   }
 }
@@ -146,9 +158,14 @@ void CpuOps::Attention(int layer, const AttentionRule& rule, Tensor qkv, const K
                        Tensor out) {
   if (!status_.ok()) return;
   const KvPlace place = pool.shape.place(layer);
-  const AttentionContext context = {row_table_,         prefix_len_,
-                                    plan_->chain_begin, plan_->chain_of(place.group),
-                                    plan_->table_begin, plan_->table_of(place.group)};
+  const AttentionContext context = {row_table_,
+                                    prefix_len_,
+                                    plan_->chain_begin,
+                                    plan_->chain_of(place.group),
+                                    plan_->table_begin,
+                                    plan_->table_of(place.group),
+                                    order_,
+                                    common_};
   const int q_heads = QHeads(qkv, pool.shape);
   cpu::Attention({Rows(qkv, qkv.columns), q_heads, rule, &context, place.layer,
                   static_cast<const CpuKvPool*>(&pool), Rows(out, q_heads * pool.shape.head_dim)},

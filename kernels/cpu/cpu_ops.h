@@ -67,9 +67,9 @@ class CpuOps final : public Ops {
   const StepPlan* plan_ = nullptr;
   int64_t rows_ = 0;  // number of rows that the next op works on
   absl::Status status_;
-  std::vector<int32_t> row_table_, prefix_len_;  // of AttentionContext
-  std::vector<TokenId> places_;                  // of AddPositions
-  std::vector<float> positions_;                 // [rows, columns]
+  std::vector<int32_t> row_table_, prefix_len_, order_, common_;  // of AttentionContext
+  std::vector<TokenId> places_;                                   // of AddPositions
+  std::vector<float> positions_;                                  // [rows, columns]
   WaitingNorm norm_;
   MatMulScratch matmul_scratch_;
   ExpertScratch expert_scratch_;

@@ -3,165 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
-#include <numeric>
-#include <random>
 
 #include "kernels/cpu/attention_bf16.h"
 #include "kernels/element.h"
+#include "tests/kernels/attention_layout.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
 namespace {
 
-constexpr DType kKvTypes[] = {DType::kF32, DType::kBF16, DType::kI8};
-
-struct Shape {
-  int q_heads;
-  int kv_heads;
-  int head_dim;
-  DType dtype;
-  int window = 0;
-  float softcap = 0;
-};
-
-AttentionRule RuleOf(int head_dim) {
-  return {.scale = 1.0f / std::sqrt(static_cast<float>(head_dim))};
-}
-AttentionRule RuleOf(const Shape& shape) {
-  AttentionRule rule = RuleOf(shape.head_dim);
-  rule.window = shape.window;
-  rule.softcap = shape.softcap;
-  return rule;
-}
-
-// K and V [kv_heads * head_dim] of a token, or its query [q_heads * head_dim]. They depend only on
-// the token's number. kNotANumber has none; of the others a value of each head of K or V is infinite.
-constexpr int kNotANumber = -1, kInfiniteKey = -2, kInfiniteValue = -3;
-std::vector<float> TokenVector(const Shape& shape, int token, int which) {
-  const int heads = which == 0 ? shape.q_heads : shape.kv_heads;
-  if (token == kNotANumber) return std::vector<float>(heads * shape.head_dim, NAN);
-  std::vector<float> values = RandomFloats(int64_t{heads} * shape.head_dim, token * 3 + which);
-  for (float& value : values) value *= 2.0f;
-  if (which == (token == kInfiniteKey ? 1 : token == kInfiniteValue ? 2 : -1)) {
-    for (int head = 0; head < heads; ++head)
-      values[head * shape.head_dim + 5] = -std::numeric_limits<float>::infinity();
-  }
-  return values;
-}
-
-// K and V of a token as the pool holds them.
-std::vector<float> StoredVector(const Shape& shape, int token, int which) {
-  std::vector<float> values = TokenVector(shape, token, which);
-  if (shape.dtype == DType::kBF16) {
-    for (float& value : values) value = Bf16ToFloat(FloatToBf16(value));
-  }
-  if (shape.dtype != DType::kI8) return values;
-  for (int head = 0; head < shape.kv_heads; ++head) {
-    const auto vector = absl::MakeSpan(values).subspan(head * shape.head_dim, shape.head_dim);
-    float largest = 0;
-    for (const float value : vector) largest = std::max(largest, std::abs(value));
-    const float scale = largest / 127;
-    for (float& value : vector) value = scale * std::nearbyint(value / scale);
-  }
-  return values;
-}
-
-// A row. Its query is that of the last token of `context`, and it sees all of `context`.
-using Context = std::vector<int>;
-
-// Places contexts in a pool, in slots that depend on the seed, and runs attention over them.
-class Layout {
- public:
-  Layout(Backend* backend, const Shape& shape, uint64_t seed)
-      : backend_(backend), shape_(shape), blocks_(400) {
-    pool_ = backend->MakeKvPool({2, shape.kv_heads, shape.head_dim, blocks_, shape.dtype}).value();
-    std::mt19937_64 generator(seed);
-    free_blocks_.resize(blocks_ / 2 - 1);
-    std::iota(free_blocks_.begin(), free_blocks_.end(), 1);
-    std::shuffle(free_blocks_.begin(), free_blocks_.end(), generator);
-    free_slots_.resize(blocks_ / 2 * kBlockSize);
-    std::iota(free_slots_.begin(), free_slots_.end(), blocks_ / 2 * kBlockSize);
-    std::shuffle(free_slots_.begin(), free_slots_.end(), generator);
-  }
-
-  // A segment whose block table holds these tokens.
-  void AddSegment(absl::Span<const int> tokens) {
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (i % kBlockSize == 0) {
-        plan_.table.push_back(free_blocks_.back());
-        free_blocks_.pop_back();
-      }
-      Store(tokens[i], plan_.table.back() * kBlockSize + static_cast<int32_t>(i % kBlockSize));
-    }
-    plan_.table_begin.push_back(static_cast<int32_t>(plan_.table.size()));
-    plan_.segments.push_back({plan_.rows(), 0, static_cast<int32_t>(tokens.size())});
-  }
-
-  // Adds a row to the segment. The first prefix_len tokens of the context are in its table, the
-  // others go to scratch.
-  void AddRow(const Context& context, int prefix_len) {
-    for (size_t i = prefix_len; i < context.size(); ++i) {
-      Store(context[i], free_slots_.back());
-      plan_.chain.push_back(free_slots_.back());
-      free_slots_.pop_back();
-    }
-    plan_.token.push_back(0);
-    plan_.position.push_back(static_cast<int32_t>(context.size()) - 1);
-    plan_.slot.push_back(0);
-    plan_.chain_begin.push_back(static_cast<int32_t>(plan_.chain.size()));
-    ++plan_.segments.back().rows;
-    const std::vector<float> query = TokenVector(shape_, context.back(), 0);
-    queries_.insert(queries_.end(), query.begin(), query.end());
-    queries_.resize(queries_.size() + 2 * shape_.kv_heads * shape_.head_dim);
-  }
-
-  // [rows, q_heads * head_dim]
-  std::vector<float> Run() {
-    const int64_t width = shape_.q_heads * shape_.head_dim;
-    std::vector<float> out(plan_.rows() * width, NAN);
-    RunOps(backend_, plan_, [&](Ops* ops) {
-      ops->Attention(/*layer=*/1, RuleOf(shape_), TensorOf(&queries_, Width()), *pool_,
-                     TensorOf(&out, width));
-    });
-    return out;
-  }
-
- private:
-  void Store(int token, int32_t slot) {
-    std::vector<float> row(shape_.q_heads * shape_.head_dim);
-    for (const int which : {1, 2}) {
-      const std::vector<float> values = TokenVector(shape_, token, which);
-      row.insert(row.end(), values.begin(), values.end());
-    }
-    StepPlan plan = PlanOfRows(1);
-    plan.slot = {slot};
-    RunOps(backend_, plan, [&](Ops* ops) {
-      ops->RopeAndStoreKv(/*layer=*/1, {}, TensorOf(&row, Width()), pool_.get());
-    });
-  }
-  int64_t Width() const { return (shape_.q_heads + 2 * shape_.kv_heads) * shape_.head_dim; }
-
-  Backend* backend_;
-  Shape shape_;
-  int64_t blocks_;
-  std::unique_ptr<KvPool> pool_;
-  std::vector<int32_t> free_blocks_, free_slots_;
-  StepPlan plan_;
-  std::vector<float> queries_;
-};
-
-std::vector<float> RunAlone(Backend* backend, const Shape& shape, const Context& context,
-                            int prefix_len, uint64_t seed) {
-  Layout layout(backend, shape, seed);
-  layout.AddSegment(absl::MakeConstSpan(context).first(prefix_len));
-  layout.AddRow(context, prefix_len);
-  return layout.Run();
-}
-
 // With bf16 dot products the query is rounded, in the units of the kernel, and so is every weight: to 8
 // bits, so by at most 2^-8 of it.
-bool RoundsToBf16(const Shape& shape) {
+bool RoundsToBf16(const AttentionShape& shape) {
   return cpu::AttendsWithBf16Dot({1, shape.kv_heads, shape.head_dim, 1, shape.dtype},
                                  RuleOf(shape));
 }
@@ -171,7 +24,7 @@ struct Expected {
   std::vector<double> error;  // that rounding of weights can make
 };
 
-Expected Reference(const Shape& shape, const Context& context) {
+Expected Reference(const AttentionShape& shape, const Context& context) {
   Expected expected;
   std::vector<float> query = TokenVector(shape, context.back(), 0);
   const int dim = shape.head_dim;
@@ -206,24 +59,6 @@ Expected Reference(const Shape& shape, const Context& context) {
   return expected;
 }
 
-Context Tokens(int count, int first = 0) {
-  Context context(count);
-  std::iota(context.begin(), context.end(), first);
-  return context;
-}
-
-// Beams: a shared prefix, and for each row a chain of the given length.
-std::vector<Context> Beams(int prefix, const std::vector<int>& chains) {
-  std::vector<Context> rows;
-  for (size_t r = 0; r < chains.size(); ++r) {
-    Context row = Tokens(prefix);
-    const Context chain = Tokens(chains[r], 1000 + 100 * static_cast<int>(r));
-    row.insert(row.end(), chain.begin(), chain.end());
-    rows.push_back(row);
-  }
-  return rows;
-}
-
 class AttentionTest : public KernelTest {
  protected:
   static void ExpectClose(const std::vector<float>& got, const Expected& want,
@@ -239,7 +74,7 @@ TEST_P(AttentionTest, MatchesDoublePrecision) {
   for (const DType dtype : kKvTypes) {
     for (const int head_dim : {8, 20, 32, 64, 80, 128}) {
       for (const int group : {1, 2, 3, 8}) {
-        const Shape shape = {2 * group, 2, head_dim, dtype};
+        const AttentionShape shape = {2 * group, 2, head_dim, dtype};
         for (const int length : {1, 15, 16, 17, 50}) {
           const Context context = Tokens(length);
           const int prefix = length * 2 / 3;
@@ -257,7 +92,7 @@ TEST_P(AttentionTest, WindowsAndCapsMatchDoublePrecision) {
     for (const int head_dim : {20, 64, 256}) {
       for (const int window : {0, 1, 16, 21}) {
         for (const float softcap : {0.0f, 3.0f}) {
-          const Shape shape = {4, 2, head_dim, dtype, window, softcap};
+          const AttentionShape shape = {4, 2, head_dim, dtype, window, softcap};
           for (const int length : {1, 17, 50}) {
             for (const int prefix : {0, length * 2 / 3, length}) {
               const Context context = Tokens(length);
@@ -276,13 +111,14 @@ TEST_P(AttentionTest, WindowsAndCapsMatchDoublePrecision) {
 // Beams on a shared prefix together with prefill rows of another request, and the same rows alone.
 TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   for (const DType dtype : kKvTypes) {
-    for (const Shape& shape :
-         {Shape{4, 4, 32, dtype}, Shape{6, 2, 64, dtype}, Shape{3, 1, 128, dtype},
-          Shape{3, 1, 20, dtype}, Shape{6, 2, 64, dtype, 7}, Shape{4, 4, 32, dtype, 33, 5.0f}}) {
+    for (const AttentionShape& shape :
+         {AttentionShape{4, 4, 32, dtype}, AttentionShape{6, 2, 64, dtype},
+          AttentionShape{3, 1, 128, dtype}, AttentionShape{3, 1, 20, dtype},
+          AttentionShape{6, 2, 64, dtype, 7}, AttentionShape{4, 4, 32, dtype, 33, 5.0f}}) {
       const std::vector<Context> beams = Beams(37, {1, 5, 20, 2, 3, 30, 1, 17});
       const Context prompt = Tokens(60, 5000);
       for (Backend* backend : {single_.get(), team_.get()}) {
-        Layout layout(backend, shape, 2);
+        AttentionLayout layout(backend, shape, 2);
         layout.AddSegment(absl::MakeConstSpan(beams[0]).first(37));
         for (const Context& beam : beams) layout.AddRow(beam, 37);
         layout.AddSegment(prompt);
@@ -309,13 +145,14 @@ TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
 // to be shared.
 TEST_P(AttentionTest, BitsAreTheSameWhereUnitsAreDivided) {
   for (const DType dtype : kKvTypes) {
-    for (const Shape& shape :
-         {Shape{4, 1, 64, dtype}, Shape{8, 1, 64, dtype}, Shape{6, 2, 64, dtype},
-          Shape{4, 4, 64, dtype}, Shape{20, 5, 64, dtype}}) {
+    for (const AttentionShape& shape :
+         {AttentionShape{4, 1, 64, dtype}, AttentionShape{8, 1, 64, dtype},
+          AttentionShape{6, 2, 64, dtype}, AttentionShape{4, 4, 64, dtype},
+          AttentionShape{20, 5, 64, dtype}}) {
       for (const int rows : {1, 2, 7}) {
         const int prefix = 330;
         const std::vector<Context> beams = Beams(prefix, std::vector<int>(rows, 20));
-        Layout layout(team_.get(), shape, 2);
+        AttentionLayout layout(team_.get(), shape, 2);
         layout.AddSegment(absl::MakeConstSpan(beams[0]).first(prefix));
         for (const Context& beam : beams) layout.AddRow(beam, prefix);
         const std::vector<float> batch = layout.Run();
@@ -333,9 +170,10 @@ TEST_P(AttentionTest, BitsAreTheSameWhereUnitsAreDivided) {
 
 TEST_P(AttentionTest, BitsDoNotDependOnWhereTheContextLies) {
   for (const DType dtype : kKvTypes) {
-    for (const Shape& shape :
-         {Shape{2, 2, 64, dtype}, Shape{8, 2, 80, dtype}, Shape{2, 1, 12, dtype},
-          Shape{2, 2, 64, dtype, 19}, Shape{8, 2, 80, dtype, 30, 5.0f}}) {
+    for (const AttentionShape& shape :
+         {AttentionShape{2, 2, 64, dtype}, AttentionShape{8, 2, 80, dtype},
+          AttentionShape{2, 1, 12, dtype}, AttentionShape{2, 2, 64, dtype, 19},
+          AttentionShape{8, 2, 80, dtype, 30, 5.0f}}) {
       const Context context = Tokens(53);
       const std::vector<float> in_prefix = RunAlone(single_.get(), shape, context, 53, 4);
       for (const int prefix : {0, 1, 15, 16, 17, 31, 32, 48, 52}) {
@@ -351,16 +189,17 @@ TEST_P(AttentionTest, BitsDoNotDependOnWhereTheContextLies) {
 
 // Slots behind a row's context may hold what another request left there.
 TEST_P(AttentionTest, NothingBehindTheContextCounts) {
-  for (const Shape& shape :
-       {Shape{6, 2, 64, DType::kBF16}, Shape{2, 2, 128, DType::kBF16},
-        Shape{4, 2, 32, DType::kBF16}, Shape{4, 2, 64, DType::kF32}, Shape{6, 2, 64, DType::kI8},
-        Shape{2, 2, 128, DType::kI8}, Shape{6, 2, 32, DType::kI8}}) {
+  for (const AttentionShape& shape :
+       {AttentionShape{6, 2, 64, DType::kBF16}, AttentionShape{2, 2, 128, DType::kBF16},
+        AttentionShape{4, 2, 32, DType::kBF16}, AttentionShape{4, 2, 64, DType::kF32},
+        AttentionShape{6, 2, 64, DType::kI8}, AttentionShape{2, 2, 128, DType::kI8},
+        AttentionShape{6, 2, 32, DType::kI8}}) {
     for (const int length : {1, 2, 15, 16, 17, 31, 40}) {
       const Context context = Tokens(length);
       Context table = context;
       table.resize((length + kBlockSize - 1) / kBlockSize * kBlockSize, kNotANumber);
       for (const int rows : {1, 3}) {  // which see one token less each
-        Layout layout(single_.get(), shape, 7);
+        AttentionLayout layout(single_.get(), shape, 7);
         layout.AddSegment(table);
         std::vector<float> want;
         for (int r = 0; r < std::min(rows, length); ++r) {
@@ -384,12 +223,12 @@ TEST_P(AttentionTest, WhatIsNotFiniteInEightBitsReachesTheRowsThatSeeIt) {
   for (const int head_dim : {32, 64}) {
     for (const int rows : {2, 4, 12}) {
       for (const int bad : {kNotANumber, kInfiniteKey, kInfiniteValue}) {
-        const Shape shape = {2, 1, head_dim, DType::kI8};
+        const AttentionShape shape = {2, 1, head_dim, DType::kI8};
         const Context context = Tokens(8 + rows);
         const auto begin = context.begin();
         Context table = context;
         table[8] = bad;  // the second row sees it, the first does not
-        Layout layout(single_.get(), shape, 7);
+        AttentionLayout layout(single_.get(), shape, 7);
         layout.AddSegment(table);
         for (int n = 8; n < 8 + rows; ++n) layout.AddRow(Context(begin, begin + n), n);
         const std::vector<float> got = layout.Run();

@@ -19,8 +19,17 @@ const ReadSizes kSizes = {.layers = 1000,
                           .kv_token = 4,
                           .windows = {0, 0, 0}};
 
-// Appends a segment. chains: of each row; the rows see so many tokens of their table.
-void AddSegment(int prefix, const std::vector<std::vector<int32_t>>& chains, StepPlan* plan) {
+// Appends a segment. chains: of each row; the rows see so many tokens of their table. The first
+// `shared` blocks of the table are those of segment `with`, the others are its own.
+void AddSegment(int prefix, const std::vector<std::vector<int32_t>>& chains, StepPlan* plan,
+                int shared = 0, int with = 0) {
+  const auto segment = static_cast<int32_t>(plan->segments.size());
+  for (int block = 0; block * kBlockSize < prefix; ++block) {
+    const bool own = block >= shared;
+    plan->table.push_back(own ? 1 + 100 * segment + block
+                              : int32_t{plan->table[plan->table_begin[with] + block]});
+  }
+  plan->table_begin.push_back(static_cast<int32_t>(plan->table.size()));
   plan->segments.push_back({plan->rows(), static_cast<int32_t>(chains.size()), prefix});
   for (const std::vector<int32_t>& chain : chains) {
     plan->token.push_back(1);
@@ -55,7 +64,7 @@ TEST(MemoryTraffic, WindowsHideTheBeginOfAContext) {
   EXPECT_EQ(counter.total().kv, (22u + (22 - 16) + 22) * 4);
 }
 
-// Attention reads a shared prefix for each of its sequences; weights are read once for all.
+// Weights are read once for all.
 TEST(MemoryTraffic, EachSequenceReadsItsOwnContext) {
   StepPlan plan;
   AddSegment(20, {{160}}, &plan);
@@ -67,6 +76,34 @@ TEST(MemoryTraffic, EachSequenceReadsItsOwnContext) {
   EXPECT_EQ(counter.total().kv, (21u + 22) * 4 * 3);
 }
 
+// The first has 10 blocks, the second shares 6 of them, the third 4, the last none.
+TEST(MemoryTraffic, SequencesReadASharedPrefixOnce) {
+  StepPlan plan;
+  AddSegment(160, {{8000}}, &plan);
+  AddSegment(60, {{8016}}, &plan);
+  AddSegment(100, {{8032}}, &plan, 6, 0);
+  AddSegment(70, {{8048}}, &plan, 4, 2);
+  plan.needs.resize(1);
+  ReadCounter counter(kSizes);
+  counter.Add(plan);
+  EXPECT_EQ(counter.total().kv, (161u + 61 + 5 + 7) * 4 * 3);
+}
+
+// Rows with contexts of 161 and 101 tokens share 6 blocks. With a window of 80 the first sees the
+// tokens from 81 on, the second those from 21 on.
+TEST(MemoryTraffic, WindowsHideTheBeginOfASharedPrefix) {
+  StepPlan plan;
+  AddSegment(160, {{8000}}, &plan);
+  AddSegment(100, {{8032}}, &plan, 6, 0);
+  plan.needs.resize(1);
+  ReadSizes sizes = kSizes;
+  sizes.windows = {80, 80, 20};
+  ReadCounter counter(sizes);
+  counter.Add(plan);
+  // With a window of 20: 20 tokens each, from 141 and 81 on.
+  EXPECT_EQ(counter.total().kv, (2 * (161u - 21 + 5) + 20 + 20) * 4);
+}
+
 // A chunk of a prompt: its last row sees all of it. Nothing is decided, so there is no head, and
 // nothing of the last layer behind its K and V.
 TEST(MemoryTraffic, APassWithoutNeedsEndsEarly) {
@@ -75,6 +112,8 @@ TEST(MemoryTraffic, APassWithoutNeedsEndsEarly) {
   plan.position = {30, 31, 32, 33};
   plan.chain_begin = {0, 0, 0, 0, 0};
   plan.segments = {{0, 4, 34}};
+  plan.table = {1, 2, 3};
+  plan.table_begin = {0, 3};
   ReadCounter counter(kSizes);
   counter.Add(plan);
   EXPECT_EQ(counter.total().weights, 1000u - 300 + 4 * 7);
@@ -94,28 +133,45 @@ TEST(MemoryTraffic, PlansWithoutRowsReadNothing) {
 TEST(MemoryTraffic, RandomPlansAreCountedAsBySets) {
   std::mt19937 random(1);
   const auto below = [&](int n) { return static_cast<int>(random() % n); };
-  ReadCounter counter(kSizes);
-  uint64_t tokens = 0;
-  for (int step = 0; step < 200; ++step) {
-    StepPlan plan;
-    plan.needs.resize(1);
-    for (int segments = 1 + below(4); segments > 0; --segments) {
-      const int prefix = below(100);
-      std::set<int> seen;
-      std::vector<std::vector<int32_t>> chains(1 + below(8));
-      for (auto& chain : chains) {
-        for (int length = 1 + below(5); length > 0; --length) {
-          chain.push_back(16 + below(3000));
-          if (below(3) == 0) chain.back() = 16 + below(8);
-          seen.insert(chain.back());
+  for (const int window : {0, 1, 30, 64}) {
+    ReadSizes sizes = kSizes;
+    sizes.windows = {window, window, window};
+    ReadCounter counter(sizes);
+    uint64_t tokens = 0;
+    for (int step = 0; step < 200; ++step) {
+      StepPlan plan;
+      plan.needs.resize(1);
+      std::set<int> in_tables;  // slots that rows see
+      std::vector<int> prefixes;
+      for (int segments = 1 + below(6); segments > 0; --segments) {
+        const int prefix = below(100);
+        const int with = prefixes.empty() ? 0 : below(static_cast<int>(prefixes.size()));
+        const int shared =
+            prefixes.empty() ? 0 : below(std::min(prefix, prefixes[with]) / kBlockSize + 1);
+        std::set<int> seen;
+        std::vector<std::vector<int32_t>> chains(1 + below(8));
+        int shortest = 1000;
+        for (auto& chain : chains) {
+          for (int length = 1 + below(5); length > 0; --length) {
+            chain.push_back(16000 + below(3000));
+            if (below(3) == 0) chain.back() = 16000 + below(8);
+            seen.insert(chain.back());
+          }
+          shortest = std::min(shortest, prefix + static_cast<int>(chain.size()));
         }
+        AddSegment(prefix, chains, &plan, shared, with);
+        prefixes.push_back(prefix);
+        for (int t = window == 0 ? 0 : std::max(0, shortest - window); t < prefix; ++t) {
+          const int block = plan.table[*(plan.table_begin.end() - 2) + t / kBlockSize];
+          in_tables.insert(block * kBlockSize + t % kBlockSize);
+        }
+        tokens += seen.size();
       }
-      AddSegment(prefix, chains, &plan);
-      tokens += prefix + seen.size();
+      tokens += in_tables.size();
+      counter.Add(plan);
     }
-    counter.Add(plan);
+    EXPECT_EQ(counter.total().kv, tokens * 4 * 3) << "window " << window;
   }
-  EXPECT_EQ(counter.total().kv, tokens * 4 * 3);
 }
 
 TEST(MemoryTraffic, SizesOfRanksAreAddedExactly) {

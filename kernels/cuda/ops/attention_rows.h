@@ -19,6 +19,7 @@ struct Tokens {
   const int32_t* chain;
   const int32_t* chain_position;
   const int32_t* position;  // of the step's rows
+  const int32_t* rows;      // of items that list them
   const uint64_t* masks;
 
   DEV_FUNCTION Tokens(const DeviceStep& step, const DeviceWork& work)
@@ -26,6 +27,7 @@ struct Tokens {
         chain(work.chain),
         chain_position(work.chain_position),
         position(step.position),
+        rows(work.rows),
         masks(work.masks) {}
 };
 struct Merging {
@@ -61,15 +63,24 @@ struct RowTile {
 
   DEV_FUNCTION int Group() const { return args.q_heads / pool.kv_heads; }
   DEV_FUNCTION int PackedRows() const { return item.rows * Group(); }
+  // Whether a KV tile may have tokens of one request that rows of another pass over. They must not
+  // reach these rows, and a weight of zero times a value that is not finite would be NaN: the V of
+  // such a token is to be zero, and its K NaN, so that the rows that see it become NaN.
+  DEV_FUNCTION bool MixesRequests(int tile) const {
+    return item.listed >= 0 && tile >= item.mask_tile;
+  }
+  // The row of the step that a packed row belongs to.
+  DEV_FUNCTION int32_t RowOf(int packed) const {
+    const int row = packed / Group();
+    return item.listed < 0 ? item.first_row + row : tokens.rows[item.listed + row];
+  }
   // Which q head of which row, as an index into [rows, q_heads].
   DEV_FUNCTION int64_t RowHead(int packed) const {
-    const int64_t row = item.first_row + packed / Group();
-    return row * args.q_heads + item.kv_head * Group() + packed % Group();
+    return int64_t{RowOf(packed)} * args.q_heads + item.kv_head * Group() + packed % Group();
   }
   // The query of a packed row, [head_dim].
   DEV_FUNCTION const T* QueryOf(int packed) const {
-    const int64_t row = item.first_row + packed / Group();
-    const int64_t head = RowHead(packed) + int64_t{2} * pool.kv_heads * row;
+    const int64_t head = RowHead(packed) + int64_t{2} * pool.kv_heads * RowOf(packed);
     return static_cast<const T*>(args.qkv) + head * pool.head_dim;
   }
   DEV_FUNCTION int32_t SlotOf(int32_t token) const {
@@ -134,7 +145,7 @@ struct RowTile {
     for (int half = 0; half < 2; ++half) {
       const int row = packed + lane / 4 + half * 8;
       if (row >= PackedRows()) continue;
-      const int32_t hidden = tokens.position[item.first_row + row / Group()] - args.rule.window;
+      const int32_t hidden = tokens.position[RowOf(row)] - args.rule.window;
       if (hidden < earliest) continue;
       const int32_t token = first + first_token + lane % 4 * 2;
       DEV_UNROLL
@@ -145,6 +156,27 @@ struct RowTile {
         }
       }
     }
+  }
+
+  // Whether `finite` holds for each of the eight lanes of a token. Every lane of the warp calls it.
+  DEV_FUNCTION static bool HoldsForToken(bool finite) {
+    const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+    const uint32_t votes = __ballot_sync(dev::kFullWarp, finite);
+    return (votes >> (lane / 8 * 8) & 0xff) == 0xff;
+  }
+  // Of eight values, 16 bytes.
+  DEV_FUNCTION static bool Finite(const T* values) {
+    const dev::Pack<T, 8> pack = dev::LoadPack<8>(values);
+    float sum = 0.0f;  // zero times what is not finite is NaN
+    DEV_UNROLL
+    for (int i = 0; i < 8; ++i) sum += dev::ToFloat(pack.value[i]) * 0.0f;
+    return sum == 0.0f;
+  }
+  DEV_FUNCTION static void Fill(T* values, float with) {
+    dev::Pack<T, 8> pack;
+    DEV_UNROLL
+    for (int i = 0; i < 8; ++i) pack.value[i] = dev::FromFloat<T>(with);
+    dev::StorePack(values, pack);
   }
 
   // Scores become weights relative to the new maximum.

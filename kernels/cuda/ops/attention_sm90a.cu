@@ -73,8 +73,9 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
   using Rows = RowTile<T, S::kRows>;
   using State = RowState<S::kDim / 8>;
   using Rows::args, Rows::item, Rows::pool, Rows::tokens;
-  using Rows::EmitState, Rows::Mask, Rows::PackedRows, Rows::QueryOf, Rows::ScoreScale;
-  using Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
+  using Rows::EmitState, Rows::Fill, Rows::Finite, Rows::HoldsForToken, Rows::Mask;
+  using Rows::MixesRequests, Rows::PackedRows, Rows::QueryOf, Rows::ScoreScale, Rows::SlotOf;
+  using Rows::SumTotals, Rows::Weigh;
 
   const dev::TensorMap& map;  // tensor map of the pool
   Ring ring;
@@ -136,8 +137,29 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
     dev::CopyCommit();
     dev::CopyWait<0>();
     dev::ShowToAsync();
+    if (MixesRequests(first / kKvTile)) {
+      KeepRequestsApart(stage);
+      dev::ShowToAsync();
+    }
     __syncwarp();
     if (Lane() == 0) dev::BarrierArrive(ring.Full(stage));
+  }
+
+  // Each lane looks at what it has loaded.
+  DEV_FUNCTION void KeepRequestsApart(int stage) const {
+    for (int t = Lane() / 8; t < kKvTile; t += dev::kWarpSize / 8) {
+      const int at = t * kRowBytes + (Lane() % 8 ^ t % 8) * 16;
+      const auto piece = [&](bool value, int panel) {
+        return reinterpret_cast<T*>(Panel(stage, value, panel) + at);
+      };
+      bool finite = true;
+      for (int panel = 0; panel < S::kPanels; ++panel) finite = finite && Finite(piece(true, panel));
+      if (HoldsForToken(finite)) continue;
+      for (int panel = 0; panel < S::kPanels; ++panel) {
+        Fill(piece(false, panel), NAN);
+        Fill(piece(true, panel), 0.0f);
+      }
+    }
   }
 
   // ---- The warpgroups that compute.

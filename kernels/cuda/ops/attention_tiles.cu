@@ -39,8 +39,9 @@ struct Block : RowTile<typename S::Type, S::kRows> {
   using T = typename S::Type;
   using Rows = RowTile<T, S::kRows>;
   using Rows::args, Rows::item, Rows::pool;
-  using Rows::Cap, Rows::EmitState, Rows::Group, Rows::Mask, Rows::MaskWindow, Rows::PackedRows;
-  using Rows::QueryOf, Rows::ScoreScale, Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
+  using Rows::Cap, Rows::EmitState, Rows::Fill, Rows::Finite, Rows::Group, Rows::HoldsForToken;
+  using Rows::Mask, Rows::MaskWindow, Rows::MixesRequests, Rows::PackedRows, Rows::QueryOf;
+  using Rows::ScoreScale, Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
 
   T* query;  // [kRows, kStride]
   T* tiles;  // [kStages][K then V][kKvTile, kStride]
@@ -110,6 +111,21 @@ struct Block : RowTile<typename S::Type, S::kRows> {
     }
   }
 
+  // Of a KV tile that mixes requests. Each thread looks at what it has loaded.
+  DEV_FUNCTION void KeepRequestsApart(int stage) const {
+    for (int t = Thread() / 8; t < kKvTile; t += S::kThreads / 8) {
+      T* const k = Tile(stage, false) + t * S::kStride;
+      T* const v = Tile(stage, true) + t * S::kStride;
+      bool finite = true;
+      for (int dim = Thread() % 8 * 8; dim < S::kDim; dim += 64) finite = finite && Finite(v + dim);
+      if (HoldsForToken(finite)) continue;
+      for (int dim = Thread() % 8 * 8; dim < S::kDim; dim += 64) {
+        Fill(k + dim, NAN);
+        Fill(v + dim, 0.0f);
+      }
+    }
+  }
+
   // The warp's scores of its 16 rows and kTokens tokens, not scaled.
   DEV_FUNCTION void Score(const T* k, float (&score)[S::kTokens / 8][4]) const {
     const int lane = Lane();
@@ -170,6 +186,7 @@ struct Block : RowTile<typename S::Type, S::kRows> {
       if (first + kKvTile < item.kv_end) LoadTile(first + kKvTile, 1 - stage);
       dev::CopyCommit();
       dev::CopyWait<1>();
+      if (MixesRequests(first / kKvTile)) KeepRequestsApart(stage);
       __syncthreads();
       float score[S::kTokens / 8][4];
       Score(Tile(stage, false), score);

@@ -9,7 +9,7 @@ namespace {
 
 int32_t TilesOf(int32_t tokens) { return (tokens + kKvTile - 1) / kKvTile; }
 
-// The rows of one segment that pass together, and where their KV tiles lie in their contexts.
+// Rows that pass together, and where their KV tiles lie in their contexts.
 struct RowTile {
   AttentionItem whole;             // covers all KV tiles; its head is not set yet
   std::vector<int32_t> positions;  // [KV tiles] of the contexts, in KV tiles
@@ -17,20 +17,13 @@ struct RowTile {
 
 class RowTileMaker {
  public:
-  RowTileMaker(const StepPlan& plan, int segment, int first_row, int rows, WorkList* list)
-      : plan_(plan), list_(list) {
+  RowTileMaker(const StepPlan& plan, const TileRows& rows, WorkList* list)
+      : plan_(plan), rows_(rows), list_(list) {
     AttentionItem& item = made_.whole;
-    item.first_row = first_row;
-    item.rows = rows;
-    item.table_begin = plan.table_begin[segment];
-    item.first_position = plan.position[first_row];
-    int32_t seen_by_all = plan.prefix_length(first_row), longest = 0;
-    for (int r = first_row; r < first_row + rows; ++r) {
-      seen_by_all = std::min(seen_by_all, plan.prefix_length(r));
-      longest = std::max(longest, Length(r));
-      item.first_position = std::min(item.first_position, plan.position[r]);
-    }
-    item.mask_tile = seen_by_all / kKvTile;
+    PlaceRows(plan, rows, &item, list);
+    int32_t longest = 0;
+    for (int i = 0; i < item.rows; ++i) longest = std::max(longest, Length(i));
+    item.mask_tile = rows.common / kKvTile;
     item.prefix = item.mask_tile * kKvTile;
     item.chain_begin = static_cast<int32_t>(list->chain.size());
     item.kv_end = item.prefix;
@@ -48,11 +41,13 @@ class RowTileMaker {
     std::vector<int32_t> seen;  // [rows]
   };
 
-  int32_t Length(int row) const { return plan_.position[row] + 1; }
-  int32_t SlotAt(int row, int32_t position) const {
-    const int32_t prefix = plan_.prefix_length(row);
+  // Row i of the tile.
+  int32_t Length(int i) const { return plan_.position[rows_.rows[i]] + 1; }
+  int32_t SlotAt(int i, int32_t position) const {
+    const int32_t row = rows_.rows[i], prefix = plan_.prefix_length(row);
     if (position >= prefix) return plan_.chain[plan_.chain_begin[row] + position - prefix];
-    const int32_t block = plan_.table[made_.whole.table_begin + position / kBlockSize];
+    const int32_t table = plan_.table_begin[rows_.segments[i]];
+    const int32_t block = plan_.table[table + position / kBlockSize];
     return block * kBlockSize + position % kBlockSize;
   }
 
@@ -60,7 +55,7 @@ class RowTileMaker {
   void AddTilesAt(int32_t tile) {
     const AttentionItem& item = made_.whole;
     std::vector<int> rows(item.rows);
-    std::iota(rows.begin(), rows.end(), item.first_row);
+    std::iota(rows.begin(), rows.end(), 0);
     std::stable_sort(rows.begin(), rows.end(), [&](int a, int b) { return Length(a) > Length(b); });
     std::vector<OwnTile> tiles;
     for (const int row : rows) {
@@ -75,7 +70,7 @@ class RowTileMaker {
         tiles.push_back({slots, std::vector<int32_t>(item.rows)});
         found = tiles.end() - 1;
       }
-      found->seen[row - item.first_row] = static_cast<int32_t>(slots.size());
+      found->seen[row] = static_cast<int32_t>(slots.size());
     }
     for (OwnTile& own : tiles) Append(tile, std::move(own));
   }
@@ -110,6 +105,7 @@ class RowTileMaker {
   }
 
   const StepPlan& plan_;
+  const TileRows& rows_;
   WorkList* const list_;
   RowTile made_;
   std::vector<OwnTile> own_;
@@ -161,14 +157,10 @@ WorkList MakeExactWorkList(const StepPlan& plan, const WorkShape& shape) {
   WorkList list;
   const int least_class = shape.classes > 1 ? 1 : 0;
   const int most_rows = kTileRows[shape.classes - 1] / shape.group;
-  for (size_t s = 0; s < plan.segments.size(); ++s) {
-    const Segment& segment = plan.segments[s];
+  for (const RowTileGroup& group : CutIntoRowTiles(plan, most_rows, /*join=*/true)) {
     std::vector<RowTile> tiles;
-    for (int begin = 0; begin < segment.rows; begin += most_rows) {
-      const int rows = std::min(most_rows, segment.rows - begin);
-      tiles.push_back(
-          RowTileMaker(plan, static_cast<int>(s), segment.first_row + begin, rows, &list).Take());
-    }
+    for (const TileRows& rows : group.tiles)
+      tiles.push_back(RowTileMaker(plan, rows, &list).Take());
     for (int head = 0; head < shape.kv_heads; ++head) {
       for (const RowTile& tile : tiles) {
         int tile_class = least_class;

@@ -167,6 +167,7 @@ struct DeviceWork {
     int32_t workers = 0;
   };
   OfClass classes[kTileClasses];
+  const int32_t* rows = nullptr;  // of items that list them
   const int32_t* chain = nullptr;
   const int32_t* chain_position = nullptr;
   const uint64_t* masks = nullptr;
@@ -186,7 +187,8 @@ struct WorkView {
   }
   bool operator==(const WorkView&) const = default;
 };
-// The same as Attention, by tensor cores, with K and V read once for the rows of a request. The
+// The same as Attention, by tensor cores, with K and V read once for the rows of a request, and
+// once for all requests whose tables begin with the same blocks (row_tiles.h). The
 // bits of a row depend on the work list too. Only for as many classes of the list as TileClasses
 // returns; 0: for none. bf16 or f16, the same for activations and pool, or a pool of codes.
 // block_shared_bytes: shared memory that a block of the device may have.

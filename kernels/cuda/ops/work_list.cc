@@ -1,6 +1,8 @@
 #include "kernels/cuda/ops/work_list.h"
 
 #include <algorithm>
+#include <climits>
+#include <numeric>
 #include <unordered_map>
 
 #include "kernels/cuda/ops/exact_work_list.h"
@@ -22,60 +24,101 @@ struct Unit {
   int64_t tiles() const { return CeilDiv64(whole.kv_end, kKvTile); }
 };
 
-// Appends the distinct chain slots of the rows [first, last), and the masks of the item's rows,
-// which are among them.
-void AddTokens(const StepPlan& plan, int first, int last, AttentionItem* item, WorkList* list) {
-  const int end = item->first_row + item->rows;
-  const auto position = plan.position.begin();
-  item->first_position = *std::min_element(position + item->first_row, position + end);
-  int32_t seen_by_all = plan.prefix_length(item->first_row);
-  for (int r = item->first_row; r < end; ++r) {
-    item->prefix = std::max(item->prefix, plan.prefix_length(r));
-    seen_by_all = std::min(seen_by_all, plan.prefix_length(r));
+// Tokens of the tables of joined segments behind what all have in common.
+class OwnBlocks {
+ public:
+  // A row of the tile: `begin` is the end of what all have in common.
+  void Add(const StepPlan& plan, int32_t segment, int32_t begin, int32_t prefix) {
+    for (int32_t p = begin; p < prefix; p += kBlockSize) {
+      const int32_t block = plan.table[plan.table_begin[segment] + p / kBlockSize];
+      const auto [found, added] = places_.emplace(block, blocks_.size());
+      if (added) blocks_.push_back({block, p, 0, 0});
+      int32_t& tokens = blocks_[found->second].tokens;
+      tokens = std::max(tokens, std::min(kBlockSize, prefix - p));
+    }
   }
+  // Gives the tokens their places from `next` on; returns the place after them.
+  int32_t Append(int32_t next, WorkList* list) {
+    for (Block& block : blocks_) {
+      block.place = next;
+      next += block.tokens;
+      for (int32_t i = 0; i < block.tokens; ++i) {
+        list->chain.push_back(block.id * kBlockSize + i);
+        list->chain_position.push_back(block.position + i);
+      }
+    }
+    return next;
+  }
+  int32_t PlaceOf(int32_t block) const { return blocks_[places_.at(block)].place; }
+
+ private:
+  struct Block {
+    int32_t id = 0, position = 0, tokens = 0, place = 0;
+  };
+  std::vector<Block> blocks_;  // in order of first use
+  std::unordered_map<int32_t, size_t> places_;
+};
+
+// Appends the tokens of the tile behind its item's prefix, with the distinct chain slots of
+// `chained`, which has the rows of the tile, and the masks of its rows.
+void AddTokens(const StepPlan& plan, const TileRows& tile, const std::vector<int32_t>& chained,
+               AttentionItem* item, WorkList* list) {
+  PlaceRows(plan, tile, item, list);
+  item->prefix = tile.joined() ? tile.common : tile.longest;
   item->chain_begin = static_cast<int32_t>(list->chain.size());
+  OwnBlocks own;
+  for (size_t i = 0; i < tile.rows.size(); ++i)
+    own.Add(plan, tile.segments[i], item->prefix, plan.prefix_length(tile.rows[i]));
+  const int32_t chains = own.Append(item->prefix, list);
   std::unordered_map<int32_t, int32_t> place;  // slot -> token of the KV index space
-  for (int r = first; r < last; ++r) {
+  for (const int32_t r : chained) {
     for (int32_t i = plan.chain_begin[r]; i < plan.chain_begin[r + 1]; ++i) {
-      const int32_t next = item->prefix + static_cast<int32_t>(place.size());
+      const int32_t next = chains + static_cast<int32_t>(place.size());
       if (!place.emplace(plan.chain[i], next).second) continue;
       list->chain.push_back(plan.chain[i]);
       list->chain_position.push_back(plan.prefix_length(r) + i - plan.chain_begin[r]);
     }
   }
-  item->kv_end = item->prefix + static_cast<int32_t>(place.size());
+  item->kv_end = chains + static_cast<int32_t>(place.size());
   item->mask_begin = static_cast<int32_t>(list->masks.size());
-  item->mask_tile = seen_by_all / kKvTile;
+  item->mask_tile = tile.common / kKvTile;
   item->mask_words = static_cast<int32_t>(CeilDiv64(item->kv_end, kKvTile)) - item->mask_tile;
   list->masks.resize(list->masks.size() + int64_t{item->rows} * item->mask_words);
   uint64_t* words = list->masks.data() + item->mask_begin;
-  for (int r = item->first_row; r < end; ++r, words += item->mask_words) {
+  for (size_t row = 0; row < tile.rows.size(); ++row, words += item->mask_words) {
+    const int32_t r = tile.rows[row], table = plan.table_begin[tile.segments[row]];
     const auto set = [&](int32_t token) {
       words[token / kKvTile - item->mask_tile] |= uint64_t{1} << token % kKvTile;
     };
-    for (int32_t t = item->mask_tile * kKvTile; t < plan.prefix_length(r); ++t) set(t);
+    const int32_t in_table = plan.prefix_length(r);
+    for (int32_t t = item->mask_tile * kKvTile; t < std::min(in_table, item->prefix); ++t) set(t);
+    for (int32_t p = item->prefix; p < in_table; p += kBlockSize) {
+      const int32_t first = own.PlaceOf(plan.table[table + p / kBlockSize]);
+      for (int32_t i = 0; i < std::min(kBlockSize, in_table - p); ++i) set(first + i);
+    }
     for (int32_t i = plan.chain_begin[r]; i < plan.chain_begin[r + 1]; ++i) {
       set(place.at(plan.chain[i]));
     }
   }
 }
 
-// Row tiles of one segment and head lie beside each other: they read the same K and V.
+std::vector<int32_t> RowsOf(const Segment& segment) {
+  std::vector<int32_t> rows(segment.rows);
+  std::iota(rows.begin(), rows.end(), segment.first_row);
+  return rows;
+}
+
+// Row tiles of one group and head lie beside each other: they read the same K and V.
 void AddUnits(const StepPlan& plan, const WorkShape& shape, bool shared_chains, WorkList* list,
               std::vector<Unit> (*units)[kTileClasses]) {
   const int most_rows = kTileRows[shape.classes - 1] / shape.group;
-  for (size_t s = 0; s < plan.segments.size(); ++s) {
-    const Segment& segment = plan.segments[s];
+  for (const RowTileGroup& group : CutIntoRowTiles(plan, most_rows, /*join=*/!shared_chains)) {
     std::vector<AttentionItem> row_tiles;
-    for (int begin = 0; begin < segment.rows; begin += most_rows) {
+    for (const TileRows& tile : group.tiles) {
       AttentionItem item;
-      item.first_row = segment.first_row + begin;
-      item.rows = std::min(most_rows, segment.rows - begin);
-      item.table_begin = plan.table_begin[s];
-      const int first = shared_chains ? segment.first_row : item.first_row;
-      const int last =
-          shared_chains ? segment.first_row + segment.rows : item.first_row + item.rows;
-      AddTokens(plan, first, last, &item, list);
+      AddTokens(plan, tile,
+                shared_chains ? RowsOf(plan.segments[tile.segments.front()]) : tile.rows, &item,
+                list);
       row_tiles.push_back(item);
     }
     for (int head = 0; head < shape.kv_heads; ++head) {
@@ -155,6 +198,19 @@ class Cutter {
 };
 
 }  // namespace
+
+void PlaceRows(const StepPlan& plan, const TileRows& tile, AttentionItem* item, WorkList* list) {
+  const std::vector<int32_t>& rows = tile.rows;
+  item->first_row = rows.front();
+  item->rows = static_cast<int32_t>(rows.size());
+  item->table_begin = plan.table_begin[tile.segments.front()];
+  item->first_position = INT32_MAX;
+  for (const int32_t row : rows)
+    item->first_position = std::min(item->first_position, plan.position[row]);
+  if (!tile.joined()) return;
+  item->listed = static_cast<int32_t>(list->rows.size());
+  list->rows.insert(list->rows.end(), rows.begin(), rows.end());
+}
 
 void NumberSplits(int tile_class, int head_dim, WorkList* list) {
   std::vector<AttentionItem>& items = list->classes[tile_class].items;

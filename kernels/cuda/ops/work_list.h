@@ -2,16 +2,19 @@
 // tokens. Made by the host once per step from the plan and read by the kernel in every layer. Pure:
 // equal inputs give equal lists, so that results are deterministic.
 //
-// A *row tile* is a run of rows of one segment that pass together over their tokens, all q heads of
-// a KV head packed: packed row = row in the tile * group + head in the group. Its *KV index space*
-// is the tokens of the block table that any of its rows sees, then the distinct chain slots of its
-// rows in order of first use. It is cut into *KV tiles* of 64 tokens. Where not every row sees
-// every token of a KV tile, a word of 64 bits per row says which.
+// A *row tile* is rows that pass together over their tokens (row_tiles.h), all q heads of a KV head
+// packed: packed row = row in the tile * group + head in the group. They are rows of one segment, or
+// of several segments whose block tables begin alike. Its *KV index space* is the tokens of the block
+// table that any of its rows sees, or, of several segments, those that all have in common; then the
+// other tokens of their tables, a block that some share once; then the distinct chain slots of its
+// rows in order of first use. It is cut into *KV tiles* of 64 tokens. Where not every row sees every
+// token of a KV tile, a word of 64 bits per row says which.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cuda/ops/row_tiles.h"
 #include "plan/step_plan.h"
 
 namespace coppice::kernels::cuda {
@@ -24,13 +27,16 @@ inline constexpr int kTileRows[kTileClasses] = {16, 64, 128};
 
 // A run of KV tiles of one row tile and KV head.
 struct AttentionItem {
+  // Its rows are first_row, first_row + 1, ... of one segment, or, where listed >= 0, those of several:
+  // WorkList::rows[listed], ...
   int32_t first_row = 0, rows = 0;
+  int32_t listed = -1;
   int32_t first_position = 0;  // the least position of its rows
   int32_t kv_head = 0;
   int32_t kv_begin = 0, kv_end = 0;  // tokens of the KV index space; kv_begin at a KV tile
   int32_t table_begin = 0;           // begin of the segment's table in DeviceStep::table
-  int32_t prefix = 0;                // tokens of the KV index space that lie in the table
-  int32_t chain_begin = 0;           // begin of its further tokens in WorkList::chain
+  int32_t prefix = 0;       // tokens of the KV index space that lie in the table, at its begin
+  int32_t chain_begin = 0;  // begin of its further tokens in WorkList::chain
   // Row r's word of KV tile t >= mask_tile: masks[mask_begin + r * mask_words + t - mask_tile].
   // Every row sees all of the KV tiles before.
   int32_t mask_begin = 0, mask_tile = 0, mask_words = 0;
@@ -52,6 +58,7 @@ struct WorkList {
     std::vector<int32_t> worker_begin = {0};
   };
   OfClass classes[kTileClasses];
+  std::vector<int32_t> rows;            // of items that list them: rows of the plan
   std::vector<int32_t> chain;           // slots
   std::vector<int32_t> chain_position;  // [chain] positions of their tokens
   std::vector<uint64_t> masks;          // bit i: token i of the KV tile
@@ -76,10 +83,12 @@ struct WorkShape {
 inline constexpr int kItemCost = 2;
 
 // shared_chains: every row tile of a segment holds the chain slots of all rows of the segment,
-// because which row sees which slot is not known yet (draft_levels.h).
+// because which row sees which slot is not known yet (draft_levels.h). Segments are not joined then.
 WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape, bool shared_chains = false);
 
-// For makers of such lists: numbers the items of each row tile and KV head, which follow each
+// For makers of such lists. Fills the fields of the item that say which rows it has.
+void PlaceRows(const StepPlan& plan, const TileRows& tile, AttentionItem* item, WorkList* list);
+// Numbers the items of each row tile and KV head, which follow each
 // other, and gives them room for their partial results.
 void NumberSplits(int tile_class, int head_dim, WorkList* list);
 

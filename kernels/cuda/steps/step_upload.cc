@@ -105,6 +105,7 @@ DeviceWork PlaceWork(const WorkList& list, BlockLayout* layout) {
     work.classes[c].worker_begin = layout->Add(of.worker_begin);
     work.classes[c].workers = static_cast<int32_t>(of.worker_begin.size()) - 1;
   }
+  work.rows = layout->Add(list.rows);
   work.chain = layout->Add(list.chain);
   work.chain_position = layout->Add(list.chain_position);
   work.masks = layout->Add(list.masks);

@@ -27,20 +27,22 @@ void AddRow(int position, int32_t slot, StepPlan* plan) {
 
 }  // namespace
 
-BenchPlan ForestPlan(int requests, int context, int rows) {
-  const int prefix_blocks = BlocksOf(context), scratch_blocks = BlocksOf(rows);
-  const int all_blocks = requests * (prefix_blocks + scratch_blocks);
+BenchPlan ForestPlan(int requests, int context, int rows, int common) {
+  const int common_blocks = std::min(common, context) / kBlockSize;
+  const int own_blocks = BlocksOf(context) - common_blocks, scratch_blocks = BlocksOf(rows);
+  const int all_blocks = common_blocks + requests * (own_blocks + scratch_blocks);
   const std::vector<int32_t> blocks = MixedBlocks(all_blocks);
   BenchPlan result;
   result.blocks = all_blocks + 1;
   StepPlan& plan = result.plan;
   plan.step = 1;
-  auto next = blocks.begin();
+  auto next = blocks.begin() + common_blocks;
   for (int request = 0; request < requests; ++request) {
     plan.segments.push_back({plan.rows(), rows, context});
-    plan.table.insert(plan.table.end(), next, next + prefix_blocks);
+    plan.table.insert(plan.table.end(), blocks.begin(), blocks.begin() + common_blocks);
+    plan.table.insert(plan.table.end(), next, next + own_blocks);
     plan.table_begin.push_back(static_cast<int32_t>(plan.table.size()));
-    next += prefix_blocks;
+    next += own_blocks;
     const auto slot = [&](int node) {
       return next[node / kBlockSize] * kBlockSize + node % kBlockSize;
     };

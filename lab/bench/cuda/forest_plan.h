@@ -13,9 +13,10 @@ struct BenchPlan {
 };
 
 // Each request: a stable prefix of `context` tokens, then `rows` nodes of a forest of kBeams beams,
-// one level after the other; a node sees the prefix, its ancestors and itself.
+// one level after the other; a node sees the prefix, its ancestors and itself. The first `common`
+// tokens of all prefixes, whole blocks, are in the same blocks.
 inline constexpr int kBeams = 4;
-BenchPlan ForestPlan(int requests, int context, int rows);
+BenchPlan ForestPlan(int requests, int context, int rows, int common = 0);
 
 // One request, one row: the last of `context` tokens.
 BenchPlan PlainPlan(int context);

@@ -29,12 +29,13 @@ namespace {
 constexpr char kUsage[] =
     "coppice-predict-cuda [--bandwidth=BYTES_PER_SECOND] [--flops=PER_SECOND] [--gap_us=US]\n"
     "                     [--layers_per_step=N] [--requests=1,8,64] [--rows=1,32,34] [--exact]\n"
-    "                     [--skinny] [--details]\n"
+    "                     [--common=TOKENS] [--skinny] [--details]\n"
     "coppice-predict-cuda --goals [--bandwidth=...] [--flops=...] [--gap_us=...]\n"
     "Prints a table of predicted steps. --gap_us: idle device between two launches. --rows: of "
     "the\n"
     "forest of each request; 1 is a plain step. --layers_per_step: what a step with a forest "
     "gains.\n"
+    "--common: tokens of the contexts that all requests share.\n"
     "--exact: in exact mode. --skinny: products of at most 64 rows by the skinny kernel, as where\n"
     "tuning has found it the fastest. --details: the counts of each kernel. --goals: instead of "
     "the\n"
@@ -44,6 +45,7 @@ struct Options {
   Ceilings ceilings;
   double layers_per_step = 3.1;
   std::vector<int> requests = {1, 8, 64}, rows = {1, 32, 34};
+  int common = 0;
   bool skinny = false, details = false, exact = false, goals = false;
 };
 
@@ -67,11 +69,11 @@ class TuningFolder {
 };
 
 struct Case {
-  int requests, context, rows;
+  int requests, context, rows, common;
 };
 
 BenchPlan PlanOf(const Case& c) {
-  BenchPlan plan = ForestPlan(c.requests, c.context, c.rows);
+  BenchPlan plan = ForestPlan(c.requests, c.context, c.rows, c.common);
   NeedEveryRow(&plan.plan);
   return plan;
 }
@@ -120,7 +122,8 @@ absl::Status RunAll(const Options& options) {
   std::vector<Case> cases;
   for (const int requests : options.requests) {
     for (const int context : kContexts) {
-      for (const int rows : options.rows) cases.push_back({requests, context, rows});
+      for (const int rows : options.rows)
+        cases.push_back({requests, context, rows, options.common});
     }
   }
   LlamaOptions most;
@@ -161,6 +164,8 @@ bool ParseFlag(absl::string_view argument, Options* options) {
   if (absl::ConsumePrefix(&argument, "--gap_us=")) return positive(&options->ceilings.gap_us);
   if (absl::ConsumePrefix(&argument, "--layers_per_step="))
     return positive(&options->layers_per_step);
+  if (absl::ConsumePrefix(&argument, "--common="))
+    return absl::SimpleAtoi(argument, &options->common) && options->common >= 0;
   if (absl::ConsumePrefix(&argument, "--requests="))
     return ParseCounts(argument, &options->requests);
   if (absl::ConsumePrefix(&argument, "--rows=")) return ParseCounts(argument, &options->rows);

@@ -3,6 +3,7 @@
 //   coppice-bench-kernels --benchmark_filter=Forward     cost of several rows, compared with one
 //   coppice-bench-kernels --benchmark_filter=DramRead    memory bandwidth, for comparison
 //   coppice-bench-kernels --benchmark_filter='Forward/rows:1/'   types of weights, compared
+//   coppice-bench-kernels --benchmark_filter=RequestsAttention   a context that requests share
 // Forward states its floor beside its time: the bytes of its weights over the bandwidth of reads
 // that the same threads reach in the same run. The weights of single products stay in the
 // last-level cache. Those of Forward (340 MB in bf16) do not. COPPICE_BENCH_THREADS sets the number
@@ -277,6 +278,63 @@ BENCHMARK(Attention)
     ->ArgNames({"rows", "context", "kv_heads", "bits"})
     ->ArgsProduct({{1, 4, 16, 256}, {512}, {4, 12}, {32, 16, 8}})
     ->ArgsProduct({{1, 4}, {8192, 65536}, {4, 12}, {16, 8}})
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime();
+
+// One row of each of `requests`, whose block tables begin with the same `common` tokens and have
+// `own` more.
+StepPlan PlanOfRequests(int requests, int common, int own) {
+  const int shared = common / kBlockSize, blocks = (common + own) / kBlockSize;
+  StepPlan plan;
+  int32_t next = 1 + shared;
+  for (int i = 0; i < requests; ++i) {
+    plan.segments.push_back({i, 1, blocks * kBlockSize});
+    for (int block = 0; block < blocks; ++block)
+      plan.table.push_back(block < shared ? 1 + block : next++);
+    plan.table_begin.push_back(static_cast<int32_t>(plan.table.size()));
+  }
+  for (int i = 0; i < requests; ++i) {
+    plan.token.push_back(0);
+    plan.position.push_back(blocks * kBlockSize);
+    plan.slot.push_back(next++ * kBlockSize);
+    plan.chain.push_back(plan.slot.back());
+    plan.chain_begin.push_back(i + 1);
+  }
+  return plan;
+}
+
+// Eight layers of 24 heads of 64 with 8 KV heads, for one row of each request. Each layer has its own
+// KV as in a model, so that it comes from memory. Arguments: requests, tokens of the context that
+// all share, tokens of a request's own, bits of K and V.
+void RequestsAttention(benchmark::State& state) {
+  constexpr int kHeads = 24, kKvHeads = 8, kHeadDim = 64, kLayersOfKv = 8;
+  const int requests = static_cast<int>(state.range(0));
+  const StepPlan plan =
+      PlanOfRequests(requests, static_cast<int>(state.range(1)), static_cast<int>(state.range(2)));
+  const int64_t blocks = plan.slot.back() / kBlockSize + 1;
+  const kernels::DType dtype = state.range(3) == 8    ? kernels::DType::kI8
+                               : state.range(3) == 16 ? kernels::DType::kBF16
+                                                      : kernels::DType::kF32;
+  const auto pool =
+      SharedBackend().MakeKvPool({kLayersOfKv, kKvHeads, kHeadDim, blocks, dtype}).value();
+  auto& host = static_cast<kernels::cpu::CpuKvPool&>(*pool);
+  std::memset(host.storage.data(), 0x3c, pool->bytes);
+  const int64_t width = (kHeads + 2 * kKvHeads) * kHeadDim;
+  std::vector<float> qkv = Ramp(requests * width), out(int64_t{requests} * kHeads * kHeadDim);
+  const kernels::Tensor input = TensorOf(&qkv, width), output = TensorOf(&out, kHeads * kHeadDim);
+  for (auto _ : state) {
+    RunStep(plan, [&](kernels::Ops* ops) {
+      for (int layer = 0; layer < kLayersOfKv; ++layer)
+        ops->Attention(layer, {.scale = 0.125f}, input, *pool, output);
+    });
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK(RequestsAttention)
+    ->ArgNames({"requests", "common", "own", "bits"})
+    ->ArgsProduct({{16}, {2000}, {0, 64}, {32, 16, 8}})
+    ->ArgsProduct({{16}, {0}, {64, 2000}, {32, 16, 8}})
+    ->Args({64, 2000, 64, 16})
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();
 

@@ -25,6 +25,7 @@ constexpr char kUsage[] =
     "line of JSON for each measurement.\n\n"
     "  coppice-bench model --model=DIR --types=bf16,int8 --threads=1,2 --rows=1,8\n"
     "  coppice-bench forest --model=DIR --nodes=20,36 --beams=4 --contexts=1000\n"
+    "  coppice-bench prefix --model=DIR --rows=16 --contexts=2000\n"
     "  coppice-bench kernels --types=bf16,int4 --rows=1,8,256";
 
 struct BenchFlags {
@@ -73,8 +74,9 @@ FlagTable BenchFlagTable(const std::string& subcommand, BenchFlags* flags) {
       .groups = {{"Every measurement",
                   {{.name = "types",
                     .value = &flags->types,
-                    .text = "of weights: f32, bf16, int8, int4; model and forest: also auto, as "
-                            "the model has them; kernels: also formats of GGUF as q4_k"},
+                    .text =
+                        "of weights: f32, bf16, int8, int4; models: also auto, as the model has "
+                        "them; kernels: also formats of GGUF as q4_k"},
                    {.name = "threads", .value = &flags->threads, .text = "compute threads"},
                    {.name = "kernels",
                     .value = &flags->kernels,
@@ -86,10 +88,11 @@ FlagTable BenchFlagTable(const std::string& subcommand, BenchFlags* flags) {
                  {"model",
                   {{.name = "model",
                     .value = &flags->model,
-                    .text = "model, forest: Hugging Face folder or GGUF file"},
+                    .text = "model, forest, prefix: Hugging Face folder or GGUF file"},
                    {.name = "rows",
                     .value = &flags->rows,
-                    .text = "model: sequences that generate together; kernels: rows of a pass"},
+                    .text = "model, prefix: sequences that generate together; kernels: rows of a "
+                            "pass"},
                    {.name = "prefill",
                     .value = &flags->prefill,
                     .range = {0, 1 << 20},
@@ -101,7 +104,8 @@ FlagTable BenchFlagTable(const std::string& subcommand, BenchFlags* flags) {
                    {.name = "context",
                     .value = &flags->context,
                     .range = {1, 1 << 20},
-                    .text = "model: tokens before the rows that generate; kernels: of attention"}}},
+                    .text = "model: tokens before the rows that generate; kernels: of attention; "
+                            "prefix: of each context beside the common ones"}}},
                  {"forest",
                   {{.name = "nodes", .value = &flags->nodes, .text = "forest: rows of a forest"},
                    {.name = "beams",
@@ -110,7 +114,7 @@ FlagTable BenchFlagTable(const std::string& subcommand, BenchFlags* flags) {
                     .text = "forest: beams over which the nodes are divided"},
                    {.name = "contexts",
                     .value = &flags->contexts,
-                    .text = "forest: tokens before the forest"}}}},
+                    .text = "forest: tokens before it; prefix: tokens in common"}}}},
       .check = [subcommand, flags](FlagFaults* faults) {
         faults->Add("types", CheckTypes(flags->types, subcommand == "kernels"));
         faults->Add("threads", Numbers("threads", flags->threads).status());
@@ -137,13 +141,18 @@ absl::Status Run(const std::string& subcommand, const BenchFlags& flags) {
     return RunForestBench(
         {dir, types, threads, nodes, flags.beams, contexts, repetitions, kernels});
   }
+  if (subcommand == "prefix") {
+    COPPICE_ASSIGN_OR_RETURN(const auto contexts, Numbers("contexts", flags.contexts));
+    return RunPrefixBench({dir, types, threads, rows, contexts, flags.context, flags.prefill_chunk,
+                           repetitions, kernels});
+  }
   return RunKernelsBench({types, threads, rows, flags.context, repetitions, kernels});
 }
 
 }  // namespace
 
 int BenchMain(int argc, char** argv) {
-  const std::vector<std::string> subcommands = {"model", "forest", "kernels"};
+  const std::vector<std::string> subcommands = {"model", "forest", "prefix", "kernels"};
   const std::string subcommand = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
   if (!subcommand.empty()) {
     argv[1] = argv[0];
@@ -152,8 +161,9 @@ int BenchMain(int argc, char** argv) {
   BenchFlags flags;
   ParseProgramFlags(BenchFlagTable(subcommand, &flags), argc, argv);
   if (std::find(subcommands.begin(), subcommands.end(), subcommand) == subcommands.end()) {
-    FailProgram(kProgram, absl::InvalidArgumentError(absl::StrCat(
-                              "'", subcommand, "', expected model, forest or kernels first")));
+    FailProgram(kProgram,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "'", subcommand, "', expected model, forest, prefix or kernels first")));
     return 2;
   }
   const absl::Status status = Run(subcommand, flags);

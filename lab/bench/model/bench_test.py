@@ -29,8 +29,14 @@ def main():
     assert [(line["context"], line["nodes"]) for line in lines] == [(30, 4), (30, 9), (50, 4), (50, 9)] * 2, lines
     assert all(line["ms"] > 0 and line["one_row_ms"] > 0 for line in lines), lines
 
-    assert "expected model, forest or kernels" in run("speed", status=2)
-    assert "expected model, forest or kernels" in run(status=2)
+    lines = run("prefix", f"--model={MODEL}", "--rows=3", "--contexts=64", "--context=20", "--repetitions=1", "--types=bf16")
+    assert [(line["what"], line["context"]) for line in lines] == [("short", 20), ("common", 84), ("separate", 84)], lines
+    short, common, separate = (line["kv_mb"] for line in lines)  # of 21 tokens in each layer, and 64 more, once or thrice
+    assert abs(common / short - (3 * 21 + 64) / (3 * 21)) < 1e-3, lines
+    assert abs(separate / short - (21 + 64) / 21) < 1e-3, lines
+
+    assert "expected model, forest, prefix or kernels" in run("speed", status=2)
+    assert "expected model, forest, prefix or kernels" in run(status=2)
     products = [line for line in run("kernels", "--repetitions=1", "--types=int4,q4_k", "--rows=2", "--context=1") if "product" in line["what"]]
     assert [line["what"] for line in products] == [f"product {shape} {type}" for type in ("int4", "q4_k")
                                                    for shape in ("qkv", "output", "gate_up", "down")], products

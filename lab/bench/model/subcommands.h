@@ -1,4 +1,4 @@
-// The three measurements of coppice-bench. Each prints lines of JSON (json_line.h).
+// The measurements of coppice-bench. Each prints lines of JSON (json_line.h).
 #pragma once
 
 #include <string>
@@ -34,6 +34,21 @@ struct ForestBench {
 };
 // Passes over forests of one request, in turns with a pass over one row at the same context.
 absl::Status RunForestBench(const ForestBench& bench);
+
+struct PrefixBench {
+  std::string dir;
+  std::vector<std::string> types;
+  std::vector<int> threads;
+  std::vector<int> requests;  // which generate together
+  std::vector<int> common;    // tokens that their contexts have in common
+  int own = 64;               // further tokens of each context
+  int chunk = 256;            // of a prefill pass
+  int repetitions = 5;
+  std::string kernels;
+};
+// Passes with a row of each request, in turns: over a prefix that they share, over as many tokens of
+// their own, and over their own further tokens alone.
+absl::Status RunPrefixBench(const PrefixBench& bench);
 
 struct KernelsBench {
   std::vector<std::string> types;

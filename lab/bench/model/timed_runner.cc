@@ -8,6 +8,11 @@
 #include "sampling/rng.h"
 
 namespace coppice::bench {
+namespace {
+
+constexpr uint64_t kCommonTokens = uint64_t{1} << 40;  // numbers that next_token_ never has
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<TimedRunner>> TimedRunner::Load(const RunnerChoice& choice) {
   std::unique_ptr<TimedRunner> timed(new TimedRunner(choice.threads));
@@ -36,11 +41,12 @@ absl::StatusOr<std::unique_ptr<TimedRunner>> TimedRunner::Load(const RunnerChoic
 
 TimedRunner::~TimedRunner() = default;
 
-absl::StatusOr<TimedRunner::Context> TimedRunner::Open(int tokens, int chunk) {
+absl::StatusOr<TimedRunner::Context> TimedRunner::Open(int tokens, int chunk, int common) {
   std::vector<TokenId> prompt;
-  for (int i = 0; i <= tokens; ++i)
-    prompt.push_back(
-        static_cast<TokenId>(sampling::Finalize(++next_token_) % runner_->vocab_size()));
+  for (int i = 0; i <= tokens; ++i) {
+    const uint64_t number = i < common ? kCommonTokens + i : ++next_token_;
+    prompt.push_back(static_cast<TokenId>(sampling::Finalize(number) % runner_->vocab_size()));
+  }
   Context context;
   int cached = 0;
   context.sequence = runner_->blocks()->Open(prompt, &cached);

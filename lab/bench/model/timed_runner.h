@@ -32,8 +32,9 @@ class TimedRunner {
     std::vector<model::KvNode> nodes;
     std::vector<TokenId> tokens;  // tokens of the nodes
   };
-  // A sequence with a prefix of that many tokens, that no other sequence shares.
-  absl::StatusOr<Context> Open(int tokens, int chunk);
+  // A sequence with a prefix of that many tokens. The first `common` are those of all sequences that
+  // are opened so, the others are in no other sequence.
+  absl::StatusOr<Context> Open(int tokens, int chunk, int common = 0);
   // Nodes after its prefix: `beams` binary trees, as equal as possible.
   absl::Status Grow(int nodes, int beams, Context* context);
   // A pass over all nodes of the contexts; their logits are needed whole.

@@ -53,12 +53,13 @@ void TestTiles(const AttentionShape& shape, const std::vector<RequestSpec>& requ
   }
 }
 
-// A rule of the model's own. KV tiles before the windows of all rows are not read.
+// A rule of the model's own. KV tiles before the windows of all rows are not read. apart: how much
+// longer the contexts of a row tile are than its shortest, if its rows are of several requests.
 void TestRule(const AttentionShape& shape, const std::vector<RequestSpec>& requests,
-              const AttentionRule& rule, int workers, bool exact = false) {
+              const AttentionRule& rule, int workers, bool exact = false, int apart = 0) {
   AttentionCase<bf16, bf16> attention(shape, requests, shape.head_dim * 31 + workers);
   attention.rule = rule;
-  if (rule.window > 0) attention.HideUnseen(rule.window + kKvTile - 1);
+  if (rule.window > 0) attention.HideUnseen(rule.window + apart + kKvTile - 1);
   WorkShape work_shape = ShapeOf(shape, workers, 1);
   work_shape.exact = exact;
   TestWork work(attention.plan(), work_shape);
@@ -162,6 +163,32 @@ TEST(CudaAttentionTiles, MixedRequests) {
              {40, 0, {1, 1, 1, 1}},
              {0, 0, RandomChains(9, 4, 2)}},
             4);
+}
+
+// Requests that share blocks, also within one another, whose rows are not beside each other.
+TEST(CudaAttentionTiles, RequestsThatShareBlocks) {
+  const std::vector<RequestSpec> requests = {
+      {300, 2, {1, 2}},           {150, 0, {1}},
+      {160 + 20, 3, {4}, 160, 0}, {256 + 7, 0, {1, 1, 3}, 256, 0},
+      {144, 0, {2}, 144, 1},      {176 + 64, 1, {1}, 176, 2},
+      {144 + 5, 5, {}, 144, 1}};
+  for (const int workers : {1, 5}) {
+    TestTiles({4, 2, 64}, requests, workers);
+    TestTiles({1, 1, 80}, requests, workers);
+    TestTiles<f16>({2, 1, 128}, requests, workers);
+    TestTiles<bf16, int8_t>({4, 1, 64}, requests, workers);
+    for (const int window : {1, 40, 130})
+      TestRule({4, 1, 64}, requests, {0.125f, 0, window}, workers, workers == 1, 300 + 4 - 145);
+  }
+}
+
+TEST(CudaAttentionTiles, WhatIsNotFiniteStaysInItsRequest) {
+  for (const bool exact : {false, true}) {
+    TestNotFinite<bf16>({4, 1, 64}, exact);    // 16 packed rows
+    TestNotFinite<f16>({8, 1, 80}, exact);     // 32
+    TestNotFinite<bf16>({24, 1, 128}, exact);  // 96
+    TestNotFinite<bf16, int8_t>({4, 2, 64}, exact);
+  }
 }
 
 TEST(CudaAttentionTiles, RowThatSeesNothingGivesZero) {

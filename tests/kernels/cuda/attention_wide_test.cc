@@ -55,6 +55,18 @@ TEST(CudaAttentionWideShapes, EveryGroupThatFillsTheClass) {
     TestWide<dev::bf16>({group, 1, 64}, {{70, 0, RandomChains(100 / group, 4, group)}}, 2);
 }
 
+TEST(CudaAttentionWideShapes, RequestsThatShareBlocks) {
+  TestWide<dev::bf16>(
+      {8, 1, 64},
+      {{300, 0, {1, 2}}, {30, 0, {1}}, {160 + 20, 3, {4}, 160, 0}, {256 + 7, 0, {1, 1, 3}, 256, 0}},
+      3);
+}
+
+TEST(CudaAttentionWideShapes, WhatIsNotFiniteStaysInItsRequest) {
+  TestNotFinite<dev::bf16>({24, 1, 64}, /*exact=*/false, /*wide=*/true);
+  TestNotFinite<dev::f16>({24, 1, 128}, /*exact=*/true, /*wide=*/true);
+}
+
 // More tiles than the ring has stages, by many blocks and by one; several items a block.
 TEST(CudaAttentionWideShapes, SplitsAreMergedInOrder) {
   for (const int workers : {1, 2, 5, 12})

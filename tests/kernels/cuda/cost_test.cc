@@ -43,6 +43,24 @@ StepPlan ChunkPlan(int tokens, int rows) {
   return plan;
 }
 
+// Requests of one row each at the end of `tokens` tokens, of which the first `common`, whole blocks,
+// are in the same blocks.
+StepPlan RequestsPlan(int requests, int tokens, int common) {
+  StepPlan plan = PlanOfRows(requests);
+  plan.segments.clear();
+  plan.table_begin = {0};
+  int32_t next = 1 + common / kBlockSize;
+  for (int r = 0; r < requests; ++r) {
+    plan.segments.push_back({r, 1, tokens});
+    plan.position[r] = tokens - 1;
+    for (int first = 0; first < tokens; first += kBlockSize)
+      plan.table.push_back(first < common ? 1 + first / kBlockSize : next++);
+    plan.table_begin.push_back(static_cast<int32_t>(plan.table.size()));
+    plan.slot[r] = plan.table.back() * kBlockSize + (tokens - 1) % kBlockSize;
+  }
+  return plan;
+}
+
 struct Heads {
   int q, kv, dim;
 };
@@ -72,6 +90,17 @@ TEST_F(CostTest, AttentionByTilesReadsKAndVOnceForAllRows) {
     EXPECT_EQ(of.launches, 1);
     EXPECT_EQ(of.bytes, 2 * (2 * 150 + 2 * packed) * head_bytes) << rows;  // K, V; q, out
     EXPECT_EQ(of.flops, 2 * 4 * int64_t{16} * 192 * 64) << rows;           // three tiles of 64
+  }
+}
+
+TEST_F(CostTest, AttentionByTilesReadsASharedPrefixOnce) {
+  const int64_t packed = 4 * 4, head_bytes = 64 * 2;
+  for (const int common : {0, 160}) {
+    const auto totals = AttentionTotals({8, 2, 64}, RequestsPlan(4, 180, common), DType::kBF16);
+    const fake::Totals& of = totals.at("attention T16");
+    const int64_t tokens = common + 4 * (180 - common);
+    EXPECT_EQ(of.launches, 1);
+    EXPECT_EQ(of.bytes, 2 * (2 * tokens + 2 * packed) * head_bytes) << common;  // K, V; q, out
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cuda/attention_fixture.h"
+#include "tests/kernels/cuda/item_rows.h"
 #include "tests/kernels/cuda/test_work.h"
 
 namespace coppice::kernels::cuda {
@@ -101,21 +102,42 @@ TEST(CudaExactAttention, ARowWithAWindowDependsOnItsContextAlone) {
   }
 }
 
+// Requests that share blocks, also within one another, pass together, and the rows of one are not
+// beside each other in the plan.
+TEST(CudaExactAttention, ARowOfASharedPrefixDependsOnItsContextAlone) {
+  constexpr int kChunk = kExactChunkTiles * kKvTile;
+  const std::vector<RequestSpec> nested = {{kChunk + 71, 3, {1, 2, 70}},
+                                           {150, 0, {1, 2}},
+                                           {kChunk + 16 + 5, 2, {3, 1}, kChunk + 16, 0},
+                                           {320 + 9, 4, {2}, 320, 0},
+                                           {kChunk, 0, {90}, kChunk, 2},
+                                           {144 + 3, 3, {1}, 144, 1}};
+  ExpectRowsOfTheirOwn<bf16>({4, 1, 64}, nested, 3, 3);
+  ExpectRowsOfTheirOwn<f16>({2, 2, 64}, nested, 2, 3, 3);
+  ExpectRowsOfTheirOwn<bf16>({1, 1, 72}, nested, 5, 1, 3);  // one class
+  for (const int window : {1, 64, 100, kChunk})
+    ExpectRowsOfTheirOwn<bf16>({4, 1, 64}, nested, 4, 3, 4, window);
+}
+
 // A token at position p stands at place p % 64 of a KV tile; tiles ascend; items end with chunks.
 TEST(CudaExactWorkList, PlacesFollowFromPositions) {
   constexpr int kChunk = kExactChunkTiles * kKvTile;
-  const StepPlan plan =
-      MakeForest({{kChunk + 100, 40, RandomChains(20, 6, 3)}, {kChunk - 2, 0, {1, 2, 3, 4, 5}}}, 4)
-          .plan;
+  const StepPlan plan = MakeForest({{kChunk + 100, 40, RandomChains(20, 6, 3)},
+                                    {kChunk - 2, 0, {1, 2, 3, 4, 5}},
+                                    {300, 0, {1}},
+                                    {320 + 30, 3, {2, 40}, 320, 1}},
+                                   4)
+                            .plan;
   const WorkList list = MakeWorkList(plan, ExactShapeOf({4, 1, 64}, 7, 3));
   std::vector<std::vector<int32_t>> seen(plan.rows());  // slots in the order of the list
   EXPECT_TRUE(list.classes[0].items.empty());
   for (const WorkList::OfClass& work : list.classes) {
     for (const AttentionItem& item : work.items) {
-      for (int r = item.first_row; r < item.first_row + item.rows; ++r) {
+      for (int i = 0; i < item.rows; ++i) {
+        const int r = RowOf(list, item, i);
         for (int32_t token = item.kv_begin; token < item.kv_end; ++token) {
           const int32_t tile = token / kKvTile;
-          const int word = (r - item.first_row) * item.mask_words + tile - item.mask_tile;
+          const int word = i * item.mask_words + tile - item.mask_tile;
           if (tile >= item.mask_tile &&
               !(list.masks[item.mask_begin + word] >> token % kKvTile & 1))
             continue;

@@ -16,6 +16,8 @@ struct RequestSpec {
   int prefix = 0;        // tokens
   int prefill_rows = 0;  // at most prefix
   std::vector<int> chains;
+  // The first `common` tokens, whole blocks, lie where those of request `with` lie, an earlier one.
+  int common = 0, with = 0;
 };
 
 // Chain lengths of the nodes of a forest: depths 1..deepest at random.
@@ -61,7 +63,9 @@ inline Forest MakeForest(const std::vector<RequestSpec>& requests, uint64_t seed
     Segment segment;
     segment.first_row = plan.rows();
     segment.prefix_len = request.prefix;
-    for (int i = 0; i < request.prefix; i += kBlockSize) {
+    for (int i = 0; i < request.common; i += kBlockSize)
+      plan.table.push_back(int32_t{plan.table[plan.table_begin[request.with] + i / kBlockSize]});
+    for (int i = request.common; i < request.prefix; i += kBlockSize) {
       plan.table.push_back(free_blocks.back());
       free_blocks.pop_back();
     }

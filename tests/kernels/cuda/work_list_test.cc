@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "tests/kernels/cuda/item_rows.h"
 #include "tests/kernels/cuda/random_forest.h"
 
 namespace coppice::kernels::cuda {
@@ -23,10 +24,10 @@ int32_t SlotOf(const StepPlan& plan, const WorkList& list, const AttentionItem& 
   return plan.table[item.table_begin + token / kBlockSize] * kBlockSize + token % kBlockSize;
 }
 
-bool Sees(const WorkList& list, const AttentionItem& item, int row, int token) {
+bool Sees(const WorkList& list, const AttentionItem& item, int i, int token) {
   const int tile = token / kKvTile;
   if (tile < item.mask_tile) return true;
-  const int word = (row - item.first_row) * item.mask_words + tile - item.mask_tile;
+  const int word = i * item.mask_words + tile - item.mask_tile;
   return list.masks[item.mask_begin + word] >> token % kKvTile & 1;
 }
 
@@ -36,10 +37,10 @@ void CheckCoverage(const StepPlan& plan, const WorkShape& shape, const WorkList&
   for (const WorkList::OfClass& work : list.classes) {
     for (const AttentionItem& item : work.items) {
       ASSERT_EQ(item.kv_begin % kKvTile, 0);
-      for (int row = item.first_row; row < item.first_row + item.rows; ++row) {
-        std::vector<int32_t>& slots = seen[{row, item.kv_head}];
+      for (int i = 0; i < item.rows; ++i) {
+        std::vector<int32_t>& slots = seen[{RowOf(list, item, i), item.kv_head}];
         for (int token = item.kv_begin; token < item.kv_end; ++token) {
-          if (Sees(list, item, row, token)) slots.push_back(SlotOf(plan, list, item, token));
+          if (Sees(list, item, i, token)) slots.push_back(SlotOf(plan, list, item, token));
         }
       }
     }
@@ -140,6 +141,105 @@ TEST(CudaWorkList, CoversEveryRowTokenAndHeadOnce) {
   }
 }
 
+TEST(CudaWorkList, CoversRequestsThatShareBlocks) {
+  std::mt19937_64 generator(2);
+  int joined = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    std::vector<RequestSpec> requests(2 + generator() % 6);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      RequestSpec& request = requests[i];
+      if (i > 0) request.with = static_cast<int>(generator() % i);
+      const int most = i == 0 ? 0 : requests[request.with].prefix / kBlockSize;
+      request.common = kBlockSize * static_cast<int>(generator() % (most + 1));
+      request.prefix = request.common + static_cast<int>(generator() % (i == 0 ? 700 : 200));
+      request.prefill_rows =
+          static_cast<int>(generator() % (std::min(request.prefix - request.common, 20) + 1));
+      request.chains = RandomChains(static_cast<int>(generator() % 9), 6, generator());
+    }
+    WorkShape shape;
+    shape.group = std::vector<int>{1, 4, 5, 7, 8}[trial % 5];
+    shape.kv_heads = 1 + trial % 3;
+    shape.head_dim = 64;
+    shape.least_tiles = 1 + trial % 4;
+    for (int& workers : shape.workers) workers = 1 + static_cast<int>(generator() % 40);
+    const StepPlan plan = MakeForest(requests, trial).plan;
+    CheckAll(plan, shape);
+    joined += !MakeWorkList(plan, shape).rows.empty();
+    shape.exact = true;
+    CheckAll(plan, shape);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GE(joined, 15);
+}
+
+// Tokens that the items of a head read, counted once for each item.
+int64_t TokensRead(const WorkList& list, int kv_head) {
+  int64_t tokens = 0;
+  for (const WorkList::OfClass& work : list.classes) {
+    for (const AttentionItem& item : work.items) {
+      if (item.kv_head == kv_head) tokens += item.kv_end - item.kv_begin;
+    }
+  }
+  return tokens;
+}
+
+WorkShape ShapeOfHeads(int group, int workers) {
+  WorkShape shape;
+  shape.group = group;
+  shape.head_dim = 128;
+  for (int& count : shape.workers) count = workers;
+  return shape;
+}
+
+TEST(CudaWorkList, RequestsReadACommonPrefixOnce) {
+  std::vector<RequestSpec> requests = {{2000 + 37, 0, {1}}};
+  int64_t own = 37 + 1;
+  for (int i = 1; i < 16; ++i) {
+    requests.push_back({2000 + 5 * i, 0, {1, 2}, 2000, 0});
+    own += 5 * i;
+  }
+  const StepPlan plan = MakeForest(requests, 1).plan;
+  for (int row = 1; row < plan.rows(); ++row) own += plan.chain_length(row) > 0;
+  const WorkList list = MakeWorkList(plan, ShapeOfHeads(4, 132));
+  CheckCoverage(plan, ShapeOfHeads(4, 132), list);
+  std::set<int32_t> chains(plan.chain.begin(), plan.chain.end());
+  const int64_t in_tables = 2000 + 37 + 5 * (15 * 16 / 2);
+  EXPECT_EQ(TokensRead(list, 0), in_tables + static_cast<int64_t>(chains.size()));
+}
+
+// The first two share 640 tokens, the third 320 of these, the fourth none.
+TEST(CudaWorkList, WhatSomeOfTheRowsShareIsReadOnce) {
+  const std::vector<RequestSpec> requests = {
+      {700, 0, {1}}, {320 + 9, 0, {1}, 320, 0}, {500, 0, {1}}, {640 + 8, 0, {1}, 640, 0}};
+  const StepPlan plan = MakeForest(requests, 1).plan;
+  const WorkList list = MakeWorkList(plan, ShapeOfHeads(4, 1));
+  CheckCoverage(plan, ShapeOfHeads(4, 1), list);
+  EXPECT_EQ(TokensRead(list, 0), (700 + 9 + 8 + 3) + (500 + 1));
+}
+
+// Where little is shared, a request has much more of its own, or there are more rows than a row tile
+// holds, each request has its own row tiles.
+TEST(CudaWorkList, RequestsAreJoinedOnlyWhereItPays) {
+  const auto joined = [](const RequestSpec& second, bool windows) {
+    StepPlan plan = MakeForest({{second.common + 12, 0, {1}}, second}, 1).plan;
+    if (windows) plan.groups.resize(2);
+    const WorkList list = MakeWorkList(plan, ShapeOfHeads(4, 1));
+    CheckCoverage(plan, ShapeOfHeads(4, 1), list);
+    return list.classes[0].items.size() + list.classes[1].items.size() +
+               list.classes[2].items.size() ==
+           1;
+  };
+  const std::vector<int> many(31, 1), too_many(32, 1);
+  EXPECT_TRUE(joined({140 + 20, 0, {1}, 128, 0}, false));
+  EXPECT_FALSE(joined({112 + 20, 0, {1}, 112, 0}, false));
+  EXPECT_TRUE(joined({160 + 640, 0, {1}, 160, 0}, false));
+  EXPECT_FALSE(joined({160 + 641, 0, {1}, 160, 0}, false));
+  EXPECT_TRUE(joined({320 + 512, 0, {1}, 320, 0}, true));
+  EXPECT_FALSE(joined({320 + 513, 0, {1}, 320, 0}, true));
+  EXPECT_TRUE(joined({660, 0, many, 640, 0}, false));
+  EXPECT_FALSE(joined({660, 0, too_many, 640, 0}, false));
+}
+
 // With shared chains rows see what they saw, and every row tile of a segment has the slots of all.
 TEST(CudaWorkList, SharedChainsAreOfWholeSegments) {
   std::vector<RequestSpec> requests(2);
@@ -166,6 +266,12 @@ TEST(CudaWorkList, SharedChainsAreOfWholeSegments) {
   EXPECT_EQ(chains.size(), 2u);
   EXPECT_GE(tiles, 8);
   for (const auto& [table, of_segment] : chains) EXPECT_EQ(of_segment.size(), 1u) << table;
+}
+
+TEST(CudaWorkList, SharedChainsKeepRequestsApart) {
+  const StepPlan plan = MakeForest({{650, 0, {1, 2}}, {640 + 10, 0, {1, 2}, 640, 0}}, 1).plan;
+  const WorkList list = MakeWorkList(plan, ShapeOfHeads(4, 1), /*shared_chains=*/true);
+  EXPECT_EQ(list.classes[0].items.size(), 2u);
 }
 
 TEST(CudaWorkList, EmptyPlanAndRowsThatSeeNothing) {
