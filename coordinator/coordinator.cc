@@ -189,6 +189,7 @@ class CoordinatorImpl : public Coordinator {
     const double end = clock_.NowSeconds() + seconds;
     drain_end_s_ = dispatcher_.ending() ? std::min(drain_end_s_, end) : end;
     dispatcher_.BeginEnd(why);
+    operations_.SetEnd(drain_end_s_);
   }
 
   void ScheduleTick() {

@@ -75,6 +75,7 @@ absl::Status CheckRegistration(const proto::Register& registration) {
       CheckRange("kv_windows: length", int64_t{registration.kv_windows_size()}, 0, kMostKvGroups));
   for (const int32_t window : registration.kv_windows())
     COPPICE_RETURN_IF_ERROR(CheckRange("kv_windows", int64_t{window}, 0, INT32_MAX));
+  COPPICE_RETURN_IF_ERROR(CheckRange("max_rows", int64_t{registration.max_rows()}, 0, INT32_MAX));
   return CheckRange("kv_step_tokens", int64_t{registration.kv_step_tokens()}, 0, INT32_MAX);
 }
 

@@ -104,12 +104,14 @@ constexpr char kAnswers[] = R"({
     "step": {"type": "integer"}, "running": {"type": "integer"}, "waiting": {"type": "integer"}, "sessions": {"type": "integer"},
     "ranks": {"type": "array", "items": {"type": "object", "required": ["rank", "node", "pid", "last_progress_s"], "properties": {
       "rank": {"type": "integer"}, "node": {"type": "string"}, "pid": {"type": "integer"}, "last_progress_s": {"type": "number"}}}}}},
-  "Cluster": {"type": "object", "required": ["state", "version", "requests", "replicas", "draft_nodes", "events"], "properties": {
+  "Cluster": {"type": "object", "required": ["state", "version", "requests", "drains", "replicas", "draft_nodes", "events"], "properties": {
     "state": {"type": "string", "enum": ["starting", "ready", "draining", "lost"]}, "version": {"type": "string"},
     "requests": {"type": "object", "required": ["running", "waiting", "max_queue", "clients"], "properties": {
       "running": {"type": "integer"}, "waiting": {"type": "integer"}, "max_queue": {"type": "integer"},
       "clients": {"type": "array", "items": {"type": "object", "required": ["client", "waiting", "sequences"], "properties": {
         "client": {"type": "string"}, "waiting": {"type": "integer"}, "sequences": {"type": "integer"}}}}}},
+    "drains": {"type": "array", "items": {"type": "object", "required": ["target", "running", "seconds_left"], "properties": {
+      "target": {"type": "string"}, "running": {"type": "integer"}, "seconds_left": {"type": ["number", "null"]}}}},
     "replicas": {"type": "array", "items": {"$ref": "#/components/schemas/Node"}},
     "draft_nodes": {"type": "array", "items": {"$ref": "#/components/schemas/Node"}},
     "events": {"type": "array", "items": {"type": "object", "required": ["time", "what"], "properties": {
@@ -359,6 +361,10 @@ Json ResponsesOf(const Endpoint& endpoint) {
   Json responses;
   const bool accepted = endpoint.id == EndpointId::kDrain || endpoint.id == EndpointId::kUndrain;
   responses[accepted ? "202" : "200"] = Success(endpoint);
+  if (endpoint.id == EndpointId::kDrain) {  // after `wait`, when nothing is left
+    responses["200"] = Success(endpoint);
+    responses["200"]["description"] = "Over: nothing runs on the target.";
+  }
   const std::vector<int> statuses = ErrorStatuses(endpoint);
   for (const ErrorRow& row : kErrors) {
     if (std::find(statuses.begin(), statuses.end(), row.status) != statuses.end())

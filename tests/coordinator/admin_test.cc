@@ -264,6 +264,72 @@ TEST_F(AdminTest, AfterItsTimeoutADrainMovesTheRest) {
   EXPECT_EQ(second->started(), 1);
 }
 
+TEST_F(AdminTest, ADrainMayMoveWhatCanStartAgainAndLeaveTheRest) {
+  StartCluster();
+  const auto first = Join("replica-0", Long, /*step_s=*/0.01);
+  WaitReady();
+  const auto again = Begin(*first);
+  EXPECT_THAT(again->ReadUntil("data: "), HasSubstr("200 OK"));
+  RawClient once(port());
+  once.Send(Post(R"({"prompt": "a", "stream": true, "speculative": {"method": "rejection"}})"));
+  EXPECT_THAT(once.ReadUntil("data: "), HasSubstr("200 OK"));  // both have text
+  const auto second = Join("replica-1", Long);
+  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  const RawAnswer drained =
+      Admin("drain", R"({"target": "replica:replica-0", "move": true, "wait": 60})");
+  EXPECT_EQ(drained.status, 200);
+  EXPECT_EQ(json::parse(drained.body)["running"], 0);
+  EXPECT_THAT(again->ReadAnswer().body, HasSubstr("[DONE]"));
+  EXPECT_THAT(once.ReadAnswer().body, HasSubstr("[DONE]"));
+  EXPECT_EQ(first->cancelled(), 1);
+  EXPECT_EQ(second->started(), 1);
+}
+
+TEST_F(AdminTest, WhoWaitsForADrainIsToldWhatIsLeft) {
+  const FakeWorker::Script held = Held();
+  StartCluster();
+  const auto worker = Join("replica-0", held);
+  WaitReady();
+  const auto running = Begin(*worker);
+  EXPECT_EQ(json::parse(Ask(Get("/cluster")).body)["drains"], json::array());
+  const RawAnswer drained =
+      Admin("drain", R"({"target": "cluster", "timeout": 3600, "wait": 0.05})");
+  EXPECT_EQ(drained.status, 202);
+  EXPECT_EQ(json::parse(drained.body)["running"], 1);
+  const json drain = json::parse(Ask(Get("/cluster")).body)["drains"][0];
+  EXPECT_EQ(drain["target"], "cluster");
+  EXPECT_EQ(drain["running"], 1);
+  EXPECT_GT(drain["seconds_left"], 3000);
+  EXPECT_THAT(Ask(Get("/ready")).body, HasSubstr("requests left: 1"));
+  EXPECT_EQ(Metric("coppice_draining{id=\"\"}"), 1);
+  RawClient waits(port());  // an undrain answers as well
+  waits.Send(Call("POST", "/admin/drain", R"({"target": "cluster", "wait": 3600})"));
+  EXPECT_TRUE(Eventually([this] {
+    return json::parse(Ask(Get("/cluster")).body)["drains"][0]["seconds_left"].is_null();
+  }));
+  EXPECT_EQ(Admin("undrain", R"({"target": "cluster"})").status, 202);
+  const RawAnswer undrained = waits.ReadAnswer();
+  EXPECT_EQ(undrained.status, 202);
+  EXPECT_EQ(json::parse(undrained.body)["state"], "ready");
+  go_ = true;
+  EXPECT_THAT(running->ReadAnswer().body, HasSubstr("[DONE]"));
+  EXPECT_EQ(Admin("drain", R"({"target": "cluster", "wait": 60})").status, 200);
+}
+
+TEST_F(AdminTest, WhoWaitsForADrainHasAnAnswerBeforeTheServerEnds) {
+  StartCluster();
+  const auto worker = Join("replica-0", Long, /*step_s=*/0.05);
+  WaitReady();
+  const auto running = Begin(*worker);
+  RawClient waits(port());
+  waits.Send(Call("POST", "/admin/drain", R"({"target": "cluster", "wait": 3600})"));
+  EXPECT_TRUE(Eventually([this] { return Ask(Get("/ready")).status == 503; }));
+  coordinator_->Drain(0.1, "test");
+  EXPECT_EQ(waits.ReadAnswer().status, 202);
+  EXPECT_THAT(running->ReadAnswer().body, HasSubstr("shutting down"));
+  thread_.join();
+}
+
 TEST_F(AdminTest, WhenTheTimeOfAClusterDrainIsOverTheRestFails) {
   StartCluster();
   const auto worker = Join("replica-0", Long, /*step_s=*/0.05);
@@ -281,6 +347,8 @@ TEST_F(AdminTest, BadTargetsAreRefused) {
   EXPECT_EQ(Code(Admin("drain", R"({"target": "replica:nothing"})"), 404), "unknown_node");
   EXPECT_EQ(Code(Admin("drain", R"({"target": "cluster", "timeout": -1})"), 400), "invalid_value");
   EXPECT_EQ(Code(Admin("undrain", R"({"target": "cluster", "timeout": 1})"), 400), "unknown_field");
+  EXPECT_EQ(Code(Admin("drain", R"({"target": "cluster", "move": true})"), 400),
+            "unsupported_combination");
 }
 
 TEST_F(AdminTest, ARequestIsCancelledByItsId) {

@@ -46,6 +46,7 @@ TEST(ConvertNodeTest, ARegistrationThatCannotBeIsRefusedByField) {
        }},
       {"kv_windows", [](auto* r) { r->add_kv_windows(-1); }},
       {"kv_step_tokens", [](auto* r) { r->set_kv_step_tokens(-1); }},
+      {"max_rows", [](auto* r) { r->set_max_rows(-1); }},
       {"draft_endpoint", [](auto* r) { r->set_role(proto::DRAFT_NODE); }},
       {"draft_endpoint", [](auto* r) {
          r->set_role(proto::DRAFT_NODE);
