@@ -151,6 +151,7 @@ void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
       return exchange->Reply(ErrorReply(*error));
   }
   if (endpoint.id == EndpointId::kDrain) return context_.operations->Drain(request.body, exchange);
+  if (endpoint.id == EndpointId::kTrace) return context_.trace->Begin(request.target, exchange);
   exchange->Reply(Answer(endpoint, request));
 }
 
@@ -194,6 +195,7 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
     case EndpointId::kTokenize:
     case EndpointId::kDetokenize:
     case EndpointId::kDrain:
+    case EndpointId::kTrace:
       break;
   }
   return ErrorReply({404, "unknown_route", "not here"});

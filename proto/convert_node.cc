@@ -33,6 +33,16 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
   return Bad(field, "is not printable ASCII");
 }
 
+constexpr int kMostSpans = 1 << 17;
+constexpr int kMostTracks = 1 << 12;
+constexpr size_t kMostArgs = 16;
+
+absl::Status CheckSpanName(absl::string_view field, absl::string_view name) {
+  const auto plain = [](char c) { return absl::ascii_isalnum(c) || c == ' ' || c == '_'; };
+  if (std::all_of(name.begin(), name.end(), plain)) return CheckName(field, name);
+  return Bad(field, "has other characters than letters, digits, spaces and _");
+}
+
 absl::Status CheckModel(const proto::ModelInfo& model) {
   COPPICE_RETURN_IF_ERROR(
       CheckRange("model.vocab_size", int64_t{model.vocab_size()}, 1, INT32_MAX));
@@ -77,6 +87,23 @@ absl::Status CheckRegistration(const proto::Register& registration) {
     COPPICE_RETURN_IF_ERROR(CheckRange("kv_windows", int64_t{window}, 0, INT32_MAX));
   COPPICE_RETURN_IF_ERROR(CheckRange("max_rows", int64_t{registration.max_rows()}, 0, INT32_MAX));
   return CheckRange("kv_step_tokens", int64_t{registration.kv_step_tokens()}, 0, INT32_MAX);
+}
+
+absl::Status CheckStepTrace(const proto::StepTrace& trace) {
+  COPPICE_RETURN_IF_ERROR(CheckRange("spans: length", int64_t{trace.spans_size()}, 0, kMostSpans));
+  for (const proto::TraceSpan& span : trace.spans()) {
+    COPPICE_RETURN_IF_ERROR(CheckSpanName("name", span.name()));
+    COPPICE_RETURN_IF_ERROR(CheckRange("track", int64_t{span.track()}, -1, kMostTracks));
+    COPPICE_RETURN_IF_ERROR(CheckRange("begin_s", span.begin_s(), -kMostStatistic, kMostStatistic));
+    COPPICE_RETURN_IF_ERROR(CheckRange("seconds", span.seconds(), 0.0, kMostStatistic));
+    if (span.args().size() > kMostArgs)
+      return Bad("args: length", absl::StrCat(span.args().size()));
+    for (const auto& [name, value] : span.args()) {
+      COPPICE_RETURN_IF_ERROR(CheckSpanName("args", name));
+      COPPICE_RETURN_IF_ERROR(CheckRange("args", value, -kMostStatistic, kMostStatistic));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckNodeStatus(const proto::NodeStatus& status) {

@@ -122,7 +122,8 @@ constexpr char kAnswers[] = R"({
   "CancelAnswer": {"type": "object", "required": ["request_id", "cancelled"], "properties": {
     "request_id": {"type": "string"}, "cancelled": {"type": "integer"}}},
   "Timeline": {"type": "object", "required": ["traceEvents"], "description": "In the format of Chrome's trace viewer.", "properties": {
-    "traceEvents": {"type": "array", "items": {"type": "object"}}, "displayTimeUnit": {"type": "string"}}},
+    "traceEvents": {"type": "array", "items": {"type": "object"}}, "displayTimeUnit": {"type": "string"},
+    "otherData": {"type": "object"}}},
   "OpenApi": {"type": "object", "required": ["openapi", "info", "paths", "components"], "properties": {
     "openapi": {"type": "string"}, "info": {"type": "object"}, "paths": {"type": "object"}, "components": {"type": "object"}}},
   "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "object",
@@ -161,7 +162,8 @@ constexpr ErrorRow kErrors[] = {
     {431, "HeadersTooLarge", "headers_too_large."},
     {500, "InternalError", "internal_error."},
     {503, "Unavailable",
-     "no_replica, draining, replica_lost, too_many_connections, too_many_bodies, cancelled. All "
+     "no_replica, draining, replica_lost, too_many_connections, too_many_bodies, cancelled, "
+     "trace_under_way. All "
      "but cancelled have Retry-After."},
     {504, "DeadlineExceeded", "deadline_exceeded."},
     {505, "HttpVersion", "unsupported_http_version."},
@@ -253,6 +255,8 @@ Json Success(const Endpoint& endpoint) {
       return json("Ended.", "CancelAnswer");
     case EndpointId::kTimeline:
       return json("The timeline.", "Timeline");
+    case EndpointId::kTrace:
+      return json("The trace.", "Timeline");
     case EndpointId::kPage:
     case EndpointId::kDocs:
     case EndpointId::kIcon:

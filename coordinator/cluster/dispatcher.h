@@ -63,6 +63,7 @@ class Dispatcher {
   void NodesChanged();  // call it after a node has been drained or undrained
   // The timeline of the running request with this id, else of the last that ended. "": not kept.
   std::string FindTimeline(const std::string& request_id) const;
+  const std::deque<Timeline>& timelines() const { return timelines_; }
   int SequencesOf(const std::string& replica) const { return router_.running(replica); }
   bool draining() const { return draining_; }
   bool ending() const { return ending_; }

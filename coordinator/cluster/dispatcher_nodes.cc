@@ -40,6 +40,8 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       if (!id.empty()) NodeLost(id);
       return;
     }
+    case proto::NodeMessage::kStepTrace:  // the coordinator gives it to ClusterTrace
+      return;
     case proto::NodeMessage::KIND_NOT_SET:
       spdlog::debug("a node sent an empty message");
   }

@@ -406,6 +406,54 @@ TEST_F(AdminTest, ATimelineHasThePartsOfEachRound) {
   EXPECT_EQ(Code(Ask(Get("/admin/timelines/other")), 404), "unknown_request");
 }
 
+TEST_F(AdminTest, ATraceHasTheSpansOfAllReplicasAndTheRequestsMeanwhile) {
+  StartCluster();
+  const auto first = Join("replica-\"0", Short), second = Join("replica-1", Short);
+  WaitReady();
+  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  RawClient traces(port());
+  traces.Send(Get("/debug/trace?a=1&seconds=0.3"));
+  EXPECT_TRUE(Eventually(
+      [this] { return Code(Ask(Get("/debug/trace?seconds=0.01")), 503) == "trace_under_way"; }));
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})", "X-Request-Id: asked\r\n")).status, 200);
+  const RawAnswer answer = traces.ReadAnswer();
+  EXPECT_EQ(answer.status, 200);
+  const json trace = json::parse(answer.body);
+  std::map<int, std::string> processes;
+  std::map<std::string, int> events;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") processes[event["pid"]] = event["args"]["name"];
+    const std::string phase = event["ph"];
+    ++events[absl::StrCat(event["name"].get<std::string>(), " ", phase)];
+    if (event["name"] == "verdict") {
+      EXPECT_NEAR(event["ts"], 250000, 0.01);
+      EXPECT_NEAR(event["dur"], 500000, 0.01);
+      EXPECT_EQ(event["args"]["sequence"], "1152921504606846977");
+      EXPECT_EQ(event["args"]["rows"], 3);
+    }
+  }
+  EXPECT_EQ(processes,
+            (std::map<int, std::string>{{1, "coordinator"}, {2, "replica-\"0"}, {3, "replica-1"}}));
+  EXPECT_EQ(events["step X"], 2);
+  EXPECT_EQ(events["round b"], 2);
+  EXPECT_EQ(events["round e"], 2);
+  EXPECT_EQ(events["request b"], 1);
+  EXPECT_EQ(events["queue e"], 1);
+  EXPECT_EQ(trace["otherData"]["dropped_spans"], 14);
+  EXPECT_EQ(trace["otherData"]["missing_replicas"], json::array());
+}
+
+TEST_F(AdminTest, ATraceDoesWithoutAReplicaThatIsSilent) {
+  StartCluster();
+  const auto worker = Join("replica-0", Short);
+  WaitReady();
+  worker->set_traces(false);
+  const json trace = json::parse(Ask(Get("/debug/trace?seconds=0.01")).body);
+  EXPECT_EQ(trace["otherData"]["missing_replicas"], json({"replica-0"}));
+  for (const char* bad : {"0", "-1", "61", "nan", "x", ""})
+    EXPECT_EQ(Code(Ask(Get(absl::StrCat("/debug/trace?seconds=", bad))), 400), "invalid_value");
+}
+
 TEST_F(AdminTest, OnlyTheLastTimelinesAreKept) {
   options_.dispatcher.timelines = 2;
   StartCluster();

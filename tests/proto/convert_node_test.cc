@@ -94,5 +94,33 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
   }
 }
 
+TEST(ConvertNodeTest, ATraceThatWouldBreakJsonIsRefusedByField) {
+  proto::StepTrace good;
+  proto::TraceSpan* span = good.add_spans();
+  span->set_name("next draft");
+  span->set_begin_s(-0.5);
+  span->set_seconds(1);
+  (*span->mutable_args())["draft_us"] = 3;
+  EXPECT_TRUE(CheckStepTrace(good).ok()) << CheckStepTrace(good);
+  const std::pair<const char*, std::function<void(proto::TraceSpan*)>> cases[] = {
+      {"name", [](auto* s) { s->set_name("a\"b"); }},
+      {"name", [](auto* s) { s->set_name("a\\b"); }},
+      {"name", [](auto* s) { s->set_name(std::string(300, 'a')); }},
+      {"track", [](auto* s) { s->set_track(-2); }},
+      {"begin_s", [](auto* s) { s->set_begin_s(NAN); }},
+      {"seconds", [](auto* s) { s->set_seconds(-1); }},
+      {"seconds", [](auto* s) { s->set_seconds(INFINITY); }},
+      {"args", [](auto* s) { (*s->mutable_args())["rows"] = NAN; }},
+      {"args", [](auto* s) { (*s->mutable_args())["ro\"ws"] = 1; }},
+      {"args: length", [](auto* s) {
+         for (int i = 0; i < 40; ++i) (*s->mutable_args())[std::to_string(i)] = 1;
+       }}};
+  for (const auto& [names, change] : cases) {
+    proto::StepTrace trace = good;
+    change(trace.mutable_spans(0));
+    EXPECT_THAT(std::string(CheckStepTrace(trace).message()), testing::StartsWith(names));
+  }
+}
+
 }  // namespace
 }  // namespace coppice::proto
