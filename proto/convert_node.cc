@@ -43,6 +43,14 @@ absl::Status CheckSpanName(absl::string_view field, absl::string_view name) {
   return Bad(field, "has other characters than letters, digits, spaces and _");
 }
 
+absl::Status CheckReasons(const std::string& field,
+                          const google::protobuf::Map<std::string, uint64_t>& counts) {
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange(field + ": length", static_cast<int64_t>(counts.size()), 0, kMostReasons));
+  for (const auto& [reason, count] : counts) COPPICE_RETURN_IF_ERROR(CheckName(field, reason));
+  return absl::OkStatus();
+}
+
 absl::Status CheckModel(const proto::ModelInfo& model) {
   COPPICE_RETURN_IF_ERROR(
       CheckRange("model.vocab_size", int64_t{model.vocab_size()}, 1, INT32_MAX));
@@ -119,12 +127,9 @@ absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
   COPPICE_RETURN_IF_ERROR(CheckRange("kv_blocks_cached", status.kv_blocks_cached(), 0, total));
   COPPICE_RETURN_IF_ERROR(CheckRange("energy_joules", status.energy_joules(), 0.0, kMostStatistic));
   COPPICE_RETURN_IF_ERROR(CheckName("energy_source", status.energy_source()));
-  const auto& fallbacks = status.counters().rounds_without_draft();
-  COPPICE_RETURN_IF_ERROR(CheckRange("counters.rounds_without_draft: length",
-                                     static_cast<int64_t>(fallbacks.size()), 0, kMostReasons));
-  for (const auto& [reason, count] : fallbacks)
-    COPPICE_RETURN_IF_ERROR(CheckName("counters.rounds_without_draft", reason));
-  return absl::OkStatus();
+  COPPICE_RETURN_IF_ERROR(
+      CheckReasons("counters.rounds_without_draft", status.counters().rounds_without_draft()));
+  return CheckReasons("counters.drafts_dropped", status.counters().drafts_dropped());
 }
 
 }  // namespace coppice::proto

@@ -94,6 +94,8 @@ void Engine::PublishStatus() {
   counters_.set_prefix_cache_hits(runner_->blocks()->cache_hits());
   counters_.set_plan_bytes(plans_->bytes());
   counters_.set_draft_bytes(drafts_.bytes());
+  for (const auto& [reason, count] : drafts_.dropped())
+    (*counters_.mutable_drafts_dropped())[DroppedDraftName(reason)] = count;
   counters_.set_weight_bytes_read(runner_->reads().weights);
   counters_.set_kv_bytes_read(runner_->reads().kv);
   if (collectives_ != nullptr) {

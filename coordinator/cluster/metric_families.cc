@@ -175,6 +175,7 @@ void MetricFamilies::DeclareDecoding() {
   DeclareHistogram("spec_decode_overlap_ratio", "Mean overlap of draft and target of a sequence.",
                    Shares());
   DeclareCounter("rounds_without_draft_total", "Rounds that went on without a draft, by reason.");
+  DeclareCounter("drafts_dropped_total", "Drafts that came for nobody, by reason.");
   DeclareHistogram("iteration_tokens", "Rows of a step: of prompts, beams and drafts.", Forests());
   DeclareHistogram("step_seconds", "Time of a step's pass, by what it has rows of.", Times());
   DeclareCounter("bytes_read_total", "Bytes of weights and KV that passes had to read.");

@@ -21,6 +21,7 @@ using prometheus::Counter;
 using Labels = MetricFamilies::Labels;
 
 constexpr const char* kStepKinds[] = {"prefill", "verify", "mixed"};
+constexpr const char* kDroppedDrafts[] = {"no_session", "other_node", "other_round", "given_up"};
 constexpr const char* kNoDraftReasons[] = {"late", "dead", "refused", "mismatch", "no_node"};
 
 // Distinguishes a process from a later one of the same name.
@@ -275,6 +276,9 @@ void Metrics::NodeStatus(const Node& node) {
     impl_->Follow(node, "rounds_without_draft_total", {{"replica", node.id}, {"reason", reason}},
                   count);
   }
+  for (const auto& [reason, count] : counters.drafts_dropped()) {
+    impl_->Follow(node, "drafts_dropped_total", {{"replica", node.id}, {"reason", reason}}, count);
+  }
 }
 
 void Metrics::NodeUp(const Node& node, bool up) {
@@ -296,6 +300,8 @@ void Metrics::NodeUp(const Node& node, bool up) {
   for (const char* reason : kNoDraftReasons) {
     impl_->counter("rounds_without_draft_total", {{"replica", node.id}, {"reason", reason}});
   }
+  for (const char* reason : kDroppedDrafts)
+    impl_->counter("drafts_dropped_total", {{"replica", node.id}, {"reason", reason}});
   impl_->histogram("iteration_tokens", {{"replica", node.id}});
   for (const char* kind : kStepKinds)
     impl_->histogram("step_seconds", {{"replica", node.id}, {"kind", kind}});

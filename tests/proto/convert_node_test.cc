@@ -83,6 +83,8 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
       {"kv_blocks_cached", [](auto* s) { s->set_kv_blocks_cached(-1); }},
       {"counters.rounds_without_draft",
        [](auto* s) { (*s->mutable_counters()->mutable_rounds_without_draft())["late\n"] = 1; }},
+      {"counters.drafts_dropped",
+       [](auto* s) { (*s->mutable_counters()->mutable_drafts_dropped())["late\n"] = 1; }},
       {"counters.rounds_without_draft: length", [](auto* s) {
          for (int i = 0; i < 40; ++i)
            (*s->mutable_counters()->mutable_rounds_without_draft())[std::to_string(i)] = 1;
