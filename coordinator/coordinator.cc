@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "coordinator/api/format_fields.h"
+#include "coordinator/cluster/cluster_trace.h"
 #include "coordinator/cluster/control_loop.h"
 #include "coordinator/cluster/dispatcher.h"
 #include "coordinator/cluster/metrics.h"
@@ -57,6 +58,10 @@ class CoordinatorImpl : public Coordinator {
                       if (control_ != nullptr) control_->Send(peer, message);
                     }),
         operations_(&clock_, &registry_, &dispatcher_),
+        trace_(&clock_, &registry_, &dispatcher_,
+               [this](const std::string& peer, const proto::CoordinatorMessage& message) {
+                 if (control_ != nullptr) control_->Send(peer, message);
+               }),
         rate_(options.max_requests_per_minute),
         routes_(MakeContext()),
         tick_(io_),
@@ -82,6 +87,7 @@ class CoordinatorImpl : public Coordinator {
     control_ = ControlLoop::Start(
         std::move(channel), [this](std::string peer, proto::NodeMessage message) {
           asio::post(io_, [this, peer = std::move(peer), message = std::move(message)] {
+            if (message.has_step_trace()) return trace_.Take(peer, message.step_trace());
             dispatcher_.OnNodeMessage(peer, message);
           });
         });
@@ -134,6 +140,7 @@ class CoordinatorImpl : public Coordinator {
     context.registry = &registry_;
     context.dispatcher = &dispatcher_;
     context.operations = &operations_;
+    context.trace = &trace_;
     context.metrics = &metrics_;
     context.keys = &keys_;
     context.rate = &rate_;
@@ -189,6 +196,7 @@ class CoordinatorImpl : public Coordinator {
     const double end = clock_.NowSeconds() + seconds;
     drain_end_s_ = dispatcher_.ending() ? std::min(drain_end_s_, end) : end;
     dispatcher_.BeginEnd(why);
+    operations_.SetEnd(drain_end_s_);
   }
 
   void ScheduleTick() {
@@ -198,6 +206,7 @@ class CoordinatorImpl : public Coordinator {
       ScheduleTick();  // first, so that there is a next one whatever is thrown
       dispatcher_.Tick();
       operations_.Tick();
+      trace_.Tick();
       if (dispatcher_.ending()) AdvanceDrain();
     });
   }
@@ -232,6 +241,7 @@ class CoordinatorImpl : public Coordinator {
   NodeRegistry registry_;
   Dispatcher dispatcher_;
   Operations operations_;
+  ClusterTrace trace_;
   ApiKeys keys_;
   RateLimiter rate_;
   Routes routes_;

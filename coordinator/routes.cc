@@ -150,6 +150,8 @@ void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
     if (const std::optional<ApiError> error = DecodeBody(context_.max_body_bytes, &request))
       return exchange->Reply(ErrorReply(*error));
   }
+  if (endpoint.id == EndpointId::kDrain) return context_.operations->Drain(request.body, exchange);
+  if (endpoint.id == EndpointId::kTrace) return context_.trace->Begin(request.target, exchange);
   exchange->Reply(Answer(endpoint, request));
 }
 
@@ -169,8 +171,6 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
       return MetricsText();
     case EndpointId::kCluster:
       return Cluster();
-    case EndpointId::kDrain:
-      return context_.operations->Drain(request.body);
     case EndpointId::kUndrain:
       return context_.operations->Undrain(request.body);
     case EndpointId::kCancel:
@@ -194,6 +194,8 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
     case EndpointId::kCountTokens:
     case EndpointId::kTokenize:
     case EndpointId::kDetokenize:
+    case EndpointId::kDrain:
+    case EndpointId::kTrace:
       break;
   }
   return ErrorReply({404, "unknown_route", "not here"});
@@ -215,6 +217,7 @@ HttpReply Routes::Version() const {
 }
 
 HttpReply Routes::MetricsText() const {
+  context_.dispatcher->UpdateGauges();
   HttpReply reply = JsonReply(context_.metrics->Text());
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return reply;
@@ -357,8 +360,12 @@ HttpReply Routes::Model(const std::string& id) const {
 }
 
 HttpReply Routes::Ready() const {
-  if (context_.dispatcher->draining())
-    return ErrorReply({503, "draining", "the server is draining", "", 5});
+  if (context_.dispatcher->draining()) {
+    return ErrorReply(
+        {503, "draining",
+         absl::StrCat("the server is draining, requests left: ", context_.dispatcher->unanswered()),
+         "", 5});
+  }
   if (!context_.registry->ReadyReplicas().empty()) return JsonReply("{\"status\":\"ready\"}");
   std::string lost;
   for (const Node* node : context_.registry->Replicas()) {
@@ -370,8 +377,8 @@ HttpReply Routes::Ready() const {
 }
 
 HttpReply Routes::Cluster() const {
-  return JsonReply(
-      ClusterJson(*context_.registry, *context_.dispatcher, context_.clock->NowSeconds()));
+  return JsonReply(ClusterJson(*context_.registry, *context_.dispatcher,
+                               context_.operations->Drains(), context_.clock->NowSeconds()));
 }
 
 void Routes::Observe(const HttpRequest& request, int status, double seconds) {

@@ -8,6 +8,7 @@
 #include "coordinator/api/api.h"
 #include "coordinator/api/endpoints.h"
 #include "coordinator/cluster/cluster_json.h"
+#include "coordinator/cluster/cluster_trace.h"
 #include "coordinator/cluster/dispatcher.h"
 #include "coordinator/cluster/metrics.h"
 #include "coordinator/cluster/node_registry.h"
@@ -30,6 +31,7 @@ struct RoutesContext {
   const NodeRegistry* registry = nullptr;
   Dispatcher* dispatcher = nullptr;
   Operations* operations = nullptr;
+  ClusterTrace* trace = nullptr;
   Metrics* metrics = nullptr;
   const ApiKeys* keys = nullptr;
   RateLimiter* rate = nullptr;

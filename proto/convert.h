@@ -83,6 +83,8 @@ absl::StatusOr<decoding::RoundForest> RoundForestFromMessage(const proto::RoundF
 // in range, ranks are in order.
 absl::Status CheckRegistration(const proto::Register& registration);
 absl::Status CheckNodeStatus(const proto::NodeStatus& status);
+// Names become parts of JSON without escapes.
+absl::Status CheckStepTrace(const proto::StepTrace& trace);
 
 proto::Trace TraceToMessage(const coppice::TraceContext& trace);
 // Without a trace if it is malformed: it serves log lines only.

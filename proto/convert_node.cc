@@ -33,6 +33,24 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
   return Bad(field, "is not printable ASCII");
 }
 
+constexpr int kMostSpans = 1 << 17;
+constexpr int kMostTracks = 1 << 12;
+constexpr size_t kMostArgs = 16;
+
+absl::Status CheckSpanName(absl::string_view field, absl::string_view name) {
+  const auto plain = [](char c) { return absl::ascii_isalnum(c) || c == ' ' || c == '_'; };
+  if (std::all_of(name.begin(), name.end(), plain)) return CheckName(field, name);
+  return Bad(field, "has other characters than letters, digits, spaces and _");
+}
+
+absl::Status CheckReasons(const std::string& field,
+                          const google::protobuf::Map<std::string, uint64_t>& counts) {
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange(field + ": length", static_cast<int64_t>(counts.size()), 0, kMostReasons));
+  for (const auto& [reason, count] : counts) COPPICE_RETURN_IF_ERROR(CheckName(field, reason));
+  return absl::OkStatus();
+}
+
 absl::Status CheckModel(const proto::ModelInfo& model) {
   COPPICE_RETURN_IF_ERROR(
       CheckRange("model.vocab_size", int64_t{model.vocab_size()}, 1, INT32_MAX));
@@ -75,7 +93,25 @@ absl::Status CheckRegistration(const proto::Register& registration) {
       CheckRange("kv_windows: length", int64_t{registration.kv_windows_size()}, 0, kMostKvGroups));
   for (const int32_t window : registration.kv_windows())
     COPPICE_RETURN_IF_ERROR(CheckRange("kv_windows", int64_t{window}, 0, INT32_MAX));
+  COPPICE_RETURN_IF_ERROR(CheckRange("max_rows", int64_t{registration.max_rows()}, 0, INT32_MAX));
   return CheckRange("kv_step_tokens", int64_t{registration.kv_step_tokens()}, 0, INT32_MAX);
+}
+
+absl::Status CheckStepTrace(const proto::StepTrace& trace) {
+  COPPICE_RETURN_IF_ERROR(CheckRange("spans: length", int64_t{trace.spans_size()}, 0, kMostSpans));
+  for (const proto::TraceSpan& span : trace.spans()) {
+    COPPICE_RETURN_IF_ERROR(CheckSpanName("name", span.name()));
+    COPPICE_RETURN_IF_ERROR(CheckRange("track", int64_t{span.track()}, -1, kMostTracks));
+    COPPICE_RETURN_IF_ERROR(CheckRange("begin_s", span.begin_s(), -kMostStatistic, kMostStatistic));
+    COPPICE_RETURN_IF_ERROR(CheckRange("seconds", span.seconds(), 0.0, kMostStatistic));
+    if (span.args().size() > kMostArgs)
+      return Bad("args: length", absl::StrCat(span.args().size()));
+    for (const auto& [name, value] : span.args()) {
+      COPPICE_RETURN_IF_ERROR(CheckSpanName("args", name));
+      COPPICE_RETURN_IF_ERROR(CheckRange("args", value, -kMostStatistic, kMostStatistic));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
@@ -91,12 +127,9 @@ absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
   COPPICE_RETURN_IF_ERROR(CheckRange("kv_blocks_cached", status.kv_blocks_cached(), 0, total));
   COPPICE_RETURN_IF_ERROR(CheckRange("energy_joules", status.energy_joules(), 0.0, kMostStatistic));
   COPPICE_RETURN_IF_ERROR(CheckName("energy_source", status.energy_source()));
-  const auto& fallbacks = status.counters().rounds_without_draft();
-  COPPICE_RETURN_IF_ERROR(CheckRange("counters.rounds_without_draft: length",
-                                     static_cast<int64_t>(fallbacks.size()), 0, kMostReasons));
-  for (const auto& [reason, count] : fallbacks)
-    COPPICE_RETURN_IF_ERROR(CheckName("counters.rounds_without_draft", reason));
-  return absl::OkStatus();
+  COPPICE_RETURN_IF_ERROR(
+      CheckReasons("counters.rounds_without_draft", status.counters().rounds_without_draft()));
+  return CheckReasons("counters.drafts_dropped", status.counters().drafts_dropped());
 }
 
 }  // namespace coppice::proto

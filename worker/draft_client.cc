@@ -44,6 +44,20 @@ const char* NoDraftReasonName(NoDraftReason reason) {
   return "none";
 }
 
+const char* DroppedDraftName(DroppedDraft reason) {
+  switch (reason) {
+    case DroppedDraft::kNoSession:
+      return "no_session";
+    case DroppedDraft::kOtherNode:
+      return "other_node";
+    case DroppedDraft::kOtherRound:
+      return "other_round";
+    case DroppedDraft::kGivenUp:
+      return "given_up";
+  }
+  return "no_session";
+}
+
 absl::Status CheckForest(const decoding::DraftForest& forest, const AskedForest& limits) {
   const auto refuse = [](absl::string_view field, int got, int asked) {
     return absl::InvalidArgumentError(
@@ -297,16 +311,30 @@ void DraftClient::Close(uint64_t sequence_id) {
   sessions_.erase(found);
 }
 
+void DraftClient::Drop(const Node& node, const proto::DraftReply& reply, DroppedDraft why,
+                       const Session* session) {
+  ++dropped_[why];
+  LogFields(spdlog::level::debug, absl::StrCat("draft node ", node.id, ": a draft is dropped"),
+            {{"reason", DroppedDraftName(why)},
+             {"session", absl::StrCat(reply.session_id())},
+             {"round", static_cast<int64_t>(reply.round())},
+             {"asked_round", static_cast<int64_t>(session == nullptr ? 0 : session->asked_round)},
+             {"trace_id", TextOrNone(session == nullptr ? "" : session->trace_id)}});
+}
+
 void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
                        std::vector<DraftArrival>* out) {
   node->late = false;
   const auto wire = sequence_of_wire_.find(reply.session_id());
-  if (wire == sequence_of_wire_.end()) return;  // the session was closed meanwhile
+  if (wire == sequence_of_wire_.end()) {
+    const bool draft = !reply.prefilled() && reply.error().empty();
+    return draft ? Drop(*node, reply, DroppedDraft::kNoSession, nullptr) : void();
+  }
   const uint64_t sequence_id = wire->second;
   Session& session = sessions_.at(sequence_id);
   if (session.node != node->id) {
     spdlog::warn("draft node {}: it answers for a session of {}; dropped", node->id, session.node);
-    return;
+    return Drop(*node, reply, DroppedDraft::kOtherNode, &session);
   }
   TakeEnergy(*node, reply, &session);
   if (reply.prefilled()) {
@@ -325,7 +353,8 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
     session.refused_until_s = now_s + kRetryRefusedAfter_s;
     return;
   }
-  if (reply.round() != session.asked_round) return;  // the reply is to an earlier round
+  if (reply.round() != session.asked_round)  // most likely an earlier round
+    return Drop(*node, reply, DroppedDraft::kOtherRound, &session);
   session.owes_energy = false;
   const double reply_s = now_s - session.asked_s;
   if (session.warm) {
@@ -334,7 +363,7 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   }
   const bool caught_up = session.warm && session.tokens_sent <= kFewTokens;
   session.warm = true;
-  if (!session.waiting) return;
+  if (!session.waiting) return Drop(*node, reply, DroppedDraft::kGivenUp, &session);
   session.waiting = false;
   DraftArrival arrival;
   arrival.sequence_id = sequence_id;

@@ -45,6 +45,10 @@ struct DraftClientOptions {
 enum class NoDraftReason { kNone, kLate, kDead, kRefused, kMismatch, kNoNode };
 const char* NoDraftReasonName(NoDraftReason reason);
 
+// Why an answer of a draft node is of no use. Label `reason` of drafts_dropped_total.
+enum class DroppedDraft { kNoSession, kOtherNode, kOtherRound, kGivenUp };
+const char* DroppedDraftName(DroppedDraft reason);
+
 struct DraftArrival {
   uint64_t sequence_id = 0;
   decoding::DraftForest forest;
@@ -105,6 +109,10 @@ class DraftClient {
   // node that used them is gone. at_the_end: also nullopt if a report is still missing.
   std::optional<double> EnergyOf(uint64_t sequence_id, bool at_the_end) const;
   uint64_t bytes() const;  // bytes sent and received
+  // Answers that were dropped, by reason: for a session that is closed or was never opened (so for
+  // another request or seed), for a session of another node, for another round than was asked for
+  // last, and for a round that went on without it.
+  const std::map<DroppedDraft, uint64_t>& dropped() const { return dropped_; }
   int sessions_on(const std::string& node_id) const;
 
  private:
@@ -150,6 +158,8 @@ class DraftClient {
   void NoticeBreaks(double now_s);
   void MarkLate(Node* node, double now_s);
   double Patience(const Node& node, const Session& session) const;
+  void Drop(const Node& node, const proto::DraftReply& reply, DroppedDraft why,
+            const Session* session);
   void Take(Node* node, const proto::DraftReply& reply, double now_s,
             std::vector<DraftArrival>* out);
 
@@ -157,7 +167,8 @@ class DraftClient {
   std::map<std::string, Node> nodes_;
   std::map<uint64_t, Session> sessions_;           // by sequence id
   std::map<uint64_t, uint64_t> sequence_of_wire_;  // wire id -> sequence id
-  std::vector<DraftArrival> lost_;                 // failures found outside Receive
+  std::map<DroppedDraft, uint64_t> dropped_;
+  std::vector<DraftArrival> lost_;  // failures found outside Receive
   uint64_t next_wire_id_ = 1;
   proto::DraftReply reply_;  // the last reply; kept to reuse its memory
 };

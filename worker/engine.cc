@@ -35,7 +35,7 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
       sizer_(runner->row_costs()),
       drafts_(options.drafts),
       clock_(clock, comm::kStayAwake_s),
-      trace_(options.trace_rounds),
+      trace_(options.trace_file, clock),
       meter_(options.energy),
       collectives_(options.collectives),
       energy_(options.energy) {
@@ -52,6 +52,7 @@ absl::Status Engine::Run() {
     TakeForests();
     AdmitWaiting();
     share_until_s_ = ShareUntil();
+    if (trace_.recorded()) SendTrace();
     if (planner_.HasWork() && share_until_s_ == 0) COPPICE_RETURN_IF_ERROR(Step());
     runner_->blocks()->EndRound();
     MakeRoom();
@@ -62,6 +63,7 @@ absl::Status Engine::Run() {
 
 void Engine::Wait() {
   if (planner_.HasWork() && share_until_s_ == 0) return;
+  const StepTrace::Part part = trace_.Time("wait");
   runner_->progress_watchdog()->Wait();
   wait_begin_s_ = clock_.Now();
   int timeout_ms = kIdleTimeout_ms;
@@ -107,6 +109,7 @@ double Engine::ExpectedDraft(DraftShape shape) const {
 }
 
 void Engine::TakeCoordinatorMessages() {
+  const StepTrace::Part part = trace_.Time("messages");
   while (auto message = agent_->Receive()) {
     switch (message->kind_case()) {
       case proto::CoordinatorMessage::kStart:
@@ -128,6 +131,9 @@ void Engine::TakeCoordinatorMessages() {
       case proto::CoordinatorMessage::kStop:
         spdlog::info("the coordinator says stop: {}", message->stop().reason());
         stopped_ = true;
+        break;
+      case proto::CoordinatorMessage::kTraceSteps:
+        trace_.Record(message->trace_steps().id(), message->trace_steps().seconds());
         break;
       default:
         break;
@@ -169,6 +175,7 @@ bool Engine::WorthPreparing(const Sequence& sequence) {
 }
 
 void Engine::TakeForests() {
+  const StepTrace::Part part = trace_.Time("drafts");
   const double now_s = clock_.Now();
   for (DraftArrival& arrival : drafts_.Receive(now_s)) TakeForest(std::move(arrival), now_s);
   GiveUpLateDrafts(now_s);
@@ -179,6 +186,7 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   if (sequence == nullptr || sequence->phase != SequencePhase::kDrafting) return;
   sequence->draft_wait_s = now_s - sequence->draft_asked_s;
   sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
+  TraceDraft(*sequence, arrival.failed);
   if (arrival.failed != NoDraftReason::kNone) return GoPlain(sequence, arrival.failed);
   sequence->stats.draft_ms += arrival.draft_s * 1e3;
   sequence->draft_s = arrival.draft_s;
@@ -211,6 +219,7 @@ void Engine::GiveUpLateDrafts(double now_s) {
     if (sequence->draft_deadline_s > now_s) continue;
     sequence->draft_wait_s = now_s - sequence->draft_asked_s;
     sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
+    TraceDraft(*sequence, NoDraftReason::kLate);
     drafts_.GaveUp(sequence->id, now_s);
     GoPlain(sequence, NoDraftReason::kLate);
   }
@@ -285,7 +294,8 @@ int Engine::MostRows() const {
 }
 
 absl::Status Engine::Step() {
-  StepPlanner::Planned planned = planner_.Plan(MostRows());
+  const double begin_s = clock_.Now();
+  StepPlanner::Planned planned = trace_.Timed("plan", [&] { return planner_.Plan(MostRows()); });
   starved_ = planned.starved;
   stalled_ = planned.step.empty();
   proto::Progress progress;
@@ -296,13 +306,15 @@ absl::Status Engine::Step() {
   }
   const int row_count = planned.step.rows();
   clock_.PassBegins();
-  COPPICE_RETURN_IF_ERROR(runner_->Submit(std::move(planned.step)));
-  if (!planned.participants.empty()) {
-    runner_->WaitForHead();
+  COPPICE_RETURN_IF_ERROR(
+      trace_.Timed("submit", [&] { return runner_->Submit(std::move(planned.step)); }));
+  const bool decides = !planned.participants.empty();
+  if (decides) {
+    trace_.Timed("body", [&] { runner_->WaitForHead(); });
     clock_.HeadBegins();
     AnnounceRequests(planned.participants);
   }
-  const auto rows = runner_->Wait();
+  const auto rows = trace_.Timed(decides ? "head" : "pass", [&] { return runner_->Wait(); });
   runner_->threads()->Wait();  // until the announcement is sent
   COPPICE_RETURN_IF_ERROR(rows.status());
   clock_.PassEnds();
@@ -311,10 +323,10 @@ absl::Status Engine::Step() {
   ScorePrompts(**rows, &planned, &progress);
   EndScored(planned.ended, &progress);
   rows_of_all_ = sequences_.CountRows();
-  DecideAll(**rows, &planned.participants, &progress);
+  trace_.Timed("decide", [&] { DecideAll(**rows, &planned.participants, &progress); });
   sizer_.RecordPass(row_count, clock_.pass_s() + clock_.since_pass_s());
   if (progress.updates_size() > 0) Send(std::move(progress));
-  trace_.Write();
+  TraceStep(begin_s, row_count, planned);
   return absl::OkStatus();
 }
 
@@ -348,10 +360,13 @@ void Engine::DecideAll(const kernels::StepRows& rows, std::vector<Participant>* 
   HostThreads* threads = runner_->threads();
   threads->KeepAwake(total > 0);
   const int together = total < threads->count() ? 1 : threads->count();
+  std::vector<std::pair<double, double>> times(trace_.on() ? total : 0);  // begin, end
   const auto verify = [&](int index, HostThreads* of_rows) {
     Participant& participant = (*participants)[index];
+    const double begin_s = times.empty() ? 0 : clock_.Now();
     participant.verdict =
         Verify(participant.rows, rows, runner_->vocab_size(), of_rows, participant.sequence);
+    if (!times.empty()) times[index] = {begin_s, clock_.Now()};
   };
   for (int begin = 0; begin < total; begin += together) {
     const int end = std::min(begin + together, total);
@@ -361,6 +376,10 @@ void Engine::DecideAll(const kernels::StepRows& rows, std::vector<Participant>* 
       threads->RunJobs(end - begin, [&](int i) { verify(begin + i, HostThreads::Serial()); });
     }
     if (begin == 0) clock_.FirstVerdictsEnd();
+    for (int i = begin; i < end && !times.empty(); ++i) {
+      trace_.Add({"verdict", 1 + i - begin, times[i].first, times[i].second - times[i].first,
+                  (*participants)[i].sequence->id});
+    }
     if (end == total) threads->KeepAwake(false);  // the draft node may need the core
     for (int i = begin; i < end; ++i) Decide(&(*participants)[i], progress);
   }
@@ -399,11 +418,14 @@ void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
                        {sequence->draft_shape, static_cast<int>(verdict.stats.layers),
                         sequence->draft_informed, informed ? roots : 0});
   }
-  NextRound(sequence);
-  if (!CommitVerdict(verdict, participant.rows.node_kv, sequence, runner_->blocks(),
-                     runner_->commits()))
-    starved_.push_back(sequence->id);
+  trace_.Timed("next draft", [&] { NextRound(sequence); });
+  const bool committed = trace_.Timed("commit", [&] {
+    return CommitVerdict(verdict, participant.rows.node_kv, sequence, runner_->blocks(),
+                         runner_->commits());
+  });
+  if (!committed) starved_.push_back(sequence->id);
   if (sequence->phase == SequencePhase::kDrafting) {  // choose it now, while waiting for the draft
+    const StepTrace::Part part = trace_.Time("choose shape");
     sequence->next_shapes =
         sizer_.ChooseAhead(sequence->params.method->name, ForestLimits(*sequence));
   }

@@ -26,19 +26,19 @@
 #include "worker/forest_sizer.h"
 #include "worker/pass_timing.h"
 #include "worker/plan_link.h"
-#include "worker/round_trace.h"
 #include "worker/scheduler.h"
 #include "worker/sequence_table.h"
 #include "worker/step_counts.h"
 #include "worker/step_planner.h"
+#include "worker/step_trace.h"
 
 namespace coppice::worker {
 
 struct EngineOptions {
   SchedulerOptions scheduler;
   DraftClientOptions drafts;
-  // CSV file that gets the times of every round, for measurements. "": none.
-  std::string trace_rounds;
+  // File that gets the spans of the loop, for measurements. "": none.
+  std::string trace_file;
   // For stop strings; nullptr: requests that have some are refused.
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
   // The meter of the whole replica. nullptr: not measured. Must outlive the engine.
@@ -108,6 +108,9 @@ class Engine {
   void PublishStatus();
   void CountStep(const StepPlanner::Planned& planned, int rows);
   void Trace(const Participant& participant, double now_s);
+  void TraceDraft(const Sequence& sequence, NoDraftReason failed);
+  void TraceStep(double begin_s, int rows, const StepPlanner::Planned& planned);
+  void SendTrace();
 
   model::ModelRunner* runner_;
   grammar::FormatStore formats_;
@@ -119,7 +122,7 @@ class Engine {
   ForestSizer sizer_;
   DraftClient drafts_;
   PassTiming clock_;
-  RoundTrace trace_;
+  StepTrace trace_;
   StepCounts step_counts_;
   const node::EnergyMeter* meter_;
   const comm::CollectiveCounter* collectives_;

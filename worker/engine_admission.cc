@@ -11,6 +11,7 @@
 namespace coppice::worker {
 
 void Engine::AdmitWaiting() {
+  const StepTrace::Part part = trace_.Time("admission");
   if (scheduler_.running() == 0 && sequences_.First(SequencePhase::kWaiting) != nullptr)
     energy_.Idle(clock_.Now());
   if (!std::exchange(admits_, false)) return;

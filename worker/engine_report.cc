@@ -1,4 +1,4 @@
-// The engine's reports: progress and end of sequences, status of the node, trace of rounds.
+// The engine's reports: progress and end of sequences, status of the node, trace of its loop.
 #include <algorithm>
 #include <utility>
 
@@ -24,6 +24,7 @@ proto::RoundForest ShownForest(Sequence* sequence) {
 }  // namespace
 
 void Engine::Report(Sequence* sequence, proto::Progress* progress) {
+  const StepTrace::Part part = trace_.Time("report", sequence->id);
   proto::SequenceUpdate* update = progress->add_updates();
   if (!FillUpdate(sequence, update)) return progress->mutable_updates()->RemoveLast();
   if (const auto joules = EnergyOf(*sequence)) update->set_energy_joules(*joules);
@@ -40,6 +41,7 @@ std::optional<double> Engine::EnergyOf(const Sequence& sequence) const {
 }
 
 void Engine::Send(proto::Progress progress) {
+  const StepTrace::Part part = trace_.Time("send");
   proto::NodeMessage message;
   *message.mutable_progress() = std::move(progress);
   agent_->Send(message);
@@ -79,6 +81,7 @@ void Engine::Remove(Sequence* sequence) {
 }
 
 void Engine::PublishStatus() {
+  const StepTrace::Part part = trace_.Time("status");
   last_status_s_ = clock_.Now();
   const model::BlockCounts blocks = runner_->blocks()->counts();
   proto::NodeStatus status;
@@ -92,6 +95,8 @@ void Engine::PublishStatus() {
   counters_.set_prefix_cache_hits(runner_->blocks()->cache_hits());
   counters_.set_plan_bytes(plans_->bytes());
   counters_.set_draft_bytes(drafts_.bytes());
+  for (const auto& [reason, count] : drafts_.dropped())
+    (*counters_.mutable_drafts_dropped())[DroppedDraftName(reason)] = count;
   counters_.set_weight_bytes_read(runner_->reads().weights);
   counters_.set_kv_bytes_read(runner_->reads().kv);
   if (collectives_ != nullptr) {
@@ -140,11 +145,52 @@ void Engine::Trace(const Participant& participant, double now_s) {
     times.set_layers(static_cast<int>(participant.verdict->stats.layers));
     if (sequence.round_forest) *times.mutable_forest() = ShownForest(&sequence);
   }
-  if (first) return;
-  trace_.Add({sequence.id, sequence.round, static_cast<int>(rows), sequence.draft_shape.width,
-              sequence.draft_shape.depth, static_cast<int>(participant.verdict->stats.layers),
-              round_s, clock_.pass_s(), sequence.draft_wait_s, sequence.draft_s,
-              sequence.draft_model_s});
+  if (first || !trace_.on()) return;
+  trace_.Add({"round",
+              StepSpan::kOverlapping,
+              now_s - round_s,
+              round_s,
+              sequence.id,
+              {{"round", sequence.round},
+               {"rows", static_cast<double>(rows)},
+               {"width", sequence.draft_shape.width},
+               {"depth", sequence.draft_shape.depth},
+               {"layers", static_cast<double>(participant.verdict->stats.layers)},
+               {"round_us", round_s * 1e6},
+               {"forward_us", clock_.pass_s() * 1e6},
+               {"draft_wait_us", sequence.draft_wait_s * 1e6},
+               {"draft_us", sequence.draft_s * 1e6},
+               {"draft_model_us", sequence.draft_model_s * 1e6}}});
+}
+
+// A draft from its request until it came, or until the sequence went on without it for a reason.
+void Engine::TraceDraft(const Sequence& sequence, NoDraftReason failed) {
+  if (!trace_.on()) return;
+  trace_.Add({"draft",
+              StepSpan::kOverlapping,
+              sequence.draft_asked_s,
+              sequence.draft_wait_s,
+              sequence.id,
+              {{"width", sequence.draft_shape.width},
+               {"depth", sequence.draft_shape.depth},
+               {failed == NoDraftReason::kNone ? "came" : NoDraftReasonName(failed), 1}}});
+}
+
+void Engine::TraceStep(double begin_s, int rows, const StepPlanner::Planned& planned) {
+  if (!trace_.on()) return;
+  trace_.Add({"step",
+              StepSpan::kLoop,
+              begin_s,
+              clock_.Now() - begin_s,
+              0,
+              {{"rows", rows}, {"sequences", static_cast<double>(planned.participants.size())}}});
+  trace_.Timed("trace", [&] { trace_.Write(); });
+}
+
+void Engine::SendTrace() {
+  proto::NodeMessage message;
+  *message.mutable_step_trace() = trace_.TakeRecord();
+  agent_->Send(message);
 }
 
 }  // namespace coppice::worker

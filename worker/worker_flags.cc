@@ -123,9 +123,12 @@ FlagTable WorkerFlagTable(WorkerFlags* flags) {
                     .range = {1, 512},
                     .text = "with --check: beams of a sequence, for its memory"}}},
                  {"Measurements",
-                  {{.name = "trace_rounds",
-                    .value = &flags->engine.trace_rounds,
-                    .text = "CSV file that receives the times of every round"}}}},
+                  {{.name = "trace_file",
+                    .value = &flags->engine.trace_file,
+                    .own_default = "none",
+                    .text = "file that receives where the time of every step and round goes, as "
+                            "Chrome trace JSON",
+                    .more = "[operating.md](operating.md), \"Logs and traces\"."}}}},
       .section = "worker",
       .check = [flags](FlagFaults* faults) { CheckWorkerFlags(*flags, faults); }};
   for (FlagGroup& group : node::NodeFlagGroups(&flags->node))

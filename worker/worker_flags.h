@@ -19,7 +19,7 @@ struct WorkerFlags {
   std::string plan_listen = "tcp://127.0.0.1:*";
   bool check = false;  // says what the model is, and ends
   CheckedUse checked;
-  EngineOptions engine;  // scheduler.max_step_s, deadlines of drafts, trace_rounds
+  EngineOptions engine;  // scheduler.max_step_s, deadlines of drafts, trace_file
 };
 
 // *flags must outlive the table.

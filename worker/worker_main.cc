@@ -87,6 +87,7 @@ proto::Register Registration(const WorkerFlags& flags, const model::ModelRunner&
                              const PlanLeader& plans) {
   proto::Register registration = node::NodeRegistration(flags.node, proto::WORKER_LEADER,
                                                         flags.replica_id, "replica-", runner);
+  registration.set_max_rows(flags.node.runner.max_rows);
   for (const proto::RankInfo& rank : plans.ranks()) *registration.add_ranks() = rank;
   return registration;
 }

@@ -54,6 +54,8 @@ constexpr Endpoint kEndpoints[] = {
     {EndpointId::kTimeline, "GET", "/admin/timelines/{request_id}", "timeline", Access::kAdmin,
      "The timeline of a request, as Chrome trace JSON; of a running request "
      "or one of the last."},
+    {EndpointId::kTrace, "GET", "/debug/trace", "trace", Access::kAdmin,
+     "Where the time of all replicas goes in the next `?seconds=N`, as Chrome trace JSON."},
     {EndpointId::kPage, "GET", "/", "page", Access::kOpen,
      "A page for people: ask, and see the drafts. A client that asks for JSON gets a list of "
      "addresses."},

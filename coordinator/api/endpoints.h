@@ -33,6 +33,7 @@ enum class EndpointId {
   kUndrain,
   kCancel,
   kTimeline,
+  kTrace,
   kPage,
   kDocs,
   kAsk,

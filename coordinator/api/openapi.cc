@@ -94,6 +94,13 @@ Json Operation(const Endpoint& endpoint) {
     operation["parameters"] = Json::array(
         {{{"name", name}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
   }
+  if (endpoint.id == EndpointId::kTrace) {
+    operation["parameters"] = Json::array(
+        {{{"name", "seconds"},
+          {"in", "query"},
+          {"schema",
+           {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 60}, {"default", 1}}}}});
+  }
   if (endpoint.takes_body()) {
     operation["requestBody"]["required"] = true;
     operation["requestBody"]["content"] =

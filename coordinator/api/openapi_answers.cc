@@ -104,12 +104,14 @@ constexpr char kAnswers[] = R"({
     "step": {"type": "integer"}, "running": {"type": "integer"}, "waiting": {"type": "integer"}, "sessions": {"type": "integer"},
     "ranks": {"type": "array", "items": {"type": "object", "required": ["rank", "node", "pid", "last_progress_s"], "properties": {
       "rank": {"type": "integer"}, "node": {"type": "string"}, "pid": {"type": "integer"}, "last_progress_s": {"type": "number"}}}}}},
-  "Cluster": {"type": "object", "required": ["state", "version", "requests", "replicas", "draft_nodes", "events"], "properties": {
+  "Cluster": {"type": "object", "required": ["state", "version", "requests", "drains", "replicas", "draft_nodes", "events"], "properties": {
     "state": {"type": "string", "enum": ["starting", "ready", "draining", "lost"]}, "version": {"type": "string"},
     "requests": {"type": "object", "required": ["running", "waiting", "max_queue", "clients"], "properties": {
       "running": {"type": "integer"}, "waiting": {"type": "integer"}, "max_queue": {"type": "integer"},
       "clients": {"type": "array", "items": {"type": "object", "required": ["client", "waiting", "sequences"], "properties": {
         "client": {"type": "string"}, "waiting": {"type": "integer"}, "sequences": {"type": "integer"}}}}}},
+    "drains": {"type": "array", "items": {"type": "object", "required": ["target", "running", "seconds_left"], "properties": {
+      "target": {"type": "string"}, "running": {"type": "integer"}, "seconds_left": {"type": ["number", "null"]}}}},
     "replicas": {"type": "array", "items": {"$ref": "#/components/schemas/Node"}},
     "draft_nodes": {"type": "array", "items": {"$ref": "#/components/schemas/Node"}},
     "events": {"type": "array", "items": {"type": "object", "required": ["time", "what"], "properties": {
@@ -120,7 +122,8 @@ constexpr char kAnswers[] = R"({
   "CancelAnswer": {"type": "object", "required": ["request_id", "cancelled"], "properties": {
     "request_id": {"type": "string"}, "cancelled": {"type": "integer"}}},
   "Timeline": {"type": "object", "required": ["traceEvents"], "description": "In the format of Chrome's trace viewer.", "properties": {
-    "traceEvents": {"type": "array", "items": {"type": "object"}}, "displayTimeUnit": {"type": "string"}}},
+    "traceEvents": {"type": "array", "items": {"type": "object"}}, "displayTimeUnit": {"type": "string"},
+    "otherData": {"type": "object"}}},
   "OpenApi": {"type": "object", "required": ["openapi", "info", "paths", "components"], "properties": {
     "openapi": {"type": "string"}, "info": {"type": "object"}, "paths": {"type": "object"}, "components": {"type": "object"}}},
   "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "object",
@@ -159,7 +162,8 @@ constexpr ErrorRow kErrors[] = {
     {431, "HeadersTooLarge", "headers_too_large."},
     {500, "InternalError", "internal_error."},
     {503, "Unavailable",
-     "no_replica, draining, replica_lost, too_many_connections, too_many_bodies, cancelled. All "
+     "no_replica, draining, replica_lost, too_many_connections, too_many_bodies, cancelled, "
+     "trace_under_way. All "
      "but cancelled have Retry-After."},
     {504, "DeadlineExceeded", "deadline_exceeded."},
     {505, "HttpVersion", "unsupported_http_version."},
@@ -251,6 +255,8 @@ Json Success(const Endpoint& endpoint) {
       return json("Ended.", "CancelAnswer");
     case EndpointId::kTimeline:
       return json("The timeline.", "Timeline");
+    case EndpointId::kTrace:
+      return json("The trace.", "Timeline");
     case EndpointId::kPage:
     case EndpointId::kDocs:
     case EndpointId::kIcon:
@@ -359,6 +365,10 @@ Json ResponsesOf(const Endpoint& endpoint) {
   Json responses;
   const bool accepted = endpoint.id == EndpointId::kDrain || endpoint.id == EndpointId::kUndrain;
   responses[accepted ? "202" : "200"] = Success(endpoint);
+  if (endpoint.id == EndpointId::kDrain) {  // after `wait`, when nothing is left
+    responses["200"] = Success(endpoint);
+    responses["200"]["description"] = "Over: nothing runs on the target.";
+  }
   const std::vector<int> statuses = ErrorStatuses(endpoint);
   for (const ErrorRow& row : kErrors) {
     if (std::find(statuses.begin(), statuses.end(), row.status) != statuses.end())

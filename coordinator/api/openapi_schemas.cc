@@ -114,7 +114,8 @@ constexpr char kOthers[] = R"({
     "model": {"type": "string"}, "tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}},
     "skip_special_tokens": {"type": "boolean", "default": true}}},
   "DrainRequest": {"type": "object", "required": ["target"], "properties": {
-    "target": {"type": "string", "pattern": "^(cluster|replica:.+|draft:.+)$"}, "timeout": {"type": "number", "minimum": 0}}},
+    "target": {"type": "string", "pattern": "^(cluster|replica:.+|draft:.+)$"}, "timeout": {"type": "number", "minimum": 0},
+    "wait": {"type": "number", "minimum": 0}, "move": {"type": "boolean", "default": false}}},
   "UndrainRequest": {"type": "object", "required": ["target"], "properties": {
     "target": {"type": "string", "pattern": "^(cluster|replica:.+|draft:.+)$"}}}
 })";

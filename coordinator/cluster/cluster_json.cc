@@ -208,7 +208,8 @@ std::string ModelListJson(ModelCard card, const std::vector<std::string>& names,
   return Dump(json);
 }
 
-std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatcher, double now_s) {
+std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatcher,
+                        const std::vector<DrainState>& drains, double now_s) {
   Json json;
   const bool ready = !registry.ReadyReplicas().empty();
   json["state"] = dispatcher.draining()         ? "draining"
@@ -220,6 +221,14 @@ std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatch
   json["requests"]["waiting"] = dispatcher.waiting();
   json["requests"]["max_queue"] = dispatcher.options().max_queue;
   json["requests"]["clients"] = ClientsJson(dispatcher);
+  json["drains"] = Json::array();
+  for (const DrainState& drain : drains) {
+    Json entry;
+    entry["target"] = drain.target;
+    entry["running"] = drain.running;
+    entry["seconds_left"] = drain.seconds_left ? Json(Milliseconds(*drain.seconds_left)) : Json();
+    json["drains"].push_back(std::move(entry));
+  }
   json["replicas"] = Json::array();
   for (const Node* node : registry.Replicas())
     json["replicas"].push_back(ReplicaJson(*node, now_s));

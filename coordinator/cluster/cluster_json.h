@@ -3,14 +3,17 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "coordinator/api/api.h"
 #include "coordinator/cluster/dispatcher.h"
 #include "coordinator/cluster/node_registry.h"
+#include "coordinator/cluster/operations.h"
 
 namespace coppice::coordinator {
 
-std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatcher, double now_s);
+std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatcher,
+                        const std::vector<DrainState>& drains, double now_s);
 
 struct ModelCard {
   std::string id;                                       // served name

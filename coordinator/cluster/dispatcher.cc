@@ -242,6 +242,21 @@ void Dispatcher::Tick() {
   if (!late.empty()) Pump();
 }
 
+void Dispatcher::UpdateGauges() {
+  const double now = clock_->NowSeconds();
+  double oldest_s = now;
+  queue_.ForEach([&](const Queue::Entry& entry) {
+    oldest_s = std::min(oldest_s, entry.job->origin().arrival_s);
+  });
+  for (const PendingBodyPtr& pending : pending_bodies_) {
+    if (!pending->abandoned) oldest_s = std::min(oldest_s, pending->arrival_s);
+  }
+  // Until enough was served for an estimate, what has been waited already.
+  metrics_->SetQueue(now - oldest_s, WaitOf(Client{}).value_or(now - oldest_s), draining_);
+  for (const Node* node : registry_->Replicas())
+    metrics_->SetReserved(node->id, router_.reserved(node->id));
+}
+
 void Dispatcher::SetDraining(bool draining, const std::string& why) {
   if (draining_ == draining) return;
   draining_ = draining;

@@ -56,11 +56,15 @@ class Dispatcher {
   void FailAll(const ApiError& error);
   // request_id: of HTTP. Returns how many requests it has ended.
   int Cancel(const std::string& request_id);
-  // Moves the sequences of a replica to others; requests that cannot move fail with `draining`.
-  void MoveAway(const std::string& replica);
+  // Moves the sequences of a replica to others. Those that cannot move fail with `draining`, or
+  // with kWhatCan stay.
+  enum class MoveAs { kAll, kWhatCan };
+  void MoveAway(const std::string& replica, MoveAs what = MoveAs::kAll);
+  void UpdateGauges();  // of the queue and of reserved KV, before metrics are read
   void NodesChanged();  // call it after a node has been drained or undrained
   // The timeline of the running request with this id, else of the last that ended. "": not kept.
   std::string FindTimeline(const std::string& request_id) const;
+  const std::deque<Timeline>& timelines() const { return timelines_; }
   int SequencesOf(const std::string& replica) const { return router_.running(replica); }
   bool draining() const { return draining_; }
   bool ending() const { return ending_; }

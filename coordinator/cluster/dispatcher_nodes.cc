@@ -40,6 +40,8 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       if (!id.empty()) NodeLost(id);
       return;
     }
+    case proto::NodeMessage::kStepTrace:  // the coordinator gives it to ClusterTrace
+      return;
     case proto::NodeMessage::KIND_NOT_SET:
       spdlog::debug("a node sent an empty message");
   }
@@ -191,12 +193,14 @@ void Dispatcher::Move(const Running& running, bool tell_replica, const ApiError&
   Enqueue(request, /*first=*/true);
 }
 
-void Dispatcher::MoveAway(const std::string& replica) {
+void Dispatcher::MoveAway(const std::string& replica, MoveAs what) {
   const ApiError drained{503, "draining",
                          absl::StrCat("replica ", replica, " was drained before the answer ended"),
                          "", 1};
   const bool others = !registry_->ReadyReplicas().empty();
   for (const Running& running : RunningOn(replica)) {
+    const bool stays = !others || !running.request->CanRestart(running.index);
+    if (what == MoveAs::kWhatCan && stays) continue;
     if (others) {
       Move(running, /*tell_replica=*/true, drained);
     } else if (!running.request->ended()) {

@@ -286,7 +286,7 @@ int64_t Dispatcher::StartSequence(const Queue::Entry& entry) {
   }
   const Node* node = registry_->Find(replica);
   const uint64_t id = next_sequence_id_++;
-  router_.Reserve(replica, prompt, blocks);
+  router_.Reserve(*node, prompt, blocks);
   kv_turns_.Started(entry.client, entry.id, replica, id, blocks);
   queue_.Serve(entry.id, static_cast<double>(blocks));
   sequence.kv_blocks = blocks;

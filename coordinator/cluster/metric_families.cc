@@ -113,6 +113,10 @@ void MetricFamilies::Declare() {
   DeclareGauge("num_requests_running", "Sequences that a replica is decoding.");
   DeclareGauge("num_requests_waiting",
                "Requests that wait; replica=\"\" is the coordinator's queue.");
+  DeclareGauge("queue_oldest_seconds", "How long the oldest waiting request has waited; 0: none.");
+  DeclareGauge("queue_estimated_wait_seconds",
+               "How long a request of a new client would wait, estimated from what was served.");
+  DeclareGauge("draining", "1 while the node, or id=\"\" the server, takes no new work.");
   DeclareCounter("request_success_total", "Requests that ended, by how.");
   DeclareCounter("request_refused_total", "Requests refused at admission, by error code.");
   DeclareCounter("request_fields_ignored_total",
@@ -150,6 +154,9 @@ void MetricFamilies::DeclareDecoding() {
   DeclareHistogram("verify_seconds", "Time of target passes and verdicts, per request.", Times());
   DeclareGauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.");
   DeclareGauge("kv_blocks", "KV blocks by state.");
+  DeclareGauge("kv_blocks_reserved", "KV blocks that the sequences of a replica are expected to need.");
+  DeclareGauge("step_rows", "Mean rows of a step since the replica's previous heartbeat.");
+  DeclareGauge("step_rows_limit", "The most rows that a step may have (--max_rows).");
   DeclareCounter("num_preemptions_total",
                  "Sequences whose KV was taken away for others; they are computed again.");
   DeclareCounter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
@@ -169,6 +176,7 @@ void MetricFamilies::DeclareDecoding() {
   DeclareHistogram("spec_decode_overlap_ratio", "Mean overlap of draft and target of a sequence.",
                    Shares());
   DeclareCounter("rounds_without_draft_total", "Rounds that went on without a draft, by reason.");
+  DeclareCounter("drafts_dropped_total", "Drafts that came for nobody, by reason.");
   DeclareHistogram("iteration_tokens", "Rows of a step: of prompts, beams and drafts.", Forests());
   DeclareHistogram("step_seconds", "Time of a step's pass, by what it has rows of.", Times());
   DeclareCounter("bytes_read_total", "Bytes of weights and KV that passes had to read.");
@@ -221,6 +229,9 @@ void MetricFamilies::CreateKnownSeries() {
     counter("wire_bytes_total", {{"channel", channel}});
   gauge("http_connections", {});
   gauge("num_requests_waiting", Model({{"replica", ""}}));
+  gauge("queue_oldest_seconds", Model());
+  gauge("queue_estimated_wait_seconds", Model());
+  gauge("draining", {{"id", ""}});
   gauge("build_info", {{"version", kVersion}, {"commit", ""}, {"backend", "coordinator"}}).Set(1);
 }
 

@@ -21,6 +21,7 @@ using prometheus::Counter;
 using Labels = MetricFamilies::Labels;
 
 constexpr const char* kStepKinds[] = {"prefill", "verify", "mixed"};
+constexpr const char* kDroppedDrafts[] = {"no_session", "other_node", "other_round", "given_up"};
 constexpr const char* kNoDraftReasons[] = {"late", "dead", "refused", "mismatch", "no_node"};
 
 // Distinguishes a process from a later one of the same name.
@@ -60,6 +61,8 @@ struct Metrics::Impl : MetricFamilies {
   // The series exists while the node measures, and never falls.
   void FollowEnergy(const Node& node);
   void Speculation(const Request::Sequence& sequence);
+  // Mean rows of the steps since the node's previous heartbeat.
+  void StepRows(const Node& node);
 };
 
 double Metrics::Impl::Growth(const Node& node, const std::string& key, double value) {
@@ -88,6 +91,17 @@ void Metrics::Impl::Follow(const Node& node, const std::string& name, const Labe
     growth.push_back(std::max(0.0, Growth(node, absl::StrCat(key, "#", i), source.counts(i))));
   const double sum = Growth(node, key + "#sum", source.sum());
   histogram(name, labels).ObserveMultiple(growth, std::max(0.0, sum));
+}
+
+void Metrics::Impl::StepRows(const Node& node) {
+  const proto::Histogram& rows = node.status.counters().step_rows();
+  double steps = 0;
+  for (const uint64_t count : rows.counts()) steps += static_cast<double>(count);
+  const double new_steps = Growth(node, "step_rows#steps", steps);
+  const double new_rows = Growth(node, "step_rows#rows", rows.sum());
+  const Labels replica = {{"replica", node.id}};
+  gauge("step_rows", replica).Set(new_steps > 0 ? std::max(0.0, new_rows) / new_steps : 0);
+  gauge("step_rows_limit", replica).Set(node.registration.max_rows());
 }
 
 void Metrics::Impl::FollowEnergy(const Node& node) {
@@ -231,6 +245,7 @@ void Metrics::NodeStatus(const Node& node) {
       .Set(status.kv_blocks_total() > 0
                ? static_cast<double>(status.kv_blocks_used()) / status.kv_blocks_total()
                : 0);
+  impl_->gauge("draining", {{"id", node.id}}).Set(node.draining ? 1 : 0);
   impl_->gauge("node_last_progress_seconds", {{"id", node.id}}).Set(status.still_s());
   impl_->gauge("node_longest_stall_seconds", {{"id", node.id}}).Set(status.longest_stall_s());
   impl_->FollowEnergy(node);
@@ -250,6 +265,7 @@ void Metrics::NodeStatus(const Node& node) {
   impl_->Follow(node, "wire_bytes_total", {{"channel", "plan"}}, counters.plan_bytes());
   impl_->Follow(node, "wire_bytes_total", {{"channel", "draft"}}, counters.draft_bytes());
   impl_->Follow(node, "wire_bytes_total", {{"channel", "collective"}}, counters.collective_bytes());
+  impl_->StepRows(node);
   impl_->Follow(node, "iteration_tokens", replica, counters.step_rows(), StepRowBounds());
   for (const char* kind : kStepKinds) {
     const auto found = counters.step_seconds().find(kind);
@@ -260,6 +276,9 @@ void Metrics::NodeStatus(const Node& node) {
   for (const auto& [reason, count] : counters.rounds_without_draft()) {
     impl_->Follow(node, "rounds_without_draft_total", {{"replica", node.id}, {"reason", reason}},
                   count);
+  }
+  for (const auto& [reason, count] : counters.drafts_dropped()) {
+    impl_->Follow(node, "drafts_dropped_total", {{"replica", node.id}, {"reason", reason}}, count);
   }
 }
 
@@ -282,6 +301,8 @@ void Metrics::NodeUp(const Node& node, bool up) {
   for (const char* reason : kNoDraftReasons) {
     impl_->counter("rounds_without_draft_total", {{"replica", node.id}, {"reason", reason}});
   }
+  for (const char* reason : kDroppedDrafts)
+    impl_->counter("drafts_dropped_total", {{"replica", node.id}, {"reason", reason}});
   impl_->histogram("iteration_tokens", {{"replica", node.id}});
   for (const char* kind : kStepKinds)
     impl_->histogram("step_seconds", {{"replica", node.id}, {"kind", kind}});
@@ -296,6 +317,16 @@ void Metrics::ForgetNode(const std::string& id) {
 
 void Metrics::SetWaiting(int requests) {
   impl_->gauge("num_requests_waiting", impl_->Model({{"replica", ""}})).Set(requests);
+}
+
+void Metrics::SetQueue(double oldest_s, double estimated_wait_s, bool draining) {
+  impl_->gauge("queue_oldest_seconds", impl_->Model()).Set(oldest_s);
+  impl_->gauge("queue_estimated_wait_seconds", impl_->Model()).Set(estimated_wait_s);
+  impl_->gauge("draining", {{"id", ""}}).Set(draining ? 1 : 0);
+}
+
+void Metrics::SetReserved(const std::string& replica, int64_t kv_blocks) {
+  impl_->gauge("kv_blocks_reserved", {{"replica", replica}}).Set(static_cast<double>(kv_blocks));
 }
 
 void Metrics::Http(const std::string& handler, const std::string& method, int status,

@@ -35,6 +35,10 @@ class Metrics {
   void NodeUp(const Node& node, bool up);
   void ForgetNode(const std::string& id);  // ends the series of the node
   void SetWaiting(int requests);  // waiting requests, including those whose bodies are being read
+  // The age of the oldest waiting request, how long a new client's would wait, in seconds, and
+  // whether the server drains.
+  void SetQueue(double oldest_s, double estimated_wait_s, bool draining);
+  void SetReserved(const std::string& replica, int64_t kv_blocks);
   void Http(const std::string& handler, const std::string& method, int status, double seconds);
   void SetConnections(int open);
 

@@ -1,7 +1,9 @@
 #include "coordinator/cluster/operations.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -27,7 +29,13 @@ std::optional<ApiError> Operations::Read(const std::string& body, bool with_time
   if (std::optional<ApiError> error = ParseJsonObject(body, kMaxDepth, &object)) return error;
   JsonFields fields(object, "");
   const std::optional<std::string> name = fields.String({"target"});
-  if (with_timeout) target->timeout_s = fields.Number({"timeout"}, 0, kMaxTimeout_s).value_or(-1);
+  if (with_timeout) {
+    target->timeout_s = fields.Number({"timeout"}, 0, kMaxTimeout_s).value_or(-1);
+    target->wait_s = fields.Number({"wait"}, 0, kMaxTimeout_s).value_or(-1);
+    target->move = fields.Bool({"move"}).value_or(false);
+    if (target->move && name && !absl::StartsWith(*name, "replica:"))
+      fields.Fail("unsupported_combination", "move", "is for a replica");
+  }
   fields.IgnoreUnknown();
   if (!name) fields.Fail("missing_field", "target", "is required");
   if (fields.error()) return fields.error();
@@ -63,30 +71,42 @@ std::optional<ApiError> Operations::Set(const Target& target, bool draining) {
   return std::nullopt;
 }
 
-HttpReply Operations::Accepted(const Target& target) const {
+int Operations::Running(const Target& target) const {
+  if (target.node.empty()) return dispatcher_->unanswered();
+  const Node* node = registry_->Find(target.node);
+  if (node == nullptr || node->state == NodeState::kLost) return 0;
+  return node->worker() ? dispatcher_->SequencesOf(node->id) : node->status.sessions();
+}
+
+HttpReply Operations::Accepted(const Target& target, int status) const {
   nlohmann::ordered_json json;
   json["target"] = target.name;
   const Node* node = target.node.empty() ? nullptr : registry_->Find(target.node);
   if (node != nullptr) {
     json["state"] = NodeStateName(*node);
-    json["running"] = node->worker() ? dispatcher_->SequencesOf(node->id) : node->status.sessions();
+  } else if (!target.node.empty()) {
+    json["state"] = "lost";
   } else {
     json["state"] = dispatcher_->draining()              ? "draining"
                     : registry_->ReadyReplicas().empty() ? "lost"
                                                          : "ready";
-    json["running"] = dispatcher_->unanswered();
   }
+  json["running"] = Running(target);
   HttpReply reply;
-  reply.status = 202;
+  reply.status = status;
   reply.body = StateText(json);
   return reply;
 }
 
-HttpReply Operations::Drain(const std::string& body) {
+void Operations::Drain(const std::string& body, const std::shared_ptr<HttpExchange>& exchange) {
   Target target;
   std::optional<ApiError> error = Read(body, /*with_timeout=*/true, &target);
   if (!error) error = Set(target, /*draining=*/true);
-  return error ? ErrorReply(*error) : Accepted(target);
+  if (error) return exchange->Reply(ErrorReply(*error));
+  if (target.move) dispatcher_->MoveAway(target.node, Dispatcher::MoveAs::kWhatCan);
+  if (target.wait_s < 0) return exchange->Reply(Accepted(target));
+  waiting_.push_back({target, exchange, clock_->NowSeconds() + target.wait_s});
+  AnswerWaiting();
 }
 
 HttpReply Operations::Undrain(const std::string& body) {
@@ -110,6 +130,54 @@ HttpReply Operations::Cancel(const std::string& request_id) {
 }
 
 void Operations::Tick() {
+  EndDrains();
+  AnswerWaiting();
+}
+
+// Whether the target has been undrained meanwhile, or has gone.
+bool Operations::Over(const Target& target) const {
+  if (target.node.empty()) return !dispatcher_->draining();
+  const Node* node = registry_->Find(target.node);
+  return node == nullptr || !node->draining;
+}
+
+// Who waits for a drain has an answer before the server ends.
+void Operations::AnswerWaiting() {
+  const double now = clock_->NowSeconds();
+  const auto answered = [&](const Waiting& one) {
+    const std::shared_ptr<HttpExchange> exchange = one.exchange.lock();
+    if (exchange == nullptr) return true;  // its client has gone
+    const bool done = Running(one.target) == 0;
+    const bool ends = server_ends_s_ && now >= *server_ends_s_;
+    if (!done && !ends && now < one.end_s && !Over(one.target)) return false;
+    exchange->Reply(Accepted(one.target, done ? 200 : 202));
+    return true;
+  };
+  waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), answered), waiting_.end());
+}
+
+std::vector<DrainState> Operations::Drains() const {
+  std::vector<DrainState> drains;
+  const double now = clock_->NowSeconds();
+  const auto add = [&](const std::string& name, const std::string& node) {
+    std::optional<double> end_s = node.empty() ? server_ends_s_ : std::nullopt;
+    const auto end = ends_s_.find(node);
+    if (end != ends_s_.end()) end_s = std::min(end->second, end_s.value_or(end->second));
+    DrainState state{name, Running({.name = name, .node = node}), std::nullopt};
+    if (end_s) state.seconds_left = std::max(0.0, *end_s - now);
+    drains.push_back(std::move(state));
+  };
+  if (dispatcher_->draining()) add("cluster", "");
+  for (const Node* node : registry_->Replicas()) {
+    if (node->draining) add(absl::StrCat("replica:", node->id), node->id);
+  }
+  for (const Node* node : registry_->DraftNodes()) {
+    if (node->draining) add(absl::StrCat("draft:", node->id), node->id);
+  }
+  return drains;
+}
+
+void Operations::EndDrains() {
   const double now = clock_->NowSeconds();
   std::vector<std::string> over;
   for (const auto& [node, end_s] : ends_s_) {

@@ -1,50 +1,58 @@
 #include "coordinator/cluster/router.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
-#include "sampling/rng.h"
+#include "plan/step_plan.h"
 
 namespace coppice::coordinator {
 namespace {
 
-constexpr size_t kPrefixTokens = 32;  // two KV blocks, enough to distinguish system prompts
-constexpr size_t kMaxPrefixes = 65536;
-constexpr int kFreeGrades = 8;  // free space is compared in eighths of the pool
+// Rows that a sequence is expected to decode; how many it will be is not known.
+constexpr double kDecodeRows = 128;
 
-uint64_t PrefixKey(absl::Span<const TokenId> prompt) {
-  return sampling::HashPath(prompt.subspan(0, kPrefixTokens));
+// A replica that is full by this share counts as full by no more.
+constexpr double kLeastFree = 1.0 / 16;
+
+// The time that a new sequence adds to all sequences of a replica, in rows of a step: everyone,
+// itself included, waits for the rows of its prompt, and each of its own steps has a row of every
+// other sequence. Scarce KV makes it dearer: it will be missed, and evicts cached prefixes.
+double DelayOf(double new_tokens, double running, double free_share) {
+  const double rows = new_tokens * (running + 1) + kDecodeRows * running;
+  return rows / std::max(free_share, kLeastFree);
 }
 
 }  // namespace
 
 std::string Router::Pick(const std::vector<const Node*>& with_room,
                          absl::Span<const TokenId> prompt) const {
-  const auto home = prefix_home_.find(PrefixKey(prompt));
+  if (with_room.size() <= 1) return with_room.empty() ? "" : with_room.front()->id;
+  const std::vector<uint64_t> chain = PrefixIndex::ChainOf(prompt);
   const Node* best = nullptr;
-  std::tuple<int64_t, bool, int> best_rank;
+  // Of equals, the one that has had nothing new for longest: so cold prompts fill all caches.
+  std::pair<double, uint64_t> best_rank;
   for (const Node* node : with_room) {
-    const int64_t total = node->registration.kv_blocks_total();
-    const int64_t reserved = this->reserved(node->id);
-    const int busy = running(node->id);
-    const int64_t free_grade = total > 0 ? (total - reserved) * kFreeGrades / total : 0;
-    const std::tuple<int64_t, bool, int> rank(
-        free_grade, home != prefix_home_.end() && home->second == node->id, -busy);
-    if (best == nullptr || rank > best_rank) {
+    const Load load = LoadOf(node->id);
+    const auto total = static_cast<double>(node->registration.kv_blocks_total());
+    const double free = total > 0 ? 1 - static_cast<double>(load.blocks) / total : 0;
+    const size_t cached = sent_.Match(node->id, chain) * kBlockSize;
+    const std::pair<double, uint64_t> rank(
+        DelayOf(static_cast<double>(prompt.size() - cached), load.sequences, free),
+        load.last_start);
+    if (best == nullptr || rank < best_rank) {
       best = node;
       best_rank = rank;
     }
   }
-  return best == nullptr ? "" : best->id;
+  return best->id;
 }
 
-void Router::Reserve(const std::string& replica, absl::Span<const TokenId> prompt,
-                     int64_t kv_blocks) {
-  Load& load = load_[replica];
+void Router::Reserve(const Node& replica, absl::Span<const TokenId> prompt, int64_t kv_blocks) {
+  Load& load = load_[replica.id];
   load.blocks += kv_blocks;
   ++load.sequences;
-  if (prefix_home_.size() >= kMaxPrefixes) prefix_home_.clear();
-  prefix_home_[PrefixKey(prompt)] = replica;
+  load.last_start = ++starts_;
+  sent_.Add(replica.id, PrefixIndex::ChainOf(prompt), replica.registration.kv_blocks_total());
 }
 
 void Router::Release(const std::string& replica, int64_t kv_blocks) {
@@ -56,19 +64,16 @@ void Router::Release(const std::string& replica, int64_t kv_blocks) {
 
 void Router::Forget(const std::string& replica) {
   load_.erase(replica);
-  for (auto it = prefix_home_.begin(); it != prefix_home_.end();) {
-    it = it->second == replica ? prefix_home_.erase(it) : std::next(it);
-  }
+  sent_.Forget(replica);
 }
 
-int64_t Router::reserved(const std::string& replica) const {
+Router::Load Router::LoadOf(const std::string& replica) const {
   const auto it = load_.find(replica);
-  return it == load_.end() ? 0 : it->second.blocks;
+  return it == load_.end() ? Load{} : it->second;
 }
 
-int Router::running(const std::string& replica) const {
-  const auto it = load_.find(replica);
-  return it == load_.end() ? 0 : it->second.sequences;
-}
+int64_t Router::reserved(const std::string& replica) const { return LoadOf(replica).blocks; }
+
+int Router::running(const std::string& replica) const { return LoadOf(replica).sequences; }
 
 }  // namespace coppice::coordinator

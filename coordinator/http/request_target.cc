@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace coppice::coordinator {
@@ -56,6 +57,16 @@ bool ConsumeScheme(absl::string_view* target) {
 }
 
 }  // namespace
+
+std::optional<std::string> TargetQueryValue(absl::string_view target, absl::string_view name) {
+  const size_t query = target.find('?');
+  if (query == absl::string_view::npos) return std::nullopt;
+  for (absl::string_view pair : absl::StrSplit(target.substr(query + 1), '&')) {
+    if (absl::ConsumePrefix(&pair, name) && absl::ConsumePrefix(&pair, "="))
+      return std::string(pair);
+  }
+  return std::nullopt;
+}
 
 bool GoodHost(absl::string_view host) {
   absl::string_view port;

@@ -14,6 +14,10 @@ namespace coppice::coordinator {
 // of this method.
 std::optional<std::string> TargetPath(absl::string_view method, absl::string_view target);
 
+// The value of a parameter of the target's query, as it is written: "5" of "/a?seconds=5". nullopt:
+// it has none of this name.
+std::optional<std::string> TargetQueryValue(absl::string_view target, absl::string_view name);
+
 // Whether it is a host with or without a port, or empty.
 bool GoodHost(absl::string_view host);
 

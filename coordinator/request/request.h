@@ -83,6 +83,8 @@ class Request : public std::enable_shared_from_this<Request> {
   // The replica of the sequence is gone. False: the text that was shown cannot be continued, so the
   // request must fail with replica_lost.
   bool Requeue(int index);
+  // Whether Requeue would succeed: nothing was sent, or it will be decided again in the same way.
+  bool CanRestart(int index) const { return !sequences_[index].shown || Reproducible(); }
 
   // Applies one update of a running sequence. Sends events and, when the last sequence is done, the
   // answer, which may take a while to form. False: the update is impossible, and the request has

@@ -19,6 +19,7 @@ struct Timeline {
   };
   std::string request_id;
   TraceContext trace;
+  double arrival_s = 0;  // on the dispatcher's clock
   double total_s = 0;
   std::vector<Part> parts;
 };

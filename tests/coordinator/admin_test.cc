@@ -264,6 +264,72 @@ TEST_F(AdminTest, AfterItsTimeoutADrainMovesTheRest) {
   EXPECT_EQ(second->started(), 1);
 }
 
+TEST_F(AdminTest, ADrainMayMoveWhatCanStartAgainAndLeaveTheRest) {
+  StartCluster();
+  const auto first = Join("replica-0", Long, /*step_s=*/0.01);
+  WaitReady();
+  const auto again = Begin(*first);
+  EXPECT_THAT(again->ReadUntil("data: "), HasSubstr("200 OK"));
+  RawClient once(port());
+  once.Send(Post(R"({"prompt": "a", "stream": true, "speculative": {"method": "rejection"}})"));
+  EXPECT_THAT(once.ReadUntil("data: "), HasSubstr("200 OK"));  // both have text
+  const auto second = Join("replica-1", Long);
+  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  const RawAnswer drained =
+      Admin("drain", R"({"target": "replica:replica-0", "move": true, "wait": 60})");
+  EXPECT_EQ(drained.status, 200);
+  EXPECT_EQ(json::parse(drained.body)["running"], 0);
+  EXPECT_THAT(again->ReadAnswer().body, HasSubstr("[DONE]"));
+  EXPECT_THAT(once.ReadAnswer().body, HasSubstr("[DONE]"));
+  EXPECT_EQ(first->cancelled(), 1);
+  EXPECT_EQ(second->started(), 1);
+}
+
+TEST_F(AdminTest, WhoWaitsForADrainIsToldWhatIsLeft) {
+  const FakeWorker::Script held = Held();
+  StartCluster();
+  const auto worker = Join("replica-0", held);
+  WaitReady();
+  const auto running = Begin(*worker);
+  EXPECT_EQ(json::parse(Ask(Get("/cluster")).body)["drains"], json::array());
+  const RawAnswer drained =
+      Admin("drain", R"({"target": "cluster", "timeout": 3600, "wait": 0.05})");
+  EXPECT_EQ(drained.status, 202);
+  EXPECT_EQ(json::parse(drained.body)["running"], 1);
+  const json drain = json::parse(Ask(Get("/cluster")).body)["drains"][0];
+  EXPECT_EQ(drain["target"], "cluster");
+  EXPECT_EQ(drain["running"], 1);
+  EXPECT_GT(drain["seconds_left"], 3000);
+  EXPECT_THAT(Ask(Get("/ready")).body, HasSubstr("requests left: 1"));
+  EXPECT_EQ(Metric("coppice_draining{id=\"\"}"), 1);
+  RawClient waits(port());  // an undrain answers as well
+  waits.Send(Call("POST", "/admin/drain", R"({"target": "cluster", "wait": 3600})"));
+  EXPECT_TRUE(Eventually([this] {
+    return json::parse(Ask(Get("/cluster")).body)["drains"][0]["seconds_left"].is_null();
+  }));
+  EXPECT_EQ(Admin("undrain", R"({"target": "cluster"})").status, 202);
+  const RawAnswer undrained = waits.ReadAnswer();
+  EXPECT_EQ(undrained.status, 202);
+  EXPECT_EQ(json::parse(undrained.body)["state"], "ready");
+  go_ = true;
+  EXPECT_THAT(running->ReadAnswer().body, HasSubstr("[DONE]"));
+  EXPECT_EQ(Admin("drain", R"({"target": "cluster", "wait": 60})").status, 200);
+}
+
+TEST_F(AdminTest, WhoWaitsForADrainHasAnAnswerBeforeTheServerEnds) {
+  StartCluster();
+  const auto worker = Join("replica-0", Long, /*step_s=*/0.05);
+  WaitReady();
+  const auto running = Begin(*worker);
+  RawClient waits(port());
+  waits.Send(Call("POST", "/admin/drain", R"({"target": "cluster", "wait": 3600})"));
+  EXPECT_TRUE(Eventually([this] { return Ask(Get("/ready")).status == 503; }));
+  coordinator_->Drain(0.1, "test");
+  EXPECT_EQ(waits.ReadAnswer().status, 202);
+  EXPECT_THAT(running->ReadAnswer().body, HasSubstr("shutting down"));
+  thread_.join();
+}
+
 TEST_F(AdminTest, WhenTheTimeOfAClusterDrainIsOverTheRestFails) {
   StartCluster();
   const auto worker = Join("replica-0", Long, /*step_s=*/0.05);
@@ -281,6 +347,8 @@ TEST_F(AdminTest, BadTargetsAreRefused) {
   EXPECT_EQ(Code(Admin("drain", R"({"target": "replica:nothing"})"), 404), "unknown_node");
   EXPECT_EQ(Code(Admin("drain", R"({"target": "cluster", "timeout": -1})"), 400), "invalid_value");
   EXPECT_EQ(Code(Admin("undrain", R"({"target": "cluster", "timeout": 1})"), 400), "unknown_field");
+  EXPECT_EQ(Code(Admin("drain", R"({"target": "cluster", "move": true})"), 400),
+            "unsupported_combination");
 }
 
 TEST_F(AdminTest, ARequestIsCancelledByItsId) {
@@ -336,6 +404,54 @@ TEST_F(AdminTest, ATimelineHasThePartsOfEachRound) {
   EXPECT_NE(spans["draft"]["tid"], spans["round"]["tid"]);
   EXPECT_EQ(spans["request"]["args"]["id"], "timed");
   EXPECT_EQ(Code(Ask(Get("/admin/timelines/other")), 404), "unknown_request");
+}
+
+TEST_F(AdminTest, ATraceHasTheSpansOfAllReplicasAndTheRequestsMeanwhile) {
+  StartCluster();
+  const auto first = Join("replica-\"0", Short), second = Join("replica-1", Short);
+  WaitReady();
+  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  RawClient traces(port());
+  traces.Send(Get("/debug/trace?a=1&seconds=0.3"));
+  EXPECT_TRUE(Eventually(
+      [this] { return Code(Ask(Get("/debug/trace?seconds=0.01")), 503) == "trace_under_way"; }));
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})", "X-Request-Id: asked\r\n")).status, 200);
+  const RawAnswer answer = traces.ReadAnswer();
+  EXPECT_EQ(answer.status, 200);
+  const json trace = json::parse(answer.body);
+  std::map<int, std::string> processes;
+  std::map<std::string, int> events;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") processes[event["pid"]] = event["args"]["name"];
+    const std::string phase = event["ph"];
+    ++events[absl::StrCat(event["name"].get<std::string>(), " ", phase)];
+    if (event["name"] == "verdict") {
+      EXPECT_NEAR(event["ts"], 250000, 0.01);
+      EXPECT_NEAR(event["dur"], 500000, 0.01);
+      EXPECT_EQ(event["args"]["sequence"], "1152921504606846977");
+      EXPECT_EQ(event["args"]["rows"], 3);
+    }
+  }
+  EXPECT_EQ(processes,
+            (std::map<int, std::string>{{1, "coordinator"}, {2, "replica-\"0"}, {3, "replica-1"}}));
+  EXPECT_EQ(events["step X"], 2);
+  EXPECT_EQ(events["round b"], 2);
+  EXPECT_EQ(events["round e"], 2);
+  EXPECT_EQ(events["request b"], 1);
+  EXPECT_EQ(events["queue e"], 1);
+  EXPECT_EQ(trace["otherData"]["dropped_spans"], 14);
+  EXPECT_EQ(trace["otherData"]["missing_replicas"], json::array());
+}
+
+TEST_F(AdminTest, ATraceDoesWithoutAReplicaThatIsSilent) {
+  StartCluster();
+  const auto worker = Join("replica-0", Short);
+  WaitReady();
+  worker->set_traces(false);
+  const json trace = json::parse(Ask(Get("/debug/trace?seconds=0.01")).body);
+  EXPECT_EQ(trace["otherData"]["missing_replicas"], json({"replica-0"}));
+  for (const char* bad : {"0", "-1", "61", "nan", "x", ""})
+    EXPECT_EQ(Code(Ask(Get(absl::StrCat("/debug/trace?seconds=", bad))), 400), "invalid_value");
 }
 
 TEST_F(AdminTest, OnlyTheLastTimelinesAreKept) {

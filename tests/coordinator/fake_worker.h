@@ -101,6 +101,7 @@ class FakeWorker {
   int started() const { return started_; }
   int cancelled() const { return cancelled_; }
   bool told_to_stop() const { return told_to_stop_; }
+  void set_traces(bool traces) { traces_ = traces; }  // whether it answers TraceSteps
 
  private:
   void Run() {
@@ -130,6 +131,21 @@ class FakeWorker {
       jobs_[received.start().sequence_id()] = std::move(job);
     } else if (received.has_cancel()) {
       cancelled_ += static_cast<int>(jobs_.erase(received.cancel().sequence_id()));
+    } else if (received.has_trace_steps() && traces_) {
+      proto::NodeMessage message;
+      proto::StepTrace* trace = message.mutable_step_trace();
+      trace->set_id(received.trace_steps().id());
+      trace->set_dropped(7);
+      for (const int track : {0, 1, -1}) {
+        proto::TraceSpan* span = trace->add_spans();
+        span->set_name(track == 0 ? "step" : track == 1 ? "verdict" : "round");
+        span->set_track(track);
+        span->set_begin_s(0.25);
+        span->set_seconds(0.5);
+        span->set_sequence_id(track == 0 ? 0 : (uint64_t{1} << 60) + 1);
+        (*span->mutable_args())["rows"] = 3;
+      }
+      (void)channel_->Send(message);
     } else if (received.has_stop()) {
       told_to_stop_ = true;
       proto::NodeMessage goodbye;
@@ -175,7 +191,7 @@ class FakeWorker {
   uint64_t beats_ = 0;
   std::atomic<bool> stop_{false};
   std::atomic<int> started_{0}, cancelled_{0};
-  std::atomic<bool> told_to_stop_{false};
+  std::atomic<bool> told_to_stop_{false}, traces_{true};
   std::thread thread_;
 };
 

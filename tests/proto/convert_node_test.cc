@@ -46,6 +46,7 @@ TEST(ConvertNodeTest, ARegistrationThatCannotBeIsRefusedByField) {
        }},
       {"kv_windows", [](auto* r) { r->add_kv_windows(-1); }},
       {"kv_step_tokens", [](auto* r) { r->set_kv_step_tokens(-1); }},
+      {"max_rows", [](auto* r) { r->set_max_rows(-1); }},
       {"draft_endpoint", [](auto* r) { r->set_role(proto::DRAFT_NODE); }},
       {"draft_endpoint", [](auto* r) {
          r->set_role(proto::DRAFT_NODE);
@@ -82,6 +83,8 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
       {"kv_blocks_cached", [](auto* s) { s->set_kv_blocks_cached(-1); }},
       {"counters.rounds_without_draft",
        [](auto* s) { (*s->mutable_counters()->mutable_rounds_without_draft())["late\n"] = 1; }},
+      {"counters.drafts_dropped",
+       [](auto* s) { (*s->mutable_counters()->mutable_drafts_dropped())["late\n"] = 1; }},
       {"counters.rounds_without_draft: length", [](auto* s) {
          for (int i = 0; i < 40; ++i)
            (*s->mutable_counters()->mutable_rounds_without_draft())[std::to_string(i)] = 1;
@@ -90,6 +93,34 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
     proto::NodeStatus status = good;
     change(&status);
     EXPECT_THAT(std::string(CheckNodeStatus(status).message()), testing::StartsWith(names));
+  }
+}
+
+TEST(ConvertNodeTest, ATraceThatWouldBreakJsonIsRefusedByField) {
+  proto::StepTrace good;
+  proto::TraceSpan* span = good.add_spans();
+  span->set_name("next draft");
+  span->set_begin_s(-0.5);
+  span->set_seconds(1);
+  (*span->mutable_args())["draft_us"] = 3;
+  EXPECT_TRUE(CheckStepTrace(good).ok()) << CheckStepTrace(good);
+  const std::pair<const char*, std::function<void(proto::TraceSpan*)>> cases[] = {
+      {"name", [](auto* s) { s->set_name("a\"b"); }},
+      {"name", [](auto* s) { s->set_name("a\\b"); }},
+      {"name", [](auto* s) { s->set_name(std::string(300, 'a')); }},
+      {"track", [](auto* s) { s->set_track(-2); }},
+      {"begin_s", [](auto* s) { s->set_begin_s(NAN); }},
+      {"seconds", [](auto* s) { s->set_seconds(-1); }},
+      {"seconds", [](auto* s) { s->set_seconds(INFINITY); }},
+      {"args", [](auto* s) { (*s->mutable_args())["rows"] = NAN; }},
+      {"args", [](auto* s) { (*s->mutable_args())["ro\"ws"] = 1; }},
+      {"args: length", [](auto* s) {
+         for (int i = 0; i < 40; ++i) (*s->mutable_args())[std::to_string(i)] = 1;
+       }}};
+  for (const auto& [names, change] : cases) {
+    proto::StepTrace trace = good;
+    change(trace.mutable_spans(0));
+    EXPECT_THAT(std::string(CheckStepTrace(trace).message()), testing::StartsWith(names));
   }
 }
 

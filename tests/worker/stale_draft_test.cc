@@ -35,6 +35,10 @@ class StaleDraftTest : public DraftClientTest {
     }
     EXPECT_EQ(client_->awake_until_s(), read_s);
   }
+  uint64_t Dropped(DroppedDraft reason) const {
+    const auto found = client_->dropped().find(reason);
+    return found == client_->dropped().end() ? 0 : found->second;
+  }
   void ExpectForest(TokenId token, double now_s) {
     const std::vector<DraftArrival> arrivals = Arrivals(now_s);
     ASSERT_EQ(arrivals.size(), 1u);
@@ -68,6 +72,16 @@ TEST_P(StaleDraftTest, ALateForestOfTheRoundBeforeIsNotTakenForThisRounds) {
     Decide();
     now_s += 3;
   }
+  EXPECT_EQ(client_->dropped(), (std::map<DroppedDraft, uint64_t>{{DroppedDraft::kOtherRound, 3}}));
+}
+
+TEST_P(StaleDraftTest, AForestThatWasGivenUpIsCounted) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
+  const proto::DraftRequest request = Request();
+  client_->GaveUp(7, 1.5);
+  SendToNobody(ReplyWith(request, 9), 1.6);
+  EXPECT_EQ(client_->dropped(), (std::map<DroppedDraft, uint64_t>{{DroppedDraft::kGivenUp, 1}}));
 }
 
 TEST_P(StaleDraftTest, AForestOfARoundToComeIsNotTakenForThisRounds) {
@@ -95,8 +109,10 @@ TEST_P(StaleDraftTest, AnAnswerForNobodyIsPassedOver) {
   proto::DraftReply unknown = ReplyWith(request, 9);
   unknown.set_session_id(request.session_id() + 1);
   SendToNobody(unknown, 1.1);
+  EXPECT_EQ(Dropped(DroppedDraft::kNoSession), 1);
   unknown.set_error("no such session");
   SendToNobody(unknown, 1.2);
+  EXPECT_EQ(Dropped(DroppedDraft::kNoSession), 1);  // that was no draft
   node_.Send(ReplyWith(request, 3));
   ExpectForest(3, 1.3);
   SendToNobody(ReplyWith(request, 9), 1.4);  // the same answer again
@@ -106,6 +122,7 @@ TEST_P(StaleDraftTest, AnAnswerForNobodyIsPassedOver) {
   client_->Close(7);
   SendToNobody(ReplyWith(next, 9), 2.1);
   EXPECT_EQ(client_->sessions_on("a"), 0);
+  EXPECT_EQ(Dropped(DroppedDraft::kNoSession), 2);
 }
 
 // A refusal of a round that was given up closes the session. It is not reported.

@@ -10,7 +10,6 @@ DIR holds target/ and draft/; lab/make_pair.py makes it (needs numpy), for examp
 Uses only the Python standard library. Build the programs first (deploy/build.sh). --kinds selects the kinds of requests.
 """
 import argparse
-import csv
 import json
 import pathlib
 import random
@@ -23,6 +22,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/cluster"))
 from cluster import Cluster  # noqa: E402  starts clusters for tests
+
+from overhead import read  # noqa: E402
 
 
 def byte_characters():
@@ -104,11 +105,12 @@ def control_plane(trace):
     """Medians over the drafted rounds, in microseconds. `control` is messages, scheduling, verification and commit: the two
     messages, and the leader's work between the arrival of a draft and its next request. `overhead` is the whole round without
     the passes of target and draft: `control`, and the draft node's work outside its passes, which is to choose the forest."""
-    rows = [{k: float(v) for k, v in r.items()} for r in csv.DictReader(open(trace)) if float(r["draft_model_us"]) > 0]
+    rounds = [event["args"] for event in read(trace.read_text()) if event["name"] == "round" and event["ph"] == "b"]
+    rows = [r for r in rounds if r["draft_model_us"] > 0]
     middle = lambda value: round(statistics.median(map(value, rows)), 1)
     return {"rounds": len(rows), "rows": middle(lambda r: r["rows"]), "round_us": middle(lambda r: r["round_us"]),
             "forward_us": middle(lambda r: r["forward_us"]), "draft_model_us": middle(lambda r: r["draft_model_us"]),
-            "overhead_us": middle(lambda r: r["overhead_us"]),
+            "overhead_us": middle(lambda r: r["round_us"] - r["forward_us"] - r["draft_model_us"]),
             "control_us": middle(lambda r: r["round_us"] - r["forward_us"] - r["draft_us"]),
             "of_which_drafter_us": middle(lambda r: r["draft_us"] - r["draft_model_us"]),
             "of_which_messages_us": middle(lambda r: r["draft_wait_us"] - r["draft_us"]),
@@ -134,9 +136,9 @@ def main():
     give_tokenizer(target, vocab)
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        trace = pathlib.Path(folder) / "rounds.csv"
+        trace = pathlib.Path(folder) / "trace.json"
         threads = (f"--threads={arguments.threads}",)
-        flags = (*threads, f"--trace_rounds={trace}")
+        flags = (*threads, f"--trace_file={trace}")
         with Cluster(target=target, draft=draft, tp=arguments.tp, drafts=1, dtype=arguments.dtype,
                      worker_flags=(*flags, *arguments.worker_flag),
                      draft_flags=(*threads, *arguments.draft_flag)) as cluster:

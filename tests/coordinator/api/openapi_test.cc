@@ -78,7 +78,8 @@ TEST(OpenApi, HasTheStatusesOfEachEndpoint) {
   EXPECT_EQ(statuses("/health", "get"), with({"200"}));
   EXPECT_EQ(statuses("/v1/chat/completions", "post"),
             with({"200", "401", "404", "413", "415", "429", "500", "504"}));
-  EXPECT_EQ(statuses("/admin/drain", "post"), with({"202", "401", "403", "404", "413", "415"}));
+  EXPECT_EQ(statuses("/admin/drain", "post"),
+            with({"200", "202", "401", "403", "404", "413", "415"}));
   EXPECT_EQ(statuses("/v1/models/{id}", "get").count("404"), 1);
   EXPECT_EQ(statuses("/metrics", "get").count("401"), 1);
 }

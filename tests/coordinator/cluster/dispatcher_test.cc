@@ -362,5 +362,28 @@ TEST_F(DispatcherTest, TheTimeOfATokenIsThatOfOneAnswerOfManyPrompts) {
       HasSubstr("coppice_request_time_per_output_token_seconds_sum{model_name=\"demo\"} 1\n"));
 }
 
+// What an autoscaler looks at.
+TEST_F(DispatcherTest, GaugesSayHowLongTheQueueHasWaited) {
+  const auto gauge = [this](const std::string& series) {
+    dispatcher_.UpdateGauges();
+    const std::string text = "\n" + metrics_.Text();
+    const size_t at = text.find("\ncoppice_" + series + " ");
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + series.size() + 10));
+  };
+  EXPECT_EQ(gauge("queue_oldest_seconds{model_name=\"demo\"}"), 0);
+  EXPECT_EQ(gauge("queue_estimated_wait_seconds{model_name=\"demo\"}"), 0);
+  const auto first = Submit();
+  clock_.now_s = 3;
+  const auto second = Submit();
+  clock_.now_s = 5;
+  EXPECT_EQ(gauge("queue_oldest_seconds{model_name=\"demo\"}"), 5);
+  EXPECT_EQ(gauge("queue_estimated_wait_seconds{model_name=\"demo\"}"), 5);  // nothing was served
+  JoinReplica("replica-0");
+  EXPECT_EQ(gauge("queue_oldest_seconds{model_name=\"demo\"}"), 0);
+  EXPECT_GT(gauge("kv_blocks_reserved{replica=\"replica-0\"}"), 0);
+  for (const uint64_t id : Started("replica-0")) Finish("replica-0", id);
+  EXPECT_EQ(gauge("kv_blocks_reserved{replica=\"replica-0\"}"), 0);
+}
+
 }  // namespace
 }  // namespace coppice::coordinator

@@ -22,7 +22,7 @@ class KvTurnsTest : public ::testing::Test {
   }
   uint64_t Start(const std::string& client, uint64_t entry, int64_t blocks,
                  const std::string& replica = "replica-0") {
-    router_.Reserve(replica, {}, blocks);
+    router_.Reserve(replica == nodes_[0].id ? nodes_[0] : nodes_[1], {}, blocks);
     turns_.Started(client, entry, replica, ++sequence_, blocks);
     return sequence_;
   }

@@ -351,7 +351,9 @@ TEST_F(DispatcherTest, ARestartedReplicaTakesWhatItsPredecessorHad) {
 TEST_F(DispatcherTest, TheTimeOfADrainIsNotThatOfTheNextProcess) {
   Operations operations(&clock_, &registry_, &dispatcher_);
   JoinReplica("replica-0");
-  ASSERT_EQ(operations.Drain(R"({"target": "replica:replica-0", "timeout": 60})").status, 202);
+  const auto drained = std::make_shared<FakeExchange>();
+  operations.Drain(R"({"target": "replica:replica-0", "timeout": 60})", drained);
+  ASSERT_EQ(drained->reply->status, 202);
   proto::NodeMessage goodbye;
   goodbye.mutable_goodbye();
   dispatcher_.OnNodeMessage("replica-0", goodbye);

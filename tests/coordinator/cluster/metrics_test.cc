@@ -43,6 +43,25 @@ TEST(Metrics, KnownSeriesExistFromTheStart) {
               HasSubstr("coppice_num_requests_waiting{model_name=\"demo\",replica=\"\"} 0\n"));
 }
 
+TEST(Metrics, RowsOfStepsAreMeansSinceTheLastHeartbeat) {
+  Metrics metrics("demo");
+  Node node = Replica(0);
+  node.registration.set_max_rows(512);
+  proto::Histogram* rows = node.status.mutable_counters()->mutable_step_rows();
+  rows->add_counts(3);
+  rows->add_counts(1);
+  rows->set_sum(100);
+  metrics.NodeStatus(node);
+  EXPECT_THAT(metrics.Text(), HasSubstr("coppice_step_rows{replica=\"replica-0\"} 25\n"));
+  EXPECT_THAT(metrics.Text(), HasSubstr("coppice_step_rows_limit{replica=\"replica-0\"} 512\n"));
+  rows->set_counts(1, 3);
+  rows->set_sum(700);
+  metrics.NodeStatus(node);
+  EXPECT_THAT(metrics.Text(), HasSubstr("coppice_step_rows{replica=\"replica-0\"} 300\n"));
+  metrics.NodeStatus(node);
+  EXPECT_THAT(metrics.Text(), HasSubstr("coppice_step_rows{replica=\"replica-0\"} 0\n"));
+}
+
 // Methods, positions and handlers that are never used would be thousands of series.
 TEST(Metrics, SeriesOfManyValuesBeginWithTheirFirstUse) {
   Metrics metrics("demo");
