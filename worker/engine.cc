@@ -31,7 +31,6 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
       agent_(agent),
       scheduler_(options.scheduler),
       planner_(options.scheduler, runner, &sequences_),
-      sizer_(runner->row_costs()),
       drafts_(options.drafts),
       clock_(clock, comm::kStayAwake_s),
       trace_(options.trace_rounds),
@@ -88,19 +87,16 @@ double Engine::ShareUntil() const {
                    sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth)});
   }
   if (due.empty() || sequences_.First(SequencePhase::kPrefill) != nullptr) return 0;
-  ReadyForPass ready;
+  ReadyForStep ready;
   for (const Sequence* sequence : sequences_.In(SequencePhase::kReady)) {
-    const bool drafted = sequence->draft_came;
-    ++(drafted ? ready.drafted : ready.plain);
-    (drafted ? ready.drafted_rows : ready.plain_rows) += sequence->rows_of_pass();
-    if (drafted) ready.draft_s = std::max(ready.draft_s, ExpectedDraft(sequence->draft_shape));
+    ++ready.sequences;
+    ready.rows += sequence->rows_of_pass();
+    if (sequence->draft_came) continue;
+    ++ready.plain;
+    ready.plain_rows += sequence->rows_of_pass();
   }
   return WaitForForests(ready, MostRows(), std::move(due), clock_.Now(),
                         [&](int of) { return sizer_.costs().Step(of, /*alone=*/false); });
-}
-
-double Engine::ExpectedDraft(DraftShape shape) const {
-  return sizer_.costs().Draft(shape, drafting_);
 }
 
 void Engine::TakeCoordinatorMessages() {
@@ -283,7 +279,8 @@ void Engine::NextRound(Sequence* sequence) {
   if (shape.depth == 0) return GoPlain(sequence, refused);
   sequence->draft_asked_s = clock_.Now();
   sequence->draft_step = runner_->steps();
-  sequence->draft_due_s = sequence->draft_asked_s + kDraftPatience * ExpectedDraft(shape);
+  sequence->draft_due_s =
+      sequence->draft_asked_s + kDraftPatience * sizer_.costs()->Draft(shape, drafting_);
   refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
                         &sequence->draft_deadline_s);
   if (refused != NoDraftReason::kNone) return GoPlain(sequence, refused);

@@ -69,7 +69,6 @@ class Engine {
   void TakeForests();
   void TakeForest(DraftArrival arrival, double now_s);
   void RecordDraft(const Sequence& sequence, const DraftArrival& arrival);
-  double ExpectedDraft(DraftShape shape) const;
   void GiveUpLateDrafts(double now_s);
 
   // The step.

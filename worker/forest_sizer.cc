@@ -20,7 +20,7 @@ constexpr int kFirstPlainSteps = 48;  // steps without drafts before the first d
 constexpr int kAloneCounts = 16;      // of which one that was alone counts for so many
 constexpr int kPlainEvery = 48;       // so many steps later there are some again,
 constexpr int kMostPlain = 8;         // until one was alone, at most so many
-constexpr int kTrialRounds = 16, kFirstGap = 128, kLongestGap = 2048;
+constexpr int kTrialEvery = 512, kTrialRounds = 16;
 
 // Prior probability that a layer of this width is missed: 0.5 at one node, 0.3 at 2 W
 // (docs/algorithms.md 10.1). Measurements scale the curve.
@@ -148,8 +148,7 @@ void ForestSizer::EndPlainStep(const StepTimes& step, bool alone, Learned* learn
   regime.plain_steps += alone ? kAloneCounts : 1;
   if (alone || ++regime.since_plain >= kPlainEvery + kMostPlain) regime.since_plain = 0;
   if (now_s_ < regime.paused_until_s) return;
-  if (++learned->plain_steps < std::max(kFirstGap, learned->trial_gap)) return;
-  learned->trial_gap = std::clamp(2 * learned->trial_gap, kFirstGap, kLongestGap);
+  if (++learned->plain_steps < kTrialEvery) return;
   learned->plain_steps = 0;
   learned->trial_rounds = kTrialRounds;
   learned->trial_taken = false;

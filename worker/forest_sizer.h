@@ -10,7 +10,6 @@
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "decoding/draft_size.h"
@@ -32,18 +31,15 @@ struct SizerLimits {
 
 // A step that has ended.
 struct StepTimes {
-  int rows = 0, prompt_rows = 0;  // all rows, and those of prompts
+  int rows = 0, prompt_rows = 0;    // all rows, and those of prompts
   int running = 1, plain_rows = 1;  // sequences that run, and their rows without drafts
-  bool reading = false;  // draft nodes read prompts
-  double seconds = 0;  // the forward pass and the decisions after it
+  bool reading = false;             // draft nodes read prompts
+  double seconds = 0;               // the forward pass and the decisions after it
   double since_s = 0;  // since the end of the step before, or since there has been work
 };
 
 class ForestSizer {
  public:
-  explicit ForestSizer(std::vector<kernels::RowCost> products = {})  // of RoundCosts
-      : costs_(std::move(products)) {}
-
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
@@ -77,10 +73,9 @@ class ForestSizer {
     Misses first, deep;             // first layers, and those below
     std::map<int, Regime> regimes;  // by load
     int beams = 1;                  // rows of a sequence without drafts
-    // Steps without drafts, after `trial_gap` of which the best draft is tried though it does not
-    // seem to pay. trial_rounds: drafts that this trial still has.
-    int plain_steps = 0, trial_gap = 0, trial_rounds = 0;
-    bool trial_taken = false;  // a sequence was prepared for this trial
+    // After many steps without drafts the best one is tried though it does not seem to pay.
+    int plain_steps = 0, trial_rounds = 0;  // trial_rounds: drafts that the trial still has
+    bool trial_taken = false;               // a sequence was prepared for this trial
   };
   struct Best {
     DraftShape shape;
@@ -100,7 +95,7 @@ class ForestSizer {
     int all = 0, drafted = 0, layers = 0;
     int asked = 0;  // sequences that are to have a draft for their next round
   };
-  Rounds rounds_;   // since the last RecordStep
+  Rounds rounds_;  // since the last RecordStep
   int asked_ = 0;  // Rounds::asked of the step before
 };
 

@@ -10,8 +10,14 @@ namespace {
 
 constexpr double kLevelGain = 0.3, kTypicalGain = 0.04, kDraftGain = 0.1;
 constexpr double kMostSurprise = 0.693147181;  // one measurement counts as at most twice or half
-constexpr double kUnknown = 2;  // so many times the largest measured rows may take as long
-constexpr double kMessageDrift = 1.02;         // the least time of messages is forgotten so slowly
+constexpr double kUnknown = 2;          // so many times the largest measured rows may take as long
+constexpr double kMessageDrift = 1.02;  // the least time of messages is forgotten so slowly
+
+// 1, 2, 3, ... 8 rows, then steps of a quarter.
+int Size(int rows) {
+  const int step = 1 << std::max(0, static_cast<int>(std::bit_width(unsigned(rows))) - 3);
+  return std::max(1, rows / step * step);
+}
 
 double Surprise(double measured, double expected) {
   return std::clamp(std::log(measured / expected), -kMostSurprise, kMostSurprise);
@@ -19,34 +25,10 @@ double Surprise(double measured, double expected) {
 
 }  // namespace
 
-// The sizes of `products`. Without them fine where it matters: 1, 2, 3, ... 8, then steps of a
-// quarter.
-int RoundCosts::Size(int rows) const {
-  if (products_.empty()) {
-    const int step = 1 << std::max(0, static_cast<int>(std::bit_width(static_cast<unsigned>(rows))) - 3);
-    return std::max(1, rows / step * step);
-  }
-  for (const kernels::RowCost& known : products_)
-    if (known.rows >= rows) return static_cast<int>(known.rows);
-  return static_cast<int>(products_.back().rows);
-}
-
-// In proportion to the rows where there are more than is known.
-double RoundCosts::Products(int rows) const {
-  const int size = Size(rows);
-  for (const kernels::RowCost& known : products_)
-    if (known.rows == size) return known.seconds * std::max(1.0, double(rows) / size);
-  return 0;
-}
-
 void RoundCosts::RecordStep(int rows, double seconds, bool alone) {
   if (!(seconds > 0)) return;
-  if (!products_.empty()) {
-    const double rest_s = seconds / level_ - Products(rows);
-    rest_s_ = steps_.empty() ? rest_s : rest_s_ + kLevelGain * (rest_s - rest_s_);
-  }
-  AtSize& at_size = steps_[Size(rows)];
-  Typical& typical = alone ? at_size.alone : at_size.beside;
+  Measured& measured = steps_[Size(rows)];
+  Typical& typical = alone ? measured.alone : measured.beside;
   if (++typical.count == 1) {
     typical.seconds = seconds / level_;
     return;
@@ -58,12 +40,11 @@ void RoundCosts::RecordStep(int rows, double seconds, bool alone) {
 }
 
 double RoundCosts::Step(int rows, bool alone) const {
+  if (steps_.empty()) return 0;
   const int size = Size(rows);
   const auto above = steps_.lower_bound(size);
-  if (above != steps_.end() && above->first == size) return level_ * above->second.Seconds(alone);
-  if (!products_.empty()) return level_ * std::max(0.0, Products(rows) + rest_s_);
-  if (steps_.empty()) return 0;
-  if (above == steps_.begin()) return level_ * above->second.Seconds(alone);
+  if (above == steps_.begin() || (above != steps_.end() && above->first == size))
+    return level_ * above->second.Seconds(alone);
   const auto below = std::prev(above);
   const double least_s = below->second.Seconds(alone);
   const double share_s = above == steps_.end() ? least_s * size / (kUnknown * below->first)
@@ -73,7 +54,7 @@ double RoundCosts::Step(int rows, bool alone) const {
 
 int RoundCosts::RowsWithin(double seconds, int most) const {
   if (Step(most, false) <= seconds) return most;
-  const int least = products_.empty() ? steps_.begin()->first : 1;
+  const int least = steps_.begin()->first;
   if (least > 1 && least <= most && Step(least, false) > seconds) return least / 2;
   if (least == 1) seconds = std::max(seconds, 2 * Step(1, false));
   int within = 1, beyond = most + 1;

@@ -103,7 +103,7 @@ struct Sequence {
 
   // The round.
   uint32_t round = 0;
-  decoding::DraftForest forest;           // forest of the next step
+  decoding::DraftForest forest;  // forest of the next step
   DraftAccess draft_access = DraftAccess::kNone;
   DraftShape draft_shape;       // requested for this round
   bool draft_came = false;      // the draft of this round was in time; its forest may be empty

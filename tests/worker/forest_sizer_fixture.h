@@ -44,8 +44,8 @@ struct Replica {
 
   std::function<double(int)> step_s;
   double level_s, coverage, deep_coverage;
-  double hidden_s = 0;                // what a step with drafts takes besides
-  double drafted_s = 0, seconds = 0;  // time of steps with drafts, and of all
+  double hidden_s = 0;                        // what a step with drafts takes besides
+  double drafted_s = 0, seconds = 0;          // time of steps with drafts, and of all
   std::map<std::pair<int, int>, int> chosen;  // steps by shape
 
   // One step. The draft is there when it begins.

@@ -97,18 +97,17 @@ TEST_F(UnpreparedDraftTest, DraftsThatNeverPayAreNoLongerPrepared) {
   uint64_t started = 0;
   size_t opened_by_long = 0;
   int asked_by_long = 0;
-  coordinator_.EveryTurn(
-      [&](int turn) {
-        Answer(turn);
-        if (coordinator_.finished().size() < started || started == kLong + kShort) return;
-        if (started == kLong) opened_by_long = sessions_.size(), asked_by_long = asked_;
-        ++started;
-        coordinator_.Start(MakeStart(started, FreeParams(started, tokens(started))), false);
-      });
+  coordinator_.EveryTurn([&](int turn) {
+    Answer(turn);
+    if (coordinator_.finished().size() < started || started == kLong + kShort) return;
+    if (started == kLong) opened_by_long = sessions_.size(), asked_by_long = asked_;
+    ++started;
+    coordinator_.Start(MakeStart(started, FreeParams(started, tokens(started))), false);
+  });
   RunSequences();
-  EXPECT_GE(asked_by_long, 5);
+  EXPECT_GE(asked_by_long, 1);
   EXPECT_GE(opened_by_long, 1u);
-  // Of the time, drafts may lose one percent. The first ones have lost that for long.
+  // The first drafts showed that none pays. Then only trials have some, and these are rare.
   EXPECT_LE(sessions_.size(), 4u);
   for (uint64_t id = 1; id <= started; ++id) ExpectThePlainAnswer(id, FreeParams(id, tokens(id)));
 }

@@ -16,18 +16,28 @@ constexpr double kNoise = 0.07, kStall = 0.003;
 }  // namespace
 
 std::vector<MachineCosts> Machines() {
-  const std::vector<std::pair<double, double>> a = {{1, 8.48}, {4, 8.78}, {7, 9.17}, {13, 10.92},
-                                                    {24, 18.32}};
-  const std::vector<std::pair<double, double>> b = {{1, 5.75}, {4, 6.20}, {7, 6.45}, {13, 7.14},
-                                                    {24, 9.76}};
+  const std::vector<std::pair<double, double>> a = {
+      {1, 8.48}, {4, 8.78}, {7, 9.17}, {13, 10.92}, {24, 18.32}};
+  const std::vector<std::pair<double, double>> b = {
+      {1, 5.75}, {4, 6.20}, {7, 6.45}, {13, 7.14}, {24, 9.76}};
   return {
       {"a-bf16", a, 0.68, 0.45, 0.03, 0.08},
       {"b-bf16", b, 0.34, 0.33, 0.02, 0.05},
-      {"a-int8", {{1, 4.8}, {2, 4.9}, {4, 5.6}, {7, 6.4}, {13, 8.5}, {24, 12.5}}, 0.36, 0.45, 0.03, 0.08},
-      {"a-int4", {{1, 3.2}, {2, 3.6}, {4, 4.4}, {7, 5.3}, {13, 8.0}, {24, 12.6}}, 0.40, 0.45, 0.03, 0.08},
+      {"a-int8",
+       {{1, 4.8}, {2, 4.9}, {4, 5.6}, {7, 6.4}, {13, 8.5}, {24, 12.5}},
+       0.36,
+       0.45,
+       0.03,
+       0.08},
+      {"a-int4",
+       {{1, 3.2}, {2, 3.6}, {4, 4.4}, {7, 5.3}, {13, 8.0}, {24, 12.6}},
+       0.40,
+       0.45,
+       0.03,
+       0.08},
       {"avx2", {{1, 11.5}, {6, 12.6}, {8, 17.5}, {16, 33}, {32, 72}}, 2.3, 0.6, 0.08, 0.25},
       {"four-cores", b, 0.34, 0.33, 0.02, 0.05, /*shares_cores=*/false},
-      {"gpu", {{1, 3.5}, {200, 3.5}}, 0.0175, 0.30, 0.0, 0.002, false, /*products_known=*/true},
+      {"gpu", {{1, 3.5}, {200, 3.5}}, 0.0175, 0.30, 0.0, 0.002, false},
   };
 }
 
@@ -64,14 +74,6 @@ double Machine::Level_s(int rows, int forests, int prompt_rows) {
   return 1e-3 * Factor() *
          (costs_.level_ms + costs_.level_row_ms * rows + kForest_ms * forests +
           costs_.prompt_row_ms * prompt_rows);
-}
-
-std::vector<kernels::RowCost> Machine::Products() const {
-  std::vector<kernels::RowCost> products;
-  if (!costs_.products_known) return products;
-  for (const int rows : {1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512})
-    products.push_back({rows, 0.8e-3 * Clean_ms(rows)});
-  return products;
 }
 
 void ReplayedDraftNode::Open(uint64_t id, int prompt, double now_s) {

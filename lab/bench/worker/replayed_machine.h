@@ -11,8 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/backend.h"
-
 namespace coppice::lab {
 
 // Costs in milliseconds. The logs that they come from: lab/measurements/2026-11-29-sizer.md.
@@ -22,8 +20,7 @@ struct MachineCosts {
   double row_ms = 0;                               // of each row beyond the last
   double level_ms = 0, level_row_ms = 0;           // a level of drafts, and each of its rows
   double prompt_row_ms = 0;                        // a row of a prompt that the draft node reads
-  bool shares_cores = true;     // target and draft node compute on the same cores
-  bool products_known = false;  // RowCosts has the costs of steps before the first
+  bool shares_cores = true;  // target and draft node compute on the same cores
 };
 // Two cores with AVX-512 or AVX2, types of weights, and a GPU.
 std::vector<MachineCosts> Machines();
@@ -48,7 +45,6 @@ class Machine {
   double Level_s(int rows, int forests, int prompt_rows);
   double Leader_s(double ms) { return ms * 1e-3 * Factor(); }  // other work of the leader
   void Moves(double now_s);  // the speed of the machine at this time
-  std::vector<kernels::RowCost> Products() const;
   bool shares_cores() const { return costs_.shares_cores; }
 
  private:

@@ -15,7 +15,8 @@ using worker::DraftShape;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kShared = 0.48;  // speed of each of two processes on the same cores
 // The leader's time, milliseconds: to decide a round, for each beam and node, to ask for a draft.
-constexpr double kRound_ms = 0.03, kBeam_ms = 0.02, kNode_ms = 0.006, kAsk_ms = 0.04, kStep_ms = 0.06;
+constexpr double kRound_ms = 0.03, kBeam_ms = 0.02, kNode_ms = 0.006, kAsk_ms = 0.04,
+                 kStep_ms = 0.06;
 constexpr double kInforms = 0.67;  // a missed layer leaves some rows known
 constexpr double kPatience = 1.25;
 constexpr size_t kFewTokens = 32;
@@ -25,8 +26,8 @@ double At(const std::map<int, double>& table, int width) {
   if (above == table.end()) return std::prev(above)->second;
   if (above->first == width || above == table.begin()) return above->second;
   const auto below = std::prev(above);
-  return below->second + (above->second - below->second) * (width - below->first) /
-                             (above->first - below->first);
+  return below->second +
+         (above->second - below->second) * (width - below->first) / (above->first - below->first);
 }
 
 enum class Phase { kPrefill, kDrafting, kReady };
@@ -57,8 +58,7 @@ class Replica {
         draws_(options.seed),
         requests_(options.seed + 7),
         machine_(costs, options.seed + 1),
-        node_(&machine_),
-        sizer_(machine_.Products()) {
+        node_(&machine_) {
     draft_.drafts = options.drafts;
     draft_.chosen = options.width > 0;
     draft_.width = options.width;
@@ -181,7 +181,8 @@ class Replica {
       }
       if (reply.round != text.round) continue;
       const double reply_s = now_s_ - text.asked_s;
-      if (text.warm) mean_reply_s_ = mean_reply_s_ == 0 ? reply_s : 0.8 * mean_reply_s_ + 0.2 * reply_s;
+      if (text.warm)
+        mean_reply_s_ = mean_reply_s_ == 0 ? reply_s : 0.8 * mean_reply_s_ + 0.2 * reply_s;
       const bool caught_up = text.warm && text.sent <= static_cast<int>(kFewTokens);
       text.warm = true;
       if (text.phase != Phase::kDrafting) continue;
@@ -209,7 +210,7 @@ class Replica {
 
   double ShareUntil() const {
     std::vector<worker::DueForest> due;
-    worker::ReadyForPass ready;
+    worker::ReadyForStep ready;
     for (const auto& [id, text] : texts_) {
       if (text.phase == Phase::kPrefill) return 0;
       if (text.phase == Phase::kDrafting)
@@ -218,10 +219,11 @@ class Replica {
     if (due.empty()) return 0;
     for (const auto& [id, text] : texts_) {
       if (text.phase != Phase::kReady) continue;
-      ++(text.came ? ready.drafted : ready.plain);
-      (text.came ? ready.drafted_rows : ready.plain_rows) += Rows(text);
-      if (text.came)
-        ready.draft_s = std::max(ready.draft_s, ExpectedDraft(text.shape));
+      ++ready.sequences;
+      ready.rows += Rows(text);
+      if (text.came) continue;
+      ++ready.plain;
+      ready.plain_rows += Rows(text);
     }
     return worker::WaitForForests(ready, kDefaultMaxRows, std::move(due), now_s_,
                                   [&](int rows) { return sizer_.costs().Step(rows, false); });
@@ -279,8 +281,8 @@ class Replica {
     }
     bool reading = false;
     for (const auto& [id, text] : texts_) reading |= text.access != Access::kNone && !text.read;
-    sizer_.RecordStep({rows, prompt_rows, running, all_plain_, reading, now_s_ - begin_s,
-                       now_s_ - last_end_s_});
+    sizer_.RecordStep(
+        {rows, prompt_rows, running, all_plain_, reading, now_s_ - begin_s, now_s_ - last_end_s_});
     last_end_s_ = now_s_;
   }
 
@@ -341,7 +343,8 @@ class Replica {
     text->deadline_s =
         now_s_ + (text->warm && mean_reply_s_ > 0 ? std::clamp(4 * mean_reply_s_, 0.02, 2.0) : 2.0);
     text->sent = text->missing;
-    node_.Ask(text->id, {text->round, shape.width, shape.depth, text->roots + text->missing}, now_s_);
+    node_.Ask(text->id, {text->round, shape.width, shape.depth, text->roots + text->missing},
+              now_s_);
     text->missing = 0;
     Move(text, Phase::kDrafting);
     Compute(machine_.Leader_s(kAsk_ms));
@@ -377,14 +380,21 @@ class Replica {
 std::vector<DraftQuality> Qualities() {
   const std::map<int, double> one = {{1, .54}, {2, .63}, {3, .68}, {4, .71}};
   const std::map<int, double> four = {{1, .32}, {2, .50}, {3, .58}, {4, .63}, {6, .68}, {8, .71}};
-  const std::map<int, double> four_informed = {{1, .36}, {2, .53}, {3, .61}, {4, .66}, {6, .70}, {8, .73}};
+  const std::map<int, double> four_informed = {{1, .36}, {2, .53}, {3, .61},
+                                               {4, .66}, {6, .70}, {8, .73}};
   return {
       {"one path", 1, one, one, 1},
       {"four beams", 4, four, four_informed, .85},
-      {"search of four", 4, {{1, .05}, {2, .11}, {4, .22}, {6, .35}, {8, .42}},
-       {{1, .20}, {2, .38}, {4, .61}, {6, .77}, {8, .84}}, .9},
-      {"sixteen beams", 16, {{1, .05}, {4, .25}, {8, .42}, {16, .58}, {24, .64}, {32, .67}},
-       {{1, .07}, {4, .28}, {8, .45}, {16, .61}, {24, .66}, {32, .69}}, .8},
+      {"search of four",
+       4,
+       {{1, .05}, {2, .11}, {4, .22}, {6, .35}, {8, .42}},
+       {{1, .20}, {2, .38}, {4, .61}, {6, .77}, {8, .84}},
+       .9},
+      {"sixteen beams",
+       16,
+       {{1, .05}, {4, .25}, {8, .42}, {16, .58}, {24, .64}, {32, .67}},
+       {{1, .07}, {4, .28}, {8, .45}, {16, .61}, {24, .66}, {32, .69}},
+       .8},
   };
 }
 

@@ -66,10 +66,12 @@ int Main(int argc, char** argv) {
             }
           }
         }
-        std::printf("%-10s %-14s %3d none %8.1f auto/none %.3f fixed/none %.3f (%s) auto/bar %.3f layers %.2f drafted %.2f read %.2f\n",
-                    costs.name.c_str(), of.name.c_str(), n, none, chosen / none, best / none,
-                    best_shape.c_str(), chosen / std::max(best, none), auto_result.layers_per_round,
-                    auto_result.drafted_share, auto_result.read_share);
+        std::printf(
+            "%-10s %-14s %3d none %8.1f auto/none %.3f fixed/none %.3f (%s) auto/bar %.3f layers "
+            "%.2f drafted %.2f read %.2f\n",
+            costs.name.c_str(), of.name.c_str(), n, none, chosen / none, best / none,
+            best_shape.c_str(), chosen / std::max(best, none), auto_result.layers_per_round,
+            auto_result.drafted_share, auto_result.read_share);
         std::fflush(stdout);
       }
     }
