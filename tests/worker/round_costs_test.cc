@@ -77,6 +77,7 @@ TEST(RoundCostsTest, TheRatioOfSizesSurvivesADriftingMachine) {
 TEST(RoundCostsTest, AStepBesideDraftsSaysNothingAboutOnesWithout) {
   RoundCosts costs;
   for (int i = 0; i < 20; ++i) costs.RecordStep(4, 0.010, /*alone=*/true);
+  for (int i = 0; i < 20; ++i) costs.RecordStep(4, 0.015, /*alone=*/false);
   for (int i = 0; i < 200; ++i) {
     costs.RecordStep(4, 0.020, /*alone=*/false);
     costs.RecordStep(8, 0.024, /*alone=*/false);
