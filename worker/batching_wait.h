@@ -10,13 +10,11 @@
 
 namespace coppice::worker {
 
-// Sequences that can join the next step.
-struct ReadyForPass {
-  // With a forest: their next round begins with a draft, which takes draft_s.
-  int drafted = 0, drafted_rows = 0;
-  double draft_s = 0;
-  // Without one: they can join every step.
-  int plain = 0, plain_rows = 0;
+// Sequences that can join the next step, and their rows. Those without a forest could join every
+// step.
+struct ReadyForStep {
+  int sequences = 0, rows = 0;
+  int plain = 0, plain_rows = 0;  // of these, those without a forest
 };
 
 struct DueForest {
@@ -25,10 +23,9 @@ struct DueForest {
 };
 
 // Returns the time until which to wait, 0 to begin now. Waits if sequences then have more rounds
-// per second than if the step began now and the due sequences had the next one, with or without
-// those that are ready now. pass_s: seconds of a step by its rows, of which it has at most
-// max_rows. Overdue forests count for nothing.
-double WaitForForests(const ReadyForPass& ready, int max_rows, std::vector<DueForest> due,
-                      double now_s, absl::FunctionRef<double(int)> pass_s);
+// per second than if the step began now and the due sequences had the next one. step_s: seconds of
+// a step by its rows, of which it has at most max_rows. Overdue forests count for nothing.
+double WaitForForests(const ReadyForStep& ready, int max_rows, std::vector<DueForest> due,
+                      double now_s, absl::FunctionRef<double(int)> step_s);
 
 }  // namespace coppice::worker

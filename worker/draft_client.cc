@@ -409,6 +409,12 @@ std::vector<comm::Pollable> DraftClient::sockets() const {
   return sockets;
 }
 
+bool DraftClient::reading() const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& session) {
+    return !session.second.node.empty() && !session.second.prefilled;
+  });
+}
+
 uint64_t DraftClient::bytes() const {
   uint64_t bytes = 0;
   for (const auto& [id, node] : nodes_) {

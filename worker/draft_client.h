@@ -108,6 +108,7 @@ class DraftClient {
   // Joules that draft nodes have reported for the sequence. nullopt: some were not measured, or the
   // node that used them is gone. at_the_end: also nullopt if a report is still missing.
   std::optional<double> EnergyOf(uint64_t sequence_id, bool at_the_end) const;
+  bool reading() const;    // some node has not reported yet that it has read a prompt
   uint64_t bytes() const;  // bytes sent and received
   // Answers that were dropped, by reason: for a session that is closed or was never opened (so for
   // another request or seed), for a session of another node, for another round than was asked for

@@ -18,7 +18,6 @@ namespace {
 
 constexpr double kStatusInterval_s = 0.1;
 constexpr int kIdleTimeout_ms = 200;
-constexpr double kGlance_s = 10e-6;  // a shorter wait found what had arrived before
 // Factor on the expected time of a draft, after which it is overdue.
 constexpr double kDraftPatience = 1.25;
 
@@ -32,7 +31,6 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
       agent_(agent),
       scheduler_(options.scheduler),
       planner_(options.scheduler, runner, &sequences_),
-      sizer_(runner->row_costs()),
       drafts_(options.drafts),
       clock_(clock, comm::kStayAwake_s),
       trace_(options.trace_file, clock),
@@ -65,7 +63,6 @@ void Engine::Wait() {
   if (planner_.HasWork() && share_until_s_ == 0) return;
   const StepTrace::Part part = trace_.Time("wait");
   runner_->progress_watchdog()->Wait();
-  wait_begin_s_ = clock_.Now();
   int timeout_ms = kIdleTimeout_ms;
   double deadline_s = sequences_.EarliestDraftDeadline();
   double awake_until_s = drafts_.awake_until_s();
@@ -93,19 +90,16 @@ double Engine::ShareUntil() const {
                    sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth)});
   }
   if (due.empty() || sequences_.First(SequencePhase::kPrefill) != nullptr) return 0;
-  ReadyForPass ready;
+  ReadyForStep ready;
   for (const Sequence* sequence : sequences_.In(SequencePhase::kReady)) {
-    const bool drafted = sequence->draft_came;
-    ++(drafted ? ready.drafted : ready.plain);
-    (drafted ? ready.drafted_rows : ready.plain_rows) += sequence->rows_of_pass();
-    if (drafted) ready.draft_s = std::max(ready.draft_s, ExpectedDraft(sequence->draft_shape));
+    ++ready.sequences;
+    ready.rows += sequence->rows_of_pass();
+    if (sequence->draft_came) continue;
+    ++ready.plain;
+    ready.plain_rows += sequence->rows_of_pass();
   }
   return WaitForForests(ready, MostRows(), std::move(due), clock_.Now(),
-                        [&](int of) { return sizer_.costs().Pass(of); });
-}
-
-double Engine::ExpectedDraft(DraftShape shape) const {
-  return sizer_.costs().Draft(shape, drafting_);
+                        [&](int of) { return sizer_.costs().Step(of, /*alone=*/false); });
 }
 
 void Engine::TakeCoordinatorMessages() {
@@ -194,23 +188,17 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   sequence->draft_came = true;
   sequence->forest = std::move(arrival.forest);
   sequences_.Move(sequence, SequencePhase::kReady);
-  if (arrival.caught_up) RecordDraft(*sequence, arrival, now_s);
+  if (arrival.caught_up) RecordDraft(*sequence, arrival);
 }
 
 // If drafts were requested together, the last one counts, because a step that they share waits for
-// it. It was taken at once if the engine has waited for it. Otherwise it may have arrived during a
-// step, or while other sequences were decided.
-void Engine::RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s) {
+// it.
+void Engine::RecordDraft(const Sequence& sequence, const DraftArrival& arrival) {
   const auto drafts = sequences_.DraftsAskedIn(sequence.draft_step);
   if (drafts.due > 0) return;
   drafting_ = drafts.asked;
-  RoundCosts* costs = sizer_.costs();
-  const DraftShape shape{sequence.draft_shape.width, sequence.forest.depth()};
-  const bool at_once = wait_begin_s_ >= sequence.draft_asked_s && now_s - wait_begin_s_ > kGlance_s;
-  if (!at_once)
-    return costs->RecordUnseenDraft(shape, sequence.draft_wait_s, arrival.draft_s, drafting_);
-  costs->RecordDraft(shape, sequence.draft_wait_s, drafting_);
-  costs->RecordMessages(sequence.draft_wait_s - arrival.draft_s);
+  sizer_.costs()->RecordDraft({sequence.draft_shape.width, sequence.forest.depth()},
+                              sequence.draft_wait_s, arrival.draft_s, drafting_);
 }
 
 void Engine::GiveUpLateDrafts(double now_s) {
@@ -235,22 +223,22 @@ void Engine::GoPlain(Sequence* sequence, NoDraftReason reason) {
 
 SizerLimits Engine::ForestLimits(const Sequence& sequence) const {
   SizerLimits limits = scheduler_.ForestLimits(sequence);
-  limits.all_roots = rows_of_all_.roots;
-  limits.all_plain_rows = rows_of_all_.plain;
-  limits.explores = sequence.draft_access == DraftAccess::kOpen;
+  limits.roots = rows_of_all_.roots;
+  limits.plain_rows = rows_of_all_.plain;
+  limits.prepared = sequence.draft_access == DraftAccess::kOpen;
+  const int own_rows = static_cast<int>(sequence.decoder->roots().size());
   if (!limits.draft.chosen)
-    limits.max_nodes = std::min(limits.max_nodes, std::max(0, MostRows() - limits.plain_rows));
+    limits.max_nodes = std::min(limits.max_nodes, std::max(0, MostRows() - own_rows));
   return limits;
 }
 
-// A sequence that began without a draft node gets one as soon as a draft would pay, and now and
-// then to find out whether one does. Returns the reason why a wanted draft has no node.
+// A sequence that began without a draft node gets one as soon as a draft would pay, or for a trial
+// that finds out whether one does. Returns the reason why a wanted draft has no node.
 NoDraftReason Engine::Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits) {
   if (sequence->draft_access == DraftAccess::kNone) {
     if (!limits.draft.drafts || limits.max_depth < decoding::kAutoDraftDepth)
       return NoDraftReason::kNone;
-    const bool explores = sequence->round % ForestSizer::kRarest == 0 && WorthPreparing(*sequence);
-    if (shape.depth == 0 && !explores) return NoDraftReason::kNone;
+    if (shape.depth == 0 && !WorthPreparing(*sequence)) return NoDraftReason::kNone;
   }
   bool read = false;
   const NoDraftReason why = drafts_.Prepare(*sequence, clock_.Now(), &read);
@@ -265,21 +253,16 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
   sequence->draft_came = false;
   const SizerLimits limits = ForestLimits(*sequence);
-  DraftShape shape;
-  if (const std::optional<NextShapes> ahead = std::exchange(sequence->next_shapes, std::nullopt)) {
-    shape = ForestSizer::Clip(limits.informed ? ahead->informed : ahead->uninformed, limits);
-  } else {
-    shape = sizer_.Choose(sequence->params.method->name, limits);
-  }
+  DraftShape shape = sizer_.Choose(sequence->params.method->name, limits);
   NoDraftReason refused = NoDraftReason::kNone;
   if (sequence->draft_access != DraftAccess::kOpen) refused = Prepare(sequence, shape, limits);
   if (sequence->draft_access != DraftAccess::kOpen) shape = {};
   sequence->draft_shape = shape;
-  sequence->draft_informed = limits.informed;
   if (shape.depth == 0) return GoPlain(sequence, refused);
   sequence->draft_asked_s = clock_.Now();
   sequence->draft_step = runner_->steps();
-  sequence->draft_due_s = sequence->draft_asked_s + kDraftPatience * ExpectedDraft(shape);
+  sequence->draft_due_s =
+      sequence->draft_asked_s + kDraftPatience * sizer_.costs()->Draft(shape, drafting_);
   refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
                         &sequence->draft_deadline_s);
   if (refused != NoDraftReason::kNone) return GoPlain(sequence, refused);
@@ -323,11 +306,25 @@ absl::Status Engine::Step() {
   ScorePrompts(**rows, &planned, &progress);
   EndScored(planned.ended, &progress);
   rows_of_all_ = sequences_.CountRows();
+  running_in_step_ = scheduler_.running();
   trace_.Timed("decide", [&] { DecideAll(**rows, &planned.participants, &progress); });
-  sizer_.RecordPass(row_count, clock_.pass_s() + clock_.since_pass_s());
+  RecordStep(planned, row_count);
   if (progress.updates_size() > 0) Send(std::move(progress));
   TraceStep(begin_s, row_count, planned);
   return absl::OkStatus();
+}
+
+void Engine::RecordStep(const StepPlanner::Planned& planned, int rows) {
+  StepTimes step;
+  step.rows = rows;
+  step.prompt_rows = planned.prompt_rows;
+  step.running = std::max(1, running_in_step_);
+  step.plain_rows = rows_of_all_.plain;
+  step.reading = drafts_.reading();
+  step.seconds = clock_.pass_s() + clock_.since_pass_s();
+  const double now_s = clock_.Now();
+  step.since_s = now_s - std::exchange(last_step_end_s_, now_s);
+  sizer_.RecordStep(step);
 }
 
 // Gives the energy that the replica used since the last step, or since it was idle, to the rows of
@@ -401,6 +398,9 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
   sequence->reread_paths = {};
   sequence->reread_done = 0;
   Trace(*participant, now_s);
+  sizer_.RecordRound(sequence->params.method->name, sequence->params.beam_width, sequence->draft,
+                     sequence->draft_came ? sequence->draft_shape : DraftShape{},
+                     static_cast<int>(participant->verdict->stats.layers));
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) return GoOn(*participant, progress);
   Report(sequence, progress);
@@ -411,24 +411,12 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
 void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   Sequence* sequence = participant.sequence;
   const decoding::Verdict& verdict = *participant.verdict;
-  if (sequence->draft_came) {
-    const int roots = sequence->unknown_roots();
-    const bool informed = roots < static_cast<int>(sequence->decoder->roots().size());
-    sizer_.RecordRound(sequence->params.method->name, sequence->params.beam_width,
-                       {sequence->draft_shape, static_cast<int>(verdict.stats.layers),
-                        sequence->draft_informed, informed ? roots : 0});
-  }
   trace_.Timed("next draft", [&] { NextRound(sequence); });
   const bool committed = trace_.Timed("commit", [&] {
     return CommitVerdict(verdict, participant.rows.node_kv, sequence, runner_->blocks(),
                          runner_->commits());
   });
   if (!committed) starved_.push_back(sequence->id);
-  if (sequence->phase == SequencePhase::kDrafting) {  // choose it now, while waiting for the draft
-    const StepTrace::Part part = trace_.Time("choose shape");
-    sequence->next_shapes =
-        sizer_.ChooseAhead(sequence->params.method->name, ForestLimits(*sequence));
-  }
   Report(sequence, progress);
 }
 

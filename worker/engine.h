@@ -72,13 +72,13 @@ class Engine {
   void Preempt(Sequence* sequence);
   void TakeForests();
   void TakeForest(DraftArrival arrival, double now_s);
-  void RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s);
-  double ExpectedDraft(DraftShape shape) const;
+  void RecordDraft(const Sequence& sequence, const DraftArrival& arrival);
   void GiveUpLateDrafts(double now_s);
 
   // The step.
   int MostRows() const;
   absl::Status Step();
+  void RecordStep(const StepPlanner::Planned& planned, int rows);
   void AnnounceRequests(const std::vector<Participant>& participants);
   void ShareEnergy(const StepPlanner::Planned& planned, int rows);
   void DecideAll(const kernels::StepRows& rows, std::vector<Participant>* participants,
@@ -135,7 +135,8 @@ class Engine {
   bool admits_ = false;  // sequences have arrived, or blocks were released
   double last_status_s_ = 0;
   SequenceTable::RowsOfAll rows_of_all_;  // rows before the decisions of this step
-  double wait_begin_s_ = 0;               // begin of the last wait for messages
+  int running_in_step_ = 0;               // sequences then
+  double last_step_end_s_ = 0;            // or since when there has been work
   int drafting_ = 1;          // drafts that were requested together, when the last of them arrived
   double share_until_s_ = 0;  // ShareUntil of this turn of the loop
 };

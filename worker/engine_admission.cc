@@ -12,8 +12,10 @@ namespace coppice::worker {
 
 void Engine::AdmitWaiting() {
   const StepTrace::Part part = trace_.Time("admission");
-  if (scheduler_.running() == 0 && sequences_.First(SequencePhase::kWaiting) != nullptr)
-    energy_.Idle(clock_.Now());
+  if (scheduler_.running() == 0 && sequences_.First(SequencePhase::kWaiting) != nullptr) {
+    last_step_end_s_ = clock_.Now();
+    energy_.Idle(last_step_end_s_);
+  }
   if (!std::exchange(admits_, false)) return;
   const auto needs = [this](const Sequence& sequence) {
     return std::max<int64_t>(1,

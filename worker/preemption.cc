@@ -37,7 +37,6 @@ void Preempt(Sequence* sequence, model::BlockManager* blocks) {
   sequence->reread.clear();
   sequence->reread_paths.clear();
   sequence->reread_done = 0;
-  sequence->next_shapes.reset();
   sequence->draft_came = false;
   const decoding::BeamDecoder& decoder = *sequence->decoder;
   sequence->forest = decoding::DraftForest::Empty(static_cast<int>(decoder.roots().size()));

@@ -8,168 +8,86 @@
 namespace coppice::worker {
 namespace {
 
-constexpr double kMessageGain = 0.1;
-constexpr double kMessageShare = 0.3;  // share of messages in the wait for a draft of one level
+constexpr double kLevelGain = 0.3, kTypicalGain = 0.04, kDraftGain = 0.1;
+constexpr double kMostSurprise = 0.693147181;  // one measurement counts as at most twice or half
+constexpr double kUnknown = 2;          // so many times the largest measured rows may take as long
+constexpr double kMessageDrift = 1.02;  // the least time of messages is forgotten so slowly
 
-// The key of a shape among the measured drafts.
-constexpr int kDepths = 32;  // larger than any depth
-int DraftKey(DraftShape shape) {
-  return shape.width * kDepths + std::min(shape.depth, kDepths - 1);
+// 1, 2, 3, ... 8 rows, then steps of a quarter.
+int Size(int rows) {
+  const int step = 1 << std::max(0, static_cast<int>(std::bit_width(unsigned(rows))) - 3);
+  return std::max(1, rows / step * step);
 }
 
-// 1, 2, 3 to 4, 5 to 8, ... drafts at a time.
-int Load(int drafting) { return std::bit_width(static_cast<unsigned>(std::max(1, drafting) - 1)); }
-
-// Buckets of rows of a pass: the sizes of `products`, those that passes are padded to. Without them
-// fine where it matters: 1, 2, 3, ... 8, then steps of a quarter.
-int Bucket(const std::vector<kernels::RowCost>& products, int rows) {
-  if (!products.empty()) {
-    const auto size = std::lower_bound(products.begin(), products.end(), rows,
-                                       [](const kernels::RowCost& p, int r) { return p.rows < r; });
-    return static_cast<int>(size == products.end() ? products.back().rows : size->rows);
-  }
-  if (rows <= 8) return std::max(1, rows);
-  const int step = 1 << std::max(0, static_cast<int>(std::log2(rows)) - 2);
-  return rows / step * step;
+double Surprise(double measured, double expected) {
+  return std::clamp(std::log(measured / expected), -kMostSurprise, kMostSurprise);
 }
 
 }  // namespace
 
-void RoundCosts::RecordPass(int rows, double seconds) {
-  pass_.Record(Bucket(products_, rows), seconds);
-  stale_ = true;
-}
-
-void RoundCosts::RecordDraft(DraftShape shape, double seconds, int drafting) {
-  if (shape.depth <= 0) return;
-  draft_.Record(DraftKey(shape), seconds, Load(drafting));
-  stale_ = true;
-}
-
-void RoundCosts::RecordUnseenDraft(DraftShape shape, double seconds, double node_s, int drafting) {
-  RecordDraft(shape, std::min(seconds, node_s + messages_s_.value_or(0)), drafting);
-}
-
-void RoundCosts::RecordMessages(double seconds) {
-  seconds = std::max(0.0, seconds);
-  const double before = messages_s_.value_or(seconds);
-  messages_s_ = before + kMessageGain * (seconds - before);
-}
-
-void RoundCosts::Refresh() const {
-  if (!std::exchange(stale_, false)) return;
-  passes_.clear();
-  for (const auto& [size, seconds] : pass_.Now()) passes_.push_back({size, seconds, seconds, size});
-  for (size_t i = passes_.size(); i-- > 1;) {
-    if (passes_[i].least >= passes_[i - 1].least) continue;
-    passes_[i - 1].least = passes_[i].least;
-    passes_[i - 1].least_size = passes_[i].least_size;
+void RoundCosts::RecordStep(int rows, double seconds, bool alone) {
+  if (!(seconds > 0)) return;
+  Measured& measured = steps_[Size(rows)];
+  Typical& typical = alone ? measured.alone : measured.beside;
+  if (++typical.count == 1) {
+    typical.seconds = seconds / level_;
+    return;
   }
-  drafts_.clear();
-  for (const auto& [size, seconds] : draft_.Now()) {
-    const int depth = size % kDepths;
-    drafts_[size / kDepths].push_back({depth, seconds, seconds, depth});
-  }
+  // The first measurements of a size say more about it than about the machine.
+  const double surprise = Surprise(seconds, typical.seconds * level_);
+  if (alone) level_ *= std::exp(kLevelGain * std::min(1.0, typical.count / 8.0) * surprise);
+  typical.seconds *= std::exp(std::max(kTypicalGain, 1.0 / typical.count) * surprise);
 }
 
-// The products of a step. For more rows than are known: in proportion to the rows.
-double RoundCosts::Products(int rows) const {
-  const int bucket = Bucket(products_, rows);
-  for (const kernels::RowCost& known : products_) {
-    if (known.rows == bucket) return known.seconds * std::max(1.0, double(rows) / bucket);
-  }
-  return 0;
-}
-
-// Products and the rest, which comes from the measured sizes: interpolated between two of them,
-// above all of them that of the largest, below all of them by their trend. If the trend is too
-// optimistic, the size is chosen, measured, and then known.
-double RoundCosts::KnownPass(int rows) const {
-  const double expected = Products(rows);
-  if (passes_.empty()) return expected;
-  const auto rest = [&](const Measured& m) { return m.least - Products(m.size); };
-  if (passes_.size() == 1) return expected + std::max(0.0, rest(passes_[0]));
-  const int bucket = Bucket(products_, rows);
-  auto above = std::lower_bound(passes_.begin() + 1, passes_.end() - 1, bucket,
-                                [](const Measured& m, int size) { return m.size < size; });
-  const double low = rest(*std::prev(above)), high = rest(*above);
-  const double share =
-      static_cast<double>(bucket - std::prev(above)->size) / (above->size - std::prev(above)->size);
-  double between = low + std::min(share, 1.0) * (high - low);
-  if (share < 0) between = std::min(between, low);
-  return expected + std::max(0.0, between);
-}
-
-double RoundCosts::Pass(int rows) const {
-  Refresh();
-  if (!products_.empty()) return KnownPass(rows);
-  if (passes_.empty()) return 0;
-  const int bucket = Bucket(products_, rows);
-  const auto from = std::lower_bound(passes_.begin(), passes_.end(), bucket,
-                                     [](const Measured& m, int size) { return m.size < size; });
-  if (from == passes_.end()) {
-    // There are more rows than were measured. Assumes the worst: time proportional to the rows.
-    return passes_.back().seconds * rows / passes_.back().size;
-  }
-  if (from->size == bucket || from == passes_.begin()) return from->least;
-  const Measured& below = *std::prev(from);
-  if (below.seconds >= from->least) return from->least;
-  const double share = static_cast<double>(bucket - below.size) / (from->least_size - below.size);
-  return below.seconds + share * (from->least - below.seconds);
+double RoundCosts::Step(int rows, bool alone) const {
+  if (steps_.empty()) return 0;
+  const int size = Size(rows);
+  const auto above = steps_.lower_bound(size);
+  if (above == steps_.begin() || (above != steps_.end() && above->first == size))
+    return level_ * above->second.Seconds(alone);
+  const auto below = std::prev(above);
+  const double least_s = below->second.Seconds(alone);
+  const double share_s = above == steps_.end() ? least_s * size / (kUnknown * below->first)
+                                               : above->second.Seconds(alone) * size / above->first;
+  return level_ * std::max(least_s, share_s);
 }
 
 int RoundCosts::RowsWithin(double seconds, int most) const {
-  if (Pass(most) <= seconds) return most;
-  const int least = products_.empty() ? passes_.front().size : 1;
-  if (least > 1 && least <= most && Pass(least) > seconds) return least / 2;
-  if (least == 1) seconds = std::max(seconds, 2 * Pass(1));
+  if (Step(most, false) <= seconds) return most;
+  const int least = steps_.begin()->first;
+  if (least > 1 && least <= most && Step(least, false) > seconds) return least / 2;
+  if (least == 1) seconds = std::max(seconds, 2 * Step(1, false));
   int within = 1, beyond = most + 1;
   while (beyond - within > 1) {
     const int middle = (within + beyond) / 2;
-    (Pass(middle) <= seconds ? within : beyond) = middle;
+    (Step(middle, false) <= seconds ? within : beyond) = middle;
   }
   return within;
 }
 
-// Scales from the nearest measured depth. A part of every wait is for messages. The rest is
-// proportional to the levels.
-double RoundCosts::AtDepth(const std::vector<Measured>& measured, int depth) {
-  auto nearest = std::lower_bound(measured.begin(), measured.end(), depth,
-                                  [](const Measured& m, int size) { return m.size < size; });
-  if (nearest == measured.end()) nearest = std::prev(nearest);
-  const double levels = static_cast<double>(depth) / nearest->size;
-  return nearest->seconds * (kMessageShare + (1 - kMessageShare) * levels);
+void RoundCosts::RecordDraft(DraftShape shape, double seconds, double node_s, int drafting) {
+  if (shape.depth <= 0 || !(node_s > 0)) return;
+  const double messages_s = std::max(0.0, seconds - node_s);
+  const int nodes = shape.width * drafting;
+  if (level_s_ == 0) {
+    message_s_ = messages_s;
+    level_s_ = 0.8 * node_s / shape.depth;
+    node_s_ = 0.2 * node_s / (shape.depth * nodes);
+    return;
+  }
+  message_s_ = std::min(message_s_ * kMessageDrift, messages_s);
+  // Each part answers for its share of the surprise.
+  const double level_s = level_s_ + node_s_ * nodes;
+  const double gain = kDraftGain * Surprise(node_s, shape.depth * level_s);
+  level_s_ *= std::exp(gain * level_s_ / level_s);
+  node_s_ *= std::exp(gain * node_s_ * nodes / level_s);
 }
 
 double RoundCosts::Draft(DraftShape shape, int drafting) const {
-  Refresh();
-  if (shape.depth == 0 || drafts_.empty()) return 0;
-  return DraftAlone(shape) * draft_.Slowdown(Load(drafting));
-}
-
-// Widths that were not measured lie on the line through two measured ones, the nearest on either
-// side or beyond. A narrower draft takes at most as long, and at least half as long.
-double RoundCosts::DraftAlone(DraftShape shape) const {
-  auto above = drafts_.lower_bound(shape.width);
-  if (above != drafts_.end() && above->first == shape.width)
-    return AtDepth(above->second, shape.depth);
-  if (drafts_.size() == 1) return AtDepth(drafts_.begin()->second, shape.depth);
-  if (above == drafts_.begin()) ++above;
-  if (above == drafts_.end()) --above;
-  const auto below = std::prev(above);
-  const double narrow = AtDepth(below->second, shape.depth);
-  const double wide = std::max(narrow, AtDepth(above->second, shape.depth));
-  const double share =
-      static_cast<double>(shape.width - below->first) / (above->first - below->first);
-  return std::max(narrow / 2, narrow + share * (wide - narrow));
-}
-
-double RoundCosts::Turn(int running, int rows, DraftShape shape) const {
-  const double together = Draft(shape, running) + Pass(rows);
-  if (running < 2 || shape.depth == 0) return together;
-  const int half = (running + 1) / 2;
-  const double pass = Pass((rows + 1) / 2);
-  return std::min(together, pass + std::max(pass, Draft(shape, half)));
+  if (shape.depth == 0) return 0;
+  // Nothing is known: a level takes a tenth of a step.
+  if (level_s_ == 0) return 0.1 * Step(1, true) * (1 + shape.depth);
+  return message_s_ + shape.depth * (level_s_ + node_s_ * shape.width * drafting);
 }
 
 }  // namespace coppice::worker

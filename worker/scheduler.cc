@@ -129,15 +129,13 @@ std::vector<Sequence*> Scheduler::AdmitByTurns(absl::Span<Sequence* const> waiti
 SizerLimits Scheduler::ForestLimits(const Sequence& sequence) const {
   SizerLimits limits;
   limits.beam_width = sequence.params.beam_width;
-  limits.roots = sequence.unknown_roots();
-  limits.plain_rows = static_cast<int>(sequence.decoder->roots().size());
-  limits.informed = limits.roots < limits.plain_rows;
   limits.running = std::max(1, running_);
   limits.draft = sequence.draft;
   if (limits.draft.drafts) limits.max_depth = sequence.decoder->max_useful_depth();
   // A shape chosen by the request may fill a step. Otherwise all running sequences share the step.
   const int sharers = limits.draft.chosen ? 1 : limits.running;
-  limits.max_nodes = std::max(0, options_.max_rows / sharers - limits.plain_rows);
+  const int own_rows = static_cast<int>(sequence.decoder->roots().size());
+  limits.max_nodes = std::max(0, options_.max_rows / sharers - own_rows);
   return limits;
 }
 

@@ -66,7 +66,7 @@ class Scheduler {
   int running() const { return running_; }
 
   // The bounds of this sequence's next forest: the request's own numbers, the layers that it can
-  // still use, and its share of a step.
+  // still use, and its share of a step. The rows of all sequences are left to the caller.
   SizerLimits ForestLimits(const Sequence& sequence) const;
 
   const SchedulerOptions& options() const { return options_; }

@@ -120,11 +120,9 @@ struct Sequence {
 
   // The round.
   uint32_t round = 0;
-  decoding::DraftForest forest;           // forest of the next step
-  std::optional<NextShapes> next_shapes;  // shapes of the next round, if already chosen
+  decoding::DraftForest forest;  // forest of the next step
   DraftAccess draft_access = DraftAccess::kNone;
   DraftShape draft_shape;       // requested for this round
-  bool draft_informed = false;  // SizerLimits::informed when it was requested
   bool draft_came = false;      // the draft of this round was in time; its forest may be empty
   double draft_asked_s = 0;     // when the draft of this round was requested
   uint64_t draft_step = 0;      // the step after which it was requested

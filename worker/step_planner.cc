@@ -35,7 +35,7 @@ bool StepPlanner::HasWork() const {
 }
 
 StepPlanner::Planned StepPlanner::Plan(int most_rows) {
-  Planned planned{runner_->NewStep(), {}, {}, {}, {}, {}};
+  Planned planned{runner_->NewStep(), {}, 0, {}, {}, {}, {}};
   const std::vector<WaitingPrompt> prompts = Prompts();
   const int room = most_rows - RowsForPrompts(prompts, most_rows);
   if (prompts.empty()) prompts_had_theirs_ = true;
@@ -151,6 +151,7 @@ bool StepPlanner::AddPrefix(Sequence* sequence, int begin, int count, Planned* p
     planned->step.AddPrefixRows(sequence->kv, chunk, *slots);
   }
   planned->rows.push_back({sequence->id, count});
+  planned->prompt_rows += count;
   return true;
 }
 

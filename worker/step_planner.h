@@ -43,6 +43,7 @@ class StepPlanner {
   struct Planned {
     model::StepBuilder step;
     std::vector<Participant> participants;
+    int prompt_rows = 0;             // rows of prompts
     std::vector<SequenceRows> rows;  // of every sequence in the step; one may have several entries
     std::vector<PromptRows> scored;
     std::vector<uint64_t> ended;  // sequences that only score their prompt, which ends in this step

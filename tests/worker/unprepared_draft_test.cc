@@ -96,27 +96,19 @@ TEST_F(UnpreparedDraftTest, DraftsThatNeverPayAreNoLongerPrepared) {
   coordinator_.WaitFor(kLong + kShort);
   uint64_t started = 0;
   size_t opened_by_long = 0;
-  int asked_by_long = 0, begun = 0;
-  coordinator_.EveryTurn(
-      [&](int turn) {
-        const size_t before = sessions_.size();
-        Answer(turn);
-        if (started > kLong && sessions_.size() > before) {
-          EXPECT_LE(turn, begun + 3)
-              << "opened for a draft that was explored without having been prepared";
-        }
-        if (coordinator_.finished().size() < started || started == kLong + kShort) return;
-        if (started == kLong) opened_by_long = sessions_.size(), asked_by_long = asked_;
-        ++started;
-        begun = turn;
-        coordinator_.Start(MakeStart(started, FreeParams(started, tokens(started))), false);
-      });
+  int asked_by_long = 0;
+  coordinator_.EveryTurn([&](int turn) {
+    Answer(turn);
+    if (coordinator_.finished().size() < started || started == kLong + kShort) return;
+    if (started == kLong) opened_by_long = sessions_.size(), asked_by_long = asked_;
+    ++started;
+    coordinator_.Start(MakeStart(started, FreeParams(started, tokens(started))), false);
+  });
   RunSequences();
-  EXPECT_GE(asked_by_long, 5);
-  EXPECT_GE(opened_by_long, 5u);
-  // 480 rounds, one exploration in about 192.
-  EXPECT_GE(sessions_.size() - opened_by_long, 1u);
-  EXPECT_LE(sessions_.size() - opened_by_long, 4u);
+  EXPECT_GE(asked_by_long, 1);
+  EXPECT_GE(opened_by_long, 1u);
+  // The first drafts showed that none pays. Then only trials have some, and these are rare.
+  EXPECT_LE(sessions_.size(), 4u);
   for (uint64_t id = 1; id <= started; ++id) ExpectThePlainAnswer(id, FreeParams(id, tokens(id)));
 }
 
@@ -149,6 +141,7 @@ TEST_F(UnpreparedDraftTest, ARequestWithNumbersOfItsOwnIsPrepared) {
 // that reads the prompt.
 TEST_F(UnpreparedDraftTest, ALongTextIsPreparedLater) {
   constexpr int kTexts = 4, kTokens = 450;
+  constexpr uint32_t kLater = 3;  // rounds; until then costs without drafts are not known
   coordinator_.WaitFor(kTexts);
   uint64_t started = 0;
   coordinator_.EveryTurn([&](int turn) {
@@ -160,10 +153,10 @@ TEST_F(UnpreparedDraftTest, ALongTextIsPreparedLater) {
   RunSequences();
   int later = 0;
   for (const auto& [id, session] : sessions_) {
-    if (session.first_asked < 0 || session.first_round < ForestSizer::kRarest) continue;
+    if (session.first_asked < 0 || session.first_round < kLater) continue;
     ++later;
     EXPECT_GE(session.first_asked, session.opened + kTurnsToRead);
-    EXPECT_GE(session.first_round, ForestSizer::kRarest + kTurnsToRead / 2) << "it did not go on";
+    EXPECT_GE(session.first_round, kLater + kTurnsToRead / 2) << "it did not go on";
   }
   EXPECT_GE(later, 1);
   for (uint64_t id = 1; id <= started; ++id) ExpectThePlainAnswer(id, FreeParams(id, kTokens));
