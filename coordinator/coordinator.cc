@@ -58,7 +58,7 @@ class CoordinatorImpl : public Coordinator {
                       if (control_ != nullptr) control_->Send(peer, message);
                     }),
         operations_(&clock_, &registry_, &dispatcher_),
-        trace_(&clock_, &registry_, &dispatcher_,
+        trace_(&clock_, &registry_, &dispatcher_, &jobs_,
                [this](const std::string& peer, const proto::CoordinatorMessage& message) {
                  if (control_ != nullptr) control_->Send(peer, message);
                }),
@@ -86,8 +86,9 @@ class CoordinatorImpl : public Coordinator {
   void ServeNodes(std::unique_ptr<comm::ServerChannel> channel) override {
     control_ = ControlLoop::Start(
         std::move(channel), [this](std::string peer, proto::NodeMessage message) {
-          asio::post(io_, [this, peer = std::move(peer), message = std::move(message)] {
-            if (message.has_step_trace()) return trace_.Take(peer, message.step_trace());
+          asio::post(io_, [this, peer = std::move(peer), message = std::move(message)]() mutable {
+            if (message.has_step_trace())
+              return trace_.Take(peer, std::move(*message.mutable_step_trace()));
             dispatcher_.OnNodeMessage(peer, message);
           });
         });

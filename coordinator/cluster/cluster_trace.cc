@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/chrome_trace.h"
 #include "coordinator/api/json_text.h"
 #include "coordinator/http/api_error.h"
 #include "coordinator/http/request_target.h"
@@ -39,8 +40,8 @@ void ClusterTrace::Begin(const std::string& target, const std::shared_ptr<HttpEx
   late_s_ = begin_s_ + seconds + kLate_s;
   dropped_ = 0;
   awaited_.clear();
-  events_ = ChromeTrace();
-  events_.NameProcess(kServer, "\"coordinator\"");
+  ChromeTrace names;
+  names.NameProcess(kServer, "\"coordinator\"");
   proto::CoordinatorMessage message;
   message.mutable_trace_steps()->set_id(++id_);
   message.mutable_trace_steps()->set_seconds(seconds);
@@ -48,56 +49,72 @@ void ClusterTrace::Begin(const std::string& target, const std::shared_ptr<HttpEx
     if (node->state != NodeState::kReady) continue;
     const int process = kServer + 1 + static_cast<int>(awaited_.size());
     awaited_[node->id] = process;
-    events_.NameProcess(process, QuotedText(node->id));
-    events_.NameTrack(process, 0, "\"engine\"");
+    names.NameProcess(process, QuotedText(node->id));
+    names.NameTrack(process, 0, "\"engine\"");
     send_(node->peer, message);
   }
+  events_ = names.Take();
   // Without replicas the trace has the requests alone, after its time like any other.
 }
 
-void ClusterTrace::Take(const std::string& peer, const proto::StepTrace& trace) {
+void ClusterTrace::Take(const std::string& peer, proto::StepTrace trace) {
   const Node* node = registry_->FindPeer(peer);
   if (!under_way_ || node == nullptr || trace.id() != id_) return;
-  if (const absl::Status fields = proto::CheckStepTrace(trace); !fields.ok())
-    return spdlog::warn("{}: trace dropped: {}", node->id, std::string(fields.message()));
-  AddReplica(node->id, trace);
+  const auto awaited = awaited_.find(node->id);
+  if (awaited == awaited_.end()) return;
+  const auto replica = std::make_shared<Replica>();
+  replica->process = awaited->second;
+  replica->trace = std::move(trace);
+  jobs_->Post(
+      Client{}, replica->trace.ByteSizeLong(), [replica] { MakeText(replica.get()); },
+      [this, replica, id = node->id] {
+        if (!under_way_ || replica->trace.id() != id_) return;
+        if (!replica->fields.ok()) {
+          return spdlog::warn("{}: trace dropped: {}", id, std::string(replica->fields.message()));
+        }
+        events_ += replica->events;
+        dropped_ += replica->trace.dropped();
+        awaited_.erase(id);
+      });
 }
 
 // A replica's times count from the arrival of the message, which is taken for when it was sent.
-void ClusterTrace::AddReplica(const std::string& id, const proto::StepTrace& trace) {
-  const auto awaited = awaited_.find(id);
-  if (awaited == awaited_.end()) return;
-  const int process = awaited->second;
+void ClusterTrace::MakeText(Replica* replica) {
+  replica->fields = proto::CheckStepTrace(replica->trace);
+  if (!replica->fields.ok()) return;
+  const int process = replica->process;
+  ChromeTrace events;
   std::set<int> tracks;
-  for (const proto::TraceSpan& span : trace.spans()) {
+  for (const proto::TraceSpan& span : replica->trace.spans()) {
     ChromeTrace::Args args;
     if (span.sequence_id() != 0)
       args.emplace_back("sequence", absl::StrCat("\"", span.sequence_id(), "\""));
     for (const auto& [name, value] : span.args()) args.emplace_back(name, absl::StrCat(value));
     if (span.track() < 0) {
-      events_.Overlapping(process, span.sequence_id(), span.name(), span.begin_s(), span.seconds(),
-                          args);
+      events.Overlapping(process, span.sequence_id(), span.name(), span.begin_s(), span.seconds(),
+                         args);
       continue;
     }
     if (span.track() > 0 && tracks.insert(span.track()).second)
-      events_.NameTrack(process, span.track(), absl::StrCat("\"verdicts ", span.track(), "\""));
-    events_.Span(process, span.track(), span.name(), span.begin_s(), span.seconds(), args);
+      events.NameTrack(process, span.track(), absl::StrCat("\"verdicts ", span.track(), "\""));
+    events.Span(process, span.track(), span.name(), span.begin_s(), span.seconds(), args);
   }
-  dropped_ += trace.dropped();
-  awaited_.erase(awaited);
+  replica->events = events.Take();
 }
 
 // Those that ended within the trace, as far as their timelines are kept.
 void ClusterTrace::AddRequests() {
   uint64_t id = 0;
+  ChromeTrace requests;
   for (const Timeline& timeline : dispatcher_->timelines()) {
     const double from_s = timeline.arrival_s - begin_s_;
     if (from_s + timeline.total_s < 0) continue;
     const ChromeTrace::Args args = {{"id", QuotedText(timeline.request_id)}};
-    events_.Overlapping(kServer, ++id, "request", from_s, timeline.total_s, args);
+    requests.Overlapping(kServer, ++id, "request", from_s, timeline.total_s, args);
     for (const Timeline::Part& part : timeline.parts)
-      events_.Overlapping(kServer, id, "queue", from_s, part.started_s, args);
+      requests.Overlapping(kServer, id, "queue", from_s, part.started_s, args);
   }
+  events_ += requests.Take();
 }
 
 void ClusterTrace::Tick() {
@@ -119,7 +136,7 @@ void ClusterTrace::Answer() {
   other.AddText("dropped_spans", absl::StrCat(dropped_))
       .AddText("missing_replicas", missing.text());
   HttpReply reply;
-  reply.body = ChromeTraceDocument(events_.Take(), other.text());
+  reply.body = ChromeTraceDocument(std::exchange(events_, ""), other.text());
   exchange->Reply(std::move(reply));
 }
 
