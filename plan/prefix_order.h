@@ -1,7 +1,8 @@
 // The block tables of a plan in an order in which those that begin with the same blocks follow each
 // other: requests that share a prefix have its blocks in common (model/kv/block_manager). Attention
 // reads such blocks once for all (kernels/cpu, kernels/cuda), and model/memory_traffic counts them
-// once. Pure. Blocks, not pages: what has the same block has the same page in every group of layers.
+// once. Pure. Blocks, not pages: what has the same block has the same page in every group of
+// layers.
 #pragma once
 
 #include <cstdint>

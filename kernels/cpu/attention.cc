@@ -72,7 +72,8 @@ class UnitRunner {
   }
 
  private:
-  // Runs of rows whose chunk is the same block share it. Other rows gather their chunk slot by slot.
+  // Runs of rows whose chunk is the same block share it. Other rows gather their chunk slot by
+  // slot.
   template <class T>
   void RunChunk(int32_t first) {
     if (context_.SeenByAll(first)) return RunBlock<T>(0, unit_.rows(), first);

@@ -1,5 +1,5 @@
-// Attention of a tile of queries over chunks of 16 positions, in bf16 dot products: scores, weights of
-// the online softmax, values. Only attention_bf16.cc includes it.
+// Attention of a tile of queries over chunks of 16 positions, in bf16 dot products: scores, weights
+// of the online softmax, values. Only attention_bf16.cc includes it.
 #pragma once
 
 #include <algorithm>
@@ -86,8 +86,8 @@ COPPICE_BF16_DOT inline void ScoresToWeights(__m512 (&scores)[kTileQueries],
   _mm256_mask_storeu_ps(queries.total, all, total);
 }
 
-// For each chunk: sum = sum * correction + weights times values, two positions at a time. The sums of
-// kQueries queries, from `first` on, stay in registers from chunk to chunk.
+// For each chunk: sum = sum * correction + weights times values, two positions at a time. The sums
+// of kQueries queries, from `first` on, stay in registers from chunk to chunk.
 template <int kQueries, int kChunks, int kTile, int kDim>
 COPPICE_BF16_DOT inline void AddValues(float (*sums)[kDim],
                                        const uint32_t (*weights)[kTile][kPairs],
@@ -130,8 +130,8 @@ COPPICE_BF16_DOT inline void AddValues(float (*sums)[kDim],
   }
 }
 
-// kQueries queries over kChunks chunks, one after the other. Every score is one chain of dot products
-// in the order of the dimensions; the chains of two chunks hide each other's latency.
+// kQueries queries over kChunks chunks, one after the other. Every score is one chain of dot
+// products in the order of the dimensions; the chains of two chunks hide each other's latency.
 template <bool kScaled, int kQueries, int kChunks, int kDim>
 COPPICE_BF16_DOT __attribute__((noinline)) void AttendTile(const Bf16Queries<kDim>& queries,
                                                            const Bf16Chunk* chunks) {

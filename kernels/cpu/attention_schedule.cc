@@ -8,8 +8,8 @@
 namespace coppice::kernels::cpu {
 namespace {
 
-// Their states stay in the second level of the cache. Fewer of them read and transpose a shared chunk
-// more often.
+// Their states stay in the second level of the cache. Fewer of them read and transpose a shared
+// chunk more often.
 constexpr int64_t kMaxQueriesPerUnit = 128;
 // Time of reading and transposing a chunk, in that of the products of one query with it.
 constexpr int64_t kChunkCost = 4;
@@ -106,8 +106,8 @@ class Scheduler {
     return shared_[unit.end] - shared_[unit.begin + 1];
   }
 
-  // What a part of the unit may cost, where `threads` threads share the rest and this one has `room`:
-  // every part reads `again` again, and that is shared, too.
+  // What a part of the unit may cost, where `threads` threads share the rest and this one has
+  // `room`: every part reads `again` again, and that is shared, too.
   double Aim(double room, int threads, double again, const AttentionUnit& unit) const {
     const double parts = std::min<double>(threads, std::ceil(Cost(unit) / room));
     return room + again * (parts - 1) / threads;

@@ -30,8 +30,8 @@ inline int32_t ContextBegin(const AttentionContext& context, int64_t row, int wi
   return window == 0 ? 0 : std::max(0, ContextLength(context, row) - window);
 }
 
-// The contexts of a unit's rows, in chunks of kBlockSize positions. `first`: the first position of a
-// chunk. A row is named by its number in the unit.
+// The contexts of a unit's rows, in chunks of kBlockSize positions. `first`: the first position of
+// a chunk. A row is named by its number in the unit.
 class UnitContext {
  public:
   UnitContext(const AttentionArgs& args, const AttentionUnit& unit)

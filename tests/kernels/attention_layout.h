@@ -25,9 +25,9 @@ struct AttentionShape {
 AttentionRule RuleOf(int head_dim);
 AttentionRule RuleOf(const AttentionShape& shape);
 
-// K (which = 1) and V (2) of a token, [kv_heads * head_dim], or its query (0), [q_heads * head_dim].
-// They depend only on the token's number. kNotANumber has none; of the others a value of each head
-// of K or V is infinite.
+// K (which = 1) and V (2) of a token, [kv_heads * head_dim], or its query (0), [q_heads *
+// head_dim]. They depend only on the token's number. kNotANumber has none; of the others a value of
+// each head of K or V is infinite.
 inline constexpr int kNotANumber = -1, kInfiniteKey = -2, kInfiniteValue = -3;
 std::vector<float> TokenVector(const AttentionShape& shape, int token, int which);
 // K and V of a token as the pool holds them.

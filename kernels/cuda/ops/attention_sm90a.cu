@@ -153,7 +153,8 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
         return reinterpret_cast<T*>(Panel(stage, value, panel) + at);
       };
       bool finite = true;
-      for (int panel = 0; panel < S::kPanels; ++panel) finite = finite && Finite(piece(true, panel));
+      for (int panel = 0; panel < S::kPanels; ++panel)
+        finite = finite && Finite(piece(true, panel));
       if (HoldsForToken(finite)) continue;
       for (int panel = 0; panel < S::kPanels; ++panel) {
         Fill(piece(false, panel), NAN);

@@ -4,10 +4,10 @@
 // A token at position p of a row's context stands at place p % 64 of a KV tile, whether it lies in
 // the table or in a chain. KV tiles that every row of a row tile sees whole come first. Behind them
 // each row finds the rest of its context in tiles of its own, in order of position; rows share such
-// a tile where one's tokens are the beginning of the other's. So rows of several segments may make a
-// row tile (row_tiles.h), as those of one. To a row that sees nothing of a tile
-// it adds nothing: weights of zero, and a maximum that stays. Items are cut where chunks of
-// positions begin (kExactChunkTiles), wherever the row tile ends, and are merged in order.
+// a tile where one's tokens are the beginning of the other's. So rows of several segments may make
+// a row tile (row_tiles.h), as those of one. To a row that sees nothing of a tile it adds nothing:
+// weights of zero, and a maximum that stays. Items are cut where chunks of positions begin
+// (kExactChunkTiles), wherever the row tile ends, and are merged in order.
 #pragma once
 
 #include "kernels/cuda/ops/work_list.h"

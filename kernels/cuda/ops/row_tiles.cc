@@ -10,11 +10,11 @@ namespace {
 // Blocks that segments must have in common before their rows pass together: less is not worth an
 // item of other rows.
 constexpr int32_t kLeastCommonBlocks = 8;
-// What a segment's table may have beyond the common blocks, in multiples of these: its KV tiles pass
-// by the rows of the other segments in vain, and each row has a mask of each.
+// What a segment's table may have beyond the common blocks, in multiples of these: its KV tiles
+// pass by the rows of the other segments in vain, and each row has a mask of each.
 constexpr int64_t kMostOwn = 4;
-// The same in a model with windows, in tokens: no row tile can leave out what lies before the window
-// of one of its rows alone.
+// The same in a model with windows, in tokens: no row tile can leave out what lies before the
+// window of one of its rows alone.
 constexpr int64_t kMostOwnWithWindows = 512;
 
 class TileCutter {

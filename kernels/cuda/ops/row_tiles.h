@@ -1,6 +1,6 @@
 // Which rows of a step pass together over their tokens in tiled attention: those of one segment, or
-// of several segments whose block tables begin with the same blocks, so that these are read once for
-// all of them. Pure. For makers of work lists.
+// of several segments whose block tables begin with the same blocks, so that these are read once
+// for all of them. Pure. For makers of work lists.
 #pragma once
 
 #include <cstdint>

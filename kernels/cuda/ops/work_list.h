@@ -3,12 +3,12 @@
 // equal inputs give equal lists, so that results are deterministic.
 //
 // A *row tile* is rows that pass together over their tokens (row_tiles.h), all q heads of a KV head
-// packed: packed row = row in the tile * group + head in the group. They are rows of one segment, or
-// of several segments whose block tables begin alike. Its *KV index space* is the tokens of the block
-// table that any of its rows sees, or, of several segments, those that all have in common; then the
-// other tokens of their tables, a block that some share once; then the distinct chain slots of its
-// rows in order of first use. It is cut into *KV tiles* of 64 tokens. Where not every row sees every
-// token of a KV tile, a word of 64 bits per row says which.
+// packed: packed row = row in the tile * group + head in the group. They are rows of one segment,
+// or of several segments whose block tables begin alike. Its *KV index space* is the tokens of the
+// block table that any of its rows sees, or, of several segments, those that all have in common;
+// then the other tokens of their tables, a block that some share once; then the distinct chain
+// slots of its rows in order of first use. It is cut into *KV tiles* of 64 tokens. Where not every
+// row sees every token of a KV tile, a word of 64 bits per row says which.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ inline constexpr int kTileRows[kTileClasses] = {16, 64, 128};
 
 // A run of KV tiles of one row tile and KV head.
 struct AttentionItem {
-  // Its rows are first_row, first_row + 1, ... of one segment, or, where listed >= 0, those of several:
-  // WorkList::rows[listed], ...
+  // Its rows are first_row, first_row + 1, ... of one segment, or, where listed >= 0, those of
+  // several: WorkList::rows[listed], ...
   int32_t first_row = 0, rows = 0;
   int32_t listed = -1;
   int32_t first_position = 0;  // the least position of its rows
@@ -83,7 +83,8 @@ struct WorkShape {
 inline constexpr int kItemCost = 2;
 
 // shared_chains: every row tile of a segment holds the chain slots of all rows of the segment,
-// because which row sees which slot is not known yet (draft_levels.h). Segments are not joined then.
+// because which row sees which slot is not known yet (draft_levels.h). Segments are not joined
+// then.
 WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape, bool shared_chains = false);
 
 // For makers of such lists. Fills the fields of the item that say which rows it has.

@@ -303,9 +303,9 @@ StepPlan PlanOfRequests(int requests, int common, int own) {
   return plan;
 }
 
-// Eight layers of 24 heads of 64 with 8 KV heads, for one row of each request. Each layer has its own
-// KV as in a model, so that it comes from memory. Arguments: requests, tokens of the context that
-// all share, tokens of a request's own, bits of K and V.
+// Eight layers of 24 heads of 64 with 8 KV heads, for one row of each request. Each layer has its
+// own KV as in a model, so that it comes from memory. Arguments: requests, tokens of the context
+// that all share, tokens of a request's own, bits of K and V.
 void RequestsAttention(benchmark::State& state) {
   constexpr int kHeads = 24, kKvHeads = 8, kHeadDim = 64, kLayersOfKv = 8;
   const int requests = static_cast<int>(state.range(0));

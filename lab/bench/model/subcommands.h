@@ -46,8 +46,8 @@ struct PrefixBench {
   int repetitions = 5;
   std::string kernels;
 };
-// Passes with a row of each request, in turns: over a prefix that they share, over as many tokens of
-// their own, and over their own further tokens alone.
+// Passes with a row of each request, in turns: over a prefix that they share, over as many tokens
+// of their own, and over their own further tokens alone.
 absl::Status RunPrefixBench(const PrefixBench& bench);
 
 struct KernelsBench {

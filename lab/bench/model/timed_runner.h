@@ -32,8 +32,8 @@ class TimedRunner {
     std::vector<model::KvNode> nodes;
     std::vector<TokenId> tokens;  // tokens of the nodes
   };
-  // A sequence with a prefix of that many tokens. The first `common` are those of all sequences that
-  // are opened so, the others are in no other sequence.
+  // A sequence with a prefix of that many tokens. The first `common` are those of all sequences
+  // that are opened so, the others are in no other sequence.
   absl::StatusOr<Context> Open(int tokens, int chunk, int common = 0);
   // Nodes after its prefix: `beams` binary trees, as equal as possible.
   absl::Status Grow(int nodes, int beams, Context* context);

@@ -43,8 +43,8 @@ StepPlan ChunkPlan(int tokens, int rows) {
   return plan;
 }
 
-// Requests of one row each at the end of `tokens` tokens, of which the first `common`, whole blocks,
-// are in the same blocks.
+// Requests of one row each at the end of `tokens` tokens, of which the first `common`, whole
+// blocks, are in the same blocks.
 StepPlan RequestsPlan(int requests, int tokens, int common) {
   StepPlan plan = PlanOfRows(requests);
   plan.segments.clear();

@@ -70,8 +70,8 @@ inline WorkShape ShapeOf(const AttentionShape& shape, int workers, int least_til
   return work;
 }
 
-// V of a token of one request that is not finite makes the rows that see it NaN, and changes no bit of
-// the others, which the token passes by.
+// V of a token of one request that is not finite makes the rows that see it NaN, and changes no bit
+// of the others, which the token passes by.
 template <class T, class P = T>
 void TestNotFinite(const AttentionShape& shape, bool exact, bool wide = false) {
   const std::vector<RequestSpec> requests = {{160 + 20, 1, {1, 2}}, {160 + 70, 0, {3}, 160, 0}};

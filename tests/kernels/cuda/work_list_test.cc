@@ -217,8 +217,8 @@ TEST(CudaWorkList, WhatSomeOfTheRowsShareIsReadOnce) {
   EXPECT_EQ(TokensRead(list, 0), (700 + 9 + 8 + 3) + (500 + 1));
 }
 
-// Where little is shared, a request has much more of its own, or there are more rows than a row tile
-// holds, each request has its own row tiles.
+// Where little is shared, a request has much more of its own, or there are more rows than a row
+// tile holds, each request has its own row tiles.
 TEST(CudaWorkList, RequestsAreJoinedOnlyWhereItPays) {
   const auto joined = [](const RequestSpec& second, bool windows) {
     StepPlan plan = MakeForest({{second.common + 12, 0, {1}}, second}, 1).plan;
