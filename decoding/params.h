@@ -38,8 +38,8 @@ struct DecodingParams : sampling::RowParams {
   // Hypotheses returned, the best by score. At most beam_width.
   int num_hypotheses = 1;
 
-  // The most tokens of a hypothesis, including the stop id. Admission reserves KV for all of them,
-  // so a smaller value lets more sequences run at once.
+  // The most tokens of a hypothesis, including the stop id. Until some
+  // requests of its kind have ended, a sequence is expected to need KV for all of them.
   int max_tokens = 256;
 
   // Seed of every random choice of the sequence.
@@ -133,7 +133,7 @@ int MostBeams(const DecodingParams& params);
 // The most pages that a sequence can need (without windows: blocks): its longest hypothesis, the
 // chains of its other beams if they never coalesce, one forest, and a partly filled block for each.
 // What is not its prefix has all pages, and its prefix in a group with a window those of the window
-// and of what a step adds to it. Admission reserves this many.
+// and of what a step adds to it. A sequence that could need more than a replica has is refused.
 int64_t KvPagesBound(const DecodingParams& params, int64_t prompt_tokens, const KvStorage& storage);
 
 }  // namespace coppice::decoding

@@ -241,6 +241,7 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
     COPPICE_RETURN_IF_ERROR(Within("stats", stats.status()));
     progress.stats = *std::move(stats);
   }
+  COPPICE_RETURN_IF_ERROR(CheckCount("kv_blocks_peak", message.kv_blocks_peak()));
   if (message.has_energy_joules()) {
     COPPICE_RETURN_IF_ERROR(
         CheckRange("energy_joules", message.energy_joules(), 0.0, kMostStatistic));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "worker/engine.h"
@@ -17,9 +18,15 @@ void Engine::AdmitWaiting() {
     energy_.Idle(last_step_end_s_);
   }
   if (!std::exchange(admits_, false)) return;
-  const auto needs = [this](const Sequence& sequence) {
-    return std::max<int64_t>(1,
-                             sequence.expected_blocks - runner_->blocks()->InUse(sequence.text()));
+  absl::flat_hash_map<const Sequence*, int64_t> known;  // a prompt is looked up once
+  const auto needs = [&](const Sequence& sequence) {
+    const auto [place, is_new] = known.try_emplace(&sequence, 0);
+    if (is_new) {
+      const int64_t shared =
+          sequence.scores_prompt() ? 0 : runner_->blocks()->InUse(sequence.text());
+      place->second = std::max<int64_t>(1, sequence.expected_blocks - shared);
+    }
+    return place->second;
   };
   const std::vector<Sequence*> admitted =
       scheduler_.AdmitByTurns(sequences_.In(SequencePhase::kWaiting), {FreeBlocks(), needs});
@@ -87,11 +94,21 @@ void Engine::MakeRoom() {
 }
 
 void Engine::Preempt(Sequence* sequence) {
-  ExpectMore(sequence);  // it is admitted again when there is room for a step more than it has now
-  if (sequence->phase == SequencePhase::kDrafting) drafts_.Withdraw(sequence->id);
+  // Admitted again only for a step more than it has now, it would soon be here again.
+  const int64_t held = runner_->blocks()->held(sequence->kv);
+  const int64_t more = std::max(held + scheduler_.BlocksOfStep(*sequence), held + held / 4);
+  sequence->expected_blocks =
+      std::max(sequence->expected_blocks, std::min(more, scheduler_.BlocksBound(*sequence)));
+  if (sequence->phase == SequencePhase::kDrafting) {
+    drafts_.Withdraw(sequence->id);
+    sequence->draft_wait_s = clock_.Now() - sequence->draft_asked_s;
+    sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
+  }
+  sequence->draft_shape = {};
   worker::Preempt(sequence, runner_->blocks());
   scheduler_.Release();
   sequences_.Move(sequence, SequencePhase::kWaiting);
+  admits_ = true;
   sequence->preempted_at = sequence->decoder->layers_committed();
   ++sequence->stats.preemptions;
   counters_.set_preemptions(counters_.preemptions() + 1);

@@ -81,6 +81,7 @@ void Engine::Remove(Sequence* sequence) {
 }
 
 void Engine::PublishStatus() {
+  trace_.Write();  // also while there are no steps
   const StepTrace::Part part = trace_.Time("status");
   last_status_s_ = clock_.Now();
   const model::BlockCounts blocks = runner_->blocks()->counts();

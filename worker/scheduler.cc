@@ -41,7 +41,6 @@ struct Scheduler::Round {
   Sequence* outranked = nullptr;  // FirstBelow the priority that is served now
 
   bool Has(const Sequence* sequence) const { return blocks.contains(sequence); }
-  double Needs(const Sequence& sequence) const { return static_cast<double>(room.needs(sequence)); }
 };
 
 bool Scheduler::Admit(Sequence* sequence, Round* round) {
@@ -111,11 +110,12 @@ std::vector<Sequence*> Scheduler::AdmitByTurns(absl::Span<Sequence* const> waiti
   if (classes.size() < 2) outranked_.Reset();
   for (const auto& [priority, its] : classes) {
     round.outranked = FirstBelow(priority, waiting, round);
-    if (round.outranked != nullptr && outranked_.Due(round.Needs(*round.outranked))) {
+    if (round.outranked != nullptr && outranked_.Due()) {
       // Without room all wait for it, unless others are passing another one already.
       const bool first_passed = !passed_over_;
-      if (Admit(round.outranked, &round)) {
-        outranked_.Reset();
+      Sequence* const outranked = std::exchange(round.outranked, nullptr);
+      if (Admit(outranked, &round)) {
+        outranked_.Paid(static_cast<double>(round.blocks.at(outranked)));
       } else if (first_passed) {
         passed_by_blocks_ = options_.kv_blocks;
       }

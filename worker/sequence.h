@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -141,9 +142,14 @@ struct Sequence {
   std::vector<proto::RoundTimes> round_times;  // not yet reported
 };
 
-// Whether `a` goes before `b` where KV is short.
+// Whether `a` keeps its KV longer than `b` where it is short. One that has been preempted often goes
+// before all others, so it ends.
 inline bool Outranks(const Sequence& a, const Sequence& b) {
-  return std::pair(a.priority, a.arrival_order) < std::pair(b.priority, b.arrival_order);
+  constexpr int kOften = 4;
+  const auto rank = [](const Sequence& one) {
+    return std::tuple(one.stats.preemptions < kOften, one.priority, one.arrival_order);
+  };
+  return rank(a) < rank(b);
 }
 
 }  // namespace coppice::worker

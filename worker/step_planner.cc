@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/check.h"
 #include "model/kv/prefix_readers.h"
 #include "worker/client_queues.h"
 #include "worker/preemption.h"
@@ -139,10 +140,12 @@ RowNeed StepPlanner::NeedOfPrompt(const Sequence& sequence, int token, Planned* 
   return need;
 }
 
-bool StepPlanner::AddPrefix(Sequence* sequence, int begin, int count, Planned* planned) {
+int StepPlanner::AddPrefix(Sequence* sequence, int begin, int wanted, Planned* planned) {
+  const int count = runner_->blocks()->MostAppended(sequence->kv, wanted);
+  if (count == 0) return 0;
   const auto chunk = absl::MakeConstSpan(sequence->text()).subspan(begin, count);
-  auto slots = runner_->blocks()->AppendPrefix(sequence->kv, chunk);
-  if (!slots.ok()) return false;
+  const auto slots = runner_->blocks()->AppendPrefix(sequence->kv, chunk);
+  COPPICE_CHECK(slots.ok());
   if (sequence->scores_prompt()) {
     const auto need_of = [&](int i) { return NeedOfPrompt(*sequence, begin + i + 1, planned); };
     planned->scored.push_back({sequence->id, begin + 1, count,
@@ -152,28 +155,28 @@ bool StepPlanner::AddPrefix(Sequence* sequence, int begin, int count, Planned* p
   }
   planned->rows.push_back({sequence->id, count});
   planned->prompt_rows += count;
-  return true;
+  return count;
 }
 
-bool StepPlanner::AddReread(Sequence* sequence, int count, Planned* planned) {
-  for (int i = 0; i < count; ++i) {
+int StepPlanner::AddReread(Sequence* sequence, int wanted, Planned* planned) {
+  for (int i = 0; i < wanted; ++i) {
     const TokenId token =
         sequence->decoder->paths().token(sequence->reread_paths[sequence->reread_done]);
     const auto node = ReserveReread(sequence, runner_->blocks());
-    if (!node.ok()) return false;
+    if (!node.ok()) return i;
     planned->step.AddNodeRow(sequence->kv, *node, token);
     planned->rows.push_back({sequence->id, 1});
+    ++planned->prompt_rows;
   }
-  return true;
+  return wanted;
 }
 
 bool StepPlanner::AddChunk(const Chunk& chunk, Planned* planned) {
   const int prefix = std::clamp(PrefixOf(*chunk.sequence) - chunk.begin, 0, chunk.count);
-  if ((prefix == 0 || AddPrefix(chunk.sequence, chunk.begin, prefix, planned)) &&
-      AddReread(chunk.sequence, chunk.count - prefix, planned))
-    return true;
-  planned->starved.push_back(chunk.sequence->id);
-  return false;
+  int added = prefix == 0 ? 0 : AddPrefix(chunk.sequence, chunk.begin, prefix, planned);
+  if (added == prefix) added += AddReread(chunk.sequence, chunk.count - prefix, planned);
+  if (added == 0 && chunk.count > 0) planned->starved.push_back(chunk.sequence->id);
+  return added == chunk.count;
 }
 
 std::vector<StepPlanner::Chunk> StepPlanner::ChooseChunks(absl::Span<const WaitingPrompt> prompts,

@@ -75,10 +75,11 @@ class StepPlanner {
   std::vector<Chunk> ChooseChunks(absl::Span<const WaitingPrompt> prompts, int rows);
   void AddPrefills(absl::Span<const WaitingPrompt> prompts, int rows, Planned* planned);
   RowNeed NeedOfPrompt(const Sequence& sequence, int token, Planned* planned);
-  // Adds the rows of the chunk. Returns false if the pool is out of blocks.
+  // Adds the rows of the chunk for which the pool has blocks. Returns whether these are all.
   bool AddChunk(const Chunk& chunk, Planned* planned);
-  bool AddPrefix(Sequence* sequence, int begin, int count, Planned* planned);
-  bool AddReread(Sequence* sequence, int count, Planned* planned);
+  // Return how many of the wanted rows they have added.
+  int AddPrefix(Sequence* sequence, int begin, int wanted, Planned* planned);
+  int AddReread(Sequence* sequence, int wanted, Planned* planned);
 
   const SchedulerOptions options_;
   model::ModelRunner* runner_;

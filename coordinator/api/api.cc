@@ -246,7 +246,8 @@ class RequestParser {
 
   void ReadPriority() {
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-    request_.priority = static_cast<int>(fields_.Integer({"priority"}, -kMost, kMost).value_or(0));
+    const int64_t given = fields_.Integer({"priority"}, -kMost, kMost).value_or(0);
+    request_.priority = std::max(static_cast<int>(given), limits_.least_priority);
   }
 
   void ReadTimeout(const std::string& header) {

@@ -47,6 +47,9 @@ struct ApiLimits {
   double default_timeout_s = 600;
   double max_timeout_s = 3600;
 
+  // The least `priority` that counts; a request that gives a smaller one has this.
+  int least_priority = std::numeric_limits<int>::min();
+
   // Whether unknown fields and hints that are not served are refused, instead of being ignored and
   // named in the header X-Coppice-Ignored.
   bool refuse_unknown_fields = false;

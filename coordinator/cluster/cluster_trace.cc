@@ -69,12 +69,12 @@ void ClusterTrace::Take(const std::string& peer, proto::StepTrace trace) {
       Client{}, replica->trace.ByteSizeLong(), [replica] { MakeText(replica.get()); },
       [this, replica, id = node->id] {
         if (!under_way_ || replica->trace.id() != id_) return;
+        if (awaited_.erase(id) == 0) return;  // it has sent two
         if (!replica->fields.ok()) {
           return spdlog::warn("{}: trace dropped: {}", id, std::string(replica->fields.message()));
         }
         events_ += replica->events;
         dropped_ += replica->trace.dropped();
-        awaited_.erase(id);
       });
 }
 

@@ -121,7 +121,7 @@ class Dispatcher {
   std::optional<ApiError> MakePlace(const Client& client);
   int WaitingOf(const std::string& client) const;
   bool RefuseNewestOf(const std::string& client);
-  std::optional<double> WaitOf(const Client& client, uint64_t entry = 0) const;
+  std::optional<double> WaitOf(const Client& client, uint64_t entry = 0, int priority = 0) const;
   std::optional<ApiError> TooLong(const Request& request) const;
   ApiError QueueTimeout(const Request& request) const;
   void StopSequence(Request::Sequence* sequence, bool tell_replica);
@@ -129,7 +129,7 @@ class Dispatcher {
   void Report(const Request& request);
   void Fail(const PendingBodyPtr& pending, const ApiError& error);
   ApiError QueueFull(const Client& client, const std::string& what) const;
-  int RetryAfter(const Client& client) const;
+  int RetryAfter(const Client& client, int priority = 0) const;
   // replicas: those that are ready, at least one. A request that gives no max_tokens gets one with
   // which it fits into the KV of each of them.
   ModelLimits LimitsOf(const std::vector<const Node*>& replicas, const Request& request) const;

@@ -144,14 +144,15 @@ ApiError Dispatcher::QueueFull(const Client& client, const std::string& what) co
 }
 
 // Seconds that a request of the client would wait; nullopt: not known.
-std::optional<double> Dispatcher::WaitOf(const Client& client, uint64_t entry) const {
+std::optional<double> Dispatcher::WaitOf(const Client& client, uint64_t entry, int priority) const {
   const std::optional<double> rate = rate_.PerSecond();
   if (!rate) return std::nullopt;
-  return queue_.Ahead(client, entry) / *rate;
+  return queue_.Ahead(client, entry, priority) / *rate;
 }
 
-int Dispatcher::RetryAfter(const Client& client) const {
-  const double wait_s = WaitOf(client).value_or(WaitingOf(client.name) * kUnknownWait_s);
+int Dispatcher::RetryAfter(const Client& client, int priority) const {
+  const double wait_s =
+      WaitOf(client, 0, priority).value_or(WaitingOf(client.name) * kUnknownWait_s);
   return static_cast<int>(std::clamp(std::ceil(wait_s), 1.0, 60.0));
 }
 
@@ -166,14 +167,14 @@ std::optional<ApiError> Dispatcher::TooLong(const Request& request) const {
   return ApiError{429, "queue_timeout",
                   absl::StrCat("what comes before it takes about ", std::ceil(*wait_s),
                                " s, and its deadline is ", timeout_s, " s"),
-                  "", RetryAfter(request.origin().client)};
+                  "", RetryAfter(request.origin().client, request.generate().priority)};
 }
 
 ApiError Dispatcher::QueueTimeout(const Request& request) const {
   return {429, "queue_timeout",
           absl::StrCat("it waited in the queue for ", request.generate().timeout_s,
                        " s, its deadline, and did not begin"),
-          "", RetryAfter(request.origin().client)};
+          "", RetryAfter(request.origin().client, request.generate().priority)};
 }
 
 KvBounds Dispatcher::BoundsOf(const Request& request, int index) const {
@@ -269,8 +270,8 @@ bool Dispatcher::StartNext() {
   return false;
 }
 
-// Starts the request's next sequence. Returns the blocks that it has reserved; 0: no replica has
-// room.
+// Starts the request's next sequence. Returns the blocks that it is expected to need; 0: no replica
+// has room.
 int64_t Dispatcher::StartSequence(const Queue::Entry& entry) {
   const RequestPtr& request = entry.job;
   const int index = NextPending(*request);

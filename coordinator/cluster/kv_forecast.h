@@ -1,8 +1,8 @@
 // How much KV a sequence is expected to use: as large a part of what it could use beyond its prompt
-// as was enough for four in five of the last sequences of its kind. Most answers end long before max_tokens,
-// and beams share most of their tokens. A sequence that needs more gets it; when the pool runs short,
-// the replica preempts another one (worker/preemption.h). Used by the dispatcher. Deterministic, no
-// clock.
+// as was enough for most of the last sequences of its kind (--kv_cover: four in five). Most answers
+// end long before max_tokens, and beams share most of their tokens. A sequence that needs more gets
+// it; when the pool runs short, the replica preempts another one (worker/preemption.h). Used by the
+// dispatcher. Deterministic, no clock.
 #pragma once
 
 #include <cstdint>

@@ -154,7 +154,8 @@ void MetricFamilies::DeclareDecoding() {
   DeclareHistogram("verify_seconds", "Time of target passes and verdicts, per request.", Times());
   DeclareGauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.");
   DeclareGauge("kv_blocks", "KV blocks by state.");
-  DeclareGauge("kv_blocks_reserved", "KV blocks that the sequences of a replica are expected to need.");
+  DeclareGauge("kv_blocks_reserved",
+               "KV blocks that the sequences of a replica are expected to need.");
   DeclareGauge("step_rows", "Mean rows of a step since the replica's previous heartbeat.");
   DeclareGauge("step_rows_limit", "The most rows that a step may have (--max_rows).");
   DeclareCounter("num_preemptions_total",

@@ -75,7 +75,7 @@ class FairQueue {
     std::vector<const Entry*> heads;
     for (const Entry& entry : first_) heads.push_back(&entry);
     const Entry* const outranked = FirstOutranked();
-    const bool due = outranked != nullptr && outranked_.Due(outranked->cost);
+    const bool due = outranked != nullptr && outranked_.Due();
     if (due) heads.push_back(outranked);
     for (const auto& [priority, time, id, head] : order) {
       if (!due || head != outranked) heads.push_back(head);
@@ -204,7 +204,7 @@ class FairQueue {
     const Entry* const outranked = FirstOutranked();
     if (outranked == nullptr) return;
     if (served.priority != ranks_.begin()->first) {
-      outranked_.Reset();
+      outranked_.Paid(cost);
     } else if (outranked->id < served.id) {
       outranked_.Passed(cost);
     }

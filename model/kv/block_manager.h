@@ -86,6 +86,8 @@ class BlockManager {
   // blocks; then nothing has changed.
   absl::StatusOr<std::vector<int32_t>> AppendPrefix(SequenceHandle sequence,
                                                     absl::Span<const TokenId> tokens);
+  // How many of `tokens` more tokens AppendPrefix could take now.
+  int MostAppended(SequenceHandle sequence, int tokens) const;
   int prefix_length(SequenceHandle sequence) const;
   absl::Span<const int32_t> block_table(SequenceHandle sequence) const;
 

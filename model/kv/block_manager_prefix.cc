@@ -199,6 +199,20 @@ absl::StatusOr<std::vector<int32_t>> BlockManager::AppendPrefix(SequenceHandle h
   return slots;
 }
 
+int BlockManager::MostAppended(SequenceHandle handle, int tokens) const {
+  const KvSequence& sequence = impl_->Get(handle);
+  const auto fits = [&](int count) {
+    return impl_->pool.CanTake(impl_->NewPrefixBlocks(sequence, count, sequence.first_seen));
+  };
+  if (fits(tokens)) return tokens;
+  int least = 0;  // which fits
+  for (int most = tokens; most - least > 1;) {
+    const int middle = least + (most - least) / 2;
+    (fits(middle) ? least : most) = middle;
+  }
+  return least;
+}
+
 int BlockManager::prefix_length(SequenceHandle handle) const {
   return impl_->Get(handle).prefix_length;
 }

@@ -39,7 +39,7 @@ class Logs(unittest.TestCase):
         return self.lines(name, **members)[0]
 
     def test_every_process_logs_the_trace_of_a_request(self):
-        body = dict(prompt=MARKER, max_tokens=12, decoding="beam_search", beam_width=4, n=2)
+        body = dict(prompt=MARKER, max_tokens=12, decoding="beam_search", beam_width=4, n=2, speculative=dict(draft_width=8, draft_depth=4))
         status, answer = self.send(body, traceparent=f"00-{TRACE}-00f067aa0ba902b7-01", tracestate="vendor=1")
         self.assertEqual(status, 200, answer)
         line = self.one_line("coordinator", trace_id=TRACE)

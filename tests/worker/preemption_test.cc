@@ -86,6 +86,11 @@ TEST(PreemptionOrderTest, TheOldestOfTheBestPriorityIsTheLast) {
     std::erase(running, &sequences[next]);
   }
   EXPECT_EQ(FirstToPreempt(running), nullptr);
+  // Whoever was preempted four times is preempted after all that were not.
+  sequences[1].stats.preemptions = 4;
+  sequences[3].stats.preemptions = 3;
+  EXPECT_EQ(FirstToPreempt({&sequences[1], &sequences[3]}), &sequences[3]);
+  EXPECT_EQ(FirstToPreempt({&sequences[0], &sequences[1], &sequences[2]}), &sequences[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PreemptionTest,

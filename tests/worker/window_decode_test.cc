@@ -1,6 +1,6 @@
 // Models with windows give back the KV that no row will see. Whole rounds have the same bits as
 // without that, in every method, with drafts and without, in a pool that has just as many pages as
-// admission reserves, and while every free page holds NaN.
+// the bound says, and while every free page holds NaN.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -105,8 +105,8 @@ TEST_P(WindowDecodeTest, SameBitsAsIfEverythingWereKept) {
   }
 }
 
-// In a pool of no more pages than admission reserves for one sequence.
-TEST_P(WindowDecodeTest, WhatAdmissionReservesIsEnough) {
+// In a pool of no more pages than the bound of one sequence.
+TEST_P(WindowDecodeTest, TheBoundIsEnough) {
   test::CheckedReplica plain(Options(/*free_windows=*/false));
   for (const test::MethodCase& method : test::MethodCases([](const auto&) { return true; })) {
     decoding::DecodingParams params = method.Params(150, kEos, /*seed=*/5);

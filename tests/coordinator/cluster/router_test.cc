@@ -10,7 +10,7 @@
 namespace coppice::coordinator {
 namespace {
 
-std::vector<TokenId> Count(int tokens, TokenId first) {
+std::vector<TokenId> CountFrom(int tokens, TokenId first) {
   std::vector<TokenId> prompt(tokens);
   std::iota(prompt.begin(), prompt.end(), first);
   return prompt;
@@ -35,7 +35,7 @@ class RouterTest : public ::testing::Test {
   Node nodes_[3];
   std::vector<const Node*> ready_ = {&nodes_[0], &nodes_[1]};
   Router router_;
-  const std::vector<TokenId> prompt_ = Count(600, 1), other_ = Count(600, 5000);
+  const std::vector<TokenId> prompt_ = CountFrom(600, 1), other_ = CountFrom(600, 5000);
 };
 
 TEST_F(RouterTest, TheFreestReplicaComesFirst) {
@@ -69,7 +69,7 @@ TEST_F(RouterTest, TheLongestBeginningCountsNotTheFirst) {
 
 TEST_F(RouterTest, AShortCommonBeginningDoesNotHoldPromptsTogether) {
   for (int i = 0; i < 20; ++i) {
-    std::vector<TokenId> prompt = Count(600, 1000 * (i + 1));
+    std::vector<TokenId> prompt = CountFrom(600, 1000 * (i + 1));
     std::iota(prompt.begin(), prompt.begin() + 48, 1);
     EXPECT_EQ(Send(prompt), i % 2) << i;
   }
@@ -96,7 +96,7 @@ TEST_F(RouterTest, ALongBeginningIsWorthAShortWait) {
 TEST_F(RouterTest, AmongIdleReplicasNewPromptsTakeTurns) {
   ready_.push_back(&nodes_[2]);
   for (int i = 0; i < 6; ++i) {
-    const int index = Send(Count(100, 1000 * i));
+    const int index = Send(CountFrom(100, 1000 * i));
     EXPECT_EQ(index, i % 3);
     router_.Release(nodes_[index].id, 1);
   }

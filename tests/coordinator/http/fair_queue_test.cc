@@ -78,7 +78,8 @@ TEST_F(FairQueueTest, LowerValuesOfPriorityGoFirst) {
   EXPECT_THAT(PopAll(), ElementsAre("b3", "a2", "b2", "a1", "b1"));
 }
 
-// A job that others outrank waits for at most eight times its cost of those that came later.
+// A job that others outrank has its turn after eight of those that came later, and what it costs is
+// an eighth of theirs.
 TEST_F(FairQueueTest, AnEighthIsForThoseThatOthersOutrank) {
   for (int i = 0; i < 3; ++i) queue_.Push(a_, 1, "early");
   for (const char* job : {"low1", "low2"}) queue_.Push(b_, 2, job, /*priority=*/1);
@@ -89,7 +90,25 @@ TEST_F(FairQueueTest, AnEighthIsForThoseThatOthersOutrank) {
     EXPECT_EQ(job == "early", turn < 3);
     if (job != "high" && job != "early") turns.push_back(turn);
   }
-  EXPECT_THAT(turns, ElementsAre(3 + 16, 3 + 16 + 17));
+  EXPECT_THAT(turns, ElementsAre(3 + 8, 3 + 8 + 1 + 16));
+}
+
+// Each part of a job is owed an eighth, not the whole job before its first part.
+TEST_F(FairQueueTest, AnEighthIsAlsoForTheFirstPartOfALargeJob) {
+  const uint64_t large = queue_.Push(b_, 64, "large", /*priority=*/1);
+  queue_.Push(a_, 1, "high");  // there is always one more
+  std::vector<int> turns;
+  for (int turn = 0; turn < 60; ++turn) {
+    queue_.Push(a_, 1, "high");
+    const FairQueue<std::string>::Entry head = *queue_.Heads().front();
+    queue_.Serve(head.id, 1);
+    if (head.id == large) {
+      turns.push_back(turn);
+    } else {
+      queue_.Remove(head.id);
+    }
+  }
+  EXPECT_THAT(turns, ElementsAre(8, 17, 26, 35, 44, 53));
 }
 
 TEST_F(FairQueueTest, WhatIsPushedFirstComesBeforeAll) {
