@@ -66,7 +66,8 @@ class Engine {
   void Cancel(uint64_t sequence_id);
   void DropAll();
   void AdmitWaiting();
-  int64_t FreeBlocks();
+  int64_t FreeBlocks() const;
+  int64_t UnexpectedBlocks();
   int64_t ExpectMore(Sequence* sequence);
   void MakeRoom();
   void Preempt(Sequence* sequence);

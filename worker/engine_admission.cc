@@ -29,7 +29,8 @@ void Engine::AdmitWaiting() {
     return place->second;
   };
   const std::vector<Sequence*> admitted =
-      scheduler_.AdmitByTurns(sequences_.In(SequencePhase::kWaiting), {FreeBlocks(), needs});
+      scheduler_.AdmitByTurns(sequences_.In(SequencePhase::kWaiting),
+                              {UnexpectedBlocks(), needs, FreeBlocks(), sequences_.Running()});
   std::vector<Sequence*> begin;
   for (Sequence* sequence : admitted) {
     int cached_tokens = 0;
@@ -50,9 +51,13 @@ void Engine::AdmitWaiting() {
   }
 }
 
+int64_t Engine::FreeBlocks() const {
+  return scheduler_.options().kv_blocks - runner_->blocks()->counts().used;
+}
+
 // The blocks that can be had and that no running sequence is expected to take.
-int64_t Engine::FreeBlocks() {
-  int64_t free = scheduler_.options().kv_blocks - runner_->blocks()->counts().used;
+int64_t Engine::UnexpectedBlocks() {
+  int64_t free = FreeBlocks();
   for (Sequence* sequence : sequences_.Running()) free -= ExpectMore(sequence);
   return free;
 }

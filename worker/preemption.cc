@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 
 namespace coppice::worker {
@@ -69,9 +71,15 @@ absl::StatusOr<model::KvNode> ReserveReread(Sequence* sequence, model::BlockMana
 }
 
 Sequence* FirstToPreempt(const std::vector<Sequence*>& running) {
-  const auto last =
-      std::max_element(running.begin(), running.end(),
-                       [](const Sequence* a, const Sequence* b) { return Outranks(*a, *b); });
+  absl::flat_hash_map<absl::string_view, int> of_client;
+  for (const Sequence* sequence : running) ++of_client[sequence->client];
+  const auto keeps_longer = [&](const Sequence* a, const Sequence* b) {
+    const bool alone = of_client[a->client] == 1, other_alone = of_client[b->client] == 1;
+    const bool comparable =
+        a->priority == b->priority && a->often_preempted() == b->often_preempted();
+    return comparable && alone != other_alone ? alone : Outranks(*a, *b);
+  };
+  const auto last = std::max_element(running.begin(), running.end(), keeps_longer);
   return last == running.end() ? nullptr : *last;
 }
 

@@ -20,8 +20,8 @@ void Preempt(Sequence* sequence, model::BlockManager* blocks);
 // ResourceExhausted when the pool is out of blocks; then nothing has changed.
 absl::StatusOr<model::KvNode> ReserveReread(Sequence* sequence, model::BlockManager* blocks);
 
-// The sequence that loses its KV first, of those that have some: the last by Outranks. The first one
-// always goes on.
+// The sequence that loses its KV first, of those that have some: the last by Outranks; of a priority,
+// clients that have only one come after all others. The first one in this order always goes on.
 Sequence* FirstToPreempt(const std::vector<Sequence*>& running);
 
 }  // namespace coppice::worker

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
@@ -41,15 +42,23 @@ struct Scheduler::Round {
   Sequence* outranked = nullptr;  // FirstBelow the priority that is served now
 
   bool Has(const Sequence* sequence) const { return blocks.contains(sequence); }
+  bool IsNewcomer(const Sequence& sequence) const {
+    const auto its = [&](const Sequence* other) { return other->client == sequence.client; };
+    return absl::c_none_of(room.running, its) && absl::c_none_of(admitted, its);
+  }
+  bool HasRoom(const Sequence& sequence, int64_t needed) const {
+    return needed <= room.blocks || (needed <= room.unclaimed && IsNewcomer(sequence));
+  }
 };
 
 bool Scheduler::Admit(Sequence* sequence, Round* round) {
   const int64_t needed = round->room.needs(*sequence);
-  if (running_ > 0 && needed > round->room.blocks) {
+  if (running_ > 0 && !round->HasRoom(*sequence, needed)) {
     if (!passed_over_) passed_over_ = sequence->id;
     return false;
   }
   round->room.blocks -= needed;
+  round->room.unclaimed -= needed;
   round->blocks[sequence] = needed;
   round->admitted.push_back(sequence);
   ++running_;

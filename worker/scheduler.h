@@ -42,6 +42,10 @@ struct KvRoom {
   int64_t blocks = 0;  // can be had, and no running sequence is expected to take them
   // What a waiting sequence is expected to take, beside blocks that running ones have as well.
   absl::FunctionRef<int64_t(const Sequence&)> needs;
+  // Can be had, whatever running sequences are expected to take. A client without a running sequence
+  // may have these for its first one, so that it need not wait for the large ones of another.
+  int64_t unclaimed = 0;
+  absl::Span<Sequence* const> running = {};
 };
 
 class Scheduler {

@@ -101,6 +101,7 @@ struct Sequence {
   // In kPrefill: all but the last of these tokens become the prefix.
   const std::vector<TokenId>& text() const { return reread.empty() ? prompt : reread; }
   int preempted_at = -1;  // layers committed at its last preemption
+  bool often_preempted() const { return stats.preemptions >= 4; }
   // Scores need the row of every token, so such a prompt takes none from the prefix cache.
   bool scores_prompt() const { return scores.of_prompt && reread.empty(); }
   int scored_tokens = 0;  // of the prompt, whose scores were reported
@@ -145,9 +146,8 @@ struct Sequence {
 // Whether `a` keeps its KV longer than `b` where it is short. One that has been preempted often goes
 // before all others, so it ends.
 inline bool Outranks(const Sequence& a, const Sequence& b) {
-  constexpr int kOften = 4;
   const auto rank = [](const Sequence& one) {
-    return std::tuple(one.stats.preemptions < kOften, one.priority, one.arrival_order);
+    return std::tuple(!one.often_preempted(), one.priority, one.arrival_order);
   };
   return rank(a) < rank(b);
 }

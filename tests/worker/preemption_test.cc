@@ -86,6 +86,14 @@ TEST(PreemptionOrderTest, TheOldestOfTheBestPriorityIsTheLast) {
     std::erase(running, &sequences[next]);
   }
   EXPECT_EQ(FirstToPreempt(running), nullptr);
+  // Of a priority, a client's only sequence is kept.
+  sequences[0].client = "b";
+  EXPECT_EQ(FirstToPreempt({&sequences[0], &sequences[2]}),
+            &sequences[0]);  // both are the only one
+  sequences[1].priority = sequences[3].priority = 0;
+  EXPECT_EQ(FirstToPreempt({&sequences[0], &sequences[1], &sequences[3]}), &sequences[1]);
+  sequences[1].priority = sequences[3].priority = 1;
+  sequences[0].client = "";
   // Whoever was preempted four times is preempted after all that were not.
   sequences[1].stats.preemptions = 4;
   sequences[3].stats.preemptions = 3;

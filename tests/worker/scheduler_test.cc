@@ -196,6 +196,23 @@ TEST_F(AdmissionTest, ClientsHaveThePoolByWeight) {
   EXPECT_NEAR(of_b, 30, 1);
 }
 
+// What running sequences of others are expected to take does not hold up a client's first sequence.
+TEST_F(AdmissionTest, ANewcomerNeedNotWaitForWhatOthersMayTake) {
+  for (uint64_t id = 1; id <= 5; ++id) Wait(id, "a", 160);
+  EXPECT_EQ(Admit().size(), 5u);
+  Wait(6, "a", 160);
+  Wait(7, "b", 160);
+  Wait(8, "b", 160);
+  std::vector<Sequence*> waiting, running;
+  for (const auto& sequence : waiting_) waiting.push_back(sequence.get());
+  for (const auto& sequence : running_) running.push_back(sequence.get());
+  const auto needs = [&](const Sequence& one) { return scheduler_.BlocksBound(one); };
+  const std::vector<Sequence*> admitted =
+      scheduler_.AdmitByTurns(waiting, {0, needs, /*unclaimed=*/50, running});
+  ASSERT_EQ(admitted.size(), 1u);
+  EXPECT_EQ(admitted[0]->id, 7u);
+}
+
 TEST_F(AdmissionTest, LowerValuesOfPriorityGoFirst) {
   Wait(1, "a", 32, 1, /*priority=*/5);
   Wait(2, "a", 32);
