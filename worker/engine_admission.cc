@@ -84,7 +84,7 @@ void Engine::MakeRoom() {
   int64_t wanted = 0;
   bool must = stalled_;  // nothing else moves on
   for (Sequence* sequence : starved) {
-    if (sequence->phase == SequencePhase::kWaiting) break;  // preempted, as all after it
+    if (sequence->phase == SequencePhase::kWaiting) continue;  // preempted here
     wanted += scheduler_.BlocksOfStep(*sequence);
     const auto free = [&] { return blocks->counts().total - blocks->counts().used; };
     while (std::exchange(must, false) || free() < wanted) {

@@ -95,12 +95,17 @@ class Health(unittest.TestCase):
             self.assertTrue(stream.finished(), stream.events[-2:])
             self.assertEqual(coordinator.wait(at_most(10)), 0)
 
+    def ask_to_end(self, cluster, n):
+        """SIGTERM while streams of n choices each are under way: (streams, the coordinator's process)."""
+        streams = [Stream(cluster.api, dict(BODY, n=n, seed=seed)) for seed in range(8)]
+        self.assertTrue(wait_until(lambda: any(stream.text for stream in streams)))
+        coordinator = cluster.process("coordinator").process
+        coordinator.send_signal(signal.SIGTERM)
+        return streams, coordinator
+
     def test_what_is_left_at_the_deadline_gets_a_clear_error(self):
         with self.cluster(coordinator_flags=("--drain_timeout=0.2",)) as cluster:
-            streams = [Stream(cluster.api, dict(BODY, n=4, seed=seed)) for seed in range(8)]
-            self.assertTrue(wait_until(lambda: any(stream.text for stream in streams)))
-            coordinator = cluster.process("coordinator").process
-            coordinator.send_signal(signal.SIGTERM)
+            streams, coordinator = self.ask_to_end(cluster, n=4)
             self.assertEqual(coordinator.wait(at_most(10)), 0)
             for stream in streams:
                 stream.join(at_most(10))
@@ -109,10 +114,7 @@ class Health(unittest.TestCase):
 
     def test_a_second_sigterm_ends_at_once(self):
         with self.cluster(coordinator_flags=("--drain_timeout=3600",)) as cluster:
-            streams = [Stream(cluster.api, dict(BODY, n=8, seed=seed)) for seed in range(8)]
-            self.assertTrue(wait_until(lambda: any(stream.text for stream in streams)))
-            coordinator = cluster.process("coordinator").process
-            coordinator.send_signal(signal.SIGTERM)
+            streams, coordinator = self.ask_to_end(cluster, n=8)
             self.assertTrue(wait_until(lambda: cluster.api.get("/ready")[0] == 503))
             watch = Stopwatch()
             coordinator.send_signal(signal.SIGTERM)

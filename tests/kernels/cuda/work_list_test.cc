@@ -118,6 +118,16 @@ void CheckAll(const StepPlan& plan, const WorkShape& shape) {
   CheckCoverage(plan, shape, list);
 }
 
+WorkShape SomeShape(int trial, std::mt19937_64* generator) {
+  WorkShape shape;
+  shape.group = std::vector<int>{1, 4, 5, 7, 8}[trial % 5];
+  shape.kv_heads = 1 + trial % 3;
+  shape.head_dim = 64;
+  shape.least_tiles = 1 + trial % 4;
+  for (int& workers : shape.workers) workers = 1 + static_cast<int>((*generator)() % 40);
+  return shape;
+}
+
 TEST(CudaWorkList, CoversEveryRowTokenAndHeadOnce) {
   std::mt19937_64 generator(1);
   for (int trial = 0; trial < 40; ++trial) {
@@ -128,12 +138,7 @@ TEST(CudaWorkList, CoversEveryRowTokenAndHeadOnce) {
       request.prefill_rows = static_cast<int>(generator() % (std::min(request.prefix, 90) + 1));
       request.chains = RandomChains(static_cast<int>(generator() % 70), 6, generator());
     }
-    WorkShape shape;
-    shape.group = std::vector<int>{1, 4, 5, 7, 8}[trial % 5];
-    shape.kv_heads = 1 + trial % 3;
-    shape.head_dim = 64;
-    shape.least_tiles = 1 + trial % 4;
-    for (int& workers : shape.workers) workers = 1 + static_cast<int>(generator() % 40);
+    WorkShape shape = SomeShape(trial, &generator);
     CheckAll(MakeForest(requests, trial).plan, shape);
     shape.exact = true;
     CheckAll(MakeForest(requests, trial).plan, shape);
@@ -156,12 +161,7 @@ TEST(CudaWorkList, CoversRequestsThatShareBlocks) {
           static_cast<int>(generator() % (std::min(request.prefix - request.common, 20) + 1));
       request.chains = RandomChains(static_cast<int>(generator() % 9), 6, generator());
     }
-    WorkShape shape;
-    shape.group = std::vector<int>{1, 4, 5, 7, 8}[trial % 5];
-    shape.kv_heads = 1 + trial % 3;
-    shape.head_dim = 64;
-    shape.least_tiles = 1 + trial % 4;
-    for (int& workers : shape.workers) workers = 1 + static_cast<int>(generator() % 40);
+    WorkShape shape = SomeShape(trial, &generator);
     const StepPlan plan = MakeForest(requests, trial).plan;
     CheckAll(plan, shape);
     joined += !MakeWorkList(plan, shape).rows.empty();
