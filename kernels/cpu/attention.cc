@@ -57,12 +57,15 @@ class UnitRunner {
   void Run() {
     const int32_t longest = context_.Longest();
     for (int32_t first = context_.FirstChunk(); first < longest; first += kBlockSize) {
-      if (shape_.dtype == DType::kF32) {
-        RunChunk<float>(first);
-      } else if (shape_.dtype == DType::kBF16) {
-        RunChunk<uint16_t>(first);
-      } else {
-        RunChunk<int8_t>(first);
+      // The KV heads of a block lie one behind the other, so they are read as fast as memory allows.
+      for (head_ = 0; head_ < unit_.kv_heads; ++head_) {
+        if (shape_.dtype == DType::kF32) {
+          RunChunk<float>(first);
+        } else if (shape_.dtype == DType::kBF16) {
+          RunChunk<uint16_t>(first);
+        } else {
+          RunChunk<int8_t>(first);
+        }
       }
     }
     for (int64_t i = 0; i < static_cast<int64_t>(states_.size()); ++i) {
@@ -100,7 +103,7 @@ class UnitRunner {
                 hidden = context_.HiddenOf(row, first);
       most = std::max(most, positions);
       for (int g = 0; g < group_; ++g) {
-        QueryState* const state = &states_[row * group_ + g];
+        QueryState* const state = StateOf(row, g);
         if (positions == kBlockSize && hidden == 0) {
           whole_.push_back(state);
         } else {
@@ -109,12 +112,12 @@ class UnitRunner {
       }
     }
     const auto block = [&](bool value) {
-      return reinterpret_cast<const T*>(context_.Block(begin, first, value));
+      return reinterpret_cast<const T*>(context_.Block(head_, begin, first, value));
     };
-    context_.Fetch(begin, first + kBlockSize);
+    context_.FetchAhead(head_, begin, first);
     if (args_.pool->scaled()) {
-      k_scales_ = context_.BlockScales(begin, first, false);
-      v_scales_ = context_.BlockScales(begin, first, true);
+      k_scales_ = context_.BlockScales(head_, begin, first, false);
+      v_scales_ = context_.BlockScales(head_, begin, first, true);
     }
     AttendRows(block(false), block(true), shape_.head_dim, most);
   }
@@ -126,21 +129,25 @@ class UnitRunner {
     const int positions = context_.PositionsOf(row, first);
     for (int t = 0; t < positions; ++t) {
       for (const bool value : {false, true}) {
-        std::memcpy((value ? v : k) + t * shape_.head_dim, context_.Vector(row, first + t, value),
-                    args_.pool->row_bytes());
+        std::memcpy((value ? v : k) + t * shape_.head_dim,
+                    context_.Vector(head_, row, first + t, value), args_.pool->row_bytes());
       }
     }
     if (args_.pool->scaled()) GatherScales(row, first, positions);
     whole_.clear(), partial_.clear();
     for (int g = 0; g < group_; ++g)
-      partial_.push_back({&states_[row * group_ + g], context_.HiddenOf(row, first), positions});
+      partial_.push_back({StateOf(row, g), context_.HiddenOf(row, first), positions});
     AttendRows(k, v, shape_.head_dim, positions);
+  }
+
+  QueryState* StateOf(int64_t row, int query_head) {
+    return &states_[head_ * unit_.queries_of_head() + row * group_ + query_head];
   }
 
   void GatherScales(int64_t row, int32_t first, int positions) {
     for (int t = 0; t < positions; ++t) {
-      gathered_k_scales_[t] = context_.ScaleOf(row, first + t, false);
-      gathered_v_scales_[t] = context_.ScaleOf(row, first + t, true);
+      gathered_k_scales_[t] = context_.ScaleOf(head_, row, first + t, false);
+      gathered_v_scales_[t] = context_.ScaleOf(head_, row, first + t, true);
     }
     k_scales_ = gathered_k_scales_;
     v_scales_ = gathered_v_scales_;
@@ -197,7 +204,8 @@ class UnitRunner {
   const UnitContext context_;
   const AttentionUnit& unit_;
   const KvPoolShape& shape_;
-  const int group_;            // query heads of the unit
+  const int group_;            // query heads of a KV head of the unit
+  int head_ = 0;               // the KV head in work
   const int64_t dim_;          // head_dim rounded up to 8
   float* keys_ = nullptr;      // [dim_, kBlockSize]
   float* k_ = nullptr;         // [kBlockSize, dim_]

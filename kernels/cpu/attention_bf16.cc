@@ -16,9 +16,15 @@
 namespace coppice::kernels::cpu {
 namespace {
 
-// The vectors of a chunk's positions, [head_dim] each: bf16, or codes, which bf16 holds exactly.
+// The vectors of a chunk's positions, [head_dim] each: bf16, or codes, which bf16 holds exactly. In
+// a block they follow each other.
 template <class T>
 using Vectors = const T* [kBlockSize];
+template <class T, int kDim>
+struct BlockVectors {
+  const T* first;
+  const T* operator[](int t) const { return first + t * kDim; }
+};
 
 COPPICE_BF16_DOT inline __m512i Load32(const uint16_t* bf16) { return _mm512_loadu_si512(bf16); }
 COPPICE_BF16_DOT inline __m512i Load32(const int8_t* codes) {
@@ -29,8 +35,8 @@ COPPICE_BF16_DOT inline __m512i Load32(const int8_t* codes) {
 }
 
 // keys[pair of dimensions][position].
-template <class T>
-COPPICE_BF16_DOT void TransposeKeys(const Vectors<T>& k, int64_t dim, uint32_t* keys) {
+template <class Vectors>
+COPPICE_BF16_DOT void TransposeKeys(const Vectors& k, int64_t dim, uint32_t* keys) {
   for (int64_t j = 0; j < dim; j += 32) {
     __m512i rows[16];
 #pragma GCC unroll 16
@@ -42,8 +48,8 @@ COPPICE_BF16_DOT void TransposeKeys(const Vectors<T>& k, int64_t dim, uint32_t* 
 }
 
 // values[pair of positions][dimension].
-template <class T>
-COPPICE_BF16_DOT void PairValues(const Vectors<T>& v, int64_t dim, uint32_t* values) {
+template <class Vectors>
+COPPICE_BF16_DOT void PairValues(const Vectors& v, int64_t dim, uint32_t* values) {
   alignas(64) static constexpr uint16_t kLow[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
                                                     37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
                                                     11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -87,7 +93,7 @@ template <class T, int kDim>
 class UnitRunner {
  public:
   UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
-      : context_(args, unit), unit_(unit), seen_(unit.queries()) {
+      : context_(args, unit), unit_(unit), seen_(unit.queries_of_head()) {
     const int64_t queries = unit.queries(), padded = queries + kTileQueries;
     const size_t needed = kLine + 2 * (2 * kPairs * kDim + 2 * kBlockSize) + kDim +
                           queries * (kDim / 2 + kDim) + 2 * padded;
@@ -119,12 +125,20 @@ class UnitRunner {
 
   void Run() {
     const int32_t longest = context_.Longest();
-    for (int32_t first = context_.FirstChunk(); first < longest;) {
-      if (context_.SeenByAll(first)) {
-        first = RunSeenByAll(first);
-      } else {
-        RunChunk(first);
+    for (int32_t first = context_.FirstChunk(); first < longest; first += kBlockSize) {
+      if (!context_.SeenByAll(first)) {
+        for (head_ = 0; head_ < unit_.kv_heads; ++head_) RunChunk(first);
+        continue;
+      }
+      std::fill(seen_.begin(), seen_.end(), kAllSeen);
+      if (unit_.kv_heads > 1) {
+        RunSeenByAll(first);
+      } else if (context_.SeenByAll(first + kBlockSize)) {
+        RunTwoBlocks(first);
         first += kBlockSize;
+      } else {
+        TakeBlock(0, first, kBlockSize, &chunks_[0]);
+        AttendRows(0, unit_.rows());
       }
     }
     for (int64_t i = 0; i < unit_.queries(); ++i)
@@ -132,18 +146,24 @@ class UnitRunner {
   }
 
  private:
-  // The chunks from `first` on that every row sees, two at a time. Returns the position after them.
-  int32_t RunSeenByAll(int32_t first) {
-    std::fill(seen_.begin(), seen_.end(), 0xffff);
-    for (; context_.SeenByAll(first + kBlockSize); first += 2 * kBlockSize) {
+  // A chunk that every row sees, of several KV heads, two at a time. They lie one behind the other,
+  // and are read in this order as fast as memory allows.
+  void RunSeenByAll(int32_t first) {
+    for (head_ = 0; head_ < unit_.kv_heads; ++head_) {
       TakeBlock(0, first, kBlockSize, &chunks_[0]);
-      TakeBlock(0, first + kBlockSize, kBlockSize, &chunks_[1]);
-      AttendTiles<kScaled, 2>(queries_, unit_.queries(), chunks_);
+      if (head_ + 1 == unit_.kv_heads) return AttendRows(0, unit_.rows());
+      ++head_;
+      TakeBlock(0, first, kBlockSize, &chunks_[1]);
+      const int64_t queries = unit_.queries_of_head();
+      AttendTiles<kScaled, Chunks::kOfTwoHeads>(queries_.OfHead(head_ - 1, queries), queries,
+                                                queries, chunks_);
     }
-    if (!context_.SeenByAll(first)) return first;
+  }
+  // Two chunks of one KV head that every row sees.
+  void RunTwoBlocks(int32_t first) {
     TakeBlock(0, first, kBlockSize, &chunks_[0]);
-    AttendRows(0, unit_.rows());
-    return first + kBlockSize;
+    TakeBlock(0, first + kBlockSize, kBlockSize, &chunks_[1]);
+    AttendTiles<kScaled, Chunks::kTwoInOrder>(queries_, unit_.queries(), 0, chunks_);
   }
 
   // Runs of rows whose chunk is the same block share it. The others have their own vectors.
@@ -175,19 +195,25 @@ class UnitRunner {
                 static_cast<uint16_t>(present & ~hidden));
   }
   void AttendRows(int64_t begin, int64_t end) {
-    AttendTiles<kScaled, 1>(queries_.From(begin * unit_.heads), (end - begin) * unit_.heads,
-                            chunks_);
+    const Bf16Queries<kDim> queries = queries_.OfHead(head_, unit_.queries_of_head());
+    AttendTiles<kScaled, Chunks::kOne>(queries.From(begin * unit_.heads),
+                                       (end - begin) * unit_.heads, 0, chunks_);
   }
 
   // `most`: positions that some row sees. Memory after them may hold anything, including NaN.
   void TakeBlock(int64_t row, int32_t first, int most, Bf16Chunk* chunk) {
-    context_.Fetch(row, first + kBlockSize);
-    const auto* const k = reinterpret_cast<const T*>(context_.Block(row, first, false));
-    const auto* const v = reinterpret_cast<const T*>(context_.Block(row, first, true));
-    Take(most, chunk, [&](int t, bool value) { return (value ? v : k) + t * kDim; });
+    context_.FetchAhead(head_, row, first);
+    const auto* const k = reinterpret_cast<const T*>(context_.Block(head_, row, first, false));
+    const auto* const v = reinterpret_cast<const T*>(context_.Block(head_, row, first, true));
+    if (most == kBlockSize) {
+      TransposeKeys(BlockVectors<T, kDim>{k}, kDim, chunk->keys);
+      PairValues(BlockVectors<T, kDim>{v}, kDim, chunk->values);
+    } else {
+      Take(most, chunk, [&](int t, bool value) { return (value ? v : k) + t * kDim; });
+    }
     if constexpr (kScaled) {
-      const float* const of_k = context_.BlockScales(row, first, false);
-      const float* const of_v = context_.BlockScales(row, first, true);
+      const float* const of_k = context_.BlockScales(head_, row, first, false);
+      const float* const of_v = context_.BlockScales(head_, row, first, true);
       TakeScales(most, chunk, [&](int t, bool value) { return (value ? of_v : of_k)[t]; });
     }
   }
@@ -195,11 +221,11 @@ class UnitRunner {
   void TakeOwn(int64_t row, int32_t first, Bf16Chunk* chunk) {
     const int positions = context_.PositionsOf(row, first);
     Take(positions, chunk, [&](int t, bool value) {
-      return reinterpret_cast<const T*>(context_.Vector(row, first + t, value));
+      return reinterpret_cast<const T*>(context_.Vector(head_, row, first + t, value));
     });
     if constexpr (kScaled) {
       TakeScales(positions, chunk,
-                 [&](int t, bool value) { return context_.ScaleOf(row, first + t, value); });
+                 [&](int t, bool value) { return context_.ScaleOf(head_, row, first + t, value); });
     }
   }
 
@@ -210,8 +236,8 @@ class UnitRunner {
       k[t] = t < positions ? vector_of(t, false) : zero_;
       v[t] = t < positions ? vector_of(t, true) : zero_;
     }
-    TransposeKeys<T>(k, kDim, chunk->keys);
-    PairValues<T>(v, kDim, chunk->values);
+    TransposeKeys(k, kDim, chunk->keys);
+    PairValues(v, kDim, chunk->values);
   }
 
   template <class ScaleOf>
@@ -226,6 +252,8 @@ class UnitRunner {
 
   const UnitContext context_;
   const AttentionUnit& unit_;
+  static constexpr uint16_t kAllSeen = 0xffff;
+  int head_ = 0;  // the KV head in work
   std::vector<uint16_t> seen_;
   Bf16Queries<kDim> queries_;  // queries of the unit
   const T* zero_;              // [kDim]

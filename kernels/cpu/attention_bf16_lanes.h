@@ -71,13 +71,26 @@ struct Sum {
   COPPICE_BF16_DOT __m256 operator()(__m256 a, __m256 b) const { return _mm256_add_ps(a, b); }
 };
 
-// Lane q of the result is the lanes of of[q], joined. The order does not depend on q.
+// Every lane of the result is the lanes of `of`, joined in the order of JoinLanes.
 template <class Join>
+COPPICE_BF16_DOT inline __m256 JoinOne(__m512 of, Join join) {
+  const __m256 half = join(_mm512_castps512_ps256(of), _mm512_extractf32x8_ps(of, 1));
+  const __m256 pair = join(half, _mm256_permute_ps(half, 0x4e));
+  const __m256 quad = join(pair, _mm256_permute_ps(pair, 0xb1));
+  return join(quad, _mm256_permute2f128_ps(quad, quad, 0x01));
+}
+
+// Lane q < kCount of the result is the lanes of of[q], joined. The order does not depend on q.
+template <int kCount, class Join>
 COPPICE_BF16_DOT inline __m256 JoinLanes(const __m512 (&of)[8], Join join) {
+  if constexpr (kCount == 1) return JoinOne(of[0], join);
+  if constexpr (kCount == 2) return _mm256_unpacklo_ps(JoinOne(of[0], join), JoinOne(of[1], join));
   __m256 halves[8], pairs[4], quads[2];
 #pragma GCC unroll 8
-  for (int q = 0; q < 8; ++q)
-    halves[q] = join(_mm512_castps512_ps256(of[q]), _mm512_extractf32x8_ps(of[q], 1));
+  for (int q = 0; q < 8; ++q) {
+    const __m512 lanes = of[q < kCount ? q : 0];
+    halves[q] = join(_mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps(lanes, 1));
+  }
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     pairs[i] = join(_mm256_unpacklo_ps(halves[2 * i], halves[2 * i + 1]),

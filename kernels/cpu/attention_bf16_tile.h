@@ -31,6 +31,12 @@ struct Bf16Queries {
   Bf16Queries From(int64_t query) const {
     return {pairs + query, sum + query, max + query, total + query, seen + query};
   }
+  // What queries see does not depend on their KV head.
+  Bf16Queries OfHead(int64_t head, int64_t queries_of_head) const {
+    Bf16Queries queries = From(head * queries_of_head);
+    queries.seen = seen;
+    return queries;
+  }
 };
 
 // A chunk as products take it: pairs of bf16 in words, of dimensions or of positions.
@@ -57,10 +63,8 @@ COPPICE_BF16_DOT inline void ScoresToWeights(__m512 (&scores)[kTileQueries],
     if constexpr (kScaled) scores[q] = _mm512_mul_ps(scores[q], _mm512_loadu_ps(chunk.k_scales));
     scores[q] = _mm512_mask_blend_ps(seen, _mm512_set1_ps(kMinusInfinity), scores[q]);
   }
-#pragma GCC unroll 8
-  for (int q = kQueries; q < kTileQueries; ++q) scores[q] = scores[0];
   const __m256 old = _mm256_loadu_ps(queries.max);
-  const __m256 max = _mm256_max_ps(old, JoinLanes(scores, Larger()));
+  const __m256 max = _mm256_max_ps(old, JoinLanes<kQueries>(scores, Larger()));
   alignas(32) float highest[kTileQueries];
   _mm256_store_ps(highest, max);
   _mm256_mask_storeu_ps(queries.max, all, max);
@@ -75,14 +79,12 @@ COPPICE_BF16_DOT inline void ScoresToWeights(__m512 (&scores)[kTileQueries],
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights[q]),
                         (__m256i)_mm512_cvtneps_pbh(weight));
   }
-#pragma GCC unroll 8
-  for (int q = kQueries; q < kTileQueries; ++q) scores[q] = scores[0];
   const __m512 moved = PowerOfTwo(_mm512_castps256_ps512(_mm256_sub_ps(old, max)));
   const __m256 correction = _mm256_mask_blend_ps(_mm256_cmp_ps_mask(old, max, _CMP_EQ_OQ),
                                                  _mm512_castps512_ps256(moved), _mm256_set1_ps(1));
   _mm256_storeu_ps(corrections, correction);
   const __m256 total = _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(queries.total), correction),
-                                     JoinLanes(scores, Sum()));
+                                     JoinLanes<kQueries>(scores, Sum()));
   _mm256_mask_storeu_ps(queries.total, all, total);
 }
 
@@ -130,18 +132,30 @@ COPPICE_BF16_DOT inline void AddValues(float (*sums)[kDim],
   }
 }
 
-// kQueries queries over kChunks chunks, one after the other. Every score is one chain of dot
-// products in the order of the dimensions; the chains of two chunks hide each other's latency.
-template <bool kScaled, int kQueries, int kChunks, int kDim>
+// The chunks of a tile.
+enum class Chunks {
+  kOne,
+  kTwoInOrder,  // of one KV head, one after the other
+  kOfTwoHeads,  // the same chunk of two KV heads; the second one's queries follow the first one's
+};
+
+// kQueries queries of each KV head. Every score is one chain of dot products in the order of the
+// dimensions; the chains of two chunks hide each other's latency. queries_of_head: for kOfTwoHeads.
+template <bool kScaled, Chunks kWhich, int kQueries, int kDim>
 COPPICE_BF16_DOT __attribute__((noinline)) void AttendTile(const Bf16Queries<kDim>& queries,
+                                                           int64_t queries_of_head,
                                                            const Bf16Chunk* chunks) {
+  constexpr int kChunks = kWhich == Chunks::kOne ? 1 : 2;
+  constexpr bool kHeads = kWhich == Chunks::kOfTwoHeads;
+  const Bf16Queries<kDim> of[2] = {queries, queries.OfHead(kHeads ? 1 : 0, queries_of_head)};
   __m512 scores[kChunks][kTileQueries];
+  const uint32_t* pairs[kChunks];
 #pragma GCC unroll 2
   for (int c = 0; c < kChunks; ++c) {
+    pairs[c] = of[c].pairs[0];
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) scores[c][q] = _mm512_setzero_ps();
   }
-  const uint32_t* const pairs = queries.pairs[0];
   for (int j = 0; j < kDim / 2; ++j) {
     __m512i key[kChunks];
 #pragma GCC unroll 2
@@ -150,31 +164,36 @@ COPPICE_BF16_DOT __attribute__((noinline)) void AttendTile(const Bf16Queries<kDi
     for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 2
       for (int c = 0; c < kChunks; ++c)
-        scores[c][q] = Dot(scores[c][q], pairs[q * (kDim / 2) + j], key[c]);
+        scores[c][q] = Dot(scores[c][q], pairs[c][q * (kDim / 2) + j], key[c]);
     }
   }
   uint32_t weights[kChunks][kQueries][kPairs];
   float corrections[kChunks][kTileQueries];
 #pragma GCC unroll 2
   for (int c = 0; c < kChunks; ++c)
-    ScoresToWeights<kScaled, kQueries>(scores[c], queries, chunks[c], weights[c], corrections[c]);
+    ScoresToWeights<kScaled, kQueries>(scores[c], of[c], chunks[c], weights[c], corrections[c]);
   constexpr int kFirst = std::min(kQueries, kValueQueries), kSecond = kQueries - kFirst;
-  AddValues<kFirst, kChunks>(queries.sum, weights, corrections, 0, chunks);
-  if constexpr (kSecond > 0)
-    AddValues<kSecond, kChunks>(queries.sum, weights, corrections, kFirst, chunks);
+  constexpr int kInOrder = kHeads ? 1 : kChunks;
+#pragma GCC unroll 2
+  for (int c = 0; c < kChunks; c += kInOrder) {
+    AddValues<kFirst, kInOrder>(of[c].sum, weights + c, corrections + c, 0, chunks + c);
+    if constexpr (kSecond > 0)
+      AddValues<kSecond, kInOrder>(of[c].sum, weights + c, corrections + c, kFirst, chunks + c);
+  }
 }
 
-// Any number of queries.
-template <bool kScaled, int kChunks, int kDim, int kQueries = kTileQueries>
-void AttendTiles(Bf16Queries<kDim> queries, int64_t count, const Bf16Chunk* chunks) {
+// Any number of queries of each KV head.
+template <bool kScaled, Chunks kWhich, int kDim, int kQueries = kTileQueries>
+void AttendTiles(Bf16Queries<kDim> queries, int64_t count, int64_t queries_of_head,
+                 const Bf16Chunk* chunks) {
   if constexpr (kQueries == kTileQueries) {
     for (; count >= kTileQueries; count -= kTileQueries, queries = queries.From(kTileQueries))
-      AttendTile<kScaled, kTileQueries, kChunks>(queries, chunks);
+      AttendTile<kScaled, kWhich, kTileQueries>(queries, queries_of_head, chunks);
   } else if (count == kQueries) {
-    return AttendTile<kScaled, kQueries, kChunks>(queries, chunks);
+    return AttendTile<kScaled, kWhich, kQueries>(queries, queries_of_head, chunks);
   }
   if constexpr (kQueries > 1)
-    AttendTiles<kScaled, kChunks, kDim, kQueries - 1>(queries, count, chunks);
+    AttendTiles<kScaled, kWhich, kDim, kQueries - 1>(queries, count, queries_of_head, chunks);
 }
 
 }  // namespace coppice::kernels::cpu

@@ -45,6 +45,7 @@ class Scheduler {
       while (!units_.empty() && (last || room > slack)) {
         AttentionUnit unit = units_.front();
         units_.pop_front();
+        if (!last && Cost(unit) > room + slack) DivideHeads(room, &unit);
         if (!last && Cost(unit) > room + slack) {
           AttentionUnit rest;
           if (Cut(room, threads_ - thread, &unit, &rest)) {
@@ -79,7 +80,8 @@ class Scheduler {
   }
 
   // A group of rows that share blocks, or a table, makes as few units of about the same number of
-  // rows as hold it. The units of one head follow each other.
+  // rows as hold it. With few rows a unit has all KV heads, else one; the units of a head follow each
+  // other.
   void CutIntoUnits(const AttentionArgs& args) {
     const int kv_heads = args.pool->shape.kv_heads;
     const int heads = args.q_heads / kv_heads;
@@ -89,10 +91,11 @@ class Scheduler {
         ++end;
       } while (end < places_.size() && !BeginsGroup(end));
       const auto rows = static_cast<int64_t>(end - begin), parts = (rows + most - 1) / most;
-      for (int head = 0; head < kv_heads; ++head) {
+      const int together = rows * args.q_heads <= kMaxQueriesPerUnit ? kv_heads : 1;
+      for (int head = 0; head < kv_heads; head += together) {
         for (int64_t part = 0; part < parts; ++part) {
           const auto at = [&](int64_t p) { return static_cast<int64_t>(begin) + rows * p / parts; };
-          units_.push_back({at(part), at(part + 1), head, head * heads, heads});
+          units_.push_back({at(part), at(part + 1), head, together, head * heads, heads});
         }
       }
     }
@@ -100,10 +103,23 @@ class Scheduler {
 
   double Cost(const AttentionUnit& unit) const {
     const int64_t chunks = chunks_[unit.end] - chunks_[unit.begin];
-    return static_cast<double>(unit.heads * chunks + kChunkCost * (chunks - SharedIn(unit)));
+    const int64_t of_head = unit.heads * chunks + kChunkCost * (chunks - SharedIn(unit));
+    return static_cast<double>(unit.kv_heads * of_head);
   }
   int64_t SharedIn(const AttentionUnit& unit) const {
     return shared_[unit.end] - shared_[unit.begin + 1];
+  }
+
+  // Leaves in *unit the KV heads that fit into `room`, at least one. The others are next.
+  void DivideHeads(double room, AttentionUnit* unit) {
+    if (unit->kv_heads == 1) return;
+    AttentionUnit rest = *unit;
+    const double fit = room / (Cost(*unit) / unit->kv_heads);
+    unit->kv_heads = std::clamp(static_cast<int>(fit), 1, unit->kv_heads - 1);
+    rest.kv_head += unit->kv_heads;
+    rest.kv_heads -= unit->kv_heads;
+    rest.first_head += unit->kv_heads * unit->heads;
+    units_.push_front(rest);
   }
 
   // What a part of the unit may cost, where `threads` threads share the rest and this one has
@@ -113,7 +129,8 @@ class Scheduler {
     return room + again * (parts - 1) / threads;
   }
 
-  // Leaves in *unit about as much as fits. False: it is better not cut, or has one row and head.
+  // For a unit of one KV head. Leaves in *unit about as much as fits. False: it is better not cut,
+  // or has one row and query head.
   bool Cut(double room, int threads, AttentionUnit* unit, AttentionUnit* rest) const {
     *rest = *unit;
     if (unit->rows() > 1 && unit->rows() >= unit->heads) {

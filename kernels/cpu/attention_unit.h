@@ -10,16 +10,19 @@
 
 namespace coppice::kernels::cpu {
 
-// The rows at the places [begin, end) of AttentionContext::order, heads of one GQA group.
+// The rows at the places [begin, end) of AttentionContext::order, and the KV heads
+// [kv_head, kv_head + kv_heads) with all their query heads, or one KV head with some of them.
 struct AttentionUnit {
   int64_t begin = 0;
   int64_t end = 0;
   int kv_head = 0;
+  int kv_heads = 1;
   int first_head = 0;  // of the queries
-  int heads = 0;
+  int heads = 0;       // of the queries, for each KV head
 
   int64_t rows() const { return end - begin; }
-  int64_t queries() const { return rows() * heads; }
+  int64_t queries_of_head() const { return rows() * heads; }  // of one KV head
+  int64_t queries() const { return queries_of_head() * kv_heads; }
 };
 
 inline int32_t ContextLength(const AttentionContext& context, int64_t row) {
@@ -31,7 +34,7 @@ inline int32_t ContextBegin(const AttentionContext& context, int64_t row, int wi
 }
 
 // The contexts of a unit's rows, in chunks of kBlockSize positions. `first`: the first position of
-// a chunk. A row is named by its number in the unit.
+// a chunk. A row, or a KV head, is named by its number in the unit.
 class UnitContext {
  public:
   UnitContext(const AttentionArgs& args, const AttentionUnit& unit)
@@ -84,7 +87,7 @@ class UnitContext {
             rows_[b].length >= first + kBlockSize);
   }
 
-  // Query i of the unit belongs to row i / heads.
+  // Queries of one KV head follow each other, and within it those of one row.
   const float* Query(int64_t query) const {
     const KvPoolShape& shape = args_.pool->shape;
     const int64_t width = int64_t{args_.q_heads + 2 * shape.kv_heads} * shape.head_dim;
@@ -95,31 +98,35 @@ class UnitContext {
   }
 
   // K (value false) or V of the prefix block that begins at `first`, [kBlockSize][head_dim].
-  const uint8_t* Block(int64_t row, int32_t first, bool value) const {
-    return args_.pool->HeadBlock(args_.layer, value, BlockOf(row, first), unit_.kv_head);
+  const uint8_t* Block(int head, int64_t row, int32_t first, bool value) const {
+    return args_.pool->HeadBlock(args_.layer, value, BlockOf(row, first), unit_.kv_head + head);
   }
   // K or V of one position, [head_dim].
-  const uint8_t* Vector(int64_t row, int32_t position, bool value) const {
-    return args_.pool->Row(args_.layer, value, SlotOf(row, position), unit_.kv_head);
+  const uint8_t* Vector(int head, int64_t row, int32_t position, bool value) const {
+    return args_.pool->Row(args_.layer, value, SlotOf(row, position), unit_.kv_head + head);
   }
   // With codes: the scales of K or V of the prefix block that begins at `first`, [kBlockSize].
-  const float* BlockScales(int64_t row, int32_t first, bool value) const {
-    return args_.pool->Scales(args_.layer, value, BlockOf(row, first), unit_.kv_head);
+  const float* BlockScales(int head, int64_t row, int32_t first, bool value) const {
+    return args_.pool->Scales(args_.layer, value, BlockOf(row, first), unit_.kv_head + head);
   }
   // With codes: the scale of K or V of one position.
-  float ScaleOf(int64_t row, int32_t position, bool value) const {
-    return *args_.pool->Scale(args_.layer, value, SlotOf(row, position), unit_.kv_head);
+  float ScaleOf(int head, int64_t row, int32_t position, bool value) const {
+    return *args_.pool->Scale(args_.layer, value, SlotOf(row, position), unit_.kv_head + head);
   }
 
-  // Begins to read the prefix block at `first`. It may be anywhere in the pool, so the hardware
-  // does not prefetch it. Always inlined: GCC 12 drops calls of a function that only prefetches.
-  __attribute__((always_inline)) void Fetch(int64_t row, int32_t first) const {
-    if (first >= rows_[row].prefix) return;
+  // For a row and KV head that begin with the block at `first`: begins to read what comes after the
+  // next KV head. A block may be anywhere in the pool, so the hardware does not prefetch its begin.
+  // Always inlined: GCC 12 drops calls of a function that only prefetches.
+  __attribute__((always_inline)) void FetchAhead(int head, int64_t row, int32_t first) const {
+    const int ahead = unit_.kv_heads > 1 ? 2 : 1;
     constexpr size_t kLine = 64;
+    const int next = head + ahead;
+    first += next / unit_.kv_heads * kBlockSize;
+    if (first >= rows_[row].prefix) return;
     for (const bool value : {false, true}) {
-      const uint8_t* const data = Block(row, first, value);
+      const uint8_t* const data = Block(next % unit_.kv_heads, row, first, value);
       for (size_t i = 0; i < args_.pool->head_block_bytes(); i += kLine)
-        __builtin_prefetch(data + i, 0, 2);
+        __builtin_prefetch(data + i);
     }
   }
 
@@ -133,9 +140,12 @@ class UnitContext {
     const int32_t* chain = nullptr;
   };
 
-  int64_t RowOf(int64_t query) const { return rows_[query / unit_.heads].row; }
+  int64_t RowOf(int64_t query) const {
+    return rows_[query % unit_.queries_of_head() / unit_.heads].row;
+  }
   int HeadOf(int64_t query) const {
-    return unit_.first_head + static_cast<int>(query % unit_.heads);
+    const int64_t kv_head = query / unit_.queries_of_head();
+    return unit_.first_head + static_cast<int>(kv_head * unit_.heads + query % unit_.heads);
   }
   int32_t SlotOf(int64_t row, int32_t position) const {
     const int32_t prefix = rows_[row].prefix;

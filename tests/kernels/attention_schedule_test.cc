@@ -50,7 +50,7 @@ class Pass {
       for (int64_t u = schedule.begin[thread]; u < schedule.begin[thread + 1]; ++u) {
         const AttentionUnit& unit = schedule.units[u];
         for (int64_t i = unit.begin; i < unit.end; ++i)
-          chunks += unit.heads * (prefix_len_[order_[i]] / kBlockSize);
+          chunks += unit.kv_heads * unit.heads * (prefix_len_[order_[i]] / kBlockSize);
       }
       all += chunks;
       most = std::max(most, chunks);
@@ -67,7 +67,9 @@ class Pass {
         blocks.insert(table_.begin() + begin,
                       table_.begin() + begin + prefix_len_[row] / kBlockSize);
       }
-      for (const int32_t block : blocks) ++reads[{unit.kv_head, block}];
+      for (int head = unit.kv_head; head < unit.kv_head + unit.kv_heads; ++head) {
+        for (const int32_t block : blocks) ++reads[{head, block}];
+      }
     }
     int most = 0;
     for (const auto& [block, times] : reads) most = std::max(most, times);
@@ -79,9 +81,12 @@ class Pass {
     for (const AttentionUnit& unit : schedule.units) {
       EXPECT_LT(unit.begin, unit.end);
       EXPECT_GT(unit.heads, 0);
+      EXPECT_GT(unit.kv_heads, 0);
+      if (unit.kv_heads > 1) EXPECT_EQ(unit.heads, group);
+      const int heads = unit.kv_heads * unit.heads;
       for (int64_t i = unit.begin; i < unit.end; ++i) {
-        for (int head = unit.first_head; head < unit.first_head + unit.heads; ++head) {
-          EXPECT_EQ(head / group, unit.kv_head);
+        for (int head = unit.first_head; head < unit.first_head + heads; ++head) {
+          EXPECT_EQ(head / group, unit.kv_head + (head - unit.first_head) / unit.heads);
           EXPECT_TRUE(seen.insert({i, head}).second) << "row " << i << ", head " << head;
         }
       }
@@ -146,7 +151,7 @@ TEST(AttentionSchedule, UnitsOfSeveralThreadsAreNotCutWithoutNeed) {
   for (int i = 0; i < 8; ++i) pass.Add(0, 50);
   const AttentionSchedule schedule = pass.Schedule(2);
   pass.ExpectEachQueryOnce(schedule);
-  EXPECT_EQ(schedule.units.size(), 16u);
+  EXPECT_EQ(schedule.units.size(), 8u);
   EXPECT_EQ(pass.Balance(schedule), 1.0);
 }
 
