@@ -126,8 +126,9 @@ class UnitRunner {
   void Run() {
     const int32_t longest = context_.Longest();
     for (int32_t first = context_.FirstChunk(); first < longest; first += kBlockSize) {
+      head_ = 0;
       if (!context_.SeenByAll(first)) {
-        for (head_ = 0; head_ < unit_.kv_heads; ++head_) RunChunk(first);
+        for (; head_ < unit_.kv_heads; ++head_) RunChunk(first);
         continue;
       }
       std::fill(seen_.begin(), seen_.end(), kAllSeen);
@@ -149,7 +150,7 @@ class UnitRunner {
   // A chunk that every row sees, of several KV heads, two at a time. They lie one behind the other,
   // and are read in this order as fast as memory allows.
   void RunSeenByAll(int32_t first) {
-    for (head_ = 0; head_ < unit_.kv_heads; ++head_) {
+    for (; head_ < unit_.kv_heads; ++head_) {
       TakeBlock(0, first, kBlockSize, &chunks_[0]);
       if (head_ + 1 == unit_.kv_heads) return AttendRows(0, unit_.rows());
       ++head_;

@@ -82,7 +82,7 @@ class Pass {
       EXPECT_LT(unit.begin, unit.end);
       EXPECT_GT(unit.heads, 0);
       EXPECT_GT(unit.kv_heads, 0);
-      if (unit.kv_heads > 1) EXPECT_EQ(unit.heads, group);
+      EXPECT_TRUE(unit.kv_heads == 1 || unit.heads == group);
       const int heads = unit.kv_heads * unit.heads;
       for (int64_t i = unit.begin; i < unit.end; ++i) {
         for (int head = unit.first_head; head < unit.first_head + heads; ++head) {
