@@ -20,6 +20,8 @@ def read(text):
     try:
         trace = json.loads(text)
     except ValueError:
+        if ",\n" not in text:
+            sys.exit("this is no trace: " + (text[:100] or "it is empty"))
         trace = json.loads(text[:text.rindex(",\n")] + "]")
     return [event for event in (trace["traceEvents"] if isinstance(trace, dict) else trace) if event]
 
