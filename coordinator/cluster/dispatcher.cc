@@ -94,10 +94,11 @@ int Dispatcher::running() const {
 
 void Dispatcher::StopSequence(Request::Sequence* sequence, bool tell_replica) {
   if (sequence->id == 0) return;
-  router_.Release(sequence->replica, sequence->kv_blocks);
   const auto running = running_.find(sequence->id);
-  kv_turns_.Ended(running->second.request->origin().client.name, sequence->replica, sequence->id,
-                  sequence->kv_blocks);
+  const Request& request = *running->second.request;
+  router_.Release(sequence->replica, PromptOf(request, sequence->prompt), sequence->kv_blocks);
+  kv_turns_.Ended(request.origin().client.name, sequence->replica, sequence->id,
+                  sequence->kv_added);
   rate_.Advance(clock_->NowSeconds(), !queue_.empty());
   rate_.Served(static_cast<double>(sequence->kv_blocks), !queue_.empty());
   running_.erase(running);
@@ -115,6 +116,7 @@ void Dispatcher::End(const RequestPtr& request) {
   for (Request::Sequence& sequence : request->sequences())
     StopSequence(&sequence, /*tell_replica=*/true);
   active_.erase(std::remove(active_.begin(), active_.end(), request), active_.end());
+  prompts_.erase(request.get());
   Dequeue(request);
   Report(*request);
 }

@@ -113,6 +113,7 @@ class Dispatcher {
   bool StartNext();
   bool Prepare(const RequestPtr& request);
   int64_t StartSequence(const Queue::Entry& entry);
+  const RoutedPrompt& PromptOf(const Request& request, int prompt);
   KvBounds BoundsOf(const Request& request, int index) const;
   int64_t BlocksOf(const Request& request, int index) const;
   double PendingCost(const Request& request) const;
@@ -146,6 +147,8 @@ class Dispatcher {
   std::vector<RequestPtr> active_;  // queued and running
   Queue queue_;  // requests with a sequence that runs nowhere, in the order of their turns
   std::unordered_map<const Request*, uint64_t> entries_;  // entries of the requests in queue_
+  // Of active requests, by the number of the prompt, from its first look for a replica on.
+  std::unordered_map<const Request*, std::map<int, RoutedPrompt>> prompts_;
   KvForecast forecast_;
   KvTurns kv_turns_{&router_};
   ServiceRate rate_;                               // in KV blocks per second

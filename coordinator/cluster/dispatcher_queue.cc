@@ -61,6 +61,7 @@ void Dispatcher::Submit(const RequestPtr& request, bool admitted) {
   Pump();
   if (auto error = TooLong(*request)) {
     active_.erase(std::find(active_.begin(), active_.end(), request));
+    prompts_.erase(request.get());
     Dequeue(request);
     metrics_->SetWaiting(waiting());
     refuse(*std::move(error));
@@ -270,6 +271,13 @@ bool Dispatcher::StartNext() {
   return false;
 }
 
+const RoutedPrompt& Dispatcher::PromptOf(const Request& request, int prompt) {
+  std::map<int, RoutedPrompt>& prompts = prompts_[&request];
+  const auto known = prompts.find(prompt);
+  if (known != prompts.end()) return known->second;
+  return prompts[prompt] = RoutedPrompt(request.generate().prompts[prompt]);
+}
+
 // Starts the request's next sequence. Returns the blocks that it is expected to need; 0: no replica
 // has room.
 int64_t Dispatcher::StartSequence(const Queue::Entry& entry) {
@@ -277,20 +285,21 @@ int64_t Dispatcher::StartSequence(const Queue::Entry& entry) {
   const int index = NextPending(*request);
   const int64_t blocks = BlocksOf(*request, index);
   Request::Sequence& sequence = request->sequences()[index];
-  const std::vector<TokenId>& prompt = request->generate().prompts[sequence.prompt];
+  const RoutedPrompt& prompt = PromptOf(*request, sequence.prompt);
   const std::vector<const Node*> ready = registry_->ReadyReplicas();
   const std::string replica =
-      router_.Pick(kv_turns_.WithRoom(ready, entry.client, entry.id, blocks), prompt);
+      router_.Pick(kv_turns_.WithRoom(ready, entry.client, entry.id, blocks, prompt), prompt);
   if (replica.empty()) {
     kv_turns_.Blocked(entry.id, entry.client, blocks, ready);
     return 0;
   }
   const Node* node = registry_->Find(replica);
   const uint64_t id = next_sequence_id_++;
-  router_.Reserve(*node, prompt, blocks);
-  kv_turns_.Started(entry.client, entry.id, replica, id, blocks);
-  queue_.Serve(entry.id, static_cast<double>(blocks));
   sequence.kv_blocks = blocks;
+  sequence.kv_added = router_.Added(*node, prompt, blocks);
+  router_.Reserve(*node, prompt, blocks);
+  kv_turns_.Started(entry.client, entry.id, replica, id, sequence.kv_added);
+  queue_.Serve(entry.id, static_cast<double>(blocks));
   request->Start(index, id, replica, Fingerprint(*node), clock_->NowSeconds());
   running_[id] = {request, index};
   proto::CoordinatorMessage message;

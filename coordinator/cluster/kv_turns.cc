@@ -43,10 +43,10 @@ bool KvTurns::HasRoom(const Node& node, const std::string& client, uint64_t entr
 
 std::vector<const Node*> KvTurns::WithRoom(const std::vector<const Node*>& ready,
                                            const std::string& client, uint64_t entry,
-                                           int64_t blocks) const {
+                                           int64_t blocks, const RoutedPrompt& prompt) const {
   std::vector<const Node*> found;
   for (const Node* node : ready) {
-    if (HasRoom(*node, client, entry, blocks)) found.push_back(node);
+    if (HasRoom(*node, client, entry, router_->Added(*node, prompt, blocks))) found.push_back(node);
   }
   return found;
 }

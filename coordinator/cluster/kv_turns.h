@@ -19,10 +19,11 @@ class KvTurns {
   // router must outlive this.
   explicit KvTurns(const Router* router) : router_(router) {}
 
-  // The ready replicas where a sequence of this waiting entry may reserve `blocks` now.
+  // The ready replicas where a sequence of this waiting entry may reserve `blocks` now, of which
+  // those of its prompt that running sequences have do not count.
   std::vector<const Node*> WithRoom(const std::vector<const Node*>& ready,
-                                    const std::string& client, uint64_t entry,
-                                    int64_t blocks) const;
+                                    const std::string& client, uint64_t entry, int64_t blocks,
+                                    const RoutedPrompt& prompt) const;
   // Whether it would have room if no other client ran anything.
   bool WaitsForOthers(const std::string& client, int64_t blocks,
                       const std::vector<const Node*>& ready) const;
@@ -32,7 +33,7 @@ class KvTurns {
   };
   const std::map<std::string, Held>& held() const { return held_; }  // by client
 
-  // Sequence ids ascend.
+  // Sequence ids ascend. blocks: what it added to the reservations.
   void Started(const std::string& client, uint64_t entry, const std::string& replica,
                uint64_t sequence, int64_t blocks);
   void Ended(const std::string& client, const std::string& replica, uint64_t sequence,

@@ -25,19 +25,18 @@ double DelayOf(double new_tokens, double running, double free_share) {
 }  // namespace
 
 std::string Router::Pick(const std::vector<const Node*>& with_room,
-                         absl::Span<const TokenId> prompt) const {
+                         const RoutedPrompt& prompt) const {
   if (with_room.size() <= 1) return with_room.empty() ? "" : with_room.front()->id;
-  const std::vector<uint64_t> chain = PrefixIndex::ChainOf(prompt);
   const Node* best = nullptr;
   // Of equals, the one that has had nothing new for longest: so cold prompts fill all caches.
   std::pair<double, uint64_t> best_rank;
   for (const Node* node : with_room) {
-    const Load load = LoadOf(node->id);
+    const Load& load = LoadOf(node->id);
     const auto total = static_cast<double>(node->registration.kv_blocks_total());
-    const double free = total > 0 ? 1 - static_cast<double>(load.blocks) / total : 0;
-    const size_t cached = sent_.Match(node->id, chain) * kBlockSize;
+    const double free = total > 0 ? 1 - static_cast<double>(load.blocks()) / total : 0;
+    const size_t cached = sent_.Match(node->id, prompt.chain) * kBlockSize;
     const std::pair<double, uint64_t> rank(
-        DelayOf(static_cast<double>(prompt.size() - cached), load.sequences, free),
+        DelayOf(static_cast<double>(prompt.tokens - cached), load.sequences, free),
         load.last_start);
     if (best == nullptr || rank < best_rank) {
       best = node;
@@ -47,19 +46,38 @@ std::string Router::Pick(const std::vector<const Node*>& with_room,
   return best->id;
 }
 
-void Router::Reserve(const Node& replica, absl::Span<const TokenId> prompt, int64_t kv_blocks) {
-  Load& load = load_[replica.id];
-  load.blocks += kv_blocks;
-  ++load.sequences;
-  load.last_start = ++starts_;
-  sent_.Add(replica.id, PrefixIndex::ChainOf(prompt), replica.registration.kv_blocks_total());
+int64_t Router::Added(const Node& replica, const RoutedPrompt& prompt, int64_t kv_blocks) const {
+  const Load& load = LoadOf(replica.id);
+  const auto shared = [&](uint64_t hash) { return load.shared.count(hash) > 0; };
+  return kv_blocks - std::count_if(prompt.chain.begin(), prompt.chain.end(), shared);
 }
 
-void Router::Release(const std::string& replica, int64_t kv_blocks) {
+void Router::Reserve(const Node& replica, const RoutedPrompt& prompt, int64_t kv_blocks) {
+  Load& load = load_[replica.id];
+  load.windows = !StorageOf(replica).windows.empty();
+  load.own_blocks += kv_blocks;
+  if (!load.windows) {
+    load.own_blocks -= static_cast<int64_t>(prompt.chain.size());
+    for (const uint64_t hash : prompt.chain) ++load.shared[hash];
+  }
+  ++load.sequences;
+  load.last_start = ++starts_;
+  sent_.Add(replica.id, prompt.chain, replica.registration.kv_blocks_total());
+}
+
+void Router::Release(const std::string& replica, const RoutedPrompt& prompt, int64_t kv_blocks) {
   const auto it = load_.find(replica);
   if (it == load_.end()) return;
-  it->second.blocks = std::max<int64_t>(0, it->second.blocks - kv_blocks);
-  it->second.sequences = std::max(0, it->second.sequences - 1);
+  Load& load = it->second;
+  load.own_blocks -= kv_blocks;
+  if (!load.windows) {
+    load.own_blocks += static_cast<int64_t>(prompt.chain.size());
+    for (const uint64_t hash : prompt.chain) {
+      const auto shared = load.shared.find(hash);
+      if (shared != load.shared.end() && --shared->second == 0) load.shared.erase(shared);
+    }
+  }
+  load.sequences = std::max(0, load.sequences - 1);
 }
 
 void Router::Forget(const std::string& replica) {
@@ -67,12 +85,12 @@ void Router::Forget(const std::string& replica) {
   sent_.Forget(replica);
 }
 
-Router::Load Router::LoadOf(const std::string& replica) const {
+const Router::Load& Router::LoadOf(const std::string& replica) const {
   const auto it = load_.find(replica);
-  return it == load_.end() ? Load{} : it->second;
+  return it == load_.end() ? idle_ : it->second;
 }
 
-int64_t Router::reserved(const std::string& replica) const { return LoadOf(replica).blocks; }
+int64_t Router::reserved(const std::string& replica) const { return LoadOf(replica).blocks(); }
 
 int Router::running(const std::string& replica) const { return LoadOf(replica).sequences; }
 

@@ -47,6 +47,7 @@ class Request : public std::enable_shared_from_this<Request> {
     uint64_t id = 0;        // of the running StartSequence; 0 = pending or done
     std::string replica;    // where it runs or ran
     int64_t kv_blocks = 0;  // expected to be needed there
+    int64_t kv_added = 0;   // what it added to the reservations there
     double lost_s = -1;     // when its last replica was lost; < 0 while it runs
     size_t received = 0;    // tokens that this run has sent
     uint32_t updates = 0;   // updates of this run that have arrived

@@ -33,7 +33,7 @@ std::string IdOf(const Node* node) { return node == nullptr ? "" : node->id; }
 }  // namespace
 
 std::string ByRouter(const Router& router, const Room& room, absl::Span<const TokenId> prompt) {
-  return router.Pick(room, prompt);
+  return router.Pick(room, RoutedPrompt(prompt));
 }
 
 std::string ByLeastLoad(const Router& router, const Room& room, absl::Span<const TokenId> prompt) {

@@ -52,6 +52,7 @@ struct Job {
 
 struct Active {
   Job job;
+  RoutedPrompt routed = {};
   model::SequenceHandle handle = 0;
   size_t read = 0, decoded = 0;
 };
@@ -62,6 +63,7 @@ struct Replica {
   std::deque<Active> active;
   double free_s = 0;  // when its step ends
   int64_t sequences = 0, rows = 0;
+  int64_t blocks = 0;  // of the active ones, each by itself
 };
 
 Tokens Join(const Tokens& a, const Tokens& b) {
@@ -155,17 +157,18 @@ class Simulation {
       Job& job = waiting_.front();
       std::vector<const Node*> room;
       for (const Replica& replica : replicas_) {
-        if (router_.reserved(replica.node.id) + job.blocks() <= load_.kv_blocks)
-          room.push_back(&replica.node);
+        if (replica.blocks + job.blocks() <= load_.kv_blocks) room.push_back(&replica.node);
       }
       const std::string id = rule_(router_, room, job.prompt);
       if (id.empty()) return;
       const auto chosen =
           std::find_if(replicas_.begin(), replicas_.end(),
                        [&](const Replica& replica) { return replica.node.id == id; });
-      router_.Reserve(chosen->node, job.prompt, job.blocks());
+      RoutedPrompt routed(job.prompt);
+      router_.Reserve(chosen->node, routed, job.blocks());
       ++chosen->sequences;
-      chosen->active.push_back({std::move(job)});
+      chosen->blocks += job.blocks();
+      chosen->active.push_back({std::move(job), std::move(routed)});
       waiting_.pop_front();
       Active& active = chosen->active.back();
       int cached = 0;
@@ -218,7 +221,8 @@ class Simulation {
 
   void End(Replica* replica, const Active& active) {
     replica->cache->Close(active.handle);
-    router_.Release(replica->node.id, active.job.blocks());
+    router_.Release(replica->node.id, active.routed, active.job.blocks());
+    replica->blocks -= active.job.blocks();
     first_tokens_.push_back(active.job.first_token_s - active.job.arrival_s);
     latency_ += replica->free_s - active.job.arrival_s;
     result_.makespan_s = std::max(result_.makespan_s, replica->free_s);

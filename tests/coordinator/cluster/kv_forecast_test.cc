@@ -106,6 +106,27 @@ TEST_F(ExpectedKvTest, MoreRunWhenTheyAreKnownToNeedLittle) {
   }
 }
 
+// 20 blocks of each prompt are the same.
+TEST_F(ExpectedKvTest, MoreRunBehindOnePromptThanBehindManyOfTheirOwn) {
+  const int64_t alone = KvBoundsOf(Chat(10), 328, {}).most, all = alone + 19 * (alone - 20);
+  for (const bool common : {true, false}) {
+    const std::string replica = common ? "replica-0" : "replica-1";
+    if (!common) registry_.SetDraining("replica-0", true);
+    JoinReplica(replica, (all * 8 + 6) / 7);  // the last eighth is for other clients
+    for (int i = 0; i < 20; ++i) {
+      GenerateRequest chat = Chat(10);
+      chat.prompts = {std::vector<TokenId>(328, common ? 1 : i + 2)};
+      chat.prompts[0][325] = i;
+      Submit(chat);
+    }
+    const std::vector<uint64_t> started = Started(replica);
+    EXPECT_EQ(started.size(), common ? 20u : static_cast<size_t>(all / alone));
+    EXPECT_EQ(dispatcher_.router().reserved(replica), common ? all : all / alone * alone);
+    for (size_t i = 0; i < 20; ++i) Finish(replica, Started(replica).at(i));
+    EXPECT_EQ(dispatcher_.router().reserved(replica), 0);
+  }
+}
+
 TEST_F(ExpectedKvTest, LowerValuesOfPriorityGoFirst) {
   GenerateRequest chat = Chat(200);
   JoinReplica("replica-0", KvBoundsOf(chat, 2, {}).most);

@@ -18,7 +18,7 @@ class KvTurnsTest : public ::testing::Test {
     }
   }
   bool HasRoom(const std::string& client, uint64_t entry, int64_t blocks) {
-    return !turns_.WithRoom(one_, client, entry, blocks).empty();
+    return !turns_.WithRoom(one_, client, entry, blocks, {}).empty();
   }
   uint64_t Start(const std::string& client, uint64_t entry, int64_t blocks,
                  const std::string& replica = "replica-0") {
@@ -27,7 +27,7 @@ class KvTurnsTest : public ::testing::Test {
     return sequence_;
   }
   void End(const std::string& client, uint64_t sequence, int64_t blocks) {
-    router_.Release("replica-0", blocks);
+    router_.Release("replica-0", {}, blocks);
     turns_.Ended(client, "replica-0", sequence, blocks);
   }
 
@@ -114,11 +114,11 @@ TEST_F(KvTurnsTest, OfTwoReplicasTheFreerOneIsKept) {
   Start("b", 2, 30, "replica-1");
   turns_.Passed(9, 80);
   turns_.Blocked(9, "huge", 60, both_);
-  const std::vector<const Node*> room = turns_.WithRoom(both_, "c", 3, 21);
+  const std::vector<const Node*> room = turns_.WithRoom(both_, "c", 3, 21, {});
   EXPECT_TRUE(room.empty());
-  ASSERT_EQ(turns_.WithRoom(both_, "c", 3, 10).size(), 2);
+  ASSERT_EQ(turns_.WithRoom(both_, "c", 3, 10, {}).size(), 2);
   turns_.Blocked(9, "huge", 60, one_);  // it drains: the other one is kept
-  EXPECT_EQ(turns_.WithRoom(both_, "c", 3, 30), std::vector<const Node*>{&nodes_[1]});
+  EXPECT_EQ(turns_.WithRoom(both_, "c", 3, 30, {}), std::vector<const Node*>{&nodes_[1]});
 }
 
 }  // namespace

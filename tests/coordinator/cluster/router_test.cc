@@ -26,7 +26,7 @@ class RouterTest : public ::testing::Test {
     }
   }
   // Routes and reserves. Returns the index of the replica.
-  int Send(absl::Span<const TokenId> prompt, int64_t blocks = 1) {
+  int Send(const RoutedPrompt& prompt, int64_t blocks = 1) {
     const std::string id = router_.Pick(ready_, prompt);
     const int index = id.back() - '0';
     router_.Reserve(nodes_[index], prompt, blocks);
@@ -35,7 +35,8 @@ class RouterTest : public ::testing::Test {
   Node nodes_[3];
   std::vector<const Node*> ready_ = {&nodes_[0], &nodes_[1]};
   Router router_;
-  const std::vector<TokenId> prompt_ = CountFrom(600, 1), other_ = CountFrom(600, 5000);
+  const std::vector<TokenId> tokens_ = CountFrom(600, 1);
+  const RoutedPrompt prompt_{tokens_}, other_{CountFrom(600, 5000)};
 };
 
 TEST_F(RouterTest, TheFreestReplicaComesFirst) {
@@ -52,15 +53,16 @@ TEST_F(RouterTest, TheLessBusyWins) {
 TEST_F(RouterTest, APromptGoesWhereItsBeginningHasBeen) {
   router_.Reserve(nodes_[1], prompt_, 1);
   router_.Reserve(nodes_[0], other_, 1);
-  std::vector<TokenId> turn = prompt_;
+  std::vector<TokenId> turn = tokens_;
   turn.push_back(9);
-  EXPECT_EQ(router_.Pick(ready_, turn), "replica-1");
+  EXPECT_EQ(router_.Pick(ready_, RoutedPrompt(turn)), "replica-1");
   EXPECT_EQ(router_.Pick(ready_, other_), "replica-0");
 }
 
 TEST_F(RouterTest, TheLongestBeginningCountsNotTheFirst) {
-  std::vector<TokenId> longer = prompt_, shorter = prompt_;
-  std::fill(shorter.begin() + 300, shorter.end(), 7);
+  std::vector<TokenId> tokens = tokens_;
+  std::fill(tokens.begin() + 300, tokens.end(), 7);
+  const RoutedPrompt longer = prompt_, shorter(tokens);
   router_.Reserve(nodes_[0], shorter, 1);
   router_.Reserve(nodes_[1], longer, 1);
   EXPECT_EQ(router_.Pick(ready_, longer), "replica-1");
@@ -71,16 +73,16 @@ TEST_F(RouterTest, AShortCommonBeginningDoesNotHoldPromptsTogether) {
   for (int i = 0; i < 20; ++i) {
     std::vector<TokenId> prompt = CountFrom(600, 1000 * (i + 1));
     std::iota(prompt.begin(), prompt.begin() + 48, 1);
-    EXPECT_EQ(Send(prompt), i % 2) << i;
+    EXPECT_EQ(Send(RoutedPrompt(prompt)), i % 2) << i;
   }
 }
 
 TEST_F(RouterTest, AHotPromptIsSoonEverywhere) {
   std::map<int, int> sent;
   for (int i = 0; i < 40; ++i) {
-    std::vector<TokenId> prompt = prompt_;
+    std::vector<TokenId> prompt = tokens_;
     prompt.back() = i;
-    ++sent[Send(prompt)];
+    ++sent[Send(RoutedPrompt(prompt))];
   }
   EXPECT_GE(sent[0], 15);
   EXPECT_GE(sent[1], 15);
@@ -96,18 +98,50 @@ TEST_F(RouterTest, ALongBeginningIsWorthAShortWait) {
 TEST_F(RouterTest, AmongIdleReplicasNewPromptsTakeTurns) {
   ready_.push_back(&nodes_[2]);
   for (int i = 0; i < 6; ++i) {
-    const int index = Send(CountFrom(100, 1000 * i));
+    const RoutedPrompt prompt(CountFrom(100, 1000 * i));
+    const int index = Send(prompt, 10);
     EXPECT_EQ(index, i % 3);
-    router_.Release(nodes_[index].id, 1);
+    router_.Release(nodes_[index].id, prompt, 10);
   }
 }
 
 TEST_F(RouterTest, WhatIsReleasedIsFree) {
   router_.Reserve(nodes_[0], prompt_, 75);
   EXPECT_EQ(router_.reserved("replica-0"), 75);
-  router_.Release("replica-0", 75);
+  router_.Release("replica-0", prompt_, 75);
   EXPECT_EQ(router_.reserved("replica-0"), 0);
   EXPECT_EQ(router_.Pick({}, prompt_), "");
+}
+
+// 600 tokens are 37 blocks and a part of one.
+TEST_F(RouterTest, WhatPromptsHaveInCommonIsReservedOnce) {
+  std::vector<TokenId> turn = tokens_;
+  turn.resize(700, 9);
+  const RoutedPrompt longer(turn);
+  EXPECT_EQ(router_.Added(nodes_[0], prompt_, 40), 40);
+  router_.Reserve(nodes_[0], prompt_, 40);
+  EXPECT_EQ(router_.Added(nodes_[0], prompt_, 40), 3);
+  EXPECT_EQ(router_.Added(nodes_[0], longer, 50), 13);
+  EXPECT_EQ(router_.Added(nodes_[0], other_, 40), 40);
+  EXPECT_EQ(router_.Added(nodes_[1], prompt_, 40), 40);
+  router_.Reserve(nodes_[0], longer, 50);
+  EXPECT_EQ(router_.reserved("replica-0"), 53);
+  // Whoever came first does not take with it what the other still has.
+  router_.Release("replica-0", prompt_, 40);
+  EXPECT_EQ(router_.reserved("replica-0"), 50);
+  router_.Release("replica-0", longer, 50);
+  EXPECT_EQ(router_.reserved("replica-0"), 0);
+}
+
+TEST_F(RouterTest, WithWindowsSequencesCountByThemselves) {
+  nodes_[0].registration.add_kv_windows(0);
+  nodes_[0].registration.add_kv_windows(128);
+  router_.Reserve(nodes_[0], prompt_, 60);
+  EXPECT_EQ(router_.Added(nodes_[0], prompt_, 60), 60);
+  router_.Reserve(nodes_[0], prompt_, 60);
+  EXPECT_EQ(router_.reserved("replica-0"), 120);
+  router_.Release("replica-0", prompt_, 60);
+  EXPECT_EQ(router_.reserved("replica-0"), 60);
 }
 
 TEST_F(RouterTest, AForgottenReplicaHoldsNothing) {
