@@ -38,17 +38,24 @@ int LargestKey(absl::Span<const double> keys) {
 
 }  // namespace
 
+bool IsBelowARoot(uint64_t path, const decoding::DraftState& state,
+                  absl::FunctionRef<uint64_t(uint64_t path)> parent_of) {
+  for (uint64_t at = path; at != 0; at = parent_of(at)) {
+    if (std::find(state.root_hash.begin(), state.root_hash.end(), at) != state.root_hash.end())
+      return true;
+  }
+  return false;
+}
+
 void PossibleWorlds::Begin(const decoding::DraftState& state) {
   state_ = state;
-  const auto is_root = [&](uint64_t path) {
-    return std::find(state.root_hash.begin(), state.root_hash.end(), path) != state.root_hash.end();
+  const auto parent_of = [this](uint64_t path) {
+    const auto found = rows_.find(path);
+    return found == rows_.end() ? 0 : found->second.parent;
   };
   std::vector<uint64_t> dead;
   for (const auto& [path, row] : rows_) {
-    uint64_t at = path;
-    for (auto found = rows_.find(at); !is_root(at) && found != rows_.end(); found = rows_.find(at))
-      at = found->second.parent;
-    if (!is_root(at)) dead.push_back(path);
+    if (!IsBelowARoot(path, state, parent_of)) dead.push_back(path);
   }
   for (const uint64_t path : dead) rows_.erase(path);
 }

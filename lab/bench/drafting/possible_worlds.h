@@ -9,11 +9,18 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "sampling/distribution.h"
 
 namespace coppice::lab {
+
+// Whether a path is a root, or below one through parents that are known.
+// parent_of: 0 for a path that is not known.
+bool IsBelowARoot(uint64_t path, const decoding::DraftState& state,
+                  absl::FunctionRef<uint64_t(uint64_t path)> parent_of);
 
 struct WorldsOptions {
   int worlds = 48;

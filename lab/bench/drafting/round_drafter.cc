@@ -32,8 +32,11 @@ class LevelsDrafter : public RoundDrafter {
     if (deeper) GrowUntil(arrival);
     state_ = state;
     depth_ = std::min(depth, kDeepest);
-    if (!deeper) known_.clear();
-    if (deeper) ForgetDead();
+    if (deeper) {
+      ForgetDead();
+    } else {
+      known_.clear();
+    }
     free_ = std::max(free_, arrival);
     const auto waits = [&](int level, size_t first_missing) {
       return !deeper ||
@@ -98,6 +101,7 @@ class LevelsDrafter : public RoundDrafter {
     free_ += machine_.draft_pass * ((count + machine_.pass_rows - 1) / machine_.pass_rows);
   }
 
+  // Runs the passes that start before `end`, each for the first level that has missing rows.
   void GrowUntil(double end) {
     bool grows = !state_.root_hash.empty();
     while (grows && free_ < end && static_cast<int>(known_.size()) < policy_.kept_rows) {
@@ -107,19 +111,15 @@ class LevelsDrafter : public RoundDrafter {
     }
   }
 
+  // Forgets the rows that are not below the roots.
   void ForgetDead() {
     const auto known = known_;
-    const auto is_root = [&](uint64_t path) {
-      return std::find(state_.root_hash.begin(), state_.root_hash.end(), path) !=
-             state_.root_hash.end();
+    const auto parent_of = [&](uint64_t path) {
+      const auto found = known.find(path);
+      return found == known.end() ? 0 : found->second;
     };
-    for (const auto& entry : known) {
-      uint64_t at = entry.first;
-      for (auto found = known.find(at); !is_root(at) && found != known.end();
-           found = known.find(at))
-        at = found->second;
-      if (!is_root(at)) known_.erase(entry.first);
-    }
+    absl::erase_if(
+        known_, [&](const auto& entry) { return !IsBelowARoot(entry.first, state_, parent_of); });
   }
 
   const decoding::DecodingParams& params_;

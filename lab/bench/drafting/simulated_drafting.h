@@ -39,7 +39,7 @@ struct DraftingPolicy {
 };
 
 struct SimulatedRun {
-  // From the end of the second round on: the first has no draft, whoever drafts.
+  // The first round has no draft, whoever drafts, and is not counted.
   int layers = 0, rounds = 0;
   double time = 0;              // in passes of the target
   int rows = 0;                 // of the draft model
