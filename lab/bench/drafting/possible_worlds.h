@@ -11,8 +11,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
+#include "base/types.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
+#include "plan/token_tree.h"
 #include "sampling/distribution.h"
 
 namespace coppice::lab {
