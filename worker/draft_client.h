@@ -244,8 +244,9 @@ class DraftClient {
   double now_s_ = 0;       // of the last Receive
   double mean_depth_ = 3;  // moving mean over requests
   // The sequence whose session moves to a faster node, and the drafts that it has had from there.
-  // The next one moves when these have shown how fast the node is. 0: none.
+  // The next one moves when these have shown how fast the node is, or at settling_until_s_.
   uint64_t settling_ = 0;
+  double settling_until_s_ = 0;
   int settled_drafts_ = 0;
   std::map<DraftMove, uint64_t> moves_;
   proto::DraftReply reply_;  // the last reply; kept to reuse its memory

@@ -16,8 +16,9 @@ namespace {
 constexpr double kRetryLateNodeAfter_s = 1.0;
 constexpr double kLeaveLateNodeAfter_s = 0.2;  // a stall is shorter
 constexpr double kFirstPause_s = 1, kLongestPause_s = 60;
-constexpr double kLongestReading_s = 5;  // or four times as long as is expected
-constexpr int kSettledAfter = 8;         // drafts
+constexpr double kLongestReading_s = 5;    // or four times as long as is expected
+constexpr int kSettledAfter = 8;           // drafts
+constexpr double kLongestSettling_s = 10;  // it may have no drafts meanwhile
 
 int TokensToRead(const Sequence& sequence, uint32_t stable) {
   return static_cast<int>(sequence.prompt.size() + stable);
@@ -55,7 +56,8 @@ DraftClient::Node* DraftClient::NodeOf(const Session& session) {
 void DraftClient::MarkLate(Node* node, double now_s) {
   if (node->late) return;
   const bool again = now_s < node->unsteady_until_s + node->pause_s;
-  node->pause_s = again ? std::min(2 * node->pause_s, kLongestPause_s) : kFirstPause_s;
+  node->pause_s =
+      again ? std::clamp(2 * node->pause_s, kFirstPause_s, kLongestPause_s) : kFirstPause_s;
   node->unsteady_until_s = now_s + node->pause_s;
   node->late = true;
   node->late_since_s = now_s;
@@ -155,8 +157,9 @@ void DraftClient::LoseSessions(Node* node) {
     if (session.node != node->id) continue;
     if (session.waiting) lost_.push_back(DraftArrival::Failed(id, NoDraftReason::kDead));
     sequence_of_wire_.erase(session.wire_id);
-    AbandonMove(&session, /*tell_node=*/true);
+    const Moving moving = session.moving;  // another node reads its tokens already
     Forget(&session);
+    session.moving = moving;
     session.lost = DraftMove::kGone;
     Settle(id, /*answered=*/false);
   }
@@ -203,7 +206,7 @@ void DraftClient::AbandonMove(Session* session, bool tell_node) {
 
 void DraftClient::Settle(uint64_t sequence_id, bool answered) {
   if (sequence_id != settling_) return;
-  if (!answered || ++settled_drafts_ >= kSettledAfter) settling_ = 0;
+  if (!answered || ++settled_drafts_ >= kSettledAfter) settling_until_s_ = 0;
 }
 
 void DraftClient::EndMove(const Sequence& sequence, double now_s, Session* session) {
@@ -221,11 +224,10 @@ void DraftClient::EndMove(const Sequence& sequence, double now_s, Session* sessi
   if (node.late) return AbandonMove(session, /*tell_node=*/true);
   session->moving = {};
   CloseOn(NodeOf(*session), session->wire_id);
-  const std::string trace_id = session->trace_id;
   Forget(session);
   session->node = moving.node;
   session->wire_id = moving.wire_id;
-  session->trace_id = trace_id;
+  session->trace_id = sequence.trace.trace_id;
   session->stable_sent = moving.stable_sent;
   session->prefilled = true;
   session->opened_s = moving.begun_s;
@@ -234,7 +236,7 @@ void DraftClient::EndMove(const Sequence& sequence, double now_s, Session* sessi
 }
 
 void DraftClient::MoveIfFaster(const Sequence& sequence, double now_s, Session* session) {
-  if (settling_ != 0 || !session->warm || !session->moving.node.empty()) return;
+  if (now_s < settling_until_s_ || !session->warm || !session->moving.node.empty()) return;
   const auto found = nodes_.find(session->node);
   if (found == nodes_.end() || !found->second.estimate.known(now_s)) return;
   const int here = static_cast<int>(std::distance(nodes_.begin(), found));
@@ -251,10 +253,11 @@ void DraftClient::MoveIfFaster(const Sequence& sequence, double now_s, Session* 
   move.rounds_since_move = sequence.round - session->opened_round;
   move.most_rounds_left = sequence.params.max_tokens - layers;
   if (!WorthMoving(move)) return;
-  settling_ = sequence.id;
-  settled_drafts_ = 0;
   BeginMove(NodeAt(there), sequence, DraftMove::kSlow, now_s, session);
-  if (session->moving.node.empty()) settling_ = 0;
+  if (session->moving.node.empty()) return;
+  settling_ = sequence.id;
+  settling_until_s_ = now_s + kLongestSettling_s;
+  settled_drafts_ = 0;
 }
 
 // What the late node has read is worth a short wait. Nothing is lost with a session that it has not
@@ -281,10 +284,11 @@ NoDraftReason DraftClient::FindNode(const Sequence& sequence, double now_s, Sess
     LeaveLateNode(sequence, now_s, session);
     *node = NodeOf(*session);
     if (*node != nullptr && KeepsSilent(**node, now_s)) return NoDraftReason::kLate;
-  } else if (session->moving.why == DraftMove::kLate) {
+  } else if (*node != nullptr && session->moving.why == DraftMove::kLate) {
     AbandonMove(session, /*tell_node=*/true);  // the node has answered after all
   }
   if (*node == nullptr) {
+    if (!session->moving.node.empty()) return NoDraftReason::kReading;
     *node = PickNode(session->avoids, now_s);
     if (*node == nullptr) *node = PickNode("", now_s);
     if (KeepsSilent(**node, now_s)) return NoDraftReason::kLate;

@@ -91,7 +91,8 @@ double Engine::ShareUntil() const {
   for (const Sequence* sequence : sequences_.In(SequencePhase::kDrafting)) {
     const DraftShape shape = sequence->draft_shape;
     due.push_back({sequence->draft_due_s,
-                   sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth)});
+                   sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth),
+                   sequence->draft_overdue_s});
   }
   if (due.empty() || sequences_.First(SequencePhase::kPrefill) != nullptr) return 0;
   ReadyForStep ready;
@@ -269,6 +270,10 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_step = runner_->steps();
   sequence->draft_due_s =
       sequence->draft_asked_s + kDraftPatience * sizer_.costs()->Draft(shape, drafting_);
+  // A request may come when the node has just begun a level for others.
+  sequence->draft_overdue_s =
+      sequence->draft_asked_s +
+      kDraftPatience * sizer_.costs()->Draft({shape.width, shape.depth + 1}, drafting_);
   refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
                         &sequence->draft_deadline_s);
   if (refused != NoDraftReason::kNone) return GoPlain(sequence, refused);

@@ -75,6 +75,28 @@ TEST(DraftMovesTest, ASessionThatMovesGoesOnMeanwhile) {
   EXPECT_EQ(world.sessions("fast"), 2);
 }
 
+TEST(DraftMovesTest, ANodeThatDiesMeanwhileLeavesTheMoveAsItIs) {
+  NodeSpeed fast;
+  fast.token_s = 0.01;
+  DraftWorld world(1, {{"fast", fast}, {"slow", Slower(8)}}, {"slow"});
+  world.Begin(0, 1);
+  world.Advance(4);
+  world.Join("fast");
+  world.Begin(0, 2, /*prompt=*/2);
+  while (world.sessions("fast") < 2 && world.now_s() < 60) world.Advance(0.01);
+  world.Advance(1);
+  EXPECT_EQ(world.sessions("slow"), 1);
+  const double begun_s = world.now_s() - 1;
+  world.Leave("slow", /*kill=*/true);
+  while (world.run(1).reasons[NoDraftReason::kReading] == 0 && world.now_s() < 60)
+    world.Advance(0.01);
+  const uint64_t before = world.run(1).drafted;
+  while (world.run(1).drafted == before && world.now_s() < 60) world.Advance(0.01);
+  const int tokens = 100 + static_cast<int>(before);
+  EXPECT_LT(world.now_s() - begun_s, 1.2 * tokens * fast.token_s) << "it was read once";
+  EXPECT_EQ(world.sessions("fast"), 2);
+}
+
 TEST(DraftMovesTest, AMoveMustPay) {
   NodeSpeed fast;
   fast.token_s = 0.001;
@@ -188,46 +210,69 @@ TEST(DraftMovesTest, AMoveToANodeThatNeverReadsIsAbandoned) {
   for (uint64_t id = 1; id <= 6; ++id) EXPECT_EQ(world.run(id).plain, 0u);
 }
 
-// Requests come and go for a minute of two replicas. The same with every session where its replica
-// had the fewest: half of them on the slow node.
-TEST(DraftMovesTest, TwoReplicasAndTwoNodesOfWhichOneIsSlow) {
-  const auto layers_per_s = [](double slower, uint64_t* moves) {
-    DraftWorld world(2, {{"a", {}}, {"b", Slower(slower)}}, {"a", "b"});
-    uint64_t layers = 0;
-    uint64_t next = 0;
-    std::vector<std::pair<double, uint64_t>> ends;
-    for (int i = 0; i < 16; ++i) {
-      world.Begin(i % 2, ++next);
-      ends.push_back({2 + 0.5 * i, next});
+// A minute of two replicas with eight requests each, that take eight seconds.
+struct Minute {
+  double layers_per_s = 0;
+  uint64_t slow = 0, late = 0;  // moves
+};
+Minute Serve(const NodeSpeed& a, const NodeSpeed& b, bool b_stops) {
+  DraftWorld world(2, {{"a", a}, {"b", b}}, {"a", "b"});
+  uint64_t layers = 0, next = 0;
+  std::vector<std::pair<double, uint64_t>> ends;  // when each request ends
+  for (int i = 0; i < 16; ++i) {
+    world.Begin(i % 2, ++next);
+    ends.push_back({2 + 0.5 * i, next});
+  }
+  const double begin_s = world.now_s();
+  for (int tenth = 0; tenth < 600; ++tenth) {
+    if (b_stops && tenth % 10 == 0) world.Stop("b", 0.5);
+    world.Advance(0.1);
+    for (auto& [end_s, id] : ends) {
+      if (world.now_s() - begin_s < end_s) continue;
+      const DraftWorld::Run& run = world.run(id);
+      layers += 3 * run.drafted + run.plain;
+      const int client = run.client;
+      world.End(id);
+      world.Begin(client, id = ++next);
+      end_s += 8;
     }
-    const double begin_s = world.now_s();
-    while (world.now_s() < begin_s + 60) {
-      world.Advance(0.1);
-      for (auto& [end_s, id] : ends) {
-        if (world.now_s() - begin_s < end_s) continue;
-        const auto& run = world.run(id);
-        layers += 3 * run.drafted + run.plain;
-        const int client = run.client;
-        world.End(id);
-        world.Begin(client, id = ++next);
-        end_s += 8;
-      }
-    }
-    *moves = world.moves(DraftMove::kSlow) + world.moves(DraftMove::kLate);
-    return (layers + world.Layers()) / 60.0;
+  }
+  return {(layers + world.Layers()) / 60.0, world.moves(DraftMove::kSlow),
+          world.moves(DraftMove::kLate)};
+}
+// Half of the sessions on each node, for ever.
+double Halves(const NodeSpeed& a, const NodeSpeed& b) {
+  double layers_per_s = 0;
+  for (const NodeSpeed& node : {a, b}) {
+    const double level_s = node.level_s + 7 * node.session_s;
+    layers_per_s += 8 * 3 / (DraftWorld::kPass_s + DraftWorld::kDepth * level_s + node.message_s);
+  }
+  return layers_per_s;
+}
+
+TEST(DraftMovesTest, TwoReplicasAndTwoNodes) {
+  NodeSpeed flat, slow_flat = Slower(4);
+  flat.session_s = 0.00005;
+  slow_flat.session_s = 0.0002;
+  struct Case {
+    const char* what;
+    NodeSpeed a, b;
+    bool b_stops;
+    double least;  // of the rate of halves
   };
-  uint64_t even_moves = 0, moves = 0;
-  const double even = layers_per_s(1, &even_moves);
-  const double slow = layers_per_s(4, &moves);
-  // Eight sessions on each: 10 ms, and levels of 2.4 or 9.6 ms.
-  const double round_s[] = {0.01 + 4 * 0.0024 + 0.0002, 0.01 + 4 * 0.0096 + 0.0002};
-  const double halves = 8 * 3 / round_s[0] + 8 * 3 / round_s[1];
-  std::cout << "layers per second: equal nodes " << even << ", one of a quarter of the speed "
-            << slow << ", halves " << halves << "; moves " << even_moves << " and " << moves
-            << "\n";
-  EXPECT_LE(even_moves, 16u);
-  EXPECT_LE(moves, 100u);  // about 120 sequences
-  EXPECT_GT(slow, 1.05 * halves);
+  for (const Case& one :
+       std::vector<Case>{{"equal", {}, {}, false, 0.97},
+                         {"one 4 times slower", {}, Slower(4), false, 1.05},
+                         {"the same, sessions cost less", flat, slow_flat, false, 1.1},
+                         {"one 30 ms away", {}, Far(0.03), false, 1.05},
+                         {"one stops half of the time", {}, {}, true, 0.75}}) {
+    const Minute minute = Serve(one.a, one.b, one.b_stops);
+    const double halves = Halves(one.a, one.b);
+    std::cout << one.what << ": " << minute.layers_per_s << " layers per second, halves " << halves
+              << "; moves: slow " << minute.slow << ", late " << minute.late << "\n";
+    EXPECT_GT(minute.layers_per_s, one.least * halves) << one.what;
+    EXPECT_LE(minute.slow + minute.late, 100u) << one.what;  // of about 120 sequences
+  }
 }
 
 TEST(DraftPlacementTest, AReplyThatLayUnseenCountsAsNoLaterThanItMustBe) {
