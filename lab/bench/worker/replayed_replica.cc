@@ -46,7 +46,7 @@ struct Text {
   int missing = 0;  // tokens that the draft node has not read
   int sent = 0;
   uint32_t round = 0;
-  double asked_s = 0, due_s = 0, deadline_s = 0, last_s = 0;
+  double asked_s = 0, due_s = 0, overdue_s = 0, deadline_s = 0, last_s = 0;
   uint64_t asked_step = 0;
 };
 
@@ -240,7 +240,8 @@ class Replica {
     for (const auto& [id, text] : texts_) {
       if (text.phase == Phase::kPrefill) return 0;
       if (text.phase == Phase::kDrafting)
-        due.push_back({text.due_s, text.roots + text.shape.width * text.shape.depth});
+        due.push_back(
+            {text.due_s, text.roots + text.shape.width * text.shape.depth, text.overdue_s});
     }
     if (due.empty()) return 0;
     for (const auto& [id, text] : texts_) {
@@ -369,6 +370,7 @@ class Replica {
     text->asked_s = now_s_;
     text->asked_step = step_;
     text->due_s = now_s_ + kPatience * ExpectedDraft(shape);
+    text->overdue_s = now_s_ + kPatience * ExpectedDraft({shape.width, shape.depth + 1});
     text->deadline_s =
         now_s_ + (text->warm && mean_reply_s_ > 0 ? std::clamp(4 * mean_reply_s_, 0.02, 2.0) : 2.0);
     text->sent = text->missing;
