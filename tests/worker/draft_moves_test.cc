@@ -287,6 +287,23 @@ TEST(DraftPlacementTest, AReplyThatLayUnseenCountsAsNoLaterThanItMustBe) {
   EXPECT_GT(seen.Reply(4, 1), 0.012) << "the engine waited for it";
 }
 
+// Another replica has just filled a node; its next reply here is still to come.
+TEST(DraftPlacementTest, SessionsOfOtherReplicasMakeANodeBusy) {
+  DraftNodeEstimate a, b;
+  for (DraftNodeEstimate* node : {&a, &b}) {
+    node->RecordSessions(1, 1);
+    node->RecordReply({4, 0.0042, 0, 0.004}, 1, 0);
+  }
+  std::vector<DraftNodeState> nodes = {{&a}, {&b}};
+  nodes[0].sessions = 1;
+  nodes[1].sessions = 3;
+  EXPECT_EQ(BestDraftNode(nodes, /*except=*/-1, /*depth=*/4, /*now_s=*/1), 0);
+  a.RecordSessions(9, 1);
+  EXPECT_EQ(a.others(), 8);
+  EXPECT_EQ(BestDraftNode(nodes, -1, 4, 1), 1);
+  EXPECT_NEAR(a.Reply(4, 1), 0.0002 + 0.004 * 13 / 5, 1e-9);
+}
+
 TEST(DraftPlacementTest, ASingleStallSaysLittle) {
   DraftNodeEstimate node;
   for (int i = 0; i < 20; ++i) node.RecordReply({4, 0.0042, 0, 0.004}, 1, i);
