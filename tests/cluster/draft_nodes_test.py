@@ -11,15 +11,17 @@ from api_client import outcome
 from cluster import Cluster
 from stopwatch import wait_until
 
-PULSE_S = 0.4
+PULSE_S = 0.7  # shorter than three heartbeats
 
 
 def bodies(first):
-    shape = dict(draft_width=4, draft_depth=4)
-    beams = dict(prompt="Once upon a time, there was a", decoding="beam_search", beam_width=4, n=4, max_tokens=48, return_token_ids=True,
-                 ignore_eos=True, speculative=shape)
-    one = dict(prompt="The little dog", max_tokens=440, return_token_ids=True, ignore_eos=True, temperature=1.0, speculative=shape)
-    return [dict(one, seed=seed) for seed in range(first, first + 8)] + [beams, beams]
+    """Some run for longer than a pulse, so that they have a draft node that is late."""
+    common = dict(prompt="Once upon a time, there was a", return_token_ids=True, ignore_eos=True,
+                  speculative=dict(draft_width=4, draft_depth=4))
+    beams = dict(common, decoding="beam_search", beam_width=8, n=8, max_tokens=320)
+    one = dict(common, max_tokens=440, temperature=1.0)
+    return [dict(one, seed=seed) for seed in range(first, first + 4)] + [dict(beams, prompt=f"{text} was a")
+                                                                          for text in ("A dog", "There", "Tom", "It", "Sue", "Her cat")]
 
 
 class Pulses(threading.Thread):
