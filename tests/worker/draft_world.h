@@ -17,7 +17,7 @@
 
 namespace coppice::worker {
 
-// A level takes level_s with one session, and with more so many times longer as `growth` says.
+// Seconds. A level takes level_s with one session.
 struct NodeSpeed {
   double message_s = 0.0002, level_s = 0.001, token_s = 0.0001;
   double session_s = 0.0002;  // each further session adds to a level
