@@ -34,6 +34,7 @@ void DraftService::TellPrefilled(const Key& key) {
   proto::DraftReply reply;
   reply.set_session_id(key.second);
   reply.set_prefilled(true);
+  reply.set_sessions(static_cast<uint32_t>(slots_.size()));
   if (const auto joules = options_.energy ? slot.energy.Take() : std::nullopt)
     reply.set_energy_joules(*joules);
   leaders_->Send(key.first, reply).IgnoreError();
@@ -46,6 +47,7 @@ void DraftService::Reply(const Key& key, Slot* slot) {
   *reply.mutable_forest() = proto::ForestToMessage(slot->builder->Sent());
   reply.set_draft_ms((clock_->NowSeconds() - slot->request_time_s) * 1e3);
   reply.set_model_ms(slot->model_s * 1e3);
+  reply.set_sessions(static_cast<uint32_t>(slots_.size()));
   if (const auto joules = slot->energy.Take()) reply.set_energy_joules(*joules);
   slot->builder.reset();
   if (auto status = leaders_->Send(key.first, reply); !status.ok()) {

@@ -156,14 +156,17 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   auto params = proto::DecodingFromMessage(open.decoding());
   if (!params.ok()) return Fail(key, 0, std::string(params.status().message()));
   std::vector<TokenId> prompt(open.prompt().begin(), open.prompt().end());
+  const std::vector<TokenId> stable(open.stable_tokens().begin(), open.stable_tokens().end());
   if (prompt.empty()) return Fail(key, 0, "prompt: empty");
   const int positions = runner_->config().max_positions;
-  if (static_cast<int64_t>(prompt.size()) > positions) {
-    return Fail(key, 0,
-                absl::StrCat("prompt: ", prompt.size(), " tokens, the draft model has ", positions,
-                             " positions"));
+  if (const size_t length = prompt.size() + stable.size();
+      length > static_cast<size_t>(positions)) {
+    return Fail(
+        key, 0,
+        absl::StrCat("prompt: ", length, " tokens, the draft model has ", positions, " positions"));
   }
-  const absl::Status tokens = proto::CheckTokens(prompt, runner_->vocab_size(), "prompt");
+  absl::Status tokens = proto::CheckTokens(prompt, runner_->vocab_size(), "prompt");
+  tokens.Update(proto::CheckTokens(stable, runner_->vocab_size(), "stable_tokens"));
   if (!tokens.ok()) return Fail(key, 0, std::string(tokens.message()));
   if (params->format_spec.kind != FormatSpec::Kind::kNone && formats_.vocabulary() != nullptr) {
     auto format = formats_.Find(params->format_spec, params->stop_ids);
@@ -173,6 +176,8 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   Slot slot;
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
   if (open.log_probs()) slot.session->ShowLogProbs();
+  const absl::Status extended = slot.session->ExtendStable(static_cast<int>(stable.size()), stable);
+  if (!extended.ok()) return Fail(key, 0, std::string(extended.message()));
   slot.last_used_s = clock_->NowSeconds();
   slot.trace_id = proto::TraceFromMessage(open.trace()).trace_id;
   LogFields(spdlog::level::debug, "session begins",

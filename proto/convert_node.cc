@@ -22,6 +22,7 @@ constexpr int64_t kMostBlocks = int64_t{1} << 40;  // sums and products of it fi
 constexpr int kMostRanks = 1 << 16;
 constexpr size_t kLongestName = 256;
 constexpr int kMostReasons = 32;
+constexpr int kMostDraftNodes = 1 << 12;
 
 // Names appear in labels, log lines and JSON.
 absl::Status CheckName(absl::string_view field, absl::string_view name) {
@@ -129,7 +130,19 @@ absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
   COPPICE_RETURN_IF_ERROR(CheckName("energy_source", status.energy_source()));
   COPPICE_RETURN_IF_ERROR(
       CheckReasons("counters.rounds_without_draft", status.counters().rounds_without_draft()));
-  return CheckReasons("counters.drafts_dropped", status.counters().drafts_dropped());
+  COPPICE_RETURN_IF_ERROR(
+      CheckReasons("counters.drafts_dropped", status.counters().drafts_dropped()));
+  COPPICE_RETURN_IF_ERROR(CheckReasons("counters.draft_moves", status.counters().draft_moves()));
+  if (status.draft_nodes_size() > kMostDraftNodes)
+    return Bad("draft_nodes: length", absl::StrCat(status.draft_nodes_size()));
+  for (const proto::DraftNodeUse& use : status.draft_nodes()) {
+    COPPICE_RETURN_IF_ERROR(CheckName("draft_nodes.node_id", use.node_id()));
+    COPPICE_RETURN_IF_ERROR(
+        CheckRange("draft_nodes.sessions", int64_t{use.sessions()}, 0, INT32_MAX));
+    COPPICE_RETURN_IF_ERROR(
+        CheckRange("draft_nodes.mean_reply_s", use.mean_reply_s(), 0.0, kMostStatistic));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace coppice::proto

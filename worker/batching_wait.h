@@ -18,8 +18,9 @@ struct ReadyForStep {
 };
 
 struct DueForest {
-  double due_s = 0;  // absolute; it is not awaited any longer
-  int rows = 0;      // rows of the step that has it
+  double due_s = 0;      // absolute; when it should be there
+  int rows = 0;          // rows of the step that has it
+  double overdue_s = 0;  // absolute; not awaited any longer, but at least until due_s
 };
 
 // Returns the time until which to wait, 0 to begin now. Waits if sequences then have more rounds

@@ -13,15 +13,16 @@
 namespace coppice::worker {
 namespace {
 
-constexpr double kRetryLateNodeAfter_s = 1.0;
 constexpr double kRetryRefusedAfter_s = 1.0;
+constexpr double kDepthGain = 0.05;
 constexpr size_t kFewTokens = 32;  // tokens; about the most that a round with a draft decides
 
-DraftArrival Failed(uint64_t sequence_id, NoDraftReason why) {
-  DraftArrival arrival;
-  arrival.sequence_id = sequence_id;
-  arrival.failed = why;
-  return arrival;
+// The place of a node among those of which nothing is known.
+uint64_t OrderOf(uint64_t seed, const std::string& node_id) {
+  if (seed == 0) return 0;
+  uint64_t hash = seed;
+  for (const char c : node_id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash ^ hash >> 32;
 }
 
 }  // namespace
@@ -40,8 +41,24 @@ const char* NoDraftReasonName(NoDraftReason reason) {
       return "mismatch";
     case NoDraftReason::kNoNode:
       return "no_node";
+    case NoDraftReason::kReading:
+      return "reading";
   }
   return "none";
+}
+
+const char* DraftMoveName(DraftMove reason) {
+  switch (reason) {
+    case DraftMove::kSlow:
+      return "slow";
+    case DraftMove::kLate:
+      return "late";
+    case DraftMove::kGone:
+      return "gone";
+    case DraftMove::kRefused:
+      return "refused";
+  }
+  return "slow";
 }
 
 const char* DroppedDraftName(DroppedDraft reason) {
@@ -110,26 +127,9 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
     node.id = id;
     node.measures = options_.energy_domain != 0 && domains[id] != options_.energy_domain;
     node.endpoint = endpoint;
+    node.order = OrderOf(options_.order_seed, id);
     node.channel = *std::move(channel);
   }
-}
-
-void DraftClient::LoseSessions(Node* node) {
-  for (auto& [id, session] : sessions_) {
-    if (session.node != node->id) continue;
-    if (session.waiting) lost_.push_back(Failed(id, NoDraftReason::kDead));
-    sequence_of_wire_.erase(session.wire_id);
-    Forget(&session);
-  }
-  node->sessions = 0;
-}
-
-// A session that is over. Energy that its node has not reported is not known.
-void DraftClient::Forget(Session* session) {
-  node::EnergyTally energy = session->energy;
-  if (session->owes_energy) energy.Add(std::nullopt);
-  *session = Session();
-  session->energy = energy;
 }
 
 void DraftClient::TakeEnergy(const Node& node, const proto::DraftReply& reply, Session* session) {
@@ -141,105 +141,6 @@ std::optional<double> DraftClient::EnergyOf(uint64_t sequence_id, bool at_the_en
   if (found == sessions_.end()) return 0;
   if (at_the_end && found->second.owes_energy) return std::nullopt;
   return found->second.energy.total();
-}
-
-// A node whose connection was lost no longer knows its sessions.
-void DraftClient::NoticeBreaks(double now_s) {
-  for (auto& [id, node] : nodes_) {
-    const uint64_t breaks = node.channel->breaks();
-    if (breaks == node.breaks_seen) continue;
-    spdlog::warn("draft node {}: the connection was lost", id);
-    node.breaks_seen = breaks;
-    MarkLate(&node, now_s);
-    LoseSessions(&node);
-  }
-}
-
-void DraftClient::MarkLate(Node* node, double now_s) {
-  if (node->late) return;
-  node->late = true;
-  node->late_since_s = now_s;
-}
-
-DraftClient::Node* DraftClient::PickNode() {
-  Node* best = nullptr;
-  for (auto& [id, node] : nodes_) {
-    if (best == nullptr ||
-        std::pair(node.late, node.sessions) < std::pair(best->late, best->sessions)) {
-      best = &node;
-    }
-  }
-  return best;
-}
-
-DraftClient::Node* DraftClient::NodeOf(const Session& session) {
-  const auto found = nodes_.find(session.node);
-  return found == nodes_.end() ? nullptr : &found->second;
-}
-
-bool DraftClient::OpenOn(Node* node, const Sequence& sequence, Session* session) {
-  Forget(session);
-  session->wire_id = next_wire_id_++;
-  proto::DraftCommand command;
-  proto::OpenDraft* open = command.mutable_open();
-  open->set_session_id(session->wire_id);
-  open->mutable_prompt()->Assign(sequence.prompt.begin(), sequence.prompt.end());
-  *open->mutable_decoding() = proto::DecodingToMessage(sequence.params);
-  *open->mutable_trace() = proto::TraceToMessage(sequence.trace);
-  open->set_log_probs(sequence.shows_rounds);
-  if (!node->channel->Send(command).ok()) return false;
-  session->node = node->id;
-  session->owes_energy = node->measures;
-  session->trace_id = sequence.trace.trace_id;
-  ++node->sessions;
-  sequence_of_wire_[session->wire_id] = sequence.id;
-  return true;
-}
-
-void DraftClient::Open(const Sequence& sequence) {
-  Node* node = PickNode();
-  if (node != nullptr) OpenOn(node, sequence, &sessions_[sequence.id]);
-}
-
-void DraftClient::Drop(Session* session) {
-  if (Node* node = NodeOf(*session); node != nullptr) {
-    --node->sessions;
-    proto::DraftCommand command;
-    command.mutable_close()->set_session_id(session->wire_id);
-    node->channel->Send(command).IgnoreError();
-  }
-  sequence_of_wire_.erase(session->wire_id);
-  Forget(session);
-}
-
-bool DraftClient::KeepsSilent(const Node& node, double now_s) {
-  return node.late && now_s - node.late_since_s < kRetryLateNodeAfter_s;
-}
-
-NoDraftReason DraftClient::FindNode(const Sequence& sequence, double now_s, Session* session,
-                                    Node** node) {
-  if (nodes_.empty()) return NoDraftReason::kNoNode;
-  if (now_s < session->refused_until_s) return NoDraftReason::kRefused;
-  *node = NodeOf(*session);
-  if (*node != nullptr && KeepsSilent(**node, now_s)) {
-    if (PickNode()->late) return NoDraftReason::kLate;
-    Drop(session);
-    *node = nullptr;
-  }
-  if (*node != nullptr) return NoDraftReason::kNone;
-  *node = PickNode();
-  if (KeepsSilent(**node, now_s)) return NoDraftReason::kLate;
-  if (OpenOn(*node, sequence, session)) return NoDraftReason::kNone;
-  MarkLate(*node, now_s);
-  return NoDraftReason::kDead;
-}
-
-NoDraftReason DraftClient::Prepare(const Sequence& sequence, double now_s, bool* read) {
-  Session& session = sessions_[sequence.id];
-  Node* node = nullptr;
-  const NoDraftReason why = FindNode(sequence, now_s, &session, &node);
-  *read = why == NoDraftReason::kNone && session.prefilled;
-  return why;
 }
 
 double DraftClient::Patience(const Node& node, const Session& session) const {
@@ -255,6 +156,7 @@ NoDraftReason DraftClient::Ask(const Sequence& sequence, int width, int depth, d
   if (const NoDraftReason why = FindNode(sequence, now_s, &session, &node);
       why != NoDraftReason::kNone)
     return why;
+  MoveIfFaster(sequence, now_s, &session);
   decoding::DraftRequest request =
       decoding::MakeDraftRequest(*sequence.decoder, width, depth, session.stable_sent);
   request.session_id = session.wire_id;
@@ -264,6 +166,7 @@ NoDraftReason DraftClient::Ask(const Sequence& sequence, int width, int depth, d
   if (!node->channel->Send(command).ok()) {
     MarkLate(node, now_s);
     Drop(&session);
+    session.lost = DraftMove::kGone;
     return NoDraftReason::kDead;
   }
   session.tokens_sent = request.stable_tokens.size();
@@ -273,6 +176,7 @@ NoDraftReason DraftClient::Ask(const Sequence& sequence, int width, int depth, d
                    depth, sequence.draft.Nodes(width, depth),
                    std::max(1, sequence.params.draft_top_k)};
   session.asked_s = now_s;
+  mean_depth_ += kDepthGain * (depth - mean_depth_);
   session.waiting = true;
   session.owes_energy = node->measures;
   *deadline_s = now_s + Patience(*node, session);
@@ -304,13 +208,6 @@ void DraftClient::Withdraw(uint64_t sequence_id) {
   if (found != sessions_.end()) found->second.waiting = false;
 }
 
-void DraftClient::Close(uint64_t sequence_id) {
-  const auto found = sessions_.find(sequence_id);
-  if (found == sessions_.end()) return;
-  Drop(&found->second);
-  sessions_.erase(found);
-}
-
 void DraftClient::Drop(const Node& node, const proto::DraftReply& reply, DroppedDraft why,
                        const Session* session) {
   ++dropped_[why];
@@ -322,9 +219,30 @@ void DraftClient::Drop(const Node& node, const proto::DraftReply& reply, Dropped
              {"trace_id", TextOrNone(session == nullptr ? "" : session->trace_id)}});
 }
 
-void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
+void DraftClient::TakeLoad(Node* node, const proto::DraftReply& reply) {
+  if (reply.sessions() > 0) node->estimate.RecordSessions(reply.sessions(), node->sessions);
+}
+
+// From the node to which the session moves.
+void DraftClient::TakeOfMove(Node* node, const proto::DraftReply& reply, double now_s,
+                             Session* session) {
+  TakeEnergy(*node, reply, session);
+  Moving& moving = session->moving;
+  if (!reply.error().empty()) {
+    LogFields(spdlog::level::debug, absl::StrCat("draft node ", node->id, ": ", reply.error()),
+              {{"trace_id", TextOrNone(session->trace_id)}});
+    node->unsteady_until_s = now_s + kRetryRefusedAfter_s;
+    --node->sessions;
+    AbandonMove(session, /*tell_node=*/false);
+  } else if (reply.prefilled() && !std::exchange(moving.read, true)) {
+    node->estimate.RecordReading(moving.tokens, now_s - moving.begun_s);
+  }
+}
+
+void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s, double unseen_s,
                        std::vector<DraftArrival>* out) {
   node->late = false;
+  TakeLoad(node, reply);
   const auto wire = sequence_of_wire_.find(reply.session_id());
   if (wire == sequence_of_wire_.end()) {
     const bool draft = !reply.prefilled() && reply.error().empty();
@@ -332,24 +250,30 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   }
   const uint64_t sequence_id = wire->second;
   Session& session = sessions_.at(sequence_id);
-  if (session.node != node->id) {
+  if (session.moving.wire_id == reply.session_id() && session.moving.node == node->id)
+    return TakeOfMove(node, reply, now_s, &session);
+  if (session.node != node->id || session.wire_id != reply.session_id()) {
     spdlog::warn("draft node {}: it answers for a session of {}; dropped", node->id, session.node);
     return Drop(*node, reply, DroppedDraft::kOtherNode, &session);
   }
   TakeEnergy(*node, reply, &session);
   if (reply.prefilled()) {
-    session.prefilled = true;
+    if (!std::exchange(session.prefilled, true))
+      node->estimate.RecordReading(session.tokens_opened, now_s - session.opened_s);
     if (session.asked_round == 0) session.owes_energy = false;
     return;
   }
   if (!reply.error().empty()) {
     LogFields(spdlog::level::warn, absl::StrCat("draft node ", node->id, ": ", reply.error()),
               {{"trace_id", TextOrNone(session.trace_id)}});
-    if (session.waiting) out->push_back(Failed(sequence_id, NoDraftReason::kRefused));
+    if (session.waiting) out->push_back(DraftArrival::Failed(sequence_id, NoDraftReason::kRefused));
     --node->sessions;
     sequence_of_wire_.erase(wire);
     session.owes_energy = false;
+    AbandonMove(&session, /*tell_node=*/true);
     Forget(&session);
+    session.lost = DraftMove::kRefused;
+    session.avoids = node->id;
     session.refused_until_s = now_s + kRetryRefusedAfter_s;
     return;
   }
@@ -357,11 +281,16 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
     return Drop(*node, reply, DroppedDraft::kOtherRound, &session);
   session.owes_energy = false;
   const double reply_s = now_s - session.asked_s;
+  const bool caught_up = session.warm && session.tokens_sent <= kFewTokens;
   if (session.warm) {
     node->mean_reply_s =
         node->mean_reply_s == 0 ? reply_s : 0.8 * node->mean_reply_s + 0.2 * reply_s;
   }
-  const bool caught_up = session.warm && session.tokens_sent <= kFewTokens;
+  if (caught_up && session.waiting && proto::CheckDraftTimes(reply).ok()) {
+    node->estimate.RecordReply({session.asked.depth, reply_s, unseen_s, reply.draft_ms() * 1e-3},
+                               node->sessions, now_s);
+    if (session.moving.node.empty()) Settle(sequence_id, /*answered=*/true);
+  }
   session.warm = true;
   if (!session.waiting) return Drop(*node, reply, DroppedDraft::kGivenUp, &session);
   session.waiting = false;
@@ -384,12 +313,13 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   out->push_back(std::move(arrival));
 }
 
-std::vector<DraftArrival> DraftClient::Receive(double now_s) {
+std::vector<DraftArrival> DraftClient::Receive(double now_s, double unseen_s) {
+  now_s_ = now_s;
   std::vector<DraftArrival> arrivals = std::exchange(lost_, {});
   for (auto& [id, node] : nodes_) {
     while (node.channel->Receive(&reply_)) {
       node.awake_until_s = reply_.announces() ? now_s + comm::kStayAwake_s : 0;
-      if (!reply_.announces()) Take(&node, reply_, now_s, &arrivals);
+      if (!reply_.announces()) Take(&node, reply_, now_s, unseen_s, &arrivals);
     }
   }
   NoticeBreaks(now_s);
@@ -411,7 +341,8 @@ std::vector<comm::Pollable> DraftClient::sockets() const {
 
 bool DraftClient::reading() const {
   return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& session) {
-    return !session.second.node.empty() && !session.second.prefilled;
+    const Session& of = session.second;
+    return (!of.node.empty() && !of.prefilled) || (!of.moving.node.empty() && !of.moving.read);
   });
 }
 
@@ -426,6 +357,12 @@ uint64_t DraftClient::bytes() const {
 int DraftClient::sessions_on(const std::string& node_id) const {
   const auto found = nodes_.find(node_id);
   return found == nodes_.end() ? 0 : found->second.sessions;
+}
+
+std::vector<DraftNodeUse> DraftClient::Nodes() const {
+  std::vector<DraftNodeUse> nodes;
+  for (const auto& [id, node] : nodes_) nodes.push_back({id, node.sessions, node.mean_reply_s});
+  return nodes;
 }
 
 }  // namespace coppice::worker

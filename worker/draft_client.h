@@ -1,6 +1,6 @@
-// The leader's side of drafting. Assigns sequences to draft nodes, sends requests, receives
-// forests, and handles nodes that are late, refuse or die. Never blocks: without a draft a sequence
-// has a plain round. Thread-compatible: owned by the engine.
+// The leader's side of drafting. Assigns sequences to draft nodes (worker/draft_placement.h), sends
+// requests, receives forests, and handles nodes that are late, refuse or die. Never blocks: without
+// a draft a sequence has a plain round. Thread-compatible: owned by the engine.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "plan/step_limits.h"
 #include "proto/control.pb.h"
 #include "proto/draft.pb.h"
+#include "worker/draft_placement.h"
 #include "worker/sequence.h"
 
 namespace coppice::worker {
@@ -37,17 +38,35 @@ struct DraftClientOptions {
   // The energy domain of the replica's meter (node/energy/energy_claim.h). 0: no meter. The
   // replica's figure includes draft nodes of the same domain.
   uint64_t energy_domain = 0;
+  // Replicas with different numbers begin with different nodes while they know nothing of them.
+  uint64_t order_seed = 0;
   // With the key of the cluster, if it has one.
   comm::ChannelOptions channel;
 };
 
 // Why a round has no draft. Label `reason` of rounds_without_draft_total.
-enum class NoDraftReason { kNone, kLate, kDead, kRefused, kMismatch, kNoNode };
+enum class NoDraftReason { kNone, kLate, kDead, kRefused, kMismatch, kNoNode, kReading };
 const char* NoDraftReasonName(NoDraftReason reason);
 
 // Why an answer of a draft node is of no use. Label `reason` of drafts_dropped_total.
 enum class DroppedDraft { kNoSession, kOtherNode, kOtherRound, kGivenUp };
 const char* DroppedDraftName(DroppedDraft reason);
+
+// Why a session has moved to another node, or was opened again. Label `reason` of draft_moves_total.
+enum class DraftMove {
+  kSlow,     // drafts are expected much sooner on the other node
+  kLate,     // the node did not answer
+  kGone,     // it left, or the connection was lost
+  kRefused,  // it closed the session
+};
+const char* DraftMoveName(DraftMove reason);
+
+// What one node does for this replica.
+struct DraftNodeUse {
+  std::string node_id;
+  int sessions = 0;
+  double mean_reply_s = 0;  // from the request until the forest was seen; 0: none yet
+};
 
 struct DraftArrival {
   uint64_t sequence_id = 0;
@@ -56,6 +75,12 @@ struct DraftArrival {
   double model_s = 0;      // the part of draft_s in forward passes
   bool caught_up = false;  // the node had few tokens to read first, so its time is that of a draft
   NoDraftReason failed = NoDraftReason::kNone;  // not kNone: there is no forest
+  static DraftArrival Failed(uint64_t sequence_id, NoDraftReason why) {
+    DraftArrival arrival;
+    arrival.sequence_id = sequence_id;
+    arrival.failed = why;
+    return arrival;
+  }
 };
 
 // The limits of a request to a draft node. The answer must not exceed them.
@@ -88,7 +113,8 @@ class DraftClient {
   NoDraftReason Prepare(const Sequence& sequence, double now_s, bool* read);
   // Requests the forest of the sequence's next round. kNone: the request was sent, and the answer
   // should be awaited until *deadline_s (absolute). Otherwise the round must be plain, for the
-  // returned reason. It sends nothing to a node that is known to be late.
+  // returned reason. It sends nothing to a node that is known to be late. A session that would do
+  // much better elsewhere begins to move: another node reads the tokens while this one goes on.
   NoDraftReason Ask(const Sequence& sequence, int width, int depth, double now_s,
                     double* deadline_s);
   // Tells the nodes of these sequences that requests follow within microseconds. May be called from
@@ -100,8 +126,9 @@ class DraftClient {
   void Withdraw(uint64_t sequence_id);
   void Close(uint64_t sequence_id);
 
-  // Returns the forests and failures of current rounds that have arrived.
-  std::vector<DraftArrival> Receive(double now_s);
+  // Returns the forests and failures of current rounds that have arrived, up to unseen_s seconds
+  // ago.
+  std::vector<DraftArrival> Receive(double now_s, double unseen_s = 0);
   std::vector<comm::Pollable> sockets() const;
   // The time until which to stay awake for a forest that a node has announced.
   double awake_until_s() const;
@@ -115,6 +142,8 @@ class DraftClient {
   // last, and for a round that went on without it.
   const std::map<DroppedDraft, uint64_t>& dropped() const { return dropped_; }
   int sessions_on(const std::string& node_id) const;
+  const std::map<DraftMove, uint64_t>& moves() const { return moves_; }
+  std::vector<DraftNodeUse> Nodes() const;
 
  private:
   struct Node {
@@ -123,10 +152,23 @@ class DraftClient {
     double mean_reply_s = 0;  // moving mean; 0 = none yet
     bool late = false;        // missed a deadline and has not answered since
     double late_since_s = 0;
-    int sessions = 0;
+    double unsteady_until_s = 0, pause_s = 0;  // each time it is late soon again, twice as long
+    DraftNodeEstimate estimate;
+    uint64_t order = 0;        // DraftNodeState::order
+    int sessions = 0;          // those that move here too
     uint64_t breaks_seen = 0;  // connections that were lost
     double awake_until_s = 0;  // stay awake until then: it has announced a forest
     bool measures = false;     // its energy is not part of the replica's figure
+  };
+  // The node to which a session moves. It is used as soon as it has read the tokens.
+  struct Moving {
+    std::string node;  // "" = none
+    uint64_t wire_id = 0;
+    uint32_t stable_sent = 0;
+    double begun_s = 0;
+    int tokens = 0;  // that the node must read
+    bool read = false;
+    DraftMove why = DraftMove::kSlow;
   };
   struct Session {
     std::string node;          // "" = none
@@ -141,17 +183,43 @@ class DraftClient {
     bool prefilled = false;      // the node has reported that it has read the prompt
     bool warm = false;           // the node has answered once: its prefill is done
     double refused_until_s = 0;  // the node refused; not asked again before
-    node::EnergyTally energy;    // energy for all sessions of the sequence
-    bool owes_energy = false;    // the node has not reported all that it used for the sequence
+    double opened_s = 0;
+    int tokens_opened = 0;      // that the node must read first
+    uint32_t opened_round = 0;  // of the sequence, when it came to the node
+    std::optional<DraftMove>
+        lost;            // it was lost in a round: rounds are plain until it is read again
+    std::string avoids;  // the node that refused it
+    Moving moving;
+    node::EnergyTally energy;  // energy for all sessions of the sequence
+    bool owes_energy = false;  // the node has not reported all that it used for the sequence
   };
 
-  Node* PickNode();
+  // The nodes as the placement sees them, in the order of nodes_.
+  std::vector<DraftNodeState> States(double now_s) const;
+  Node* NodeAt(int index);
+  // The best node for one more session, not that of this id. nullptr: there is none.
+  Node* PickNode(const std::string& except, double now_s);
   Node* NodeOf(const Session& session);
+  static bool IsLate(const Node& node, double now_s);
   static bool KeepsSilent(const Node& node, double now_s);
   // The node of the session. Opens one if there is none or its node is silent. Not kNone: why there
   // is no node.
   NoDraftReason FindNode(const Sequence& sequence, double now_s, Session* session, Node** node);
-  bool OpenOn(Node* node, const Sequence& sequence, Session* session);
+  // Opens a session and returns its wire id, 0 if the message could not be sent. begun: the sequence
+  // has tokens beyond its prompt, of which the node reads those that all beams share.
+  uint64_t SendOpen(Node* node, const Sequence& sequence, bool begun, double now_s,
+                    uint32_t* stable_sent);
+  bool OpenOn(Node* node, const Sequence& sequence, bool begun, double now_s, Session* session);
+  // Lets the session begin to move to the node.
+  void BeginMove(Node* node, const Sequence& sequence, DraftMove why, double now_s,
+                 Session* session);
+  void MoveIfFaster(const Sequence& sequence, double now_s, Session* session);
+  void LeaveLateNode(const Sequence& sequence, double now_s, Session* session);
+  // Uses the new node if it has read the tokens.
+  void EndMove(const Sequence& sequence, double now_s, Session* session);
+  void AbandonMove(Session* session, bool tell_node);
+  void Settle(uint64_t sequence_id, bool answered);
+  void CloseOn(Node* node, uint64_t wire_id);
   void Drop(Session* session);
   static void Forget(Session* session);
   static void TakeEnergy(const Node& node, const proto::DraftReply& reply, Session* session);
@@ -161,7 +229,9 @@ class DraftClient {
   double Patience(const Node& node, const Session& session) const;
   void Drop(const Node& node, const proto::DraftReply& reply, DroppedDraft why,
             const Session* session);
-  void Take(Node* node, const proto::DraftReply& reply, double now_s,
+  void TakeLoad(Node* node, const proto::DraftReply& reply);
+  void TakeOfMove(Node* node, const proto::DraftReply& reply, double now_s, Session* session);
+  void Take(Node* node, const proto::DraftReply& reply, double now_s, double unseen_s,
             std::vector<DraftArrival>* out);
 
   DraftClientOptions options_;
@@ -171,6 +241,14 @@ class DraftClient {
   std::map<DroppedDraft, uint64_t> dropped_;
   std::vector<DraftArrival> lost_;  // failures found outside Receive
   uint64_t next_wire_id_ = 1;
+  double now_s_ = 0;       // of the last Receive
+  double mean_depth_ = 3;  // moving mean over requests
+  // The sequence whose session moves to a faster node, and the drafts that it has had from there.
+  // The next one moves when these have shown how fast the node is, or at settling_until_s_.
+  uint64_t settling_ = 0;
+  double settling_until_s_ = 0;
+  int settled_drafts_ = 0;
+  std::map<DraftMove, uint64_t> moves_;
   proto::DraftReply reply_;  // the last reply; kept to reuse its memory
 };
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kStatusInterval_s = 0.1;
 constexpr int kIdleTimeout_ms = 200;
+constexpr double kWaited_s = 1e-5;  // a poll that takes longer has waited
 // Factor on the expected time of a draft, after which it is overdue.
 constexpr double kDraftPatience = 1.25;
 
@@ -61,6 +62,7 @@ absl::Status Engine::Run() {
 
 void Engine::Wait() {
   if (planner_.HasWork() && share_until_s_ == 0) return;
+  const double begin_s = clock_.Now();
   const StepTrace::Part part = trace_.Time("wait");
   runner_->progress_watchdog()->Wait();
   int timeout_ms = kIdleTimeout_ms;
@@ -77,6 +79,8 @@ void Engine::Wait() {
   std::vector<comm::Pollable> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
   if (!comm::PollAwake(sockets, awake_until_s)) comm::Poll(sockets, timeout_ms);
+  // What has ended a wait has come at this moment.
+  if (const double now_s = clock_.Now(); now_s - begin_s > kWaited_s) looked_s_ = now_s;
   runner_->progress_watchdog()->Begin();
 }
 
@@ -87,7 +91,8 @@ double Engine::ShareUntil() const {
   for (const Sequence* sequence : sequences_.In(SequencePhase::kDrafting)) {
     const DraftShape shape = sequence->draft_shape;
     due.push_back({sequence->draft_due_s,
-                   sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth)});
+                   sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth),
+                   sequence->draft_overdue_s});
   }
   if (due.empty() || sequences_.First(SequencePhase::kPrefill) != nullptr) return 0;
   ReadyForStep ready;
@@ -171,7 +176,9 @@ bool Engine::WorthPreparing(const Sequence& sequence) {
 void Engine::TakeForests() {
   const StepTrace::Part part = trace_.Time("drafts");
   const double now_s = clock_.Now();
-  for (DraftArrival& arrival : drafts_.Receive(now_s)) TakeForest(std::move(arrival), now_s);
+  for (DraftArrival& arrival : drafts_.Receive(now_s, now_s - looked_s_))
+    TakeForest(std::move(arrival), now_s);
+  looked_s_ = now_s;
   GiveUpLateDrafts(now_s);
 }
 
@@ -263,6 +270,10 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_step = runner_->steps();
   sequence->draft_due_s =
       sequence->draft_asked_s + kDraftPatience * sizer_.costs()->Draft(shape, drafting_);
+  // A request may come when the node has just begun a level for others.
+  sequence->draft_overdue_s =
+      sequence->draft_asked_s +
+      kDraftPatience * sizer_.costs()->Draft({shape.width, shape.depth + 1}, drafting_);
   refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
                         &sequence->draft_deadline_s);
   if (refused != NoDraftReason::kNone) return GoPlain(sequence, refused);

@@ -138,6 +138,7 @@ class Engine {
   SequenceTable::RowsOfAll rows_of_all_;  // rows before the decisions of this step
   int running_in_step_ = 0;               // sequences then
   double last_step_end_s_ = 0;            // or since when there has been work
+  double looked_s_ = 0;                   // forests that came before this moment have been taken
   int drafting_ = 1;          // drafts that were requested together, when the last of them arrived
   double share_until_s_ = 0;  // ShareUntil of this turn of the loop
 };

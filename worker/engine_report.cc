@@ -98,6 +98,14 @@ void Engine::PublishStatus() {
   counters_.set_draft_bytes(drafts_.bytes());
   for (const auto& [reason, count] : drafts_.dropped())
     (*counters_.mutable_drafts_dropped())[DroppedDraftName(reason)] = count;
+  for (const auto& [reason, count] : drafts_.moves())
+    (*counters_.mutable_draft_moves())[DraftMoveName(reason)] = count;
+  for (const DraftNodeUse& use : drafts_.Nodes()) {
+    proto::DraftNodeUse* reported = status.add_draft_nodes();
+    reported->set_node_id(use.node_id);
+    reported->set_sessions(use.sessions);
+    reported->set_mean_reply_s(use.mean_reply_s);
+  }
   counters_.set_weight_bytes_read(runner_->reads().weights);
   counters_.set_kv_bytes_read(runner_->reads().kv);
   if (collectives_ != nullptr) {

@@ -128,7 +128,8 @@ struct Sequence {
   bool draft_came = false;      // the draft of this round was in time; its forest may be empty
   double draft_asked_s = 0;     // when the draft of this round was requested
   uint64_t draft_step = 0;      // the step after which it was requested
-  double draft_due_s = 0;       // when it should be there; others may wait for it until then
+  double draft_due_s = 0;       // when it should be there
+  double draft_overdue_s = 0;   // others may wait for it until then
   double draft_deadline_s = 0;  // after this, the round goes on without it
   double last_verdict_s = 0;
   double draft_wait_s = 0;   // from the request for this draft until it came or was given up

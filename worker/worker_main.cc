@@ -120,9 +120,10 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(place.communicator.get(), flags.plan_listen,
                                              flags.node.start_deadline_s, place.channel));
-  COPPICE_ASSIGN_OR_RETURN(const auto agent,
-                           node::JoinCluster(flags.node, place.coordinator, place.channel,
-                                             Registration(flags, *runner, *plans), runner));
+  const proto::Register registration = Registration(flags, *runner, *plans);
+  COPPICE_ASSIGN_OR_RETURN(
+      const auto agent,
+      node::JoinCluster(flags.node, place.coordinator, place.channel, registration, runner));
   COPPICE_RETURN_IF_ERROR(plans->Joined());
   const node::NodeEnergy energy =
       node::StartEnergy(flags.node.energy, node::EnergyClaim::Claimant::kLeader,
@@ -136,6 +137,7 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
   options.scheduler.max_rows = options.drafts.max_rows = flags.node.runner.max_rows;
   options.scheduler.prefill_chunk = flags.node.prefill_chunk;
   options.drafts.channel = place.channel;
+  options.drafts.order_seed = registration.process_id();
   options.drafts.vocab_size = runner->vocab_size();
   options.vocabulary = LoadVocabulary(flags.node.runner.dir);
   const SteadyClock clock;

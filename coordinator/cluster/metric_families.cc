@@ -177,6 +177,11 @@ void MetricFamilies::DeclareDecoding() {
   DeclareHistogram("spec_decode_overlap_ratio", "Mean overlap of draft and target of a sequence.",
                    Shares());
   DeclareCounter("rounds_without_draft_total", "Rounds that went on without a draft, by reason.");
+  DeclareCounter("draft_moves_total",
+                 "Sessions that moved to another draft node or were opened again, by reason.");
+  DeclareGauge("draft_sessions", "Sessions of the replica on a draft node.");
+  DeclareGauge("draft_reply_seconds",
+               "Mean time from a request for a draft until the replica saw it, by draft node.");
   DeclareCounter("drafts_dropped_total", "Drafts that came for nobody, by reason.");
   DeclareHistogram("iteration_tokens", "Rows of a step: of prompts, beams and drafts.", Forests());
   DeclareHistogram("step_seconds", "Time of a step's pass, by what it has rows of.", Times());

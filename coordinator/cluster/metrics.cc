@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -22,7 +23,9 @@ using Labels = MetricFamilies::Labels;
 
 constexpr const char* kStepKinds[] = {"prefill", "verify", "mixed"};
 constexpr const char* kDroppedDrafts[] = {"no_session", "other_node", "other_round", "given_up"};
-constexpr const char* kNoDraftReasons[] = {"late", "dead", "refused", "mismatch", "no_node"};
+constexpr const char* kNoDraftReasons[] = {"late",     "dead",    "refused",
+                                           "mismatch", "no_node", "reading"};
+constexpr const char* kDraftMoves[] = {"slow", "late", "gone", "refused"};
 
 // Distinguishes a process from a later one of the same name.
 std::string ProcessOf(const proto::Register& registration) {
@@ -61,6 +64,9 @@ struct Metrics::Impl : MetricFamilies {
   // The series exists while the node measures, and never falls.
   void FollowEnergy(const Node& node);
   void Speculation(const Request::Sequence& sequence);
+  // What draft nodes do for the replica.
+  void DraftNodes(const Node& replica);
+  std::set<std::pair<std::string, std::string>> used;  // replica and draft node, at the last call
   // Mean rows of the steps since the node's previous heartbeat.
   void StepRows(const Node& node);
 };
@@ -91,6 +97,28 @@ void Metrics::Impl::Follow(const Node& node, const std::string& name, const Labe
     growth.push_back(std::max(0.0, Growth(node, absl::StrCat(key, "#", i), source.counts(i))));
   const double sum = Growth(node, key + "#sum", source.sum());
   histogram(name, labels).ObserveMultiple(growth, std::max(0.0, sum));
+}
+
+void Metrics::Impl::DraftNodes(const Node& replica) {
+  std::set<std::pair<std::string, std::string>> now;
+  const auto show = [&](const std::string& draft_node, double sessions, double reply_s) {
+    const Labels labels = {{"replica", replica.id}, {"draft_node", draft_node}};
+    gauge("draft_sessions", labels).Set(sessions);
+    gauge("draft_reply_seconds", labels).Set(reply_s);
+  };
+  for (const proto::DraftNodeUse& use : replica.status.draft_nodes()) {
+    show(use.node_id(), use.sessions(), use.mean_reply_s());
+    now.emplace(replica.id, use.node_id());
+  }
+  for (auto it = used.begin(); it != used.end();) {
+    if (it->first != replica.id || now.count(*it) > 0) {
+      ++it;
+      continue;
+    }
+    show(it->second, 0, 0);  // it is gone
+    it = used.erase(it);
+  }
+  used.merge(now);
 }
 
 void Metrics::Impl::StepRows(const Node& node) {
@@ -277,6 +305,9 @@ void Metrics::NodeStatus(const Node& node) {
     impl_->Follow(node, "rounds_without_draft_total", {{"replica", node.id}, {"reason", reason}},
                   count);
   }
+  for (const auto& [reason, count] : counters.draft_moves())
+    impl_->Follow(node, "draft_moves_total", {{"replica", node.id}, {"reason", reason}}, count);
+  impl_->DraftNodes(node);
   for (const auto& [reason, count] : counters.drafts_dropped()) {
     impl_->Follow(node, "drafts_dropped_total", {{"replica", node.id}, {"reason", reason}}, count);
   }
@@ -303,6 +334,8 @@ void Metrics::NodeUp(const Node& node, bool up) {
   }
   for (const char* reason : kDroppedDrafts)
     impl_->counter("drafts_dropped_total", {{"replica", node.id}, {"reason", reason}});
+  for (const char* reason : kDraftMoves)
+    impl_->counter("draft_moves_total", {{"replica", node.id}, {"reason", reason}});
   impl_->histogram("iteration_tokens", {{"replica", node.id}});
   for (const char* kind : kStepKinds)
     impl_->histogram("step_seconds", {{"replica", node.id}, {"kind", kind}});
@@ -310,6 +343,8 @@ void Metrics::NodeUp(const Node& node, bool up) {
 
 void Metrics::ForgetNode(const std::string& id) {
   impl_->seen.erase(id);
+  std::erase_if(impl_->used,
+                [&id](const auto& pair) { return pair.first == id || pair.second == id; });
   for (auto it = impl_->energy.begin(); it != impl_->energy.end();)
     it = it->first.first == id ? impl_->energy.erase(it) : std::next(it);
   impl_->RemoveNode(id);

@@ -2,6 +2,7 @@
 // and which are refused.
 #include "draft_node/draft_service.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -381,6 +382,44 @@ TEST_P(DraftServiceTest, PromptsAreReadWhileForestsFillThePasses) {
     EXPECT_EQ(reply->error(), "");
     EXPECT_EQ(reply->forest().token_size(), 32);
   }
+}
+
+// After a move or a fail-over: the stable tokens are read like the prompt, before a draft is asked
+// for, and the forest is that of a session from the start.
+TEST_P(DraftServiceTest, ASessionThatBeginsInTheMiddleReadsWhatIsStableFirst) {
+  const std::vector<TokenId> stable = {5, 7, 9, 11, 13, 15, 17, 19, 21,
+                                       5, 7, 9, 11, 13, 15, 17, 19};
+  Open(1, 4);
+  Send(Request(1, 1, stable, 0, 9));
+  const auto whole = Reply();
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->error(), "");
+  EXPECT_EQ(whole->sessions(), 1u);
+  proto::DraftCommand open;
+  decoding::DecodingParams params;
+  params.kind = sampling::DecodingKind::kBeamSampling;
+  params.method = decoding::FindMethod("gumbel_coupling");
+  params.beam_width = 2;
+  open.mutable_open()->set_session_id(2);
+  for (const int token : {3, 4, 5, 6}) open.mutable_open()->add_prompt(token);
+  open.mutable_open()->mutable_stable_tokens()->Assign(stable.begin(), stable.end());
+  *open.mutable_open()->mutable_decoding() = proto::DecodingToMessage(params);
+  takes_prefilled_ = true;
+  Send(open);
+  const auto read = Reply();
+  ASSERT_TRUE(read.has_value());
+  EXPECT_TRUE(read->prefilled()) << read->error();
+  EXPECT_EQ(read->sessions(), 2u);
+  Send(Request(2, 1, stable, stable.size(), 9));
+  const auto forest = Reply();
+  ASSERT_TRUE(forest.has_value());
+  EXPECT_EQ(forest->error(), "");
+  EXPECT_EQ(forest->forest().SerializeAsString(), whole->forest().SerializeAsString());
+  open.mutable_open()->set_stable_tokens(3, kVocab);
+  Send(open);
+  const auto refusal = Reply();
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_THAT(refusal->error(), ::testing::HasSubstr("stable_tokens"));
 }
 
 TEST_P(DraftServiceTest, ANewRoundReplacesTheOneInFlight) {

@@ -85,6 +85,15 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
        [](auto* s) { (*s->mutable_counters()->mutable_rounds_without_draft())["late\n"] = 1; }},
       {"counters.drafts_dropped",
        [](auto* s) { (*s->mutable_counters()->mutable_drafts_dropped())["late\n"] = 1; }},
+      {"counters.draft_moves",
+       [](auto* s) { (*s->mutable_counters()->mutable_draft_moves())["late\n"] = 1; }},
+      {"draft_nodes.node_id", [](auto* s) { s->add_draft_nodes()->set_node_id("a\n"); }},
+      {"draft_nodes.sessions", [](auto* s) { s->add_draft_nodes()->set_sessions(-1); }},
+      {"draft_nodes.mean_reply_s", [](auto* s) { s->add_draft_nodes()->set_mean_reply_s(NAN); }},
+      {"draft_nodes: length",
+       [](auto* s) {
+         for (int i = 0; i < 5000; ++i) s->add_draft_nodes();
+       }},
       {"counters.rounds_without_draft: length", [](auto* s) {
          for (int i = 0; i < 40; ++i)
            (*s->mutable_counters()->mutable_rounds_without_draft())[std::to_string(i)] = 1;

@@ -106,6 +106,11 @@ inline proto::NodeStatus SampleStatus() {
   status.set_longest_stall_s(0.75);
   status.set_energy_joules(20.5);
   status.set_energy_source("rapl");
+  (*status.mutable_counters()->mutable_draft_moves())["slow"] = 1;
+  proto::DraftNodeUse* use = status.add_draft_nodes();
+  use->set_node_id("draft-0");
+  use->set_sessions(2);
+  use->set_mean_reply_s(0.01);
   return status;
 }
 

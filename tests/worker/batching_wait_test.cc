@@ -53,6 +53,16 @@ TEST(BatchingWaitTest, AnOverdueForestIsNotWaitedFor) {
   EXPECT_EQ(Wait(Ready(1), {{kNow - 1, 3}, {kNow + 0.002, 3}}, Flat), kNow + 0.002);
 }
 
+// What is left of a wait is then short, but the wait may end with nothing.
+TEST(BatchingWaitTest, AForestThatShouldBeThereIsWaitedForUntilItIsOverdue) {
+  EXPECT_EQ(Wait(Ready(1), {{kNow + 0.002, 3, kNow + 0.005}}, Flat), kNow + 0.005);
+  EXPECT_EQ(Wait(Ready(1), {{kNow - 0.002, 3, kNow + 0.005}}, Flat), kNow + 0.005);
+  EXPECT_EQ(Wait(Ready(1), {{kNow - 0.002, 3, kNow + 0.005}}, Proportional), 0);
+  EXPECT_EQ(Wait(Ready(1), {{kNow - 0.005, 3, kNow - 0.002}}, Flat), 0);
+  EXPECT_EQ(Wait(Ready(1), {{kNow + 0.002, 3, kNow + 0.005}, {kNow + 0.003, 3}}, Flat),
+            kNow + 0.005);
+}
+
 // In whatever order they are listed.
 TEST(BatchingWaitTest, WaitsForThoseThatComeSoonAndNotForThoseThatComeLate) {
   EXPECT_EQ(Wait(Ready(1), {{kNow + 0.2, 3}, {kNow + 0.004, 3}, {kNow + 0.002, 3}}, Stepped),

@@ -80,6 +80,21 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
     }
     return client_->awake_until_s();
   }
+  // The node has read what it was sent with the next session that is opened on it.
+  void TellRead(FakeDraftNode* node, double now_s) {
+    const auto open = node->Next(proto::DraftCommand::kOpen);
+    ASSERT_TRUE(open.has_value());
+    proto::DraftReply reply;
+    reply.set_session_id(open->open().session_id());
+    reply.set_prefilled(true);
+    node->Send(reply);
+    for (int i = 0; i < 200 && client_->reading(); ++i) {
+      EXPECT_TRUE(client_->Receive(now_s).empty());
+      const auto sockets = client_->sockets();
+      comm::Poll(sockets, 10);
+    }
+    EXPECT_FALSE(client_->reading());
+  }
   NoDraftReason Ask(double now_s) { return client_->Ask(sequence_, 4, 2, now_s, &deadline_s_); }
 
   std::unique_ptr<DraftClient> client_;

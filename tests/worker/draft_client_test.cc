@@ -101,10 +101,13 @@ TEST_P(DraftClientTest, ALateNodeLosesItsSessionToOneThatIsNot) {
   client_->GaveUp(7, 1.5);
   Join({{&node_, "a"}, {&other_, "b"}});
   Decide();
-  EXPECT_EQ(Ask(1.6), NoDraftReason::kNone);
+  EXPECT_EQ(Ask(1.6), NoDraftReason::kReading);
+  TellRead(&other_, 1.7);
+  EXPECT_EQ(Ask(1.8), NoDraftReason::kNone);
   EXPECT_TRUE(other_.Next(proto::DraftCommand::kDraft).has_value());
   EXPECT_EQ(client_->sessions_on("a"), 0);
   EXPECT_EQ(client_->sessions_on("b"), 1);
+  EXPECT_EQ(client_->moves(), (std::map<DraftMove, uint64_t>{{DraftMove::kLate, 1}}));
 }
 
 TEST_P(DraftClientTest, AVanishedNodeFailsTheRoundAtOnceAndTheNextOpensElsewhere) {
@@ -115,8 +118,10 @@ TEST_P(DraftClientTest, AVanishedNodeFailsTheRoundAtOnceAndTheNextOpensElsewhere
   ASSERT_EQ(arrivals.size(), 1u);
   EXPECT_EQ(arrivals[0].failed, NoDraftReason::kDead);
   Decide();
-  EXPECT_EQ(Ask(1.2), NoDraftReason::kNone);
-  EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
+  EXPECT_EQ(Ask(1.2), NoDraftReason::kReading);
+  TellRead(&other_, 1.3);
+  EXPECT_EQ(Ask(1.4), NoDraftReason::kNone);
+  EXPECT_EQ(client_->moves(), (std::map<DraftMove, uint64_t>{{DraftMove::kGone, 1}}));
 }
 
 TEST_P(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
@@ -131,7 +136,27 @@ TEST_P(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
   ASSERT_EQ(arrivals.size(), 1u);
   EXPECT_EQ(arrivals[0].failed, NoDraftReason::kRefused);
   EXPECT_EQ(Ask(1.2), NoDraftReason::kRefused);
-  EXPECT_EQ(Ask(2.5), NoDraftReason::kNone);
+  EXPECT_EQ(Ask(2.5), NoDraftReason::kReading);
+  EXPECT_EQ(client_->moves(), (std::map<DraftMove, uint64_t>{{DraftMove::kRefused, 1}}));
+}
+
+TEST_P(DraftClientTest, ASessionThatWasRefusedTriesAnotherNode) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), NoDraftReason::kNone);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  proto::DraftReply reply;
+  reply.set_session_id(request->draft().session_id());
+  reply.set_error("all 1 sessions are taken");
+  node_.Send(reply);
+  ASSERT_EQ(Arrivals(1.1).size(), 1u);
+  Join({{&other_, "b"}});
+  Sequence second;
+  Begin(8, &second);
+  client_->Open(second);
+  Join({{&node_, "a"}, {&other_, "b"}});
+  EXPECT_EQ(Ask(2.5), NoDraftReason::kReading);
+  EXPECT_EQ(client_->sessions_on("a"), 0);
+  EXPECT_EQ(client_->sessions_on("b"), 2);
 }
 
 TEST_P(DraftClientTest, ATimeThatIsNoneIsAMismatch) {

@@ -160,7 +160,7 @@ TEST_F(DraftEnergyTest, WhatANodeThatIsGoneHasUsedIsNotKnown) {
   client_->SetNodes(proto::DraftNodes());  // it has told everything
   EXPECT_EQ(EnergyOf(kAtTheEnd), 2);
   Join(kElsewhere);
-  Asked(2);
+  EXPECT_EQ(Ask(2), NoDraftReason::kReading);
   client_->SetNodes(proto::DraftNodes());
   EXPECT_EQ(EnergyOf(kSoFar), std::nullopt);
 }

@@ -62,12 +62,23 @@ TEST_F(LostConnectionTest, TheNextRoundAsksANodeThatIsThere) {
   frail_.reset();
   ASSERT_EQ(Arrivals(1.1).size(), 1u);
   Decide();
-  EXPECT_EQ(Ask(1.2), NoDraftReason::kNone);
-  EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
+  EXPECT_EQ(Ask(1.2), NoDraftReason::kReading);
+  const auto open = other_.Next(proto::DraftCommand::kOpen);
+  ASSERT_TRUE(open.has_value());
+  EXPECT_EQ(open->open().stable_tokens_size(), 1);  // all stable tokens are sent
+  proto::DraftReply read;
+  read.set_session_id(open->open().session_id());
+  read.set_prefilled(true);
+  other_.Send(read);
+  for (int i = 0; i < 200 && client_->reading(); ++i) {
+    EXPECT_TRUE(client_->Receive(1.2).empty());
+    comm::Poll(client_->sockets(), 10);
+  }
+  EXPECT_EQ(Ask(1.3), NoDraftReason::kNone);
   const auto request = other_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
-  EXPECT_EQ(request->draft().stable_length(), 1u);  // all stable tokens are sent
-  EXPECT_EQ(request->draft().stable_tokens_size(), 1);
+  EXPECT_EQ(request->draft().stable_length(), 1u);
+  EXPECT_EQ(request->draft().stable_tokens_size(), 0);
   other_.Send(ReplyTo(request->draft()));
   const auto arrivals = Arrivals(1.3);
   ASSERT_EQ(arrivals.size(), 1u);
@@ -87,18 +98,18 @@ TEST_F(LostConnectionTest, SessionsAreOpenedAnewAtTheNodeThatCameBack) {
   frail_ = std::make_unique<FakeDraftNode>(endpoint);
   double now_s = 3;
   NoDraftReason asked = NoDraftReason::kDead;
-  for (int i = 0; i < 500 && asked != NoDraftReason::kNone; ++i, now_s += 2) {
+  for (int i = 0; i < 500 && asked != NoDraftReason::kReading; ++i, now_s += 2) {
     EXPECT_TRUE(client_->Receive(now_s).empty());
     comm::Poll(client_->sockets(), 10);
     asked = Ask(now_s);
-    EXPECT_TRUE(asked == NoDraftReason::kNone || asked == NoDraftReason::kDead)
+    EXPECT_TRUE(asked == NoDraftReason::kReading || asked == NoDraftReason::kDead)
         << NoDraftReasonName(asked);
   }
-  ASSERT_EQ(asked, NoDraftReason::kNone);
-  const auto open = frail_->Next(proto::DraftCommand::kOpen);
+  ASSERT_EQ(asked, NoDraftReason::kReading);
+  TellRead(frail_.get(), now_s);
+  ASSERT_EQ(Ask(now_s), NoDraftReason::kNone);
   const auto request = frail_->Next(proto::DraftCommand::kDraft);
-  ASSERT_TRUE(open.has_value() && request.has_value());
-  EXPECT_EQ(open->open().session_id(), request->draft().session_id());
+  ASSERT_TRUE(request.has_value());
   EXPECT_NE(request->draft().session_id(), before->draft().session_id());
   frail_->Send(ReplyTo(request->draft()));
   const auto arrivals = Arrivals(now_s);

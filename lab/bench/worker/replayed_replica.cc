@@ -46,7 +46,7 @@ struct Text {
   int missing = 0;  // tokens that the draft node has not read
   int sent = 0;
   uint32_t round = 0;
-  double asked_s = 0, due_s = 0, deadline_s = 0, last_s = 0;
+  double asked_s = 0, due_s = 0, overdue_s = 0, deadline_s = 0, last_s = 0;
   uint64_t asked_step = 0;
 };
 
@@ -70,7 +70,8 @@ class Replica {
     while (ended_ < options_.requests) {
       Wait();
       TakeForests();
-      share_until_s_ = ShareUntil();
+      share_until_s_ =
+          options_.groups == ReplayOptions::Groups::kProduct ? ShareUntil() : ShareUntilWhole();
       if (HasWork() && share_until_s_ == 0) Step();
     }
     return {tokens_ / now_s_, static_cast<double>(layers_) / rounds_,
@@ -208,13 +209,39 @@ class Replica {
     sizer_.costs()->RecordDraft(text.shape, now_s_ - text.asked_s, reply.draft_s, drafting_);
   }
 
+  // The time at which the group has all its forests; 0: it has them, and something is ready.
+  // group: -1 = all sequences.
+  std::optional<double> WholeAt(int group) const {
+    bool ready = false;
+    double until_s = 0;
+    for (const auto& [id, text] : texts_) {
+      if (group >= 0 && static_cast<int>(id % 2) != group) continue;
+      if (text.phase == Phase::kPrefill) return 0;
+      ready |= text.phase == Phase::kReady;
+      if (text.phase == Phase::kDrafting) until_s = std::max(until_s, text.deadline_s);
+    }
+    return until_s > 0 || ready ? std::optional(until_s) : std::nullopt;
+  }
+  double ShareUntilWhole() {
+    if (options_.groups == ReplayOptions::Groups::kOne) return WholeAt(-1).value_or(0);
+    const std::optional<double> at[] = {WholeAt(0), WholeAt(1)};
+    double until_s = kInf;
+    for (const int group : {1 - last_group_, last_group_}) {
+      if (!at[group]) continue;
+      group_ = group;
+      if (*at[group] == 0) return 0;
+      until_s = std::min(until_s, *at[group]);
+    }
+    return until_s == kInf ? 0 : until_s;
+  }
   double ShareUntil() const {
     std::vector<worker::DueForest> due;
     worker::ReadyForStep ready;
     for (const auto& [id, text] : texts_) {
       if (text.phase == Phase::kPrefill) return 0;
       if (text.phase == Phase::kDrafting)
-        due.push_back({text.due_s, text.roots + text.shape.width * text.shape.depth});
+        due.push_back(
+            {text.due_s, text.roots + text.shape.width * text.shape.depth, text.overdue_s});
     }
     if (due.empty()) return 0;
     for (const auto& [id, text] : texts_) {
@@ -241,6 +268,8 @@ class Replica {
   void Step() {
     std::vector<Text*> ready, prompts, in_step;
     for (auto& [id, text] : texts_) {
+      if (options_.groups == ReplayOptions::Groups::kTwo && static_cast<int>(id % 2) != group_)
+        continue;
       if (text.phase == Phase::kReady) ready.push_back(&text);
       if (text.phase == Phase::kPrefill) prompts.push_back(&text);
     }
@@ -265,6 +294,7 @@ class Replica {
       if (text->unread == 0 && read > 0) in_step.push_back(text);
     }
     ++step_;
+    last_group_ = group_;
     Compute(machine_.Leader_s(kStep_ms));
     const double begin_s = now_s_;
     Compute(machine_.Step_s(rows));
@@ -340,6 +370,7 @@ class Replica {
     text->asked_s = now_s_;
     text->asked_step = step_;
     text->due_s = now_s_ + kPatience * ExpectedDraft(shape);
+    text->overdue_s = now_s_ + kPatience * ExpectedDraft({shape.width, shape.depth + 1});
     text->deadline_s =
         now_s_ + (text->warm && mean_reply_s_ > 0 ? std::clamp(4 * mean_reply_s_, 0.02, 2.0) : 2.0);
     text->sent = text->missing;
@@ -369,6 +400,7 @@ class Replica {
   double now_s_ = 0, last_end_s_ = 0, share_until_s_ = 0, wait_begin_s_ = 0;
   double mean_reply_s_ = 0, late_since_s_ = 0;
   bool node_late_ = false;
+  int group_ = 0, last_group_ = 0;  // id % 2 of the sequences in this step, and in the last one
   int drafting_ = 1, all_roots_ = 0, all_plain_ = 0, ended_ = 0;
   uint64_t last_id_ = 0, last_order_ = 0, step_ = 0;
   int64_t layers_ = 0, rounds_ = 0, drafted_ = 0, read_ = 0;

@@ -33,6 +33,10 @@ struct ReplayOptions {
   int width = 0, depth = 0;  // prescribed; 0: the sizer chooses
   int prompt_low = 60, prompt_high = 300, tokens_low = 64, tokens_high = 192;
   uint64_t seed = 1;
+  // How sequences share steps: as the product does, all in one group that waits for its last forest,
+  // or in two groups that have steps of their own, by turns.
+  enum class Groups { kProduct, kOne, kTwo };
+  Groups groups = Groups::kProduct;
 };
 
 struct ReplayResult {

@@ -43,6 +43,35 @@ TEST(Metrics, KnownSeriesExistFromTheStart) {
               HasSubstr("coppice_num_requests_waiting{model_name=\"demo\",replica=\"\"} 0\n"));
 }
 
+TEST(Metrics, WhatDraftNodesDoForAReplica) {
+  Metrics metrics("demo");
+  Node node = Replica(0);
+  metrics.NodeUp(node, true);
+  EXPECT_THAT(metrics.Text(),
+              HasSubstr("coppice_draft_moves_total{reason=\"slow\",replica=\"replica-0\"} 0\n"));
+  (*node.status.mutable_counters()->mutable_draft_moves())["slow"] = 2;
+  proto::DraftNodeUse* use = node.status.add_draft_nodes();
+  use->set_node_id("draft-0");
+  use->set_sessions(3);
+  use->set_mean_reply_s(0.5);
+  metrics.NodeStatus(node);
+  const auto series = [](const char* name, const char* value) {
+    return HasSubstr(std::string("coppice_") + name +
+                     "{draft_node=\"draft-0\",replica=\"replica-0\"} " + value + "\n");
+  };
+  EXPECT_THAT(metrics.Text(),
+              HasSubstr("coppice_draft_moves_total{reason=\"slow\",replica=\"replica-0\"} 2\n"));
+  EXPECT_THAT(metrics.Text(), series("draft_sessions", "3"));
+  EXPECT_THAT(metrics.Text(), series("draft_reply_seconds", "0.5"));
+  node.status.clear_draft_nodes();
+  metrics.NodeStatus(node);
+  EXPECT_THAT(metrics.Text(), series("draft_sessions", "0"));
+  EXPECT_THAT(metrics.Text(), series("draft_reply_seconds", "0"));
+  metrics.ForgetNode("draft-0");
+  metrics.NodeStatus(node);
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("draft-0")));
+}
+
 TEST(Metrics, RowsOfStepsAreMeansSinceTheLastHeartbeat) {
   Metrics metrics("demo");
   Node node = Replica(0);
