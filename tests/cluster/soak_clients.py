@@ -126,7 +126,8 @@ class SoakClients:
                                speculative=dict(draft_width=2, draft_depth=2))).answer()
 
     def chat(self, draw):
-        answer = self.api.complete(dict(messages=[dict(role="user", content=" ".join(draw.choices(WORDS, k=6)))], max_tokens=8), "/v1/chat/completions")
+        message = dict(role="user", content=" ".join(draw.choices(WORDS, k=6)))
+        answer = self.api.complete(dict(messages=[message], max_tokens=8), "/v1/chat/completions")
         assert answer["choices"][0]["message"]["role"] == "assistant", answer
 
     def invalid(self, draw):
