@@ -11,7 +11,8 @@ Coppice is a cluster that deploy/cluster.sh starts, and is swept over clients, w
 drafts none and auto. Peers are greedy. Each client sends its next request when the last one has ended. Prompts have --prompt-tokens, the
 first two drawn at random, the others from --text, so no prefix cache has them; answers have half to one and a half times --tokens.
 coppice-loadgen is the clients of a server; a peer without one is asked in its process (answering.py), so that HTTP costs it nothing.
-The engines are loaded one after another. Each point takes the same time, and its first quarter is not counted.
+The engines are loaded one after another. A point with more clients or beams gets more of the time, and its first quarter is not counted. In
+less than an answer's time nothing can be said: then a line begins with TOO SHORT.
 
 The total rate should never fall as clients are added: where it does, a line begins with FALLS. "Between tokens" is the time from one event of
 a stream to the next; with drafts and in beams an event has several tokens.
@@ -127,6 +128,11 @@ class Point:
         self.engine, self.drafts, self.width, self.clients = engine, drafts, width, clients
 
     @property
+    def weight(self):
+        """Its share of the time. Answers of many clients and beams take longer."""
+        return 1 + self.clients * self.width / 64
+
+    @property
     def name(self):
         return f"{load_figures.label((self.engine.name, self.drafts, self.width))}, {self.clients} client{'s' * (self.clients > 1)}"
 
@@ -167,16 +173,16 @@ def ask_peer(point, seconds, prompts, lengths):
 
 
 class Sweep:
-    """All points, each engine loaded while its own are measured, in random order. They share the time that is left."""
+    """All points, each engine loaded while its own are measured, in random order. They share the time that is left by their weights."""
 
     def __init__(self, arguments, kind, records, work, text):
         self.arguments, self.kind, self.records, self.work, self.text = arguments, kind, records, work, text
         self.ends_at, self.prompts = time.monotonic() + arguments.minutes * 60, None
 
-    def seconds(self, engines_left, points_left):
-        """Of the next point."""
-        left_s = self.ends_at - time.monotonic() - LOADING_S * engines_left
-        return max(SHORTEST_S, left_s / points_left - BETWEEN_POINTS_S)
+    def seconds(self, point, points_after, engines_after):
+        """Of the next point. points_after: of this engine and of those that are loaded after it."""
+        left_s = self.ends_at - time.monotonic() - LOADING_S * engines_after - BETWEEN_POINTS_S * (1 + len(points_after))
+        return max(SHORTEST_S, left_s * point.weight / sum(each.weight for each in (point, *points_after)))
 
     def ask(self, point, seconds):
         url = point.engine.server.url if isinstance(point.engine, Coppice) else point.engine.url
@@ -204,8 +210,8 @@ class Sweep:
                 left = random.Random(engine.name).sample(points, len(points))
                 later = plan[number + 1:]
                 while left:
-                    seconds = self.seconds(len(later), len(left) + sum(len(more) for _, more in later))
                     point = left.pop()
+                    seconds = self.seconds(point, [*left, *(other for _, more in later for other in more)], len(later))
                     found = self.measure(point, seconds)
                     left_s = max(0, self.ends_at - time.monotonic())
                     tell(f"{point.name}: {found['tokens_per_s']:.0f} tokens/s in {seconds:.0f} s; {left_s / 60:.1f} minutes left")
@@ -253,6 +259,17 @@ def measure(arguments):
     return records.rows
 
 
+def read_runs(paths):
+    """The records of earlier runs, which must be of one type of weights and have points."""
+    rows = table.read_records(paths)
+    types = sorted({row.get("type", "") for row in rows if row["kind"] == "run"})
+    if len(types) > 1:
+        raise WorkloadError(f"--report: runs of {' and '.join(types)} have tables of their own")
+    if not any(row["kind"] == "point" for row in rows):
+        raise WorkloadError(f"--report: {', '.join(map(str, paths))}: no points of load.py")
+    return rows
+
+
 def show(rows, arguments):
     lines = load_figures.lines(rows)
     print("\n".join(table.markdown_lines(lines) if arguments.markdown else table.aligned(lines)))
@@ -269,7 +286,7 @@ def main():
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        show(table.read_records(arguments.report) if arguments.report else measure(arguments), arguments)
+        show(read_runs(arguments.report) if arguments.report else measure(arguments), arguments)
     except (WorkloadError, table.RecordError, environment.PeerError) as error:
         tell(error)
         sys.exit(2)

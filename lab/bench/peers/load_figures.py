@@ -56,13 +56,20 @@ def lines(rows):
     return table
 
 
+def too_short(point):
+    """Whether answers take about as long as the point. In a beam search most of a text comes at its end, so then the rate says nothing."""
+    return point["whole_answers"] < point["clients"]
+
+
 def falls(rows):
-    """A sentence for each number of clients at which the total rate is below that of fewer clients."""
+    """A sentence for each number of clients at which the total rate is below that of fewer clients. Points that are too short are left out."""
     said = []
     for key, points in series(rows).items():
         best, best_at = 0.0, 0
         for clients, point in points.items():
             rate = point["tokens_per_s"]
+            if too_short(point):
+                continue
             if rate < best:
                 said.append(f"FALLS: {label(key)}: {rate:.0f} tokens/s with {clients} clients, {best:.0f} with {best_at} ({rate / best - 1:+.0%})")
             else:
@@ -72,6 +79,9 @@ def falls(rows):
 
 def notes(rows):
     said = falls(rows) or (["the total rate never falls as clients are added"] if any(row["kind"] == "point" for row in rows) else [])
+    for key, points in series(rows).items():
+        said += [f"TOO SHORT: {label(key)}: {point['whole_answers']} whole answers of {clients} clients in {point['seconds']:.0f} s; give it more --minutes"
+                 for clients, point in points.items() if too_short(point)]
     said += list(dict.fromkeys(f"absent: {row['reason']}" for row in rows if row["kind"] == "absent"))
     said += list(dict.fromkeys(f"version: {row['engine']} {row['version']}" for row in rows if row["kind"] == "engine"))
     for row in rows:

@@ -1,6 +1,6 @@
 """ONNX Runtime GenAI as a peer: greedy and beam search of several prompts in one batch, in f32, or with weights of 8 or 4 bits
 (MatMulNBits, groups of 32, activations in 8 bits there and f32 elsewhere). K and V are f32. Its continuous batching needs PagedAttention,
-which it has on GPUs alone, so requests that come while a batch runs wait for its end."""
+which it has on GPUs alone, so requests that come while a batch runs wait for its end, and a batch has at most 32."""
 import os
 import pathlib
 
@@ -11,10 +11,11 @@ import onnx_model
 from answering import Refusal, serve
 
 LONGEST = 1024  # tokens of a sequence
+MOST_TOGETHER = 32  # its limit
 
 
 class Batch:
-    """As answering.py asks for it: all that wait begin together."""
+    """As answering.py asks for it: those that wait begin together."""
 
     def __init__(self, start):
         self.start, self.waiting, self.running, self.generator, self.count = start, {}, {}, None, 0
@@ -26,9 +27,9 @@ class Batch:
 
     def step(self):
         if not self.running:
-            self.running = {name: tokens for name, (_, tokens) in self.waiting.items()}
-            self.generator = self.start([prompt for prompt, _ in self.waiting.values()], 1, max(self.running.values()))
-            self.waiting = {}
+            begun = {name: self.waiting.pop(name) for name in list(self.waiting)[:MOST_TOGETHER]}
+            self.running = {name: tokens for name, (_, tokens) in begun.items()}
+            self.generator = self.start([prompt for prompt, _ in begun.values()], 1, max(self.running.values()))
         self.generator.generate_next_token()
         came = [(name, 1, left == 1) for name, left in self.running.items()]
         self.running = {name: left - 1 for name, left in self.running.items() if left > 1}
@@ -57,10 +58,14 @@ def load(folder, work, kind, threads):
         return generator
 
     def generate(prompts, width, tokens):
-        generator = start(prompts, width, tokens)
-        while not generator.is_done():
-            generator.generate_next_token()
-        return [generator.get_sequence(i).tolist()[len(ids):] for i, ids in enumerate(prompts)]
+        texts = []
+        for begin in range(0, len(prompts), MOST_TOGETHER):
+            together = prompts[begin:begin + MOST_TOGETHER]
+            generator = start(together, width, tokens)
+            while not generator.is_done():
+                generator.generate_next_token()
+            texts += [generator.get_sequence(i).tolist()[len(ids):] for i, ids in enumerate(together)]
+        return texts
 
     return onnxruntime_genai.__version__, generate, Batch(start)
 

@@ -3,8 +3,10 @@
 network and without an engine. tests/cluster/peers_test.py runs it with a cluster."""
 import contextlib
 import io
+import json
 import pathlib
 import sys
+import tempfile
 import unittest
 import xml.dom.minidom
 
@@ -20,9 +22,9 @@ import quantised  # noqa: E402
 from workload import WorkloadError  # noqa: E402
 
 
-def point(engine, clients, rate, drafts="none", width=1, first=0.1):
+def point(engine, clients, rate, drafts="none", width=1, first=0.1, whole=99):
     times = {"p50": 1000 * first, "p95": 2000 * first, "p99": 3000 * first}
-    return {"kind": "point", "engine": engine, "drafts": drafts, "width": width, "clients": clients, "tokens_per_s": rate, "whole_answers": 9,
+    return {"kind": "point", "engine": engine, "drafts": drafts, "width": width, "clients": clients, "tokens_per_s": rate, "whole_answers": whole, "seconds": 12.3,
             "first_token_ms": times, "between_ms": dict(times, p99=None)}
 
 
@@ -38,10 +40,26 @@ class Arguments(unittest.TestCase):
 
     def test_points_share_the_time_that_is_left(self):
         sweep = load.Sweep(load.parse_arguments(["--model=m"]), "int8", None, None, "")
-        sweep.ends_at = load.time.monotonic() + 2 * load.LOADING_S + 10 * (20 + load.BETWEEN_POINTS_S)
-        self.assertAlmostEqual(sweep.seconds(2, 10), 20, places=1)
+        points = [load.Point(None, "none", width, 64) for width in (1, 4, 1)]  # weights 2, 5, 2
+        sweep.ends_at = load.time.monotonic() + 2 * load.LOADING_S + 3 * load.BETWEEN_POINTS_S + 90
+        self.assertAlmostEqual(sweep.seconds(points[0], points[1:], 2), 20, places=1)
+        self.assertAlmostEqual(sweep.seconds(points[1], [points[0], points[2]], 2), 50, places=1)
         sweep.ends_at = load.time.monotonic() - 5
-        self.assertEqual(sweep.seconds(1, 3), load.SHORTEST_S)
+        self.assertEqual(sweep.seconds(points[0], [], 1), load.SHORTEST_S)
+
+
+class Reports(unittest.TestCase):
+    def test_runs_of_two_types_and_files_without_points_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [pathlib.Path(folder, name) for name in ("a", "b", "c")]
+            for path, kind, points in zip(paths, ("int8", "bf16", "int8"), ([point("coppice", 1, 10)], [point("coppice", 1, 20)], [])):
+                run = {"kind": "run", "format_version": load.table.FORMAT_VERSION, "type": kind}
+                path.write_text("".join(json.dumps(row) + "\n" for row in (run, *points)))
+            self.assertEqual(len(load.read_runs([paths[0], paths[2]])), 3)
+            with self.assertRaisesRegex(WorkloadError, "runs of bf16 and int8 have tables of their own"):
+                load.read_runs(paths[:2])
+            with self.assertRaisesRegex(WorkloadError, "c: no points"):
+                load.read_runs(paths[2:])
 
 
 class Prompts(unittest.TestCase):
@@ -133,12 +151,17 @@ class Figures(unittest.TestCase):
                                                     "FALLS: coppice, drafts, width 1: 200 tokens/s with 2 clients, 250 with 1 (-20%)"])
         self.assertEqual(load_figures.notes(rows[:2]), ["the total rate never falls as clients are added"])
 
+    def test_a_point_without_whole_answers_says_nothing_of_the_rate(self):
+        rows = [point("coppice", 1, 100), point("coppice", 64, 3, width=1, whole=63), point("coppice", 8, 120, whole=8)]
+        self.assertEqual(load_figures.notes(rows), ["the total rate never falls as clients are added",
+                                                    "TOO SHORT: coppice, width 1: 63 whole answers of 64 clients in 12 s; give it more --minutes"])
+
     def test_rows_stand_in_the_order_of_engines_and_clients(self):
         rows = [point("other", 8, 10), point("coppice", 8, 20, "auto"), point("coppice", 2, 20, width=4), point("coppice", 1, 20)]
         self.assertEqual([row[:5] for row in load_figures.lines(rows)[1:]],
                          [["coppice", "none", "1", "1", "20.0"], ["coppice", "none", "4", "2", "20.0"], ["coppice", "auto", "1", "8", "20.0"],
                           ["other", "none", "1", "8", "10.0"]])
-        self.assertEqual(load_figures.lines(rows)[1][5:], ["100", "200", "300", "100", "200", "-", "9"])
+        self.assertEqual(load_figures.lines(rows)[1][5:], ["100", "200", "300", "100", "200", "-", "99"])
 
 
 class Plot(unittest.TestCase):
