@@ -146,6 +146,17 @@ class Point:
         return dict(body, speculative="auto" if self.drafts == "auto" else False)
 
 
+def requests_of(result):
+    """The requests of a result of coppice-loadgen. It counts the events of those that were cut; only a whole answer has `tokens`."""
+    requests = []
+    for sent, first, gaps, tokens, error in zip(*(result[key] for key in ("start_times", "ttfts", "itls", "output_lens", "errors"))):
+        times = [] if first is None else [sent + first]
+        for gap in gaps:
+            times.append(times[-1] + gap)
+        requests.append({"sent_s": sent, "times_s": times, "tokens": None if error else tokens})
+    return requests
+
+
 def ask_server(url, point, seconds, prompts, lengths, work):
     """The requests of a point, by coppice-loadgen."""
     rows, result = work / "prompts.jsonl", work / "result.json"
@@ -156,20 +167,14 @@ def ask_server(url, point, seconds, prompts, lengths, work):
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:
         raise EngineError(f"{point.name}: coppice-loadgen: {(done.stderr.strip() or done.stdout.strip() or 'no reason').splitlines()[-1]}")
-    found = json.loads(result.read_text(encoding="utf8"))
-    requests = []
-    for sent, first, gaps, tokens in zip(found["start_times"], found["ttfts"], found["itls"], found["output_lens"]):
-        times = [] if first is None else [sent + first]
-        for gap in gaps:
-            times.append(times[-1] + gap)
-        requests.append({"sent_s": sent, "times_s": times, "tokens": tokens})
-    return requests
+    return requests_of(json.loads(result.read_text(encoding="utf8")))
 
 
 def ask_peer(point, seconds, prompts, lengths):
     """The requests of a point, in the process of the peer: an event for each token."""
     requests = point.engine.ask(point.name, clients=point.clients, seconds=seconds, prompts=prompts, lengths=lengths)["requests"]
-    return [dict(request, tokens=len(request["times_s"])) for request in requests]
+    return [dict(request, tokens=lengths[i % len(lengths)] if len(request["times_s"]) == lengths[i % len(lengths)] else None)
+            for i, request in enumerate(requests)]
 
 
 class Sweep:

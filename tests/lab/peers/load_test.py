@@ -123,6 +123,13 @@ class ClosedLoop(unittest.TestCase):
         self.assertEqual((batch.most, batch.cleared), (2, True))
 
 
+class FakePeer:
+    name = "fake"
+
+    def ask(self, what, **fields):
+        return {"requests": [{"sent_s": 0, "times_s": [1, 2]}, {"sent_s": 0, "times_s": [1, 2]}, {"sent_s": 2, "times_s": [3, 4]}]}
+
+
 class Figures(unittest.TestCase):
     def test_percentiles_are_interpolated_and_in_milliseconds(self):
         self.assertEqual(load_figures.percentiles([0.3, 0.1, 0.2]), {"p50": 200, "p95": 290, "p99": 298})
@@ -130,7 +137,7 @@ class Figures(unittest.TestCase):
 
     def test_only_the_counted_time_counts(self):
         requests = [{"sent_s": 0, "times_s": [1, 2, 3, 4], "tokens": 4}, {"sent_s": 2.5, "times_s": [3, 5, 7], "tokens": 3},
-                    {"sent_s": 7.5, "times_s": [8, 9], "tokens": 0}, {"sent_s": 9, "times_s": [], "tokens": 0}]
+                    {"sent_s": 7.5, "times_s": [8, 9], "tokens": None}, {"sent_s": 9, "times_s": [], "tokens": None}]
         found = load_figures.point_figures(requests, 2, 8)
         self.assertEqual(found["tokens_per_s"], 1.17)  # 7 events in 6 s
         self.assertEqual(found["first_token_ms"]["p50"], 500)
@@ -138,9 +145,20 @@ class Figures(unittest.TestCase):
         self.assertEqual(found["whole_answers"], 2)
 
     def test_an_event_counts_as_many_tokens_as_it_has_in_the_mean(self):
-        requests = [{"sent_s": 0, "times_s": [1, 2], "tokens": 6}, {"sent_s": 0, "times_s": [1, 2, 3, 4], "tokens": 6}, {"sent_s": 0, "times_s": [3], "tokens": 0}]
+        requests = [{"sent_s": 0, "times_s": [1, 2], "tokens": 6}, {"sent_s": 0, "times_s": [1, 2, 3, 4], "tokens": 6}, {"sent_s": 0, "times_s": [3], "tokens": None}]
         found = load_figures.point_figures(requests, 0, 4)
         self.assertEqual((found["tokens_per_event"], found["tokens_per_s"]), (2, 3.5))
+
+    def test_only_whole_answers_of_a_load_generator_have_tokens(self):
+        result = {"start_times": [0.5, 1, 2], "ttfts": [0.25, 0.5, None], "itls": [[1, 2], [1], []], "output_lens": [12, 2, 0],
+                  "errors": ["", "still running when the run ended", "still running when the run ended"]}
+        self.assertEqual(load.requests_of(result), [{"sent_s": 0.5, "times_s": [0.75, 1.75, 3.75], "tokens": 12},
+                                                    {"sent_s": 1, "times_s": [1.5, 2.5], "tokens": None}, {"sent_s": 2, "times_s": [], "tokens": None}])
+        self.assertEqual(load_figures.point_figures(load.requests_of(result), 0, 4)["tokens_per_s"], 5)  # 5 events of 4
+
+    def test_only_whole_answers_of_a_peer_have_tokens(self):
+        requests = load.ask_peer(load.Point(FakePeer(), "none", 1, 2), 5, [[1], [2]], [2, 3])
+        self.assertEqual([request["tokens"] for request in requests], [2, None, 2])
 
     def test_falls_are_named_and_only_they(self):
         rows = [point("coppice", 4, 300), point("coppice", 1, 100), point("coppice", 8, 280), point("coppice", 16, 295), point("coppice", 32, 310),
