@@ -69,7 +69,7 @@ class Soak:
         return True
 
     def warm(self, name):
-        return [entry for entry in self.notes[name] if entry[0] >= self.warm_s]
+        return [entry for entry in self.notes.get(name, []) if entry[0] >= self.warm_s]
 
     def table(self, at_s, clients):
         self.tell(f"{at_s:.0f} s: {clients.summary()}")
@@ -88,7 +88,7 @@ class Soak:
             begun = table_at = time.monotonic()
             try:
                 while (at_s := time.monotonic() - begun) < self.seconds + self.between_s and not clients.faults():
-                    if at_s > 0 and not self.take_notes(cluster, clients, at_s):
+                    if not self.take_notes(cluster, clients, at_s):
                         break
                     if time.monotonic() >= table_at:
                         self.table(at_s, clients)
