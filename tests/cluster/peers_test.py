@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""lab/bench/peers/compare.py with a cluster that it starts and peers of the test: the table has all of them, a peer that cannot be had is
-named, and nothing is left behind, also after SIGTERM or when the cluster does not start. tests/lab/peers has the parts."""
+"""lab/bench/peers/compare.py and load.py with a cluster that they start and peers of the test: the table has all of them, a peer that cannot
+be had is named, and nothing is left behind, also after SIGTERM or when the cluster does not start. tests/lab/peers has the parts."""
 import json
 import os
 import pathlib
@@ -14,6 +14,7 @@ from cluster import BIN, DRAFT, ROOT, TARGET, processes_naming
 from stopwatch import at_most, wait_until
 
 TOOL = ROOT / "lab/bench/peers/compare.py"
+LOAD = ROOT / "lab/bench/peers/load.py"
 PEERS = ROOT / "tests/lab/peers/fake_peers.toml"
 
 
@@ -37,8 +38,11 @@ class PeersTool(unittest.TestCase):
         self.holder.cleanup()
 
     def start(self, *flags):
-        command = [sys.executable, "-B", TOOL, f"--model={self.model}", f"--table={PEERS}", f"--python={self.python}", f"--json={self.json}",
-                   "--threads=1", "--turns=2", "--tokens=6", "--prompt-tokens=12", "--works=1x1,1x3,3x2", *flags]
+        return self.start_tool(TOOL, "--turns=2", "--tokens=6", "--works=1x1,1x3,3x2", *flags)
+
+    def start_tool(self, tool, *flags):
+        command = [sys.executable, "-B", tool, f"--model={self.model}", f"--table={PEERS}", f"--python={self.python}", f"--json={self.json}",
+                   "--threads=1", "--prompt-tokens=12", *flags]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 env=dict(os.environ, COPPICE_BIN=str(BIN), TMPDIR=str(self.temporary)))
 
@@ -86,6 +90,25 @@ class PeersTool(unittest.TestCase):
         self.model.unlink()
         _, errors = self.finish(self.start("--types=f32"), 1)
         self.assertRegex(errors, r"compare: coppice: the cluster does not start: .*target")
+
+    def test_a_load_is_swept_over_clients_widths_and_drafts(self):
+        plot = self.folder / "load.svg"
+        output, _ = self.finish(self.start_tool(LOAD, "--type=f32", f"--draft={DRAFT}", "--clients=1,3", "--widths=1,3", "--peer-clients=1,4",
+                                                "--tokens=12", "--minutes=0.1", f"--svg={plot}"), 0)
+        with open(self.json, encoding="utf8") as lines:
+            points = {(row["engine"], row["drafts"], row["width"], row["clients"]): row for row in map(json.loads, lines) if row["kind"] == "point"}
+        self.assertEqual(set(points), {("coppice", drafts, width, clients) for drafts in ("none", "auto") for width in (1, 3) for clients in (1, 3)}
+                         | {("fake", "none", 1, clients) for clients in (1, 4)})
+        for row in points.values():
+            self.assertGreater(row["tokens_per_s"], 0)
+            self.assertGreater(row["whole_answers"], 0)
+            self.assertGreater(row["first_token_ms"]["p99"], 0)
+        ratio = points["fake", "none", 1, 4]["tokens_per_s"] / points["fake", "none", 1, 1]["tokens_per_s"]
+        self.assertTrue(2 < ratio < 8, ratio)  # a step takes as long for four as for one
+        self.assertIn("absent: missing: ", output)
+        self.assertEqual(plot.read_text().count("<circle"), 2 * len(points) + 3)  # and a legend
+        report = subprocess.run([sys.executable, "-B", LOAD, "--report", self.json], capture_output=True, text=True, timeout=at_most(60))
+        self.assertEqual((report.returncode, report.stdout), (0, output))
 
 
 if __name__ == "__main__":

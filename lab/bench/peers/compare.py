@@ -115,12 +115,11 @@ def policy():
     return {os.SCHED_FIFO: "real-time (FIFO)", os.SCHED_RR: "real-time (RR)"}.get(os.sched_getscheduler(0), f"nice {os.getpriority(os.PRIO_PROCESS, 0)}")
 
 
-def described(arguments):
+def described(arguments, program="lab/bench/peers/compare.py"):
     return {"format_version": table.FORMAT_VERSION, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "model": arguments.model.name, "text": arguments.text.name, "cpu": processor(), "cores": os.cpu_count(),
             "usable_cores": len(os.sched_getaffinity(0)), "policy": policy(), "threads": arguments.threads, "tokens": arguments.tokens,
-            "prompt_tokens": arguments.prompt_tokens, "turns": arguments.turns,
-            "command": shlex.join(["lab/bench/peers/compare.py", *sys.argv[1:]])}
+            "prompt_tokens": arguments.prompt_tokens, "command": shlex.join([program, *sys.argv[1:]])}
 
 
 def prepared_peers(arguments, work, records):
@@ -221,7 +220,7 @@ def measure(arguments):
         work = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coppice.peers.")))
         if arguments.remove_venv and not arguments.python:
             stack.callback(remove_environment, arguments.venv)
-        records.add(kind="run", **described(arguments))
+        records.add(kind="run", **described(arguments), turns=arguments.turns)
         ours = coppices(arguments, work)
         engines = ours + prepared_peers(arguments, work, records)
         for kind in kinds:

@@ -127,7 +127,8 @@ class Peer:
         self.process = subprocess.Popen([str(a) for a in (*self.command, kind, self.threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, start_new_session=True,
                                         env=dict(environment, OMP_NUM_THREADS=str(self.threads), TOKENIZERS_PARALLELISM="false"))
-        self.version = self.answer("start")["version"]
+        ready = self.answer("start")
+        self.version, self.url = ready["version"], ready.get("url")
 
     def answer(self, what):
         """The next line of the process. EngineError if it says so, ends, or takes too long."""
@@ -146,13 +147,16 @@ class Peer:
             raise EngineError(f"{self.name}: {what}: {content['error']}")
         return content
 
-    def generate(self, prompts, width, tokens):
+    def ask(self, what, **fields):
         try:
-            self.process.stdin.write(json.dumps({"prompts": prompts, "width": width, "tokens": tokens}).encode() + b"\n")
+            self.process.stdin.write(json.dumps(fields).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError as error:
             raise EngineError(f"{self.name}: its process has ended ({self.process.wait()})") from error
-        answer = self.answer(f"{len(prompts)} prompts, width {width}")
+        return self.answer(what)
+
+    def generate(self, prompts, width, tokens):
+        answer = self.ask(f"{len(prompts)} prompts, width {width}", prompts=prompts, width=width, tokens=tokens)
         return answer["seconds"], answer["ids"]
 
     def stop(self):

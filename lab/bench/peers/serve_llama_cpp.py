@@ -1,14 +1,13 @@
 """llama.cpp as a peer, through the C API in llama-cpp-python: greedy decoding of several sequences in one batch. It has no beam
-search. A model that is a folder is written as GGUF by the package gguf, in f32 or bf16, or quantised by llama.cpp itself (Q8_0, Q4_0)."""
+search. A model that is a folder is written as GGUF by gguf_model.py in f32, which llama.cpp itself rounds (bf16) or quantises (Q8_0, Q4_0)."""
 import ctypes
 import os
 
-import gguf
 import llama_cpp
 import numpy
 
+import gguf_model
 from answering import Refusal, serve
-from checkpoint import Checkpoint, interleaved
 from workload import FILE
 
 # How weights are kept: the ftype of llama_model_quantize, or None for the file in f32.
@@ -17,50 +16,12 @@ FILE_TYPES = {"f32": None, "bf16": llama_cpp.LLAMA_FTYPE_MOSTLY_BF16, "int8": ll
 LARGEST_BATCH = 512
 
 
-def write_gguf(folder, path):
-    model = Checkpoint(folder)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(model.layers)
-    writer.add_context_length(model.number("max_position_embeddings"))
-    writer.add_embedding_length(model.number("hidden_size"))
-    writer.add_feed_forward_length(model.number("intermediate_size"))
-    writer.add_head_count(model.heads)
-    writer.add_head_count_kv(model.kv_heads)
-    writer.add_key_length(model.head_dim)
-    writer.add_value_length(model.head_dim)
-    writer.add_rope_dimension_count(model.head_dim)
-    writer.add_rope_freq_base(model.number("rope_theta", 10000.0))
-    writer.add_layer_norm_rms_eps(model.number("rms_norm_eps"))
-    writer.add_vocab_size(model.number("vocab_size"))
-    writer.add_tokenizer_model("none")
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
-    writer.add_tensor("token_embd.weight", model["model.embed_tokens.weight"])
-    writer.add_tensor("output_norm.weight", model["model.norm.weight"])
-    if not model.tied:
-        writer.add_tensor("output.weight", model["lm_head.weight"])
-    for i in range(model.layers):
-        theirs, ours = f"blk.{i}.", f"model.layers.{i}."
-        writer.add_tensor(theirs + "attn_norm.weight", model[ours + "input_layernorm.weight"])
-        writer.add_tensor(theirs + "ffn_norm.weight", model[ours + "post_attention_layernorm.weight"])
-        writer.add_tensor(theirs + "attn_q.weight", interleaved(model[ours + "self_attn.q_proj.weight"], model.heads))
-        writer.add_tensor(theirs + "attn_k.weight", interleaved(model[ours + "self_attn.k_proj.weight"], model.kv_heads))
-        writer.add_tensor(theirs + "attn_v.weight", model[ours + "self_attn.v_proj.weight"])
-        writer.add_tensor(theirs + "attn_output.weight", model[ours + "self_attn.o_proj.weight"])
-        for part in ("gate", "up", "down"):
-            writer.add_tensor(f"{theirs}ffn_{part}.weight", model[f"{ours}mlp.{part}_proj.weight"])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 def file_of(folder, work, kind):
     if kind == FILE:
         return folder
     plain = os.path.join(work, "f32.gguf")
     if not os.path.exists(plain):
-        write_gguf(folder, plain + ".new")
-        os.replace(plain + ".new", plain)
+        gguf_model.write(folder, plain, "f32")
     if FILE_TYPES[kind] is None:
         return plain
     path = os.path.join(work, f"{kind}.gguf")

@@ -1,4 +1,5 @@
 """Clients that send mixed requests and compare each answer with the one that was recorded before anything was disturbed."""
+import contextlib
 import json
 import pathlib
 import random
@@ -93,7 +94,7 @@ class Request:
 
     def abandon(self):
         self.abandoned = True
-        if self.connection.sock is not None:
+        with contextlib.suppress(OSError, AttributeError):  # there is no connection yet, or it has ended just now
             self.connection.sock.shutdown(2)
 
 

@@ -10,6 +10,29 @@ from answering import Refusal, serve  # noqa: E402
 FAILS, DIES, HANGS = 9001, 9002, 9003
 
 
+class Batch:
+    """A token of each request a step; a step takes two milliseconds."""
+
+    def __init__(self):
+        self.running, self.count = {}, 0
+
+    def add(self, prompt, tokens):
+        if prompt[-1] == FAILS:
+            raise Refusal("as it was told to")
+        self.count += 1
+        self.running[self.count] = tokens
+        return self.count
+
+    def step(self):
+        time.sleep(0.002)
+        came = [(name, 1, left == 1) for name, left in self.running.items()]
+        self.running = {name: left - 1 for name, left in self.running.items() if left > 1}
+        return came
+
+    def clear(self):
+        self.running = {}
+
+
 def load(folder, work, kind, threads):
     if kind == "int4":
         raise Refusal("no int4 here")
@@ -27,7 +50,7 @@ def load(folder, work, kind, threads):
             time.sleep(3600)
         return [[ids[-1] + width] * tokens for ids in prompts]
 
-    return "1.0", generate
+    return "1.0", generate, Batch()
 
 
 serve(load)
