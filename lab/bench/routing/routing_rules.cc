@@ -13,6 +13,7 @@ namespace coppice::lab {
 
 using coordinator::Node;
 using coordinator::PrefixIndex;
+using coordinator::RoutedPrompt;
 using coordinator::Router;
 using Room = std::vector<const Node*>;
 

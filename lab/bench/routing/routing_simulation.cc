@@ -16,6 +16,7 @@ namespace coppice::lab {
 namespace {
 
 using coordinator::Node;
+using coordinator::RoutedPrompt;
 using coordinator::Router;
 using Tokens = std::vector<TokenId>;
 
