@@ -179,6 +179,29 @@ TEST_F(HttpServerTest, AStreamThatIsReadMayBeOfAnySize) {
   EXPECT_GT(client.ReadAnswer().body.size(), bytes);
 }
 
+// An event that is written while the stream waits begins its silence anew.
+TEST_F(HttpServerTest, ACommentComesSoLongAfterTheLastEvent) {
+  constexpr std::chrono::milliseconds kSilence(300);
+  options_.keep_alive_interval_s = 0.3;
+  std::shared_ptr<HttpExchange> stream;
+  std::atomic<bool> came{false};
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    stream->ExpectStream();
+    stream->SendEvent({"first", ""});
+    came = true;
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  ASSERT_TRUE(Eventually([&] { return came.load(); }));
+  std::this_thread::sleep_for(kSilence / 2);
+  const SteadyTime before = SteadyNow();
+  asio::post(io_, [&] { stream->SendEvent({"second", ""}); });
+  EXPECT_NE(client.ReadUntil("data: second\n\n\r\ne\r\n: keep-alive\n\n\r\n"), "");
+  EXPECT_GE(SteadyNow() - before, kSilence);
+}
+
 // Without comments the client still learns that it is served.
 TEST_F(HttpServerTest, AQuietStreamBeginsWithItsHeadAlone) {
   options_.keep_alive_interval_s = 0;
