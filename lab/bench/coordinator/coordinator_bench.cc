@@ -29,6 +29,7 @@ struct BenchFlags {
   std::string model, control;
   int port = 0, coordinator_pid = 0;
   int replicas = 16, streams = 0, sampled = 200;
+  int tokens_per_step = 1;
   double tokens_per_s = 20, settle_s = 3, seconds = 10;
   bool usage = false;
   int clients = 64;
@@ -66,6 +67,10 @@ FlagTable BenchFlagTable(BenchFlags* flags) {
           .value = &flags->tokens_per_s,
           .range = {0.1, 1000},
           .text = "tokens per second of each stream"},
+         {.name = "tokens_per_step",
+          .value = &flags->tokens_per_step,
+          .range = {1, 100},
+          .text = "tokens that a step brings to each stream"},
          {.name = "usage",
           .value = &flags->usage,
           .text = "streams ask for the counts so far in each event"},
@@ -135,21 +140,22 @@ void MeasureStreams(const BenchFlags& flags, size_t token_bytes, const Stamps& s
   StreamClients clients({flags.port, flags.streams, 1000, flags.usage, token_bytes}, &stamps);
   clients.OpenAll();
   clients.Read(flags.settle_s);
-  const Used begin = UsedBy(flags.coordinator_pid);
+  const Used begin = UsedBy(flags.coordinator_pid), own_begin = UsedBy(getpid());
   clients.Begin();
   clients.Read(flags.seconds);
   const StreamsSeen seen = clients.End();
-  const Used end = UsedBy(flags.coordinator_pid);
+  const Used end = UsedBy(flags.coordinator_pid), own_end = UsedBy(getpid());
   const double cores = (end.cpu_s - begin.cpu_s) / seen.seconds;
   const double sampled = static_cast<double>((flags.streams - 1) / stamps.stride() + 1);
   const double tokens_per_s =
       static_cast<double>(seen.sampled_tokens) / seen.seconds * flags.streams / sampled;
   std::printf(
       "{\"streams\": %d, \"replicas\": %d, \"usage\": %s, \"tokens_per_s\": %.0f, "
-      "\"tokens_per_event\": %.3f, \"coordinator_cores\": %.3f, \"cpu_us_per_token\": %.2f, ",
+      "\"tokens_per_event\": %.3f, \"coordinator_cores\": %.3f, \"cpu_us_per_token\": %.2f, "
+      "\"other_cores\": %.3f, ",
       flags.streams, flags.replicas, flags.usage ? "true" : "false", tokens_per_s,
       static_cast<double>(seen.sampled_tokens) / static_cast<double>(seen.sampled_events), cores,
-      cores / tokens_per_s * 1e6);
+      cores / tokens_per_s * 1e6, (own_end.cpu_s - own_begin.cpu_s) / seen.seconds);
   PrintLatencies(seen.latencies_ms);
   std::printf(", \"memory_kib_per_stream\": %.1f, \"ended\": %d, \"others_bytes_ratio\": %.3f}\n",
               (end.memory_mib - empty.memory_mib) * 1024 / flags.streams, seen.ended,
@@ -184,7 +190,8 @@ absl::Status Measure(const BenchFlags& flags) {
     options.name = absl::StrCat("fake-", i);
     options.vocab_size = tokenizer->vocab_size();
     options.tokens = tokens;
-    options.step_s = 1 / flags.tokens_per_s;
+    options.tokens_per_step = flags.tokens_per_step;
+    options.step_s = flags.tokens_per_step / flags.tokens_per_s;
     options.phase_s = std::uniform_real_distribution<double>(0, options.step_s)(random);
     COPPICE_ASSIGN_OR_RETURN(auto replica, FakeReplica::Start(options, &stamps));
     replicas.push_back(std::move(replica));

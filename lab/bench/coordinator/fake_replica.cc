@@ -75,7 +75,7 @@ void FakeReplica::Run() {
 void FakeReplica::OnMessage(const proto::CoordinatorMessage& message) {
   if (message.has_start()) {
     if (message.start().quiet()) return EndAtOnce(message.start().sequence_id());
-    sequences_.push_back({message.start().sequence_id(), SeedOf(message.start()), 0});
+    sequences_.push_back({message.start().sequence_id(), SeedOf(message.start())});
   } else if (message.has_cancel()) {
     const uint64_t id = message.cancel().sequence_id();
     const auto found = std::find_if(sequences_.begin(), sequences_.end(),
@@ -108,10 +108,11 @@ void FakeReplica::Step() {
   for (Sequence& sequence : sequences_) {
     proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
     update->set_sequence_id(sequence.id);
-    update->set_index(sequence.sent);
-    update->add_stable_tokens(options_.tokens[sequence.sent % options_.tokens.size()]);
-    if (auto* stamp = stamps_->Of(sequence.stream, sequence.sent)) *stamp = now_ns;
-    ++sequence.sent;
+    update->set_index(sequence.reports++);
+    for (int i = 0; i < options_.tokens_per_step; ++i, ++sequence.tokens) {
+      update->add_stable_tokens(options_.tokens[sequence.tokens % options_.tokens.size()]);
+      if (auto* stamp = stamps_->Of(sequence.stream, sequence.tokens)) *stamp = now_ns;
+    }
   }
   agent_->Send(message);
 }

@@ -1,5 +1,5 @@
 // A replica without a model, on a thread of its own. It registers with a coordinator by the control
-// protocol and reports a token of every sequence each step_s seconds, all in one message, as an
+// protocol and reports tokens of every sequence each step_s seconds, all in one message, as an
 // engine does. A sequence that is not streamed ends at once with one token.
 #pragma once
 
@@ -23,6 +23,7 @@ struct ReplicaOptions {
   std::string name;
   int vocab_size = 0;
   std::vector<TokenId> tokens;  // the output of every sequence, again and again
+  int tokens_per_step = 1;      // of each sequence
   double step_s = 0.05;
   double phase_s = 0;  // when the first step begins
   double heartbeat_interval_s = 5;
@@ -41,7 +42,8 @@ class FakeReplica {
  private:
   struct Sequence {
     uint64_t id = 0, stream = 0;
-    uint32_t sent = 0;  // tokens
+    uint32_t reports = 0;
+    size_t tokens = 0;  // that were reported
   };
   FakeReplica(const ReplicaOptions& options, Stamps* stamps) : options_(options), stamps_(stamps) {}
   void Run();
