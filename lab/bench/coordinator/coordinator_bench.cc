@@ -30,7 +30,7 @@ struct BenchFlags {
   int port = 0, coordinator_pid = 0;
   int replicas = 16, streams = 0, sampled = 200;
   int tokens_per_step = 1;
-  double tokens_per_s = 20, settle_s = 3, seconds = 10;
+  double tokens_per_s = 20, settle_s = 5, seconds = 10;
   bool usage = false;
   int clients = 64;
 };
