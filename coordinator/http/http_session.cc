@@ -309,8 +309,8 @@ class HttpSession : public OutputBatch::Member,
       connection_.Close();
     } else if (!kTls && waiting_ && exchange_ != nullptr && !exchange_->ended() &&
                !exchange_->gone()) {
-      if (!std::exchange(in_batch_, true))
-        state_->outputs->Add(connection_.socket().get_executor(), self);
+      if (!in_batch_) state_->outputs->Add(connection_.socket().get_executor(), self);
+      in_batch_ = true;
       return;
     }
     Wake();

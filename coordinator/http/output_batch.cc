@@ -5,11 +5,12 @@
 
 namespace coppice::coordinator {
 
+// In this order, so that what throws for want of memory leaves nothing behind that nobody writes.
 void OutputBatch::Add(const boost::asio::any_io_executor& executor,
                       std::shared_ptr<Member> member) {
-  members_.push_back(std::move(member));
-  if (members_.size() == 1)
+  if (members_.empty())
     boost::asio::post(executor, [self = shared_from_this()] { self->WriteAll(); });
+  members_.push_back(std::move(member));
 }
 
 void OutputBatch::WriteAll() {

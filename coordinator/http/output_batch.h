@@ -20,7 +20,7 @@ class OutputBatch : public std::enable_shared_from_this<OutputBatch> {
     // Writes what can be written without waiting. Does not throw.
     virtual void WriteNow(SteadyTime now) = 0;
   };
-  // The member is added once until it is called.
+  // Once for a member until its WriteNow is called.
   void Add(const boost::asio::any_io_executor& executor, std::shared_ptr<Member> member);
 
  private:
