@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
+#include <utility>
 
 #include "absl/types/span.h"
 #include "base/decoding_stats.h"

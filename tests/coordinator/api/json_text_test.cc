@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>

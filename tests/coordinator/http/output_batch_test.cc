@@ -4,7 +4,9 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <memory>
 #include <string>
+#include <utility>
 
 namespace coppice::coordinator {
 namespace {
