@@ -50,6 +50,7 @@ def started(args, port, control, log):
     deadline = time.monotonic() + 30
     while "serving http" not in pathlib.Path(log.name).read_text(encoding="utf8"):
         if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
             sys.exit("the coordinator does not start: " + pathlib.Path(log.name).read_text(encoding="utf8"))
         time.sleep(0.05)
     return process
