@@ -1,8 +1,10 @@
 #include "coordinator/api/json_text.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8_check.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -11,6 +13,20 @@ using Json = nlohmann::ordered_json;
 
 std::string JsonLine(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// [bytes] How a byte is written within a string; empty: as it is.
+std::array<std::string, 256> MakeEscapes() {
+  std::array<std::string, 256> escapes;
+  for (int c = 0; c < 0x20; ++c) escapes[c] = absl::StrCat("\\u", absl::Hex(c, absl::kZeroPad4));
+  escapes['\b'] = "\\b";
+  escapes['\t'] = "\\t";
+  escapes['\n'] = "\\n";
+  escapes['\f'] = "\\f";
+  escapes['\r'] = "\\r";
+  escapes['"'] = "\\\"";
+  escapes['\\'] = "\\\\";
+  return escapes;
 }
 
 // Reads valid JSON.
@@ -113,14 +129,37 @@ std::string CompactText(absl::string_view text) {
   return compact;
 }
 
-std::string QuotedText(const std::string& text) { return JsonLine(text); }
+// The same bytes as nlohmann's dump, without its allocations: streams have a short text in each
+// event.
+void AppendQuoted(absl::string_view text, std::string* out) {
+  static const std::array<std::string, 256>& escapes = *new auto(MakeEscapes());
+  if (!IsValidUtf8(text)) {
+    *out += JsonLine(std::string(text));
+    return;
+  }
+  *out += '"';
+  size_t written = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string& escape = escapes[static_cast<unsigned char>(text[i])];
+    if (escape.empty()) continue;
+    absl::StrAppend(out, text.substr(written, i - written), escape);
+    written = i + 1;
+  }
+  absl::StrAppend(out, text.substr(written), "\"");
+}
+
+std::string QuotedText(absl::string_view text) {
+  std::string quoted;
+  AppendQuoted(text, &quoted);
+  return quoted;
+}
 
 ObjectText& ObjectText::Add(absl::string_view name, const Json& value) {
   return AddText(name, JsonLine(value));
 }
 
 ObjectText& ObjectText::AddText(absl::string_view name, absl::string_view text) {
-  absl::StrAppend(&members_, members_.empty() ? "" : ",", QuotedText(std::string(name)), ":", text);
+  absl::StrAppend(&members_, members_.empty() ? "" : ",", QuotedText(name), ":", text);
   return *this;
 }
 

@@ -22,7 +22,8 @@ std::vector<absl::string_view> EntryTexts(absl::string_view text);
 // The same value in one line, without white space between its parts. `text` is valid JSON.
 std::string CompactText(absl::string_view text);
 // A string as JSON. Invalid parts of UTF-8 become U+FFFD.
-std::string QuotedText(const std::string& text);
+std::string QuotedText(absl::string_view text);
+void AppendQuoted(absl::string_view text, std::string* out);
 
 // Writes an object.
 class ObjectText {

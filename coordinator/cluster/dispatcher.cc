@@ -139,7 +139,8 @@ void Dispatcher::Disconnected(const RequestPtr& request) {
   Pump();
 }
 
-void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& update) {
+void Dispatcher::Apply(const std::string& peer, const Node* sender,
+                       const proto::SequenceUpdate& update) {
   const auto found = running_.find(update.sequence_id());
   if (found == running_.end()) {
     if (update.finished() || !update.error_code().empty()) return;
@@ -149,9 +150,8 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
   }
   const RequestPtr request = found->second.request;
   const int index = found->second.index;
-  const Node* sender = registry_->FindPeer(peer);
   const std::string& replica = request->sequences()[index].replica;
-  if (sender != nullptr && sender->id != replica) {  // null: the connection is not registered yet
+  if (sender != nullptr && sender->id != replica) {
     spdlog::warn("{}: update of sequence {}, which runs on {}: ignored", sender->id,
                  update.sequence_id(), replica);
     return metrics_->BadUpdate(sender->id);
@@ -217,16 +217,33 @@ std::string Dispatcher::FindTimeline(const std::string& request_id) const {
   return "";
 }
 
+double Dispatcher::DeadlineOf(const Request& request) {
+  return request.origin().arrival_s + request.generate().timeout_s;
+}
+
+// The requests whose deadline has passed. Between deadlines it looks at none: there may be ten
+// thousand.
+std::vector<Dispatcher::RequestPtr> Dispatcher::TakeLate(double now_s) {
+  std::vector<RequestPtr> late;
+  if (now_s < next_deadline_s_) return late;
+  next_deadline_s_ = kNever;
+  for (const RequestPtr& request : active_) {
+    if (now_s >= DeadlineOf(*request)) {
+      late.push_back(request);
+    } else {
+      next_deadline_s_ = std::min(next_deadline_s_, DeadlineOf(*request));
+    }
+  }
+  return late;
+}
+
 void Dispatcher::Tick() {
   for (const std::string& id : registry_->CollectLost()) NodeLost(id);
   ForgetLostNodes();
   EndForsaken();
   const double now = clock_->NowSeconds();
   rate_.Advance(now, !queue_.empty());
-  std::vector<RequestPtr> late;
-  for (const RequestPtr& request : active_) {
-    if (now >= request->origin().arrival_s + request->generate().timeout_s) late.push_back(request);
-  }
+  const std::vector<RequestPtr> late = TakeLate(now);
   const bool none = registry_->ReadyReplicas().empty();
   for (const RequestPtr& request : late) {
     const double seconds = request->generate().timeout_s;

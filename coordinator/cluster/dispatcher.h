@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -97,8 +98,10 @@ class Dispatcher {
   void Register(const std::string& peer, const proto::Register& registration);
   void StartAnew(const Node& node);
   void UpdateLost(Running running);  // a copy, since the entry is erased
-  void ApplyAlone(const std::string& peer, const proto::SequenceUpdate& update);
-  void Apply(const std::string& peer, const proto::SequenceUpdate& update);
+  void TakeProgress(const std::string& peer, const proto::Progress& progress);
+  // sender: the node of the peer; nullptr: it is not registered yet.
+  void ApplyAlone(const std::string& peer, const Node* sender, const proto::SequenceUpdate& update);
+  void Apply(const std::string& peer, const Node* sender, const proto::SequenceUpdate& update);
   void NodeLost(const std::string& id);
   void ForgetLostNodes();
   std::vector<Running> RunningOn(const std::string& replica) const;
@@ -128,6 +131,8 @@ class Dispatcher {
   void StopSequence(Request::Sequence* sequence, bool tell_replica);
   void End(const RequestPtr& request);
   void Report(const Request& request);
+  static double DeadlineOf(const Request& request);
+  std::vector<RequestPtr> TakeLate(double now_s);
   void Fail(const PendingBodyPtr& pending, const ApiError& error);
   ApiError QueueFull(const Client& client, const std::string& what) const;
   int RetryAfter(const Client& client, int priority = 0) const;
@@ -145,6 +150,8 @@ class Dispatcher {
   std::vector<PendingBodyPtr>
       pending_bodies_;              // includes abandoned bodies until their thread is done
   std::vector<RequestPtr> active_;  // queued and running
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  double next_deadline_s_ = kNever;  // no active request has an earlier one
   Queue queue_;  // requests with a sequence that runs nowhere, in the order of their turns
   std::unordered_map<const Request*, uint64_t> entries_;  // entries of the requests in queue_
   // Of active requests, by the number of the prompt, from its first look for a replica on.

@@ -32,9 +32,7 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       return;
     }
     case proto::NodeMessage::kProgress:
-      for (const proto::SequenceUpdate& update : message.progress().updates())
-        ApplyAlone(peer, update);
-      return Pump();
+      return TakeProgress(peer, message.progress());
     case proto::NodeMessage::kGoodbye: {
       const std::string id = registry_->OnGoodbye(peer, message.goodbye().reason());
       if (!id.empty()) NodeLost(id);
@@ -47,11 +45,18 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
   }
 }
 
+void Dispatcher::TakeProgress(const std::string& peer, const proto::Progress& progress) {
+  const Node* const sender = registry_->FindPeer(peer);
+  for (const proto::SequenceUpdate& update : progress.updates()) ApplyAlone(peer, sender, update);
+  Pump();
+}
+
 // Applies one update. An exception (a bug, or no memory) ends the update's own request; the other
 // updates of the message are still applied.
-void Dispatcher::ApplyAlone(const std::string& peer, const proto::SequenceUpdate& update) {
+void Dispatcher::ApplyAlone(const std::string& peer, const Node* sender,
+                            const proto::SequenceUpdate& update) {
   try {
-    return Apply(peer, update);
+    return Apply(peer, sender, update);
   } catch (const std::exception& error) {
     spdlog::critical("sequence {}: its update has thrown, please report this bug: {}",
                      update.sequence_id(), error.what());

@@ -57,6 +57,7 @@ void Dispatcher::Submit(const RequestPtr& request, bool admitted) {
     if (auto error = MakePlace(request->origin().client)) return refuse(*std::move(error));
   }
   active_.push_back(request);
+  next_deadline_s_ = std::min(next_deadline_s_, DeadlineOf(*request));
   Enqueue(request, /*first=*/false);
   Pump();
   if (auto error = TooLong(*request)) {

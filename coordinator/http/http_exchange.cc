@@ -16,6 +16,9 @@ namespace {
 // Bytes of output that are written together.
 constexpr size_t kPart = 64 << 10;
 
+// Bytes of a part whose memory the next part of a stream gets.
+constexpr size_t kMostSpare = 1 << 10;
+
 // Smaller bodies are not worth compressing: they need few packets anyway.
 constexpr size_t kLeastCompressed = 4 << 10;
 // Smaller ones are compressed in less than a millisecond.
@@ -85,18 +88,28 @@ void SessionExchange::OpenStream() {
   Append(FormatStreamHead(headers_, options_.request_id, options_.chunked, keep_, absl::Now()));
 }
 
-void SessionExchange::Append(absl::string_view bytes) {
-  queued_ += bytes.size();
-  if (output_.empty() || output_.back().size() + bytes.size() > kPart) output_.emplace_back();
-  absl::StrAppend(&output_.back(), bytes);
+// The part of the output to which so many bytes are added.
+std::string& SessionExchange::PartFor(size_t bytes) {
+  if (output_.empty() || output_.back().size() + bytes > kPart)
+    output_.push_back(std::exchange(spare_, {}));
+  return output_.back();
 }
 
-void SessionExchange::AppendChunk(const std::string& bytes) {
-  if (options_.chunked) {
-    Append(absl::StrCat(absl::Hex(bytes.size()), "\r\n", bytes, "\r\n"));
-  } else {
-    Append(bytes);
-  }
+void SessionExchange::Append(absl::string_view bytes) {
+  queued_ += bytes.size();
+  absl::StrAppend(&PartFor(bytes.size()), bytes);
+}
+
+// parts: of the chunk, one after the other.
+void SessionExchange::AppendChunk(std::initializer_list<absl::string_view> parts) {
+  size_t bytes = 0;
+  for (const absl::string_view part : parts) bytes += part.size();
+  std::string& output = PartFor(bytes);
+  const size_t before = output.size();
+  if (options_.chunked) absl::StrAppend(&output, absl::Hex(bytes), "\r\n");
+  for (const absl::string_view part : parts) output.append(part.data(), part.size());
+  if (options_.chunked) output += "\r\n";
+  queued_ += output.size() - before;
 }
 
 void SessionExchange::SendEvent(const StreamEvent& event) {
@@ -106,8 +119,9 @@ void SessionExchange::SendEvent(const StreamEvent& event) {
     return wake_();
   }
   OpenStream();
-  AppendChunk(absl::StrCat(event.name.empty() ? "" : "event: ", event.name,
-                           event.name.empty() ? "" : "\n", "data: ", event.data, "\n\n"));
+  const bool named = !event.name.empty();
+  AppendChunk(
+      {named ? "event: " : "", event.name, named ? "\n" : "", "data: ", event.data, "\n\n"});
   wake_();
 }
 
@@ -132,10 +146,24 @@ std::string SessionExchange::TakeOutput() {
   return part;
 }
 
+void SessionExchange::Written(size_t bytes) {
+  queued_ -= std::min(queued_, bytes);
+  std::string& part = output_.front();
+  if (bytes < part.size()) {
+    part.erase(0, bytes);
+    return;
+  }
+  if (part.capacity() <= kMostSpare) {
+    spare_ = std::move(part);
+    spare_.clear();
+  }
+  output_.pop_front();
+}
+
 void SessionExchange::Silence(bool comment) {
   if (!stream_expected_ || replied_ || ended_ || gone_ || unread_) return;
   OpenStream();
-  if (comment) AppendChunk(": keep-alive\n\n");
+  if (comment) AppendChunk({": keep-alive\n\n"});
 }
 
 void SessionExchange::ClientWent() {

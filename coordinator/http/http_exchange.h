@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -42,6 +43,9 @@ class SessionExchange : public HttpExchange, public std::enable_shared_from_this
   // The session's side.
   bool HasOutput() const { return !output_.empty(); }
   std::string TakeOutput();  // the next part of the output
+  // The same without taking it: the session then says how much of it it has written.
+  const std::string& NextOutput() const { return output_.front(); }
+  void Written(size_t bytes);
   bool unread() const {
     return unread_;
   }  // a stream has more output than its client may leave unread
@@ -58,14 +62,16 @@ class SessionExchange : public HttpExchange, public std::enable_shared_from_this
   void CompressInBackground(HttpReply reply);
   void Send(HttpReply reply);
   void OpenStream();
-  void AppendChunk(const std::string& bytes);
+  void AppendChunk(std::initializer_list<absl::string_view> parts);
   void Append(absl::string_view bytes);
+  std::string& PartFor(size_t bytes);
 
   const Options options_;
   bool keep_;
   std::function<void()> wake_;
   std::function<void()> on_disconnect_;
   std::deque<std::string> output_;
+  std::string spare_;  // an empty part that has its memory still
   size_t queued_ = 0;  // bytes of a stream in output_
   HttpHeaders headers_;
   bool stream_expected_ = false, stream_open_ = false, ended_ = false, gone_ = false,

@@ -11,6 +11,7 @@
 #include "coordinator/http/cors.h"
 #include "coordinator/http/http.h"
 #include "coordinator/http/http_server.h"
+#include "coordinator/http/output_batch.h"
 
 namespace coppice::coordinator {
 
@@ -18,7 +19,8 @@ struct HttpServerState {
   explicit HttpServerState(const HttpOptions& http_options)
       : options(http_options),
         cors(http_options.allowed_origins),
-        bodies(std::make_shared<BodyMemory>(http_options.max_inflight_body_bytes)) {}
+        bodies(std::make_shared<BodyMemory>(http_options.max_inflight_body_bytes)),
+        outputs(std::make_shared<OutputBatch>()) {}
 
   // Closes the connection that has waited longest for a request. False if none waits.
   bool MakeRoom() {
@@ -36,6 +38,7 @@ struct HttpServerState {
   ParsePool* jobs = nullptr;  // compress large answers; nullptr: the event loop does
   std::shared_ptr<boost::asio::ssl::context> tls;  // nullptr = plain HTTP
   const std::shared_ptr<BodyMemory> bodies;
+  const std::shared_ptr<OutputBatch> outputs;
   int connections = 0;
   int writing = 0;  // connections on which an answer or a part of one is being written
   // Functions that close a connection: one for each that waits for a request or the rest of its

@@ -14,6 +14,7 @@
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <exception>
+#include <type_traits>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
@@ -22,6 +23,8 @@
 #include "coordinator/http/http_connection.h"
 #include "coordinator/http/http_exchange.h"
 #include "coordinator/http/http_head.h"
+#include "coordinator/http/output_batch.h"
+#include "coordinator/http/peer_address.h"
 #include "coordinator/http/request_parser.h"
 
 namespace coppice::coordinator {
@@ -32,21 +35,6 @@ using asio::redirect_error;
 using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
-
-asio::ip::address Unmapped(const asio::ip::address& address) {
-  if (address.is_v6() && address.to_v6().is_v4_mapped())
-    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  return address;
-}
-
-// Whether the peer of a connection is on this host: over the loopback interface, or over another
-// one with the address of this end.
-bool IsThisHost(const tcp::socket& socket) {
-  error_code failed;
-  const asio::ip::address peer = Unmapped(socket.remote_endpoint(failed).address());
-  if (failed) return false;
-  return peer.is_loopback() || peer == Unmapped(socket.local_endpoint(failed).address());
-}
 
 void LogThrown(const std::exception_ptr& thrown, const std::string& request_id) {
   try {
@@ -61,7 +49,8 @@ void LogThrown(const std::exception_ptr& thrown, const std::string& request_id) 
 
 // Stream: a socket, or TLS over one.
 template <typename Stream>
-class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
+class HttpSession : public OutputBatch::Member,
+                    public std::enable_shared_from_this<HttpSession<Stream>> {
  public:
   HttpSession(std::shared_ptr<HttpServerState> state, std::shared_ptr<asio::ssl::context> tls,
               Stream stream)
@@ -94,14 +83,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
 
  private:
   using Connection = HttpConnection<Stream>;
+  static constexpr bool kTls = !std::is_same_v<Stream, tcp::socket>;
   static constexpr double kLongest_s = 3600;  // a wait without an end
 
   asio::awaitable<void> Serve(bool over_limit) {
-    error_code ignored;
-    const asio::ip::address peer =
-        Unmapped(connection_.socket().remote_endpoint(ignored).address());
-    if (!ignored) address_ = peer.to_string();
+    address_ = PeerAddress(connection_.socket());
     from_this_host_ = IsThisHost(connection_.socket());
+    error_code ignored;
+    connection_.socket().non_blocking(true, ignored);  // for WriteNow
     if (!co_await connection_.Handshake()) co_return;  // not a client of this protocol
     if (over_limit) {
       const ApiError error{503, "too_many_connections", "the server has too many open connections",
@@ -275,8 +264,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     exchange_ = std::make_shared<SessionExchange>(
         std::move(options), state_->cors.HeadersFor(request_), [session = this->weak_from_this()] {
           const auto self = session.lock();
-          if (self != nullptr) self->Wake();
+          if (self != nullptr) self->TakeOutput(self);
         });
+    silent_since_ = SteadyNow();
     const HttpRequest seen = Summary();
     Watch();
     state_->app->Handle(std::move(request_), exchange_);
@@ -285,6 +275,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
       if (exchange_->HasOutput()) {
         const std::string bytes = exchange_->TakeOutput();
         written = co_await connection_.Write(bytes);
+        silent_since_ = SteadyNow();
       } else if (exchange_->ended()) {
         break;
       } else {
@@ -311,14 +302,38 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   // The exchange has something new.
-  void Wake() {
+  void TakeOutput(const std::shared_ptr<HttpSession>& self) {
     if (exchange_ != nullptr && exchange_->unread() && !exchange_->gone()) {
       spdlog::warn("request {}: its client has not read {} bytes of the stream and is disconnected",
                    request_id_, state_->options.max_unread_bytes);
       connection_.Close();
+    } else if (!kTls && waiting_ && exchange_ != nullptr && !exchange_->ended() &&
+               !exchange_->gone()) {
+      if (!in_batch_) state_->outputs->Add(connection_.socket().get_executor(), self);
+      in_batch_ = true;
+      return;
     }
+    Wake();
+  }
+
+  // The coroutine goes on.
+  void Wake() {
     error_code ignored;
     wake_.cancel(ignored);
+  }
+
+  // Leaves to the coroutine what the socket does not take at once, and its errors.
+  void WriteNow(SteadyTime now) override {
+    in_batch_ = false;
+    if constexpr (!kTls) {
+      if (!waiting_ || exchange_ == nullptr || exchange_->gone()) return;
+      error_code ec;
+      while (!ec && exchange_->HasOutput())
+        exchange_->Written(
+            connection_.stream().write_some(asio::buffer(exchange_->NextOutput()), ec));
+      silent_since_ = now;
+      if (ec) Wake();
+    }
   }
 
   asio::awaitable<void> WaitForOutput() {
@@ -326,10 +341,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     const double head_s = exchange_->stream_open() ? 0 : state_->options.stream_head_after_s;
     const bool comment = comment_s > 0 && (head_s == 0 || comment_s <= head_s);
     const double wait_s = comment ? comment_s : head_s > 0 ? head_s : kLongest_s;
+    const SteadyTime since = silent_since_;
     error_code ec;
-    wake_.expires_after(std::chrono::microseconds(static_cast<int64_t>(wait_s * 1e6)));
+    wake_.expires_at(since + std::chrono::microseconds(static_cast<int64_t>(wait_s * 1e6)));
+    waiting_ = true;
     co_await wake_.async_wait(redirect_error(use_awaitable, ec));
-    if (!ec) exchange_->Silence(comment);
+    waiting_ = false;
+    if (ec || silent_since_ != since) co_return;  // there is output, or was some
+    exchange_->Silence(comment);
+    silent_since_ = SteadyNow();
   }
 
   // Reads while the app works. End of file or an error means that the client has gone. Data belongs
@@ -382,6 +402,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   double started_s_ = 0;
   bool watching_ = false;
   bool stop_watching_ = false;
+  bool waiting_ = false;     // the coroutine, for output
+  bool in_batch_ = false;    // WriteNow will be called
+  SteadyTime silent_since_;  // when the last output was written
 };
 
 template <typename Stream>

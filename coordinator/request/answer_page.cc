@@ -30,7 +30,7 @@ class AnswerPage : public AnswerWriter {
                     "</p>\n<p><a href=\"./\">Ask another question</a></p>\n</section>\n");
     return PageText("Coppice", body);
   }
-  Events Delta(const AnswerIdentity&, const std::vector<Choice>&, std::optional<double>,
+  Events Delta(const AnswerIdentity&, absl::Span<const Choice>, std::optional<double>,
                const EventUsage&) override {
     return {};
   }

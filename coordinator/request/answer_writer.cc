@@ -1,5 +1,6 @@
 #include "coordinator/request/answer_writer.h"
 
+#include <string>
 #include <utility>
 
 #include "coordinator/request/answer_page.h"
@@ -20,13 +21,13 @@ class CompletionWriter : public AnswerWriter {
                    const std::optional<std::vector<std::string>>& rounds) override {
     return CompletionBody(identity, std::move(choices), show, beam_mass, usage, rounds);
   }
-  Events Delta(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+  Events Delta(const AnswerIdentity& identity, absl::Span<const Choice> choices,
                std::optional<double> beam_mass, const EventUsage& usage) override {
-    return {{CompletionEvent(identity, choices, beam_mass, usage), ""}};
+    return One(CompletionEvent(HeadOf(identity), identity.chat, choices, beam_mass, usage));
   }
   Events Rounds(const AnswerIdentity& identity, absl::Span<const std::string> rounds,
                 const EventUsage& usage) override {
-    return {{RoundsEvent(identity, rounds, usage), ""}};
+    return One(RoundsEvent(HeadOf(identity), rounds, usage));
   }
   Events End(const AnswerIdentity& identity, const Usage& usage) override {
     Events events;
@@ -39,7 +40,19 @@ class CompletionWriter : public AnswerWriter {
   }
 
  private:
+  static Events One(std::string data) {
+    Events events(1);
+    events[0].data = std::move(data);
+    return events;
+  }
+  // The identity is complete before the first event, and stays as it is.
+  const std::string& HeadOf(const AnswerIdentity& identity) {
+    if (head_.empty()) head_ = EventHead(identity);
+    return head_;
+  }
+
   const GenerateRequest& request_;
+  std::string head_;
 };
 
 }  // namespace

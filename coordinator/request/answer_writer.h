@@ -29,7 +29,7 @@ class AnswerWriter {
                            const std::vector<double>& beam_mass, const Usage& usage,
                            const std::optional<std::vector<std::string>>& rounds) = 0;
   // The events of a stream, in this order: what choices bring, then the end, or an error.
-  virtual Events Delta(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+  virtual Events Delta(const AnswerIdentity& identity, absl::Span<const Choice> choices,
                        std::optional<double> beam_mass, const EventUsage& usage) = 0;
   // Rounds, before the choices that they brought. Other forms of answers do not show them.
   virtual Events Rounds(const AnswerIdentity& /*identity*/,

@@ -49,7 +49,7 @@ class MessagesWriter : public AnswerWriter {
     return message.text();
   }
 
-  Events Delta(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+  Events Delta(const AnswerIdentity& identity, absl::Span<const Choice> choices,
                std::optional<double> beam_mass, const EventUsage&) override {
     Begin(identity);
     const Choice& choice = choices[0];

@@ -23,10 +23,16 @@ void Outbox::Reply(size_t bytes, Make make, const std::shared_ptr<void>& owner) 
   Add({bytes, make_one, send}, owner);
 }
 
-void Outbox::Send(size_t bytes, MakeEvents make, const std::shared_ptr<void>& owner) {
-  const auto send = [this](const std::vector<StreamEvent>& events) {
-    for (const StreamEvent& event : events) exchange_->SendEvent(event);
-  };
+bool Outbox::SendsAtOnce(size_t bytes) const {
+  return pieces_.empty() && job_ == 0 && !dropped_ && (jobs_ == nullptr || bytes < kLargePiece);
+}
+
+void Outbox::SendEvents(const std::vector<StreamEvent>& events) {
+  for (const StreamEvent& event : events) exchange_->SendEvent(event);
+}
+
+void Outbox::AddEvents(size_t bytes, MakeEvents make, const std::shared_ptr<void>& owner) {
+  const auto send = [this](const std::vector<StreamEvent>& events) { SendEvents(events); };
   Add({bytes, std::move(make), send}, owner);
 }
 

@@ -38,7 +38,11 @@ class Outbox {
   // large, another thread calls make. owner keeps this object and the source of the pieces alive
   // until all pieces are sent.
   void Reply(size_t bytes, Make make, const std::shared_ptr<void>& owner);
-  void Send(size_t bytes, MakeEvents make, const std::shared_ptr<void>& owner);
+  template <typename Makes>
+  void Send(size_t bytes, Makes make, const std::shared_ptr<void>& owner) {
+    if (SendsAtOnce(bytes)) return SendEvents(make());
+    AddEvents(bytes, std::move(make), owner);
+  }
   void EndStream();
   // Ends the answer, as a reply or, if a stream is open, as events.
   void Fail(const ApiError& error);
@@ -51,6 +55,10 @@ class Outbox {
     MakeEvents make;  // of a whole answer: one event without a name
     std::function<void(std::vector<StreamEvent>)> send;
   };
+  // Nothing waits, and another thread would not make it either: most events of most streams.
+  bool SendsAtOnce(size_t bytes) const;
+  void SendEvents(const std::vector<StreamEvent>& events);
+  void AddEvents(size_t bytes, MakeEvents make, const std::shared_ptr<void>& owner);
   void Add(Piece piece, const std::shared_ptr<void>& owner);
   void SendAll(const std::shared_ptr<void>& owner);
   void MakeInBackground(Piece piece, const std::shared_ptr<void>& owner);

@@ -261,7 +261,7 @@ void Request::SendDelta(Sequence* sequence) {
   outbox_.Send(
       /*bytes=*/0,
       [this, choice = std::move(choice), usage] {
-        return writer_->Delta(identity_, {choice}, std::nullopt, usage);
+        return writer_->Delta(identity_, absl::MakeConstSpan(&choice, 1), std::nullopt, usage);
       },
       weak_from_this().lock());
 }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/api/json_text.h"
 #include "tokenizer/utf8.h"
 
 namespace coppice::coordinator {
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kImpossibleJson = -9999;  // a log-probability of -infinity
+constexpr size_t kUsualEvent = 256;        // bytes of an event behind its head, mostly
 
 Json Optional(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json();
@@ -55,33 +57,43 @@ Json CallJson(const CallDelta& call, Form form) {
   return json;
 }
 
-// The text of a choice: `text`, or the `message` of a chat, or what an event adds to it as `delta`.
-void AddText(const Choice& choice, const AnswerIdentity& identity, Form form, Json* json) {
-  if (!identity.chat) {
-    (*json)["text"] = choice.text;
-    return;
-  }
-  Json message = Json::object();
-  const bool whole = form == Form::kAnswer || choice.first;
-  if (whole) message["role"] = "assistant";
-  const bool calls_only = choice.text.empty() && !choice.calls.empty();
-  if (whole || !choice.text.empty()) message["content"] = calls_only ? Json() : Json(choice.text);
-  if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
-  for (const CallDelta& call : choice.calls) message["tool_calls"].push_back(CallJson(call, form));
-  (*json)[form == Form::kAnswer ? "message" : "delta"] = std::move(message);
-}
-
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Answers may have a million scores, so these are written directly as text: a tree of JSON values
-// takes ten times as long, and ten times the memory.
-void AppendText(const std::string& text, std::string* out) {
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
-    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
-  });
-  plain ? absl::StrAppend(out, "\"", text, "\"") : absl::StrAppend(out, Dump(text));
+// Choices are written directly as text, since a server may send a hundred thousand events in a
+// second, and an answer may have a million scores: a tree of JSON values takes ten times as long,
+// and ten times the memory.
+
+// The message of a chat, or what an event adds to it.
+void AppendMessage(const Choice& choice, Form form, std::string* out) {
+  const bool whole = form == Form::kAnswer || choice.first;
+  const char* separator = "";
+  const auto name = [&](const char* member) {
+    absl::StrAppend(out, separator, "\"", member, "\":");
+    separator = ",";
+  };
+  *out += '{';
+  if (whole) {
+    name("role");
+    *out += "\"assistant\"";
+  }
+  if (whole || !choice.text.empty()) {
+    name("content");
+    const bool calls_only = choice.text.empty() && !choice.calls.empty();
+    calls_only ? void(*out += "null") : AppendQuoted(choice.text, out);
+  }
+  if (!choice.reasoning.empty()) {
+    name("reasoning_content");
+    AppendQuoted(choice.reasoning, out);
+  }
+  if (!choice.calls.empty()) {
+    name("tool_calls");
+    for (const CallDelta& call : choice.calls)
+      absl::StrAppend(out, &call == &choice.calls.front() ? "[" : ",", Dump(CallJson(call, form)));
+    *out += ']';
+  }
+  *out += '}';
 }
 
 // The shortest form that reads back equal, with a point, so that it is not taken for an integer.
@@ -104,7 +116,7 @@ void AppendTop(const TokenLogprob& token, const std::string& own_text, std::stri
   const auto add = [&](std::string name, double log_prob) {
     if (std::find(names.begin(), names.end(), name) != names.end()) return;
     *out += names.empty() ? '{' : ',';
-    AppendText(name, out);
+    AppendQuoted(name, out);
     *out += ':';
     AppendLogProb(log_prob, out);
     names.push_back(std::move(name));
@@ -122,7 +134,7 @@ void AppendLogprobs(const std::vector<TokenLogprob>& tokens, std::string* out) {
       for (std::string* list : {out, &log_probs, &top, &offsets}) *list += ',';
     }
     const std::string text = TokenText(token.token);
-    AppendText(text, out);
+    AppendQuoted(text, out);
     absl::StrAppend(&offsets, token.offset);
     if (token.log_prob) {
       AppendLogProb(*token.log_prob, &log_probs);
@@ -139,7 +151,7 @@ void AppendLogprobs(const std::vector<TokenLogprob>& tokens, std::string* out) {
 // The fields of a token, without the closing brace.
 void AppendChatToken(const ShownToken& token, double log_prob, std::string* out) {
   *out += "{\"token\":";
-  AppendText(TokenText(token), out);
+  AppendQuoted(TokenText(token), out);
   *out += ",\"logprob\":";
   AppendLogProb(log_prob, out);
   *out += ",\"bytes\":[";
@@ -169,29 +181,35 @@ void AppendChatLogprobs(const std::vector<TokenLogprob>& tokens, std::string* ou
   *out += "],\"refusal\":null}";
 }
 
-void AppendChoice(const Choice& choice, const AnswerIdentity& identity, Form form,
-                  std::string* out) {
-  const bool finished = !choice.finish_reason.empty();
-  Json json;
-  json["index"] = choice.index;
-  AddText(choice, identity, form, &json);
-  json["finish_reason"] = finished ? Json(choice.finish_reason) : Json();
-  json["stop_reason"] = choice.stop_string  ? Json(*choice.stop_string)
-                        : choice.stop_token ? Json(*choice.stop_token)
-                                            : Json();
-  if (finished) {
-    json["seed"] = choice.seed;
-    json["score"] = Optional(choice.score);
-    json["joint_logprob"] = Optional(choice.joint_logprob);
+void AppendChoice(const Choice& choice, bool chat, Form form, std::string* out) {
+  absl::StrAppend(out, "{\"index\":", choice.index, ",");
+  if (chat) {
+    *out += form == Form::kAnswer ? "\"message\":" : "\"delta\":";
+    AppendMessage(choice, form, out);
+  } else {
+    *out += "\"text\":";
+    AppendQuoted(choice.text, out);
   }
-  *out += Dump(json);
-  out->back() = ',';  // replaces the brace
-  *out += "\"logprobs\":";
+  const bool finished = !choice.finish_reason.empty();
+  *out += ",\"finish_reason\":";
+  finished ? AppendQuoted(choice.finish_reason, out) : void(*out += "null");
+  *out += ",\"stop_reason\":";
+  if (choice.stop_string) {
+    AppendQuoted(*choice.stop_string, out);
+  } else if (choice.stop_token) {
+    absl::StrAppend(out, *choice.stop_token);
+  } else {
+    *out += "null";
+  }
+  if (finished) {
+    absl::StrAppend(out, ",\"seed\":", choice.seed, ",\"score\":", Dump(Optional(choice.score)),
+                    ",\"joint_logprob\":", Dump(Optional(choice.joint_logprob)));
+  }
+  *out += ",\"logprobs\":";
   if (!choice.logprobs) {
     *out += "null";
   } else {
-    identity.chat ? AppendChatLogprobs(*choice.logprobs, out)
-                  : AppendLogprobs(*choice.logprobs, out);
+    chat ? AppendChatLogprobs(*choice.logprobs, out) : AppendLogprobs(*choice.logprobs, out);
   }
   if (choice.prompt_token_ids) {
     *out += ",\"prompt_token_ids\":";
@@ -260,13 +278,14 @@ Json UsageJson(const Usage& usage) {
   return json;
 }
 
-Json EventUsageJson(const EventUsage& usage) {
-  if (!usage.completion_tokens) return Json();
-  Json json;
-  json["prompt_tokens"] = *usage.prompt_tokens;
-  json["completion_tokens"] = *usage.completion_tokens;
-  json["total_tokens"] = *usage.prompt_tokens + *usage.completion_tokens;
-  return json;
+void AppendEventUsage(const EventUsage& usage, std::string* out) {
+  if (!usage.completion_tokens) {
+    *out += "null";
+    return;
+  }
+  absl::StrAppend(out, "{\"prompt_tokens\":", *usage.prompt_tokens,
+                  ",\"completion_tokens\":", *usage.completion_tokens,
+                  ",\"total_tokens\":", *usage.prompt_tokens + *usage.completion_tokens, "}");
 }
 
 Json TimingsJson(const Usage& usage) {
@@ -301,7 +320,7 @@ std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> c
   for (Choice& choice : choices) {
     if (&choice != &choices.front()) text += ',';
     show(&choice);
-    AppendChoice(choice, identity, Form::kAnswer, &text);
+    AppendChoice(choice, identity.chat, Form::kAnswer, &text);
     choice = {};
   }
   Json tail;
@@ -314,23 +333,32 @@ std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> c
   return text;
 }
 
-std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+std::string EventHead(const AnswerIdentity& identity) {
+  return BeforeChoices(Head(identity, Form::kEvent));
+}
+
+std::string CompletionEvent(absl::string_view head, bool chat, absl::Span<const Choice> choices,
                             std::optional<double> beam_mass, const EventUsage& usage) {
-  std::string text = BeforeChoices(Head(identity, Form::kEvent));
+  std::string text;
+  text.reserve(head.size() + kUsualEvent);
+  text.append(head.data(), head.size());
   for (const Choice& choice : choices) {
     if (&choice != &choices.front()) text += ',';
-    AppendChoice(choice, identity, Form::kEvent, &text);
+    AppendChoice(choice, chat, Form::kEvent, &text);
   }
-  Json tail;
-  if (beam_mass) tail["beam_mass"] = *beam_mass;
-  if (usage.shown) tail["usage"] = EventUsageJson(usage);
-  AppendAfterChoices(tail, &text);
+  text += ']';
+  if (beam_mass) absl::StrAppend(&text, ",\"beam_mass\":", Dump(*beam_mass));
+  if (usage.shown) {
+    text += ",\"usage\":";
+    AppendEventUsage(usage, &text);
+  }
+  text += '}';
   return text;
 }
 
-std::string RoundsEvent(const AnswerIdentity& identity, absl::Span<const std::string> rounds,
+std::string RoundsEvent(absl::string_view head, absl::Span<const std::string> rounds,
                         const EventUsage& usage) {
-  std::string text = CompletionEvent(identity, {}, std::nullopt, usage);
+  std::string text = CompletionEvent(head, /*chat=*/false, {}, std::nullopt, usage);
   AppendRounds(rounds, &text);
   return text;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/decoding_stats.h"
 #include "base/types.h"
@@ -75,14 +76,17 @@ struct EventUsage {
   std::optional<int64_t> prompt_tokens, completion_tokens;
 };
 
-// A stream event. beam_mass: in the event that ends the choices of a prompt, with a beam decoding.
-std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+// What all events of a stream begin with, up to their choices.
+std::string EventHead(const AnswerIdentity& identity);
+// A stream event. head: of EventHead. chat: as in the identity. beam_mass: in the event that ends
+// the choices of a prompt, with a beam decoding.
+std::string CompletionEvent(absl::string_view head, bool chat, absl::Span<const Choice> choices,
                             std::optional<double> beam_mass, const EventUsage& usage);
 // The event after the last choice: no choices, usage and timings.
 std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage);
 
 // The event that shows rounds (round_json.h): no choices.
-std::string RoundsEvent(const AnswerIdentity& identity, absl::Span<const std::string> rounds,
+std::string RoundsEvent(absl::string_view head, absl::Span<const std::string> rounds,
                         const EventUsage& usage);
 
 // A token's bytes as text that JSON can hold: a part of a character is written as OpenAI does. Or

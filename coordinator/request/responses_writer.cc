@@ -43,7 +43,7 @@ class ResponsesWriter : public AnswerWriter {
     return Response(identity, &usage, nullptr);
   }
 
-  Events Delta(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+  Events Delta(const AnswerIdentity& identity, absl::Span<const Choice> choices,
                std::optional<double> beam_mass, const EventUsage&) override {
     Begin(identity);
     if (beam_mass) beam_mass_ = beam_mass;

@@ -5,6 +5,7 @@
 namespace coppice::coordinator {
 
 std::string StopMatcher::Append(absl::string_view text) {
+  if (!searches_) return std::string(text);
   if (matched_) return "";
   for (const char byte : text) {
     pending_.push_back(byte);

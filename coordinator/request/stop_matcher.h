@@ -17,7 +17,7 @@ class StopMatcher {
   // include: the text ends after the match instead of before it. Without stop strings, all text
   // passes at once.
   StopMatcher(absl::Span<const std::string> stops, bool include)
-      : stops_(stops), include_(include) {}
+      : stops_(stops), searches_(!stops.empty()), include_(include) {}
 
   // Returns the text that can no longer change. After a match always "".
   std::string Append(absl::string_view text);
@@ -27,6 +27,7 @@ class StopMatcher {
 
  private:
   const tokenizer::StopAutomaton stops_;
+  const bool searches_;  // there are stop strings
   const bool include_;
   tokenizer::StopAutomaton::Node node_ = 0;
   std::string pending_;  // the text that may be the start of a stop

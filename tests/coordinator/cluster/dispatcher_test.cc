@@ -11,6 +11,7 @@
 namespace coppice::coordinator {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST_F(DispatcherTest, DraftNodesAreToldToEveryLeader) {
@@ -123,6 +124,25 @@ TEST_F(DispatcherTest, DeadlinesCancelWhatRuns) {
   dispatcher_.Tick();
   EXPECT_EQ(late->reply->status, 504);
   EXPECT_EQ(Cancelled("replica-0"), Started("replica-0"));
+}
+
+TEST_F(DispatcherTest, EachRequestHasItsOwnDeadline) {
+  std::vector<std::shared_ptr<FakeExchange>> exchanges;
+  for (const double timeout_s : {30.0, 10.0}) {
+    GenerateRequest generate;
+    generate.timeout_s = timeout_s;
+    exchanges.push_back(Submit(generate));
+  }
+  const auto answered_at = [&](double now_s) {
+    clock_.now_s = now_s;
+    dispatcher_.Tick();
+    std::vector<bool> answered;
+    for (const auto& exchange : exchanges) answered.push_back(exchange->reply.has_value());
+    return answered;
+  };
+  EXPECT_THAT(answered_at(9), ElementsAre(false, false));
+  EXPECT_THAT(answered_at(11), ElementsAre(false, true));
+  EXPECT_THAT(answered_at(31), ElementsAre(true, true));
 }
 
 TEST_F(DispatcherTest, ProgressOfUnknownSequencesIsCancelled) {

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/http/gzip.h"
 #include "tests/coordinator/cluster_fixture.h"
 #include "tests/coordinator/gate.h"
@@ -177,6 +178,49 @@ TEST_F(HttpServerTest, AStreamThatIsReadMayBeOfAnySize) {
     EXPECT_TRUE(client.ReadMore(bytes));
   }
   EXPECT_GT(client.ReadAnswer().body.size(), bytes);
+}
+
+// No later event, and no end, brings what the socket has not taken.
+TEST_F(HttpServerTest, AnEventThatTheSocketDoesNotTakeAtOnceComesWhole) {
+  std::string event;
+  for (int i = 0; event.size() < 12 << 20; ++i) absl::StrAppend(&event, i, ",");
+  std::shared_ptr<HttpExchange> stream;
+  std::atomic<bool> came{false};
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    came = true;
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  EXPECT_TRUE(Eventually([&] { return came.load(); }));
+  asio::post(io_, [&] { stream->SendEvent({event, ""}); });
+  EXPECT_TRUE(client.ReadMore(event.size()));
+  asio::post(io_, [&] { stream->EndStream(true); });
+  EXPECT_TRUE(client.ReadAnswer().body == "data: " + event + "\n\n");
+}
+
+// An event that is written while the stream waits begins its silence anew.
+TEST_F(HttpServerTest, ACommentComesSoLongAfterTheLastEvent) {
+  constexpr std::chrono::milliseconds kSilence(300);
+  options_.keep_alive_interval_s = 0.3;
+  std::shared_ptr<HttpExchange> stream;
+  std::atomic<bool> came{false};
+  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    stream = std::move(exchange);
+    stream->ExpectStream();
+    stream->SendEvent({"first", ""});
+    came = true;
+  };
+  Start();
+  RawClient client(port());
+  client.Send(Get("/stream"));
+  ASSERT_TRUE(Eventually([&] { return came.load(); }));
+  std::this_thread::sleep_for(kSilence / 2);
+  const SteadyTime before = SteadyNow();
+  asio::post(io_, [&] { stream->SendEvent({"second", ""}); });
+  EXPECT_NE(client.ReadUntil("data: second\n\n\r\ne\r\n: keep-alive\n\n\r\n"), "");
+  EXPECT_GE(SteadyNow() - before, kSilence);
 }
 
 // Without comments the client still learns that it is served.

@@ -143,7 +143,8 @@ class AnswerForms : public ::testing::TestWithParam<AnswerForm> {
     const auto add = [&](const AnswerWriter::Events& events) {
       all.insert(all.end(), events.begin(), events.end());
     };
-    for (const Choice& piece : pieces) add(writer->Delta(identity_, {piece}, std::nullopt, {}));
+    for (const Choice& piece : pieces)
+      add(writer->Delta(identity_, absl::MakeConstSpan(&piece, 1), std::nullopt, {}));
     add(writer->End(identity_, Tokens()));
     return all;
   }
@@ -292,7 +293,7 @@ TEST_P(AnswerForms, ErrorsHaveTheirForm) {
   const auto begun = MakeAnswerWriter(&request_), not_begun = MakeAnswerWriter(&request_);
   Choice piece;
   piece.text = "Once";
-  (void)begun->Delta(identity_, {piece}, std::nullopt, {});
+  (void)begun->Delta(identity_, absl::MakeConstSpan(&piece, 1), std::nullopt, {});
   const AnswerWriter::Events late = begun->Error(identity_, error);
   const AnswerWriter::Events early = not_begun->Error(identity_, error);
   ASSERT_EQ(late.size(), 1u);
