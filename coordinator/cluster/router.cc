@@ -33,7 +33,7 @@ std::string Router::Pick(const std::vector<const Node*>& with_room,
   for (const Node* node : with_room) {
     const Load& load = LoadOf(node->id);
     const auto total = static_cast<double>(node->registration.kv_blocks_total());
-    const double free = total > 0 ? 1 - static_cast<double>(load.blocks()) / total : 0;
+    const double free = total > 0 ? 1 - static_cast<double>(load.blocks) / total : 0;
     const size_t cached = sent_.Match(node->id, prompt.chain) * kBlockSize;
     const std::pair<double, uint64_t> rank(
         DelayOf(static_cast<double>(prompt.tokens - cached), load.sequences, free),
@@ -55,10 +55,9 @@ int64_t Router::Added(const Node& replica, const RoutedPrompt& prompt, int64_t k
 void Router::Reserve(const Node& replica, const RoutedPrompt& prompt, int64_t kv_blocks) {
   Load& load = load_[replica.id];
   load.windows = !StorageOf(replica).windows.empty();
-  load.own_blocks += kv_blocks;
+  load.blocks += kv_blocks;
   if (!load.windows) {
-    load.own_blocks -= static_cast<int64_t>(prompt.chain.size());
-    for (const uint64_t hash : prompt.chain) ++load.shared[hash];
+    for (const uint64_t hash : prompt.chain) load.repeated += load.shared[hash]++ > 0 ? 1 : 0;
   }
   ++load.sequences;
   load.last_start = ++starts_;
@@ -69,12 +68,16 @@ void Router::Release(const std::string& replica, const RoutedPrompt& prompt, int
   const auto it = load_.find(replica);
   if (it == load_.end()) return;
   Load& load = it->second;
-  load.own_blocks -= kv_blocks;
+  load.blocks -= kv_blocks;
   if (!load.windows) {
-    load.own_blocks += static_cast<int64_t>(prompt.chain.size());
     for (const uint64_t hash : prompt.chain) {
       const auto shared = load.shared.find(hash);
-      if (shared != load.shared.end() && --shared->second == 0) load.shared.erase(shared);
+      if (shared == load.shared.end()) continue;
+      if (--shared->second == 0) {
+        load.shared.erase(shared);
+      } else {
+        --load.repeated;
+      }
     }
   }
   load.sequences = std::max(0, load.sequences - 1);
@@ -90,7 +93,10 @@ const Router::Load& Router::LoadOf(const std::string& replica) const {
   return it == load_.end() ? idle_ : it->second;
 }
 
-int64_t Router::reserved(const std::string& replica) const { return LoadOf(replica).blocks(); }
+int64_t Router::reserved(const std::string& replica) const {
+  const Load& load = LoadOf(replica);
+  return load.blocks - load.repeated;
+}
 
 int Router::running(const std::string& replica) const { return LoadOf(replica).sequences; }
 

@@ -43,14 +43,13 @@ class Router {
 
  private:
   struct Load {
-    int64_t own_blocks = 0;  // without those in `shared`
+    int64_t blocks = 0;    // of each sequence by itself
+    int64_t repeated = 0;  // those of them that are in `blocks` again, for another sequence
     // The blocks of prompts, by PrefixIndex::ChainOf, and how many running sequences have each.
     std::unordered_map<uint64_t, int> shared;
     bool windows = false;  // nothing is counted in `shared`
     int sequences = 0;
     uint64_t last_start = 0;  // counts the starts of all replicas; 0: none here
-
-    int64_t blocks() const { return own_blocks + static_cast<int64_t>(shared.size()); }
   };
   const Load& LoadOf(const std::string& replica) const;
 
