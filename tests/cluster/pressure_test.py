@@ -4,8 +4,6 @@ prompts of 10 to 400 tokens, formats and log-probabilities, a third streamed, a 
 wave, and every answer has the tokens and scores that it has alone. Afterwards the pool is empty.
 
   pressure_test.py [WAVES [REQUESTS]] [WORKER_FLAG ...]      2 waves of 64 requests each by default
-
-On the simulated GPU: COPPICE_BIN=build/cuda-sim/bin pressure_test.py 1 20 --backend=cuda --exact --tuning_cache=
 """
 import itertools
 import pathlib
