@@ -80,6 +80,15 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
     }
     return client_->awake_until_s();
   }
+  // The node refuses the next request, and with it the session.
+  void Refuse(FakeDraftNode* node) {
+    const auto request = node->Next(proto::DraftCommand::kDraft);
+    ASSERT_TRUE(request.has_value());
+    proto::DraftReply reply;
+    reply.set_session_id(request->draft().session_id());
+    reply.set_error("all 1 sessions are taken");
+    node->Send(reply);
+  }
   // The node has read what it was sent with the next session that is opened on it.
   void TellRead(FakeDraftNode* node, double now_s) {
     const auto open = node->Next(proto::DraftCommand::kOpen);

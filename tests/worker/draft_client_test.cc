@@ -127,11 +127,7 @@ TEST_P(DraftClientTest, AVanishedNodeFailsTheRoundAtOnceAndTheNextOpensElsewhere
 TEST_P(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), NoDraftReason::kNone);
-  const auto request = node_.Next(proto::DraftCommand::kDraft);
-  proto::DraftReply reply;
-  reply.set_session_id(request->draft().session_id());
-  reply.set_error("all 1 sessions are taken");
-  node_.Send(reply);
+  Refuse(&node_);
   const auto arrivals = Arrivals(1.1);
   ASSERT_EQ(arrivals.size(), 1u);
   EXPECT_EQ(arrivals[0].failed, NoDraftReason::kRefused);
@@ -143,11 +139,7 @@ TEST_P(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
 TEST_P(DraftClientTest, ASessionThatWasRefusedTriesAnotherNode) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), NoDraftReason::kNone);
-  const auto request = node_.Next(proto::DraftCommand::kDraft);
-  proto::DraftReply reply;
-  reply.set_session_id(request->draft().session_id());
-  reply.set_error("all 1 sessions are taken");
-  node_.Send(reply);
+  Refuse(&node_);
   ASSERT_EQ(Arrivals(1.1).size(), 1u);
   Join({{&other_, "b"}});
   Sequence second;

@@ -247,13 +247,13 @@ def show(rows, markdown):
     sys.stdout.flush()
 
 
-def main():
-    arguments = parse_arguments()
+def run(work, tell):
+    """Calls work. Signals end the program; faults are told, and are its exit status: 1 if Coppice does not run, 2 otherwise."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts a command with & ignores it
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        show(table.read_records(arguments.report) if arguments.report else measure(arguments), arguments.markdown)
+        work()
     except (WorkloadError, table.RecordError, environment.PeerError) as error:
         tell(error)
         sys.exit(2)
@@ -262,6 +262,11 @@ def main():
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def main():
+    arguments = parse_arguments()
+    run(lambda: show(table.read_records(arguments.report) if arguments.report else measure(arguments), arguments.markdown), tell)
 
 
 if __name__ == "__main__":

@@ -287,19 +287,7 @@ def show(rows, arguments):
 
 def main():
     arguments = parse_arguments()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts a command with & ignores it
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    try:
-        show(read_runs(arguments.report) if arguments.report else measure(arguments), arguments)
-    except (WorkloadError, table.RecordError, environment.PeerError) as error:
-        tell(error)
-        sys.exit(2)
-    except EngineError as error:
-        tell(error)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    compare.run(lambda: show(read_runs(arguments.report) if arguments.report else measure(arguments), arguments), tell)
 
 
 if __name__ == "__main__":

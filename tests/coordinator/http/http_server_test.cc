@@ -57,6 +57,18 @@ class HttpServerTest : public ::testing::Test {
     thread_ = std::thread([this] { io_.run(); });  // what a handler throws ends the test
   }
   int port() const { return server_->port(); }
+  // Starts the server and asks for a stream. *stream is what the app got.
+  std::unique_ptr<RawClient> StartWithStream(std::shared_ptr<HttpExchange>* stream) {
+    app_.handle = [this, stream](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+      *stream = std::move(exchange);
+      came_ = true;
+    };
+    Start();
+    auto client = std::make_unique<RawClient>(port());
+    client->Send(Get("/stream"));
+    EXPECT_TRUE(Eventually([this] { return came_.load(); }));
+    return client;
+  }
   RawAnswer Ask(const std::string& request) {
     RawClient client(port());
     client.Send(request);
@@ -75,6 +87,7 @@ class HttpServerTest : public ::testing::Test {
   TestApp app_;
   asio::io_context io_;
   std::unique_ptr<HttpServer> server_;
+  std::atomic<bool> came_{false};  // StartWithStream
   std::thread thread_;
 };
 
@@ -158,16 +171,8 @@ TEST_F(HttpServerTest, AStreamThatIsNotReadEndsBeforeItsOutputIsLarge) {
 TEST_F(HttpServerTest, AStreamThatIsReadMayBeOfAnySize) {
   constexpr int kEvents = 40;
   std::shared_ptr<HttpExchange> stream;
-  std::atomic<bool> came{false};
   const std::string event(1 << 20, 'x');
-  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
-    stream = std::move(exchange);
-    came = true;
-  };
-  Start();
-  RawClient client(port());
-  client.Send(Get("/stream"));
-  EXPECT_TRUE(Eventually([&] { return came.load(); }));
+  const auto client = StartWithStream(&stream);
   size_t bytes = 0;
   for (int i = 0; i < kEvents; ++i) {
     asio::post(io_, [&, last = i + 1 == kEvents] {
@@ -175,9 +180,9 @@ TEST_F(HttpServerTest, AStreamThatIsReadMayBeOfAnySize) {
       if (last) stream->EndStream(true);
     });
     bytes += event.size();
-    EXPECT_TRUE(client.ReadMore(bytes));
+    EXPECT_TRUE(client->ReadMore(bytes));
   }
-  EXPECT_GT(client.ReadAnswer().body.size(), bytes);
+  EXPECT_GT(client->ReadAnswer().body.size(), bytes);
 }
 
 // No later event, and no end, brings what the socket has not taken.
@@ -185,19 +190,11 @@ TEST_F(HttpServerTest, AnEventThatTheSocketDoesNotTakeAtOnceComesWhole) {
   std::string event;
   for (int i = 0; event.size() < 12 << 20; ++i) absl::StrAppend(&event, i, ",");
   std::shared_ptr<HttpExchange> stream;
-  std::atomic<bool> came{false};
-  app_.handle = [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
-    stream = std::move(exchange);
-    came = true;
-  };
-  Start();
-  RawClient client(port());
-  client.Send(Get("/stream"));
-  EXPECT_TRUE(Eventually([&] { return came.load(); }));
+  const auto client = StartWithStream(&stream);
   asio::post(io_, [&] { stream->SendEvent({event, ""}); });
-  EXPECT_TRUE(client.ReadMore(event.size()));
+  EXPECT_TRUE(client->ReadMore(event.size()));
   asio::post(io_, [&] { stream->EndStream(true); });
-  EXPECT_TRUE(client.ReadAnswer().body == "data: " + event + "\n\n");
+  EXPECT_TRUE(client->ReadAnswer().body == "data: " + event + "\n\n");
 }
 
 // An event that is written while the stream waits begins its silence anew.
