@@ -207,8 +207,7 @@ TEST_F(AdminTest, ATimelineHasThePartsOfEachRound) {
 TEST_F(AdminTest, ATraceHasTheSpansOfAllReplicasAndTheRequestsMeanwhile) {
   StartCluster();
   const auto first = Join("replica-\"0", Short), second = Join("replica-1", Short);
-  WaitReady();
-  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  WaitReplicas(2);
   RawClient traces(port());
   traces.Send(Get("/debug/trace?a=1&seconds=0.3"));
   EXPECT_TRUE(Eventually(

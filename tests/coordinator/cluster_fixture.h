@@ -57,6 +57,15 @@ class ClusterTest : public ::testing::Test {
   void WaitReady() {
     ASSERT_TRUE(Eventually([this] { return Ask(Get("/ready")).status == 200; }));
   }
+  // `/cluster` without a key must be allowed.
+  void WaitReplicas(int replicas) {
+    ASSERT_TRUE(Eventually([&] {
+      int ready = 0;
+      for (const auto& replica : nlohmann::json::parse(Ask(Get("/cluster")).body)["replicas"])
+        ready += replica["state"] == "ready";
+      return ready == replicas;
+    }));
+  }
   int port() const { return coordinator_->http_port(); }
   RawAnswer Ask(const std::string& request) {
     RawClient client(port());

@@ -50,8 +50,7 @@ TEST_F(DrainTest, ADrainedReplicaFinishesWhatItHolds) {
   const FakeWorker::Script held = Held();
   StartCluster();
   const auto first = Join("replica-0", held), second = Join("replica-1", Short);
-  WaitReady();
-  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  WaitReplicas(2);
   EXPECT_EQ(Admin("drain", R"({"target": "replica:replica-1"})").status, 202);
   const auto running = Begin(*first);
   RawClient also(port());  // is held there too, though the drained one is idle
@@ -78,7 +77,7 @@ TEST_F(DrainTest, AfterItsTimeoutADrainMovesTheRest) {
   WaitReady();
   const auto running = Begin(*first);
   const auto second = Join("replica-1", Long);
-  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  WaitReplicas(2);
   EXPECT_EQ(Admin("drain", R"({"target": "replica:replica-0", "timeout": 0})").status, 202);
   const std::string body = running->ReadAnswer().body;  // 200 steps of 50 ms would take too long
   EXPECT_THAT(body, HasSubstr("[DONE]"));
@@ -96,7 +95,7 @@ TEST_F(DrainTest, ADrainMayMoveWhatCanStartAgainAndLeaveTheRest) {
   once.Send(Post(R"({"prompt": "a", "stream": true, "speculative": {"method": "rejection"}})"));
   EXPECT_THAT(once.ReadUntil("data: "), HasSubstr("200 OK"));  // both have text
   const auto second = Join("replica-1", Long);
-  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  WaitReplicas(2);
   const RawAnswer drained =
       Admin("drain", R"({"target": "replica:replica-0", "move": true, "wait": 60})");
   EXPECT_EQ(drained.status, 200);
