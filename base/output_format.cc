@@ -17,6 +17,8 @@ absl::string_view FormatKindName(FormatSpec::Kind kind) {
       return "json_schema";
     case FormatSpec::Kind::kStructuralTag:
       return "structural_tag";
+    case FormatSpec::Kind::kCatalogue:
+      return "catalogue";
   }
   return "";
 }
@@ -24,7 +26,8 @@ absl::string_view FormatKindName(FormatSpec::Kind kind) {
 absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name) {
   for (const auto kind :
        {FormatSpec::Kind::kNone, FormatSpec::Kind::kRegex, FormatSpec::Kind::kGrammar,
-        FormatSpec::Kind::kJsonSchema, FormatSpec::Kind::kStructuralTag}) {
+        FormatSpec::Kind::kJsonSchema, FormatSpec::Kind::kStructuralTag,
+        FormatSpec::Kind::kCatalogue}) {
     if (name == FormatKindName(kind)) return kind;
   }
   return absl::InvalidArgumentError(

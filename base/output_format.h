@@ -13,9 +13,10 @@
 
 namespace coppice {
 
-// What a request asks for. The text is read by grammar/compile.h.
+// What a request asks for. The text is read by grammar/compile.h, that of a catalogue by
+// catalogue/catalogue_query.h.
 struct FormatSpec {
-  enum class Kind { kNone, kRegex, kGrammar, kJsonSchema, kStructuralTag };
+  enum class Kind { kNone, kRegex, kGrammar, kJsonSchema, kStructuralTag, kCatalogue };
   Kind kind = Kind::kNone;
   std::string text;
 
@@ -27,7 +28,7 @@ struct FormatSpec {
 // Bytes of a format's text.
 inline constexpr size_t kMostFormatBytes = 256 << 10;
 
-absl::string_view FormatKindName(FormatSpec::Kind kind);  // "regex", ..., "structural_tag"; ""
+absl::string_view FormatKindName(FormatSpec::Kind kind);  // "regex", ..., "catalogue"; ""
 absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name);
 
 // Tokens that may come next.

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "coordinator/api/format_fields.h"
+#include "catalogue/catalogue_query.h"
 #include "coordinator/cluster/cluster_trace.h"
 #include "coordinator/cluster/control_loop.h"
 #include "coordinator/cluster/dispatcher.h"
@@ -47,10 +48,12 @@ class CoordinatorImpl : public Coordinator {
  public:
   CoordinatorImpl(const CoordinatorOptions& options,
                   std::unique_ptr<tokenizer::Tokenizer> tokenizer,
-                  std::unique_ptr<tokenizer::ChatPrompt> chat)
+                  std::unique_ptr<tokenizer::ChatPrompt> chat,
+                  std::unique_ptr<catalogue::CatalogueStore> catalogues)
       : options_(options),
         tokenizer_(std::move(tokenizer)),
         chat_(std::move(chat)),
+        catalogues_(std::move(catalogues)),
         metrics_(options.model_names.at(0), options.metrics_vllm_names),
         registry_(&clock_, ForRegistry(options, *tokenizer_)),
         dispatcher_(options.dispatcher, &clock_, &registry_, &metrics_,
@@ -128,6 +131,8 @@ class CoordinatorImpl : public Coordinator {
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
     context.api.known_formats = &known_formats_;
+    context.api.catalogues = catalogues_.get();
+    context.reload = [this] { return ReloadNow(); };
     context.api.tool_format = options_.tool_format;
     context.api.reasoning = options_.reasoning;
     context.api.sampling_defaults = &options_.sampling_defaults;
@@ -181,16 +186,28 @@ class CoordinatorImpl : public Coordinator {
     });
   }
 
-  void ReloadNow() {
+  // The errors, which are logged too.
+  std::vector<std::string> ReloadNow() {
+    std::vector<std::string> errors;
+    const auto failed = [&errors](const char* what, const absl::Status& status) {
+      errors.emplace_back(status.message());
+      spdlog::error("{} in use: {}", what, errors.back());
+    };
     absl::StatusOr<ApiKeys> keys = ApiKeys::Load(options_.api_keys_file, options_.admin_keys_file);
     if (keys.ok()) {
       keys_ = *std::move(keys);
       spdlog::info("reloaded: {} keys", keys_.size());
     } else {
-      spdlog::error("the old keys stay in use: {}", std::string(keys.status().message()));
+      failed("the old keys stay", keys.status());
     }
     if (const absl::Status tls = http_->ReloadTls(); !tls.ok())
-      spdlog::error("the old certificate stays in use: {}", std::string(tls.message()));
+      failed("the old certificate stays", tls);
+    for (const absl::Status& status : catalogues_->Reload())
+      failed("the old catalogue stays", status);
+    for (const auto& entry : catalogues_->entries())
+      spdlog::info("catalogue {}: {} items, fingerprint {}", entry.name, entry.newest->items(),
+                   catalogue::FingerprintText(entry.newest->fingerprint()));
+    return errors;
   }
 
   void BeginDrain(double seconds, const std::string& why) {
@@ -238,6 +255,7 @@ class CoordinatorImpl : public Coordinator {
   const std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   const std::unique_ptr<tokenizer::ChatPrompt> chat_;
   KnownFormats known_formats_;
+  const std::unique_ptr<catalogue::CatalogueStore> catalogues_;  // never nullptr
   Metrics metrics_;
   NodeRegistry registry_;
   Dispatcher dispatcher_;
@@ -261,8 +279,10 @@ class CoordinatorImpl : public Coordinator {
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
     const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer,
     std::unique_ptr<tokenizer::ChatPrompt> chat) {
-  auto coordinator =
-      std::make_unique<CoordinatorImpl>(options, std::move(tokenizer), std::move(chat));
+  COPPICE_ASSIGN_OR_RETURN(auto catalogues, catalogue::CatalogueStore::Open(
+                                                options.catalogues, tokenizer->vocab_size()));
+  auto coordinator = std::make_unique<CoordinatorImpl>(options, std::move(tokenizer),
+                                                       std::move(chat), std::move(catalogues));
   COPPICE_RETURN_IF_ERROR(coordinator->Listen());
   return coordinator;
 }

@@ -1,0 +1,67 @@
+// The catalogues of a process, by name. A file is replaced by renaming a new one to its place:
+// `Reload` or a query for the new content switches to it, and what uses the old one keeps it. The
+// content before the newest stays open, for requests that were made of it. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/output_format.h"
+#include "base/types.h"
+#include "catalogue/catalogue.h"
+
+namespace coppice::catalogue {
+
+class CatalogueStore {
+ public:
+  struct Entry {
+    std::string name, file;
+    std::shared_ptr<const Catalogue> newest;
+  };
+
+  // entries: NAME=FILE each, names distinct. vocab_size: of the model; a catalogue with other
+  // tokens is refused. 0: not known. The error names the entry.
+  static absl::StatusOr<std::unique_ptr<CatalogueStore>> Open(
+      const std::vector<std::string>& entries, int vocab_size);
+
+  bool empty() const { return served_.empty(); }
+  std::vector<Entry> entries() const;  // by name
+  // nullptr: none has this name.
+  std::shared_ptr<const Catalogue> Newest(const std::string& name) const;
+  // Opens all files again. The errors of those that cannot be used, whose old content stays.
+  std::vector<absl::Status> Reload();
+  // The format that a query asks for (catalogue_query.h). ends: ids that end a hypothesis.
+  // FailedPrecondition: this process has no such catalogue, or another content of it.
+  absl::StatusOr<std::shared_ptr<const OutputFormat>> Find(const std::string& query,
+                                                           const std::vector<TokenId>& ends);
+
+ private:
+  struct Served {
+    std::string file;
+    std::vector<std::shared_ptr<const Catalogue>> contents;  // newest first
+  };
+  struct Known {
+    std::string query;
+    std::vector<TokenId> ends;
+    std::shared_ptr<const OutputFormat> format;
+  };
+
+  explicit CatalogueStore(int vocab_size) : vocab_size_(vocab_size) {}
+  // With the lock.
+  absl::Status OpenAgain(const std::string& name, Served* served);
+  absl::StatusOr<std::shared_ptr<const Catalogue>> Content(const std::string& name,
+                                                           uint64_t fingerprint);
+
+  const int vocab_size_;
+  mutable std::mutex lock_;
+  std::map<std::string, Served> served_;
+  std::list<Known> known_;  // formats of recent queries, the latest first
+};
+
+}  // namespace coppice::catalogue
