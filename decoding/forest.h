@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/decoding_stats.h"
+#include "base/output_format.h"
 #include "base/types.h"
 #include "decoding/path_tree.h"
 #include "plan/token_tree.h"
@@ -51,6 +52,9 @@ struct DraftState {
   std::vector<uint64_t> root_hash;         // [roots] H(path)
   std::vector<double> root_score;          // [roots] ls, nats
   std::vector<int32_t> root_multiplicity;  // [roots] m_b
+  // [roots] State of the output's format after the root; 0: no format. It is not sent: a draft node
+  // that knows the format fills in its own.
+  std::vector<OutputFormat::State> root_format_state;
   // The root that each slot picked (parent-first methods) or holds (joint layers). Other methods:
   // empty.
   std::vector<int32_t> slot_root;
