@@ -48,12 +48,10 @@ class CoordinatorImpl : public Coordinator {
  public:
   CoordinatorImpl(const CoordinatorOptions& options,
                   std::unique_ptr<tokenizer::Tokenizer> tokenizer,
-                  std::unique_ptr<tokenizer::ChatPrompt> chat,
-                  std::unique_ptr<catalogue::CatalogueStore> catalogues)
+                  std::unique_ptr<tokenizer::ChatPrompt> chat)
       : options_(options),
         tokenizer_(std::move(tokenizer)),
         chat_(std::move(chat)),
-        catalogues_(std::move(catalogues)),
         metrics_(options.model_names.at(0), options.metrics_vllm_names),
         registry_(&clock_, ForRegistry(options, *tokenizer_)),
         dispatcher_(options.dispatcher, &clock_, &registry_, &metrics_,
@@ -131,7 +129,7 @@ class CoordinatorImpl : public Coordinator {
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
     context.api.known_formats = &known_formats_;
-    context.api.catalogues = catalogues_.get();
+    context.api.catalogues = options_.catalogues.get();
     context.reload = [this] { return ReloadNow(); };
     context.api.tool_format = options_.tool_format;
     context.api.reasoning = options_.reasoning;
@@ -202,9 +200,10 @@ class CoordinatorImpl : public Coordinator {
     }
     if (const absl::Status tls = http_->ReloadTls(); !tls.ok())
       failed("the old certificate stays", tls);
-    for (const absl::Status& status : catalogues_->Reload())
+    if (options_.catalogues == nullptr) return errors;
+    for (const absl::Status& status : options_.catalogues->Reload())
       failed("the old catalogue stays", status);
-    for (const auto& entry : catalogues_->entries())
+    for (const auto& entry : options_.catalogues->entries())
       spdlog::info("catalogue {}: {} items, fingerprint {}", entry.name, entry.newest->items(),
                    catalogue::FingerprintText(entry.newest->fingerprint()));
     return errors;
@@ -255,7 +254,6 @@ class CoordinatorImpl : public Coordinator {
   const std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   const std::unique_ptr<tokenizer::ChatPrompt> chat_;
   KnownFormats known_formats_;
-  const std::unique_ptr<catalogue::CatalogueStore> catalogues_;  // never nullptr
   Metrics metrics_;
   NodeRegistry registry_;
   Dispatcher dispatcher_;
@@ -279,10 +277,8 @@ class CoordinatorImpl : public Coordinator {
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
     const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer,
     std::unique_ptr<tokenizer::ChatPrompt> chat) {
-  COPPICE_ASSIGN_OR_RETURN(auto catalogues, catalogue::CatalogueStore::Open(
-                                                options.catalogues, tokenizer->vocab_size()));
-  auto coordinator = std::make_unique<CoordinatorImpl>(options, std::move(tokenizer),
-                                                       std::move(chat), std::move(catalogues));
+  auto coordinator =
+      std::make_unique<CoordinatorImpl>(options, std::move(tokenizer), std::move(chat));
   COPPICE_RETURN_IF_ERROR(coordinator->Listen());
   return coordinator;
 }

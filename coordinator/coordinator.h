@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "catalogue/catalogue_store.h"
 #include "comm/channel.h"
 #include "coordinator/cluster/cluster_options.h"
 #include "coordinator/http/http_server.h"
@@ -31,8 +32,8 @@ struct CoordinatorOptions {
   // Of the checkpoint; empty with --generation_config=none.
   SamplingDefaults sampling_defaults;
 
-  // NAME=FILE of each served catalogue.
-  std::vector<std::string> catalogues;
+  // nullptr: there is none.
+  std::shared_ptr<catalogue::CatalogueStore> catalogues;
 
   // The answer of GET /tokenizer_info.
   std::string tokenizer_info = "{}";

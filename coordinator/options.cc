@@ -42,7 +42,7 @@ FlagGroup ModelGroup(LaunchOptions* options) {
                     "mistral, phi-3, vicuna, zephyr)",
             .more = "[api.md](api.md) 2.3."},
            {.name = "catalogues",
-            .value = &options->coordinator.catalogues,
+            .value = &options->catalogues,
             .own_default = "none",
             .text = "NAME=FILE of each catalogue that requests may name (coppice-catalogue), with "
                     "commas",

@@ -66,7 +66,8 @@ absl::Status ServeDrafts(const DraftFlags& flags, std::unique_ptr<comm::MpiWorld
   if (vocabulary.ok()) service.vocabulary = *vocabulary;
   COPPICE_ASSIGN_OR_RETURN(
       service.catalogues,
-      catalogue::CatalogueStore::Open(flags.node.catalogues, runner->vocab_size()));
+      catalogue::CatalogueStore::Open(flags.node.catalogues,
+                                      {flags.node.runner.dir, service.vocabulary}));
   const SteadyClock clock;
   return DraftService(service, runner.get(), leaders.get(), agent.get(), &clock).Run();
 }

@@ -143,7 +143,8 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
   options.vocabulary = LoadVocabulary(flags.node.runner.dir);
   COPPICE_ASSIGN_OR_RETURN(
       options.catalogues,
-      catalogue::CatalogueStore::Open(flags.node.catalogues, runner->vocab_size()));
+      catalogue::CatalogueStore::Open(flags.node.catalogues,
+                                      {flags.node.runner.dir, options.vocabulary}));
   const SteadyClock clock;
   return Engine(options, runner, plans.get(), agent.get(), &clock).Run();
 }

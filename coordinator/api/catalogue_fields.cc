@@ -76,10 +76,11 @@ void ReadCatalogue(const ApiContext& context, JsonFields* fields, GenerateReques
   if (inner.error()) return fields->set_error(*inner.error());
   if (allows && query.selection.allowed.empty())
     return refuse("invalid_value", "items", "has no id that the catalogue has");
-  const auto format = catalogue::MakeCatalogueFormat(catalogue, query.selection, {});
-  if (!format.ok()) {
-    return refuse("invalid_value", query.selection.prefix.empty() ? "items" : "prefix",
-                  absl::StrCat("is refused: ", format.status().message()));
+  const int64_t count = catalogue::CountItems(*catalogue, query.selection);
+  if (count == 0) {
+    const bool prefix = !query.selection.prefix.empty();
+    return refuse("invalid_value", prefix ? "prefix" : allows ? "items" : "exclude",
+                  prefix ? "begins none of the items" : "leaves no item");
   }
   std::string text = catalogue::QueryText(query);
   if (text.size() > kMostFormatBytes) {
@@ -88,7 +89,7 @@ void ReadCatalogue(const ApiContext& context, JsonFields* fields, GenerateReques
                                kMostFormatBytes, " are sent"));
   }
   const int longest = catalogue->longest() - static_cast<int>(query.selection.prefix.size()) +
-                      (catalogue->ends_with_stop() ? 1 : 0);
+                      (catalogue->end() == catalogue::ItemEnd::kStop ? 1 : 0);
   if (!request->max_tokens_given) {
     request->params.max_tokens = longest;
     request->max_tokens_given = true;
@@ -102,7 +103,7 @@ void ReadCatalogue(const ApiContext& context, JsonFields* fields, GenerateReques
   request->format_field = fields->Path(kField);
   request->catalogue.name = name;
   request->catalogue.prefix = std::move(query.selection.prefix);
-  request->catalogue.items = (*format)->items();
+  request->catalogue.items = count;
   request->catalogue.content = std::move(catalogue);
 }
 

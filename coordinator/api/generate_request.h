@@ -24,7 +24,7 @@ struct AskedCatalogue {
   int64_t items = 0;            // that the answer can be
 
   // Hypotheses end with the last token of an item, without a stop id.
-  bool ends_items() const { return content != nullptr && !content->ends_with_stop(); }
+  bool ends_items() const { return content != nullptr && content->end() == catalogue::ItemEnd::kNone; }
 };
 
 struct GenerateRequest {

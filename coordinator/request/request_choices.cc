@@ -36,8 +36,7 @@ std::optional<ShownItem> Request::ItemOf(const std::vector<TokenId>& tokens) con
   if (!ids.empty() && decoding::IsStopId(request_.params.stop_ids, ids.back())) ids.pop_back();
   const int64_t item = catalogue.content->ItemOf(ids);
   if (item < 0) return std::nullopt;
-  return ShownItem{std::string(catalogue.content->Id(item)),
-                   std::string(catalogue.content->Name(item))};
+  return ShownItem{catalogue.content->Id(item), catalogue.content->Name(item)};
 }
 
 // The choice without its text.
