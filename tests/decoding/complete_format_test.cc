@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "decoding/layer/dsbd_wor.h"
 #include "decoding/method.h"
+#include "lab/exact/layered_distribution.h"
 #include "lab/exact/tree_distribution.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/testing/formatted_model.h"
@@ -323,6 +325,67 @@ TEST(CompleteFormat, SampledTextsHaveTheirExactDistribution) {
                                       setting.params, book);
     EXPECT_LE(test::TotalVariation(test::TreeDistribution(setting), wanted), 1e-12);
   }
+}
+
+// Layers of several beams, by enumeration. The closed distribution is that of a model without a
+// format, which has the format in its rows and ends at the texts.
+void ExpectLayersExact(test::LayeredSetting setting, Kind kind, int width) {
+  const Items items = {{0}, {1, 0}, {1, 2}, {2, 0}, {2, 1}};
+  const auto format = std::make_shared<const test::ItemFormat>(items);
+  const test::HashLm lm{3, 21, 3, 52};
+  const auto book = std::make_shared<test::GrowingBook>(3);
+  setting.params.kind = kind;
+  setting.params.beam_width = width;
+  setting.params.max_tokens = 2;
+  setting.params.format = format;
+  setting.draft_width = 2;
+  setting.draft_depth = 1;
+  setting.target = test::Unformatted([lm](uint64_t hash) { return lm.TargetLogProbs(hash); }, book);
+  for (const bool draft_knows : {true, false}) {
+    setting.draft =
+        test::DraftedRows([lm](uint64_t hash) { return lm.DraftLogProbs(hash); },
+                          draft_knows ? setting.params : test::WithoutFormat(setting.params), book);
+    test::LayeredSetting closed = setting;
+    closed.params = test::WithoutFormat(setting.params);
+    closed.target = [lm, book, format](uint64_t hash) {
+      std::vector<double> row = lm.TargetLogProbs(hash);
+      OutputFormat::State state = format->Start();
+      for (const TokenId token : book->Tokens(hash)) state = format->Next(state, token);
+      const auto allowed = format->Allowed(state);
+      sampling::KeepAllowed(*allowed, absl::MakeSpan(row));
+      return row;
+    };
+    closed.ends = [items](uint64_t hash) {
+      return std::any_of(items.begin(), items.end(), [hash](const std::vector<TokenId>& item) {
+        return sampling::HashPath(item) == hash;
+      });
+    };
+    EXPECT_LT(test::LargestDifference(
+                  test::LayeredDistribution(setting),
+                  test::ClosedFixedWidthDistribution(closed, kind == Kind::kBeamSampling)),
+              1e-12)
+        << draft_knows;
+  }
+}
+
+TEST(CompleteFormat, SampledLayersHaveTheirExactDistribution) {
+  for (const bool refill : {true, false}) {
+    test::LayeredSetting setting;
+    setting.params.method = FindMethod("dsbd");
+    setting.params.refill = refill;
+    setting.params.stop_when_full = false;
+    ExpectLayersExact(setting, Kind::kBeamSampling, 2);
+  }
+}
+
+TEST(CompleteFormat, WalksWithoutReplacementHaveTheirExactDistribution) {
+  test::LayeredSetting setting;
+  setting.params.method = FindMethod("dsbd_wor");
+  setting.params.stop_when_full = false;
+  setting.rule = MakeDsbdWorRule;
+  setting.drafts = DrawKind::kDistinct;
+  for (const int width : {1, 2})
+    ExpectLayersExact(setting, Kind::kBeamSamplingWithoutReplacement, width);
 }
 
 TEST(AllowedTokens, ListedAloneAreAsGoodAsBits) {

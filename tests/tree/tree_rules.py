@@ -37,6 +37,7 @@ MAY_INCLUDE = {
                "tokenizer/chat_template/template_source.h", "grammar/"),
     "tokenizer": ("base/", "model_files/model_files.h"),
     "grammar": ("base/", "tokenizer/stop_automaton.h", "tokenizer/vocabulary.h", "tokenizer/utf8.h"),
+    "catalogue": ("base/", "tokenizer/tokenizer.h", "tokenizer/vocabulary.h"),
     "coordinator": ("base/", "model_files/model_files.h", "plan/", "comm/", "proto/", "tokenizer/", "grammar/", "sampling/rng.h", "sampling/row_params.h",
                     "decoding/params.h", "decoding/parameter.h", "decoding/parameter_rules.h", "decoding/method.h", "decoding/topology.h",
                     "decoding/decision_cost.h"),
