@@ -42,10 +42,11 @@ class Catalogue {
   // The item of the tokens, without an id that ends the hypothesis; -1: there is none.
   int64_t ItemOf(absl::Span<const TokenId> tokens) const;
   std::vector<TokenId> Tokens(int64_t item) const;
-  // Texts of an item, 0 <= item < items(). They are read from the file: "" and -1 once the file has
-  // been overwritten in place.
-  std::string Id(int64_t item) const { return texts_.Id(item); }
-  std::string Name(int64_t item) const { return texts_.Name(item); }
+  // Texts of an item, 0 <= item < items(). They are read from the file, id and name at once: "" and
+  // -1 when the file has been overwritten in place.
+  ItemText Text(int64_t item) const { return texts_.Text(item); }
+  std::string Id(int64_t item) const { return texts_.Text(item).id; }
+  std::string Name(int64_t item) const { return texts_.Text(item).name; }
   int64_t FindId(absl::string_view id) const { return texts_.Find(id); }  // -1: none
   bool FileChanged() const { return texts_.FileChanged(); }
   // Reads the rest of the file, too. InvalidArgument "PATH: what" if it is damaged.

@@ -51,32 +51,26 @@ bool ItemTexts::Read(uint64_t at, void* to, size_t bytes) const {
   return true;
 }
 
-bool ItemTexts::ReadItem(int64_t item, std::string* id, std::string* name) const {
+std::optional<ItemText> ItemTexts::ReadItem(int64_t item) const {
   uint64_t range[2];
-  if (!Read(header_.offsets_at() + 8 * item, range, sizeof(range))) return false;
-  if (range[1] > header_.text_bytes || range[0] > range[1] || range[1] - range[0] < 4 ||
-      range[1] - range[0] > kMostItemBytes) {
-    return false;
+  if (!Read(header_.offsets_at() + 8 * item, range, sizeof(range))) return std::nullopt;
+  uint32_t id_bytes;
+  if (range[1] > header_.text_bytes || range[0] > range[1] ||
+      range[1] - range[0] < sizeof(id_bytes) || range[1] - range[0] > kMostItemBytes) {
+    return std::nullopt;
   }
   std::string text(range[1] - range[0], '\0');
-  if (!Read(header_.texts_at() + range[0], text.data(), text.size())) return false;
-  uint32_t id_bytes;
+  if (!Read(header_.texts_at() + range[0], text.data(), text.size())) return std::nullopt;
   std::memcpy(&id_bytes, text.data(), sizeof(id_bytes));
-  if (id_bytes > text.size() - sizeof(id_bytes)) return false;
-  *id = text.substr(sizeof(id_bytes), id_bytes);
-  *name = text.substr(sizeof(id_bytes) + id_bytes);
-  return true;
+  text.erase(0, sizeof(id_bytes));
+  if (id_bytes > text.size()) return std::nullopt;
+  return ItemText{text.substr(0, id_bytes), text.substr(id_bytes)};
 }
 
 // What was read counts if the file has not changed before or while it was read.
-std::string ItemTexts::Id(int64_t item) const {
-  std::string id, name;
-  return ReadItem(item, &id, &name) && !FileChanged() ? id : "";
-}
-
-std::string ItemTexts::Name(int64_t item) const {
-  std::string id, name;
-  return ReadItem(item, &id, &name) && !FileChanged() ? name : "";
+ItemText ItemTexts::Text(int64_t item) const {
+  const std::optional<ItemText> text = ReadItem(item);
+  return text.has_value() && !FileChanged() ? *text : ItemText();
 }
 
 int64_t ItemTexts::Search(absl::string_view id) const {
@@ -87,9 +81,9 @@ int64_t ItemTexts::Search(absl::string_view id) const {
     if (!Read(header_.slots_at() + 4 * slot, slots.data(), 4 * count)) return -1;
     for (size_t i = 0; i < count; ++i) {
       if (slots[i] == 0) return -1;
-      std::string found, name;
-      if (slots[i] <= header_.items && ReadItem(slots[i] - 1, &found, &name) && found == id)
-        return slots[i] - 1;
+      if (slots[i] > header_.items) continue;
+      const std::optional<ItemText> text = ReadItem(slots[i] - 1);
+      if (text.has_value() && text->id == id) return slots[i] - 1;
     }
     seen += count;
     slot = (slot + count) & (header_.slots - 1);
@@ -114,8 +108,8 @@ absl::Status ItemTexts::Check() const {
   if (hash.Value() != header_.texts_hash)
     return absl::InvalidArgumentError("the ids and names are damaged");
   for (uint64_t item = 0; item < header_.items; ++item) {
-    std::string id, name;
-    if (!ReadItem(item, &id, &name) || Search(id) != static_cast<int64_t>(item))
+    const std::optional<ItemText> text = ReadItem(static_cast<int64_t>(item));
+    if (!text.has_value() || Search(text->id) != static_cast<int64_t>(item))
       return absl::InvalidArgumentError(absl::StrCat("item ", item, " is not found by its id"));
   }
   return FileChanged() ? absl::InvalidArgumentError("changed while it was read") : absl::OkStatus();

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -20,6 +21,10 @@ uint64_t SlotsFor(uint64_t items);
 // The first slot that an id may have, of a power of two. The following ones are next.
 inline uint64_t FirstSlot(uint64_t id_hash, uint64_t slots) { return id_hash & (slots - 1); }
 
+struct ItemText {
+  std::string id, name;
+};
+
 class ItemTexts {
  public:
   // Takes over the descriptor, of a file with this header.
@@ -28,9 +33,8 @@ class ItemTexts {
   ~ItemTexts();
 
   bool FileChanged() const;  // since it was opened
-  // 0 <= item < items. "": the file has changed, or is damaged there.
-  std::string Id(int64_t item) const;
-  std::string Name(int64_t item) const;
+  // 0 <= item < items. Empty texts: the file has changed, or is damaged there.
+  ItemText Text(int64_t item) const;
   int64_t Find(absl::string_view id) const;  // -1: no item has the id, or the file has changed
   // Reads everything. InvalidArgument: what is damaged, without the file's name.
   absl::Status Check() const;
@@ -42,8 +46,8 @@ class ItemTexts {
   };
   Stamp ReadStamp() const;
   bool Read(uint64_t at, void* to, size_t bytes) const;
-  // The id and the name of an item as they are in the file now.
-  bool ReadItem(int64_t item, std::string* id, std::string* name) const;
+  // As it is in the file now; nullopt: it is damaged there.
+  std::optional<ItemText> ReadItem(int64_t item) const;
   int64_t Search(absl::string_view id) const;
 
   const int descriptor_;

@@ -184,11 +184,12 @@ std::vector<Ranked> RankAll(const Items& items, const test::HashLm& lm) {
   return ranked;
 }
 
-// Beam search by its definition, without a pool: texts of equal length.
+// Beam search by docs/algorithms.md 3.5 and 8: an end among the W best children of a layer is kept,
+// the others fill W beams, and the result is the best W ends.
 std::vector<Ranked> SearchByDefinition(const test::ItemFormat& format, const test::HashLm& lm,
-                                       size_t length, size_t width) {
-  std::vector<Ranked> beams = {{}};
-  for (size_t layer = 0; layer < length; ++layer) {
+                                       size_t width) {
+  std::vector<Ranked> beams = {{}}, ended;
+  while (!beams.empty()) {
     std::vector<Ranked> children;
     for (const Ranked& beam : beams) {
       const std::vector<double> row = lm.TargetLogProbs(sampling::HashPath(beam.tokens));
@@ -203,10 +204,15 @@ std::vector<Ranked> SearchByDefinition(const test::ItemFormat& format, const tes
       }
     }
     std::sort(children.begin(), children.end());
-    if (children.size() > width) children.resize(width);
-    beams = children;
+    beams.clear();
+    for (size_t rank = 0; rank < children.size() && beams.size() < width; ++rank) {
+      const bool ends = format.Has(children[rank].tokens);
+      if (!ends || rank < width) (ends ? ended : beams).push_back(children[rank]);
+    }
   }
-  return beams;
+  std::sort(ended.begin(), ended.end());
+  if (ended.size() > width) ended.resize(width);
+  return ended;
 }
 
 DecodingParams SearchParams(const test::ItemFormat& format, size_t longest, int width) {
@@ -243,19 +249,21 @@ std::vector<Hypothesis> Search(const DecodingParams& params, const test::HashLm&
   return test::RunNamed(setting).result;
 }
 
-TEST(CompleteFormat, BeamSearchOfEqualLengthsIsTheSearchByDefinition) {
+// Texts of equal and of different lengths; widths from 1 to more than there are texts.
+TEST(CompleteFormat, BeamSearchIsTheSearchByDefinition) {
   int cut = 0;
-  for (uint64_t seed = 0; seed < 40; ++seed) {
-    const size_t length = 1 + seed % 4;
-    Items items = RandomItems(seed, 6, 40, static_cast<int>(length));
-    std::erase_if(items, [length](const auto& item) { return item.size() != length; });
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const size_t longest = 1 + seed / 2 % 4;
+    Items items = RandomItems(seed, 6, 40, static_cast<int>(longest));
+    if (seed % 2 == 0)
+      std::erase_if(items, [&](const auto& item) { return item.size() != longest; });
     if (items.empty()) continue;
     const test::ItemFormat format(items);
     const test::HashLm lm{6, seed, 3, seed + 31};
     for (int width = 1; width <= static_cast<int>(items.size()) + 3; ++width) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " width " << width);
-      const std::vector<Ranked> wanted = SearchByDefinition(format, lm, length, width);
-      const DecodingParams params = SearchParams(format, length, width);
+      const std::vector<Ranked> wanted = SearchByDefinition(format, lm, width);
+      const DecodingParams params = SearchParams(format, longest, width);
       for (const int depth : {0, 2}) ExpectRanked(Search(params, lm, depth), wanted);
       if (HasFailure()) return;
       cut += wanted.size() < items.size();
