@@ -8,7 +8,9 @@
 #include "base/nearest_name.h"
 #include "base/printable_name.h"
 #include "base/status.h"
+#include "catalogue/catalogue_format.h"
 #include "catalogue/catalogue_query.h"
+#include "catalogue/vocabulary_check.h"
 
 namespace coppice::catalogue {
 namespace {
@@ -19,8 +21,8 @@ constexpr size_t kMostKnown = 64;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CatalogueStore>> CatalogueStore::Open(
-    const std::vector<std::string>& entries, int vocab_size) {
-  auto store = std::unique_ptr<CatalogueStore>(new CatalogueStore(vocab_size));
+    const std::vector<std::string>& entries, Model model) {
+  auto store = std::unique_ptr<CatalogueStore>(new CatalogueStore(std::move(model)));
   for (const std::string& entry : entries) {
     const size_t equals = entry.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == entry.size())
@@ -32,18 +34,15 @@ absl::StatusOr<std::unique_ptr<CatalogueStore>> CatalogueStore::Open(
       return absl::InvalidArgumentError(
           absl::StrCat("catalogues: \"", PrintableName(name), "\" is given twice"));
     place->second.file = entry.substr(equals + 1);
-    COPPICE_RETURN_IF_ERROR(store->OpenAgain(name, &place->second));
+    COPPICE_RETURN_IF_ERROR(store->OpenAgain(&place->second));
   }
   return store;
 }
 
-absl::Status CatalogueStore::OpenAgain(const std::string& name, Served* served) {
+absl::Status CatalogueStore::OpenAgain(Served* served) {
   COPPICE_ASSIGN_OR_RETURN(std::shared_ptr<const Catalogue> opened, Catalogue::Open(served->file));
-  if (vocab_size_ > 0 && opened->vocab_size() > vocab_size_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(served->file, ": catalogue \"", PrintableName(name), "\" is for a vocabulary of ",
-                     opened->vocab_size(), " tokens, the model has ", vocab_size_));
-  }
+  if (model_.vocabulary != nullptr)
+    COPPICE_RETURN_IF_ERROR(CheckVocabulary(*opened, *model_.vocabulary, model_.name));
   auto& contents = served->contents;
   const auto same = std::find_if(contents.begin(), contents.end(), [&](const auto& content) {
     return content->fingerprint() == opened->fingerprint();
@@ -73,8 +72,8 @@ std::shared_ptr<const Catalogue> CatalogueStore::Newest(const std::string& name)
 std::vector<absl::Status> CatalogueStore::Reload() {
   const std::lock_guard<std::mutex> hold(lock_);
   std::vector<absl::Status> errors;
-  for (auto& [name, served] : served_) {
-    if (absl::Status status = OpenAgain(name, &served); !status.ok())
+  for (auto& [_, served] : served_) {
+    if (absl::Status status = OpenAgain(&served); !status.ok())
       errors.push_back(std::move(status));
   }
   return errors;
@@ -89,7 +88,7 @@ absl::StatusOr<std::shared_ptr<const Catalogue>> CatalogueStore::Content(const s
   }
   Served& served = found->second;
   for (const bool reopened : {false, true}) {
-    if (reopened) COPPICE_RETURN_IF_ERROR(OpenAgain(name, &served));
+    if (reopened) COPPICE_RETURN_IF_ERROR(OpenAgain(&served));
     for (const auto& content : served.contents) {
       if (content->fingerprint() == fingerprint) return content;
     }

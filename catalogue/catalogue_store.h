@@ -9,12 +9,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/output_format.h"
 #include "base/types.h"
 #include "catalogue/catalogue.h"
+#include "tokenizer/vocabulary.h"
 
 namespace coppice::catalogue {
 
@@ -25,10 +27,15 @@ class CatalogueStore {
     std::shared_ptr<const Catalogue> newest;
   };
 
-  // entries: NAME=FILE each, names distinct. vocab_size: of the model; a catalogue with other
-  // tokens is refused. 0: not known. The error names the entry.
+  // What the catalogues must be for. Others are refused.
+  struct Model {
+    std::string name;
+    std::shared_ptr<const tokenizer::Vocabulary> vocabulary;  // nullptr: not known
+  };
+
+  // entries: NAME=FILE each, names distinct. The error names the entry or the file.
   static absl::StatusOr<std::unique_ptr<CatalogueStore>> Open(
-      const std::vector<std::string>& entries, int vocab_size);
+      const std::vector<std::string>& entries, Model model);
 
   bool empty() const { return served_.empty(); }
   std::vector<Entry> entries() const;  // by name
@@ -52,13 +59,13 @@ class CatalogueStore {
     std::shared_ptr<const OutputFormat> format;
   };
 
-  explicit CatalogueStore(int vocab_size) : vocab_size_(vocab_size) {}
+  explicit CatalogueStore(Model model) : model_(std::move(model)) {}
   // With the lock.
-  absl::Status OpenAgain(const std::string& name, Served* served);
+  absl::Status OpenAgain(Served* served);
   absl::StatusOr<std::shared_ptr<const Catalogue>> Content(const std::string& name,
                                                            uint64_t fingerprint);
 
-  const int vocab_size_;
+  const Model model_;
   mutable std::mutex lock_;
   std::map<std::string, Served> served_;
   std::list<Known> known_;  // formats of recent queries, the latest first

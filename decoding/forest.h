@@ -52,9 +52,6 @@ struct DraftState {
   std::vector<uint64_t> root_hash;         // [roots] H(path)
   std::vector<double> root_score;          // [roots] ls, nats
   std::vector<int32_t> root_multiplicity;  // [roots] m_b
-  // [roots] State of the output's format after the root; 0: no format. It is not sent: a draft node
-  // that knows the format fills in its own.
-  std::vector<OutputFormat::State> root_format_state;
   // The root that each slot picked (parent-first methods) or holds (joint layers). Other methods:
   // empty.
   std::vector<int32_t> slot_root;
@@ -75,6 +72,9 @@ struct DraftState {
   };
   std::vector<int32_t> known_roots;
   std::vector<KnownChild> known_children;
+  // [roots] State of the output's format after the root; 0: no format. It is not sent: a draft node
+  // that knows the format fills in its own.
+  std::vector<OutputFormat::State> root_format_state;
 };
 
 // What a round decided. Paths are entries of the decoder's PathTree.

@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "decoding/layer/dsbd_wor.h"
 #include "decoding/method.h"
+#include "lab/exact/layered_distribution.h"
 #include "lab/exact/tree_distribution.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/testing/formatted_model.h"
@@ -182,11 +184,12 @@ std::vector<Ranked> RankAll(const Items& items, const test::HashLm& lm) {
   return ranked;
 }
 
-// Beam search by its definition, without a pool: texts of equal length.
+// Beam search by docs/algorithms.md 3.5 and 8: an end among the W best children of a layer is kept,
+// the others fill W beams, and the result is the best W ends.
 std::vector<Ranked> SearchByDefinition(const test::ItemFormat& format, const test::HashLm& lm,
-                                       size_t length, size_t width) {
-  std::vector<Ranked> beams = {{}};
-  for (size_t layer = 0; layer < length; ++layer) {
+                                       size_t width) {
+  std::vector<Ranked> beams = {{}}, ended;
+  while (!beams.empty()) {
     std::vector<Ranked> children;
     for (const Ranked& beam : beams) {
       const std::vector<double> row = lm.TargetLogProbs(sampling::HashPath(beam.tokens));
@@ -201,10 +204,15 @@ std::vector<Ranked> SearchByDefinition(const test::ItemFormat& format, const tes
       }
     }
     std::sort(children.begin(), children.end());
-    if (children.size() > width) children.resize(width);
-    beams = children;
+    beams.clear();
+    for (size_t rank = 0; rank < children.size() && beams.size() < width; ++rank) {
+      const bool ends = format.Has(children[rank].tokens);
+      if (!ends || rank < width) (ends ? ended : beams).push_back(children[rank]);
+    }
   }
-  return beams;
+  std::sort(ended.begin(), ended.end());
+  if (ended.size() > width) ended.resize(width);
+  return ended;
 }
 
 DecodingParams SearchParams(const test::ItemFormat& format, size_t longest, int width) {
@@ -241,19 +249,21 @@ std::vector<Hypothesis> Search(const DecodingParams& params, const test::HashLm&
   return test::RunNamed(setting).result;
 }
 
-TEST(CompleteFormat, BeamSearchOfEqualLengthsIsTheSearchByDefinition) {
+// Texts of equal and of different lengths; widths from 1 to more than there are texts.
+TEST(CompleteFormat, BeamSearchIsTheSearchByDefinition) {
   int cut = 0;
-  for (uint64_t seed = 0; seed < 40; ++seed) {
-    const size_t length = 1 + seed % 4;
-    Items items = RandomItems(seed, 6, 40, static_cast<int>(length));
-    std::erase_if(items, [length](const auto& item) { return item.size() != length; });
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const size_t longest = 1 + seed / 2 % 4;
+    Items items = RandomItems(seed, 6, 40, static_cast<int>(longest));
+    if (seed % 2 == 0)
+      std::erase_if(items, [&](const auto& item) { return item.size() != longest; });
     if (items.empty()) continue;
     const test::ItemFormat format(items);
     const test::HashLm lm{6, seed, 3, seed + 31};
     for (int width = 1; width <= static_cast<int>(items.size()) + 3; ++width) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " width " << width);
-      const std::vector<Ranked> wanted = SearchByDefinition(format, lm, length, width);
-      const DecodingParams params = SearchParams(format, length, width);
+      const std::vector<Ranked> wanted = SearchByDefinition(format, lm, width);
+      const DecodingParams params = SearchParams(format, longest, width);
       for (const int depth : {0, 2}) ExpectRanked(Search(params, lm, depth), wanted);
       if (HasFailure()) return;
       cut += wanted.size() < items.size();
@@ -323,6 +333,67 @@ TEST(CompleteFormat, SampledTextsHaveTheirExactDistribution) {
                                       setting.params, book);
     EXPECT_LE(test::TotalVariation(test::TreeDistribution(setting), wanted), 1e-12);
   }
+}
+
+// Layers of several beams, by enumeration. The closed distribution is that of a model without a
+// format, which has the format in its rows and ends at the texts.
+void ExpectLayersExact(test::LayeredSetting setting, Kind kind, int width) {
+  const Items items = {{0}, {1, 0}, {1, 2}, {2, 0}, {2, 1}};
+  const auto format = std::make_shared<const test::ItemFormat>(items);
+  const test::HashLm lm{3, 21, 3, 52};
+  const auto book = std::make_shared<test::GrowingBook>(3);
+  setting.params.kind = kind;
+  setting.params.beam_width = width;
+  setting.params.max_tokens = 2;
+  setting.params.format = format;
+  setting.draft_width = 2;
+  setting.draft_depth = 1;
+  setting.target = test::Unformatted([lm](uint64_t hash) { return lm.TargetLogProbs(hash); }, book);
+  for (const bool draft_knows : {true, false}) {
+    setting.draft =
+        test::DraftedRows([lm](uint64_t hash) { return lm.DraftLogProbs(hash); },
+                          draft_knows ? setting.params : test::WithoutFormat(setting.params), book);
+    test::LayeredSetting closed = setting;
+    closed.params = test::WithoutFormat(setting.params);
+    closed.target = [lm, book, format](uint64_t hash) {
+      std::vector<double> row = lm.TargetLogProbs(hash);
+      OutputFormat::State state = format->Start();
+      for (const TokenId token : book->Tokens(hash)) state = format->Next(state, token);
+      const auto allowed = format->Allowed(state);
+      sampling::KeepAllowed(*allowed, absl::MakeSpan(row));
+      return row;
+    };
+    closed.ends = [items](uint64_t hash) {
+      return std::any_of(items.begin(), items.end(), [hash](const std::vector<TokenId>& item) {
+        return sampling::HashPath(item) == hash;
+      });
+    };
+    EXPECT_LT(test::LargestDifference(
+                  test::LayeredDistribution(setting),
+                  test::ClosedFixedWidthDistribution(closed, kind == Kind::kBeamSampling)),
+              1e-12)
+        << draft_knows;
+  }
+}
+
+TEST(CompleteFormat, SampledLayersHaveTheirExactDistribution) {
+  for (const bool refill : {true, false}) {
+    test::LayeredSetting setting;
+    setting.params.method = FindMethod("dsbd");
+    setting.params.refill = refill;
+    setting.params.stop_when_full = false;
+    ExpectLayersExact(setting, Kind::kBeamSampling, 2);
+  }
+}
+
+TEST(CompleteFormat, WalksWithoutReplacementHaveTheirExactDistribution) {
+  test::LayeredSetting setting;
+  setting.params.method = FindMethod("dsbd_wor");
+  setting.params.stop_when_full = false;
+  setting.rule = MakeDsbdWorRule;
+  setting.drafts = DrawKind::kDistinct;
+  for (const int width : {1, 2})
+    ExpectLayersExact(setting, Kind::kBeamSamplingWithoutReplacement, width);
 }
 
 TEST(AllowedTokens, ListedAloneAreAsGoodAsBits) {

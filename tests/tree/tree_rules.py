@@ -36,6 +36,7 @@ MAY_INCLUDE = {
                "tokenizer/stop_strings.h", "tokenizer/vocabulary.h",
                "tokenizer/chat_template/template_source.h", "grammar/", "catalogue/catalogue_store.h"),
     "tokenizer": ("base/", "model_files/model_files.h"),
+    "catalogue": ("base/", "tokenizer/tokenizer.h", "tokenizer/vocabulary.h"),
     "grammar": ("base/", "catalogue/catalogue_store.h", "tokenizer/stop_automaton.h", "tokenizer/vocabulary.h", "tokenizer/utf8.h"),
     "coordinator": ("base/", "model_files/model_files.h", "plan/", "comm/", "proto/", "tokenizer/", "grammar/", "catalogue/", "sampling/rng.h", "sampling/row_params.h",
                     "decoding/params.h", "decoding/parameter.h", "decoding/parameter_rules.h", "decoding/method.h", "decoding/topology.h",
