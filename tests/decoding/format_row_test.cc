@@ -208,6 +208,84 @@ TEST(FormatRow, ProcessedRowsInEveryForm) {
   });
 }
 
+// A row that is ranked where it lies has the bits of the row that is read, for all tokens and for
+// those of a format; everything above the bound is listed, and the best of the row.
+TEST(FormatRow, RankedRowsHaveTheBitsOfReadRows) {
+  constexpr int kWide = 5000;
+  std::vector<TokenId> few;
+  for (TokenId token = 3; token < kWide + 40; token += 97) few.push_back(token);
+  int ranked_rows = 0;
+  for (const double spread : {0.01, 3.0}) {
+    OneRow source;
+    for (int v = 0; v < kWide; ++v) {
+      source.logits.push_back(
+          static_cast<float>(7 + spread * sampling::Gumbel(5, sampling::Domain::kDirect, 1, 0, v)));
+    }
+    source.logits[few[1]] = -std::numeric_limits<float>::infinity();
+    for (const bool formatted : {false, true}) {
+      sampling::RowParams params;
+      params.kind = sampling::DecodingKind::kBeamSearch;
+      if (formatted) params.format = std::make_shared<FixedFormat>(Tokens(kWide + 64, few));
+      sampling::ProcessedRow read(params, /*for_draws=*/false), other(params, /*for_draws=*/false);
+      read.Read(&source, 0, 0);
+      std::vector<sampling::ProcessedRow::Candidate> all;
+      read.TopCandidates(kWide, &all);
+      std::sort(all.begin(), all.end(),
+                [](const auto& a, const auto& b) { return a.log_prob > b.log_prob; });
+      for (const size_t count : {size_t{1}, size_t{8}, size_t{60}, size_t{kWide}}) {
+        for (const double least : {sampling::kLogZero, all[4].log_prob, 1.0}) {
+          const sampling::RankQuery query = {count, least};
+          sampling::RankedTokens ranked;
+          ASSERT_TRUE(other.ReadOrRank(&source, 0, 0, &query, &ranked));
+          ++ranked_rows;
+          EXPECT_EQ(ranked.log_sum, read.log_sum().log);
+          size_t wanted = 0;
+          for (; wanted < std::min(count, all.size()) && all[wanted].log_prob >= least; ++wanted) {
+            const auto found =
+                std::find(ranked.tokens.begin(), ranked.tokens.end(), all[wanted].token);
+            ASSERT_NE(found, ranked.tokens.end());
+            EXPECT_EQ(ranked.log_probs[found - ranked.tokens.begin()], all[wanted].log_prob);
+          }
+          for (const double log_prob : ranked.log_probs) EXPECT_GE(log_prob, least - 2e-6);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(ranked_rows, 2 * 2 * 4 * 3);
+}
+
+// What the parameters change, or a format that allows many tokens, is read.
+TEST(FormatRow, OtherRowsAreNotOnlyRanked) {
+  OneRow source;
+  source.logits.assign(100, 1.f);
+  const sampling::RankQuery query = {5, sampling::kLogZero};
+  const auto ranks = [&](const sampling::RowParams& params, const sampling::RowPath& path) {
+    sampling::RankedTokens ranked;
+    return sampling::ProcessedRow(params, false).ReadOrRank(&source, 0, path, &query, &ranked);
+  };
+  sampling::RowParams params;
+  EXPECT_FALSE(ranks(params, 0));  // no beam search
+  params.kind = sampling::DecodingKind::kBeamSearch;
+  EXPECT_TRUE(ranks(params, 0));
+  params.min_tokens = 3;
+  params.stop_ids = {7};
+  EXPECT_FALSE(ranks(params, 2));
+  EXPECT_TRUE(ranks(params, 3));
+  sampling::RowParams other = params;
+  other.sampling.logit_bias = {{4, 1.0}};
+  EXPECT_FALSE(ranks(other, 3));
+  other = params;
+  other.sampling.frequency_penalty = 1;
+  EXPECT_FALSE(ranks(other, std::vector<TokenId>{1, 2, 3}));
+  other = params;
+  AllowedTokens many = Tokens(100, {1, 2});
+  many.listed.clear();
+  other.format = std::make_shared<FixedFormat>(many);
+  EXPECT_FALSE(ranks(other, 3));
+  other.format = std::make_shared<FixedFormat>(Tokens(200, {150}));  // no token of the row
+  EXPECT_FALSE(ranks(other, 3));
+}
+
 // A candidate list may hold tokens that are not allowed. They are cut.
 TEST(FormatRow, ListsKeepWhatIsAllowed) {
   const TokenList list{{2, 5, 64, 70}, {1.f, 2.f, 3.f, 4.f}};
