@@ -46,8 +46,12 @@ bool RankLogits(absl::Span<const float> logits, const RankQuery& query, std::vec
     CollectAllowed(logits, *query.allowed, least, &ranked->tokens);
   } else {
     LogitMaxima(logits, maxima);
-    CollectLogits(logits, *maxima, std::max(least, ThresholdOf(*maxima, query.count)),
-                  &ranked->tokens);
+    // Most rows of a wide search have few tokens that good.
+    if (least > kLowest) CollectLogits(logits, *maxima, least, &ranked->tokens);
+    if (least <= kLowest || ranked->tokens.size() > query.count) {
+      CollectLogits(logits, *maxima, std::max(least, ThresholdOf(*maxima, query.count)),
+                    &ranked->tokens);
+    }
   }
   for (const TokenId token : ranked->tokens) {
     const double x = std::min(logits[token], std::numeric_limits<float>::max());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -107,10 +108,12 @@ std::vector<KnownRow> KnownRoots(const decoding::Verdict& verdict, const RoundRo
                                  size_t old_roots, const Sequence& sequence) {
   const auto roots = sequence.decoder->roots();
   std::vector<KnownRow> known(roots.size());
+  absl::flat_hash_map<decoding::PathId, size_t> root_of;
+  for (size_t r = 0; r < roots.size(); ++r) root_of.emplace(roots[r], r);
   for (size_t i = 0; i < verdict.node_path.size(); ++i) {
-    const auto root = std::find(roots.begin(), roots.end(), verdict.node_path[i]);
-    if (root == roots.end()) continue;
-    known[root - roots.begin()] = rows.Copy(static_cast<int>(old_roots + i));
+    const auto root = root_of.find(verdict.node_path[i]);
+    if (root == root_of.end()) continue;
+    known[root->second] = rows.Copy(static_cast<int>(old_roots + i));
   }
   return known;
 }
