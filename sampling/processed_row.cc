@@ -111,6 +111,7 @@ bool ProcessedRow::ReadOrRank(RowSource* rows, int row, const RowPath& path, con
 // Candidate lists are only for modes that process each row by itself: ROW and ROW_RAW.
 void ProcessedRow::ReadList(const CandidateRow& row, const SamplingParams& sampling) {
   COPPICE_CHECK_MSG(!IsJoint(sampling.mode), "sampling over a layer needs whole rows");
+  if (row.lists.empty()) return ReadAllowed(row, sampling);
   const TokenList list = row.lists.size() == 1 ? row.lists[0] : Union(row.lists);
   if (sampling.mode == SamplingScope::kRowRaw) {
     gathered_ = true;
@@ -129,6 +130,32 @@ void ProcessedRow::ReadList(const CandidateRow& row, const SamplingParams& sampl
   tokens_ = list.tokens;
   x_ = TemperList(list, sampling);
   sum_ = JoinChunks(row.sums);
+}
+
+// The row is a list of raw logits, with all tokens that the format allows among them.
+void ProcessedRow::ReadAllowed(const CandidateRow& row, const SamplingParams& sampling) {
+  const AllowedTokens* allowed = ranks_ ? candidates_.get() : sampling.allowed.get();
+  TokenList list;
+  for (size_t i = 0; i < row.raw.tokens.size(); ++i) {
+    if (allowed != nullptr && !allowed->Has(row.raw.tokens[i])) continue;
+    list.tokens.push_back(row.raw.tokens[i]);
+    list.logits.push_back(row.raw.logits[i]);
+  }
+  form_ = Form::kCut;
+  if (!ranks_) {
+    sparse_ = ProcessAllowed(list, sampling);
+    return;
+  }
+  x_.resize(list.logits.size());
+  WidenRow(list.logits, x_.data());
+  sum_ = JoinChunks(row.raw_sums);
+  if (x_.empty() || *std::max_element(x_.begin(), x_.end()) == kLogZero) {
+    sparse_ = {{0}, {0.0}};  // no finite logit
+    return;
+  }
+  form_ = Form::kListed;
+  gathered_ = true;
+  tokens_ = std::move(list.tokens);
 }
 
 ProcessedRow::Candidate ProcessedRow::At(TokenId token, double log_prob) const {

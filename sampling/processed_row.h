@@ -80,6 +80,7 @@ class ProcessedRow {
   enum class Form { kWhole, kCut, kListed };
   const SamplingParams& SamplingOf(const RowPath& path);
   void ReadList(const CandidateRow& row, const SamplingParams& sampling);
+  void ReadAllowed(const CandidateRow& row, const SamplingParams& sampling);
   bool Rank(absl::Span<const float> logits, const SamplingParams& sampling, RankQuery query,
             RankedTokens* ranked);
   Candidate At(TokenId token, double log_prob) const;

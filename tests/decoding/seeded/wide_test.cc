@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "decoding/method.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/named_decode.h"
+#include "tests/testing/sparse_paths.h"
 
 namespace coppice::decoding {
 namespace {
@@ -22,51 +21,11 @@ constexpr int kVocab = 64;
 constexpr TokenId kEnd = 0;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-// Of the tokens after a path, about one in four, and at least two.
-bool Allows(uint64_t hash, TokenId token) {
-  const uint64_t bits = sampling::Finalize(hash + 77);
-  return (sampling::Finalize(bits + token) & 3) == 0 ||
-         token == static_cast<TokenId>(1 + bits % (kVocab - 1));
+const test::SparsePaths& Few() {
+  static const test::SparsePaths few(kVocab, /*one_in=*/4);
+  return few;
 }
-
-// The format of these paths; a state is a path.
-class SparsePaths : public OutputFormat {
- public:
-  State Start() const override { return Intern(sampling::kRootHash); }
-  State Next(State state, TokenId token) const override {
-    if (state == kBroken || !Allows(HashOf(state), token)) return kBroken;
-    return Intern(sampling::ExtendHash(HashOf(state), token));
-  }
-  std::shared_ptr<const AllowedTokens> Allowed(State state) const override {
-    if (state == kBroken) return nullptr;
-    auto allowed = std::make_shared<AllowedTokens>();
-    allowed->bits.resize(1);
-    for (TokenId token = 0; token < kVocab; ++token) {
-      if (!Allows(HashOf(state), token)) continue;
-      allowed->listed.push_back(token);
-      allowed->bits[0] |= uint64_t{1} << token;
-    }
-    allowed->count = static_cast<int>(allowed->listed.size());
-    return allowed;
-  }
-  bool CutShort(State) const override { return false; }
-
- private:
-  State Intern(uint64_t hash) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto [known, is_new] = state_of_.try_emplace(hash, static_cast<State>(hashes_.size()));
-    if (is_new) hashes_.push_back(hash);
-    return known->second;
-  }
-  uint64_t HashOf(State state) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return hashes_[state];
-  }
-
-  mutable std::mutex mutex_;
-  mutable std::vector<uint64_t> hashes_;
-  mutable std::unordered_map<uint64_t, State> state_of_;
-};
+bool Allows(uint64_t hash, TokenId token) { return Few().Allows(hash, token); }
 
 // Tokens that the format does not allow have probability 0.
 test::LogProbsOf Masked(test::LogProbsOf model) {
@@ -114,7 +73,7 @@ test::NamedSetting Setting(const Wide& wide, int width, uint64_t seed) {
   s.params.stop_ids = {kEnd};
   s.params.stop_when_full = false;
   s.params.refill = true;
-  if (wide.few) s.params.format = std::make_shared<const SparsePaths>();
+  if (wide.few) s.params.format = std::make_shared<const test::SparsePaths>(kVocab, /*one_in=*/4);
   const test::HashLm lm{kVocab, seed, /*power=*/4, /*noise=*/seed + 31};
   s.target = test::Remembered([lm, wide](uint64_t hash) {
     std::vector<double> row = lm.TargetLogProbs(hash);
