@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "catalogue/catalogue_store.h"
 #include "comm/channel.h"
 #include "comm/node_agent.h"
 #include "draft_node/draft_session.h"
@@ -46,6 +47,8 @@ struct DraftServiceOptions {
   // The vocabulary of the draft model. nullptr: drafts ignore formats, so fewer of them are
   // accepted.
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
+  // nullptr: drafts ignore catalogues.
+  std::shared_ptr<catalogue::CatalogueStore> catalogues;
 };
 
 class DraftService {

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "catalogue/catalogue_store.h"
 #include "comm/collective_counter.h"
 #include "comm/node_agent.h"
 #include "grammar/format_store.h"
@@ -41,6 +42,8 @@ struct EngineOptions {
   std::string trace_file;
   // For stop strings; nullptr: requests that have some are refused.
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
+  // nullptr: requests for one are refused.
+  std::shared_ptr<catalogue::CatalogueStore> catalogues;
   // The meter of the whole replica. nullptr: not measured. Must outlive the engine.
   const node::EnergyMeter* energy = nullptr;
   // The runner's counter. nullptr: bytes are not reported. Must outlive the engine.

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "catalogue/catalogue_store.h"
 #include "coordinator/api/generate_request.h"
 #include "coordinator/api/known_formats.h"
 #include "coordinator/api/sampling_defaults.h"
@@ -27,15 +28,15 @@ namespace coppice::coordinator {
 // coppice-coordinator, except max_json_depth.
 struct ApiLimits {
   // Largest `n` and `best_of`. Without beams, each choice is a sequence of its own.
-  int max_n = 64;
+  int max_n = 512;
 
   // Largest beam_width. Each beam is a row of every step and needs its own KV, so this bounds the
   // cost of one request.
-  int max_beam_width = 64;
+  int max_beam_width = 512;
 
   // Largest draft_width (nodes of a drafted layer) and draft_depth (layers). Their product bounds
   // the rows that a request can add to a step.
-  int max_draft_width = 64;
+  int max_draft_width = 512;
   int max_draft_depth = 16;
 
   // max_tokens of a completion and of a chat that give none. For a chat 0 means the rest of the
@@ -71,8 +72,9 @@ struct ApiContext {
   const ToolFormat* tool_format = nullptr;
   std::optional<ReasoningMarks> reasoning;
   int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
-  KnownFormats* known_formats = nullptr;                // nullptr: every format is compiled
-  const SamplingDefaults* sampling_defaults = nullptr;  // nullptr: none
+  KnownFormats* known_formats = nullptr;                  // nullptr: every format is compiled
+  const catalogue::CatalogueStore* catalogues = nullptr;  // nullptr: none is served
+  const SamplingDefaults* sampling_defaults = nullptr;    // nullptr: none
   int model_vocab = 0;  // ids of the model, some of which may have no token; 0: not known yet
   // The ids that requests may name are [0, vocab_size).
   int vocab_size() const { return std::max(model_vocab, tokenizer->vocab_size()); }

@@ -64,7 +64,7 @@ std::vector<GroupSearchDrafter::Ranked> GroupSearchDrafter::Rank(
     const sampling::Distribution& row = rows[member.node];
     for (size_t i = 0; i < row.size(); ++i) {
       const TokenId token = row.tokens[i];
-      if (is_stop(token)) continue;
+      if (Ends(member.node, token)) continue;
       const double key =
           member.key + row.log_probs[i] - params().diversity_penalty * taken.Count(token);
       const double score = level()[member.node].score + row.log_probs[i];

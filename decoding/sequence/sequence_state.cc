@@ -13,6 +13,7 @@ SequenceState::SequenceState(const DecodingParams& params)
       paths_(params.format),
       pools_(params.num_beam_groups, HypothesisPool(params)),
       goes_on_(params.num_beam_groups, true),
+      can_complete_(params.format != nullptr && params.format->has_complete_states()),
       last_layer_{LayerOutput{}} {}
 
 void SequenceState::StartFrom(std::vector<LayerOutput> slots, int layers) {
@@ -39,8 +40,15 @@ StopText::State SequenceState::TextOf(PathId path) const {
   return *text_of_path_[Index(path)];
 }
 
+bool SequenceState::CompletesFormat(PathId path, absl::Span<const TokenId> more) const {
+  OutputFormat::State state = paths_.format_state(path);
+  for (const TokenId token : more) state = params_.format->Next(state, token);
+  return params_.format->Complete(state);
+}
+
 bool SequenceState::Ends(PathId path, absl::Span<const TokenId> more) const {
   if (IsStopId(params_, more.back())) return true;
+  if (can_complete_ && CompletesFormat(path, more)) return true;
   if (!has_stop_strings()) return false;
   StopText::State text = TextOf(path);
   int length = paths_.length(path);
@@ -50,11 +58,29 @@ bool SequenceState::Ends(PathId path, absl::Span<const TokenId> more) const {
   return params_.stop_text->Matched(text);
 }
 
+size_t SequenceState::SomeComplete(PathId path, size_t most) const {
+  if (!can_complete_) return 0;
+  const auto allowed = params_.format->Allowed(paths_.format_state(path));
+  if (allowed == nullptr || static_cast<size_t>(allowed->count) <= most) return 0;
+  const std::vector<TokenId> tokens = allowed->Tokens();
+  const size_t complete = std::count_if(tokens.begin(), tokens.end(), [&](const TokenId& token) {
+    return CompletesFormat(path, absl::MakeConstSpan(&token, 1));
+  });
+  return complete == tokens.size() ? 0 : complete;
+}
+
 std::vector<TokenId> SequenceState::EndTokens(PathId path) const {
   std::vector<TokenId> tokens = params_.stop_ids;
   if (has_stop_strings() && paths_.length(path) + 1 >= params_.min_tokens) {
     const std::vector<TokenId> completing = params_.stop_text->Completing(TextOf(path));
     tokens.insert(tokens.end(), completing.begin(), completing.end());
+  }
+  if (can_complete_) {
+    const auto allowed = params_.format->Allowed(paths_.format_state(path));
+    const auto next = allowed == nullptr ? std::vector<TokenId>() : allowed->Tokens();
+    for (const TokenId token : next) {
+      if (CompletesFormat(path, absl::MakeConstSpan(&token, 1))) tokens.push_back(token);
+    }
   }
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
