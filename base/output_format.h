@@ -2,6 +2,7 @@
 // each path. Implemented by grammar/token_grammar.h, which has the bytes of the vocabulary.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,9 +38,12 @@ struct AllowedTokens {
 
   int count = 0;
   std::vector<TokenId> listed;  // ascending; empty if there are more than kMostListed
-  std::vector<uint64_t> bits;   // bit v % 64 of word v / 64; ids beyond are not allowed
+  // Bit v % 64 of word v / 64; ids beyond are not allowed. Empty: all allowed tokens are listed.
+  std::vector<uint64_t> bits;
 
+  std::vector<TokenId> Tokens() const;  // all of them, ascending
   bool Has(TokenId token) const {
+    if (bits.empty()) return std::binary_search(listed.begin(), listed.end(), token);
     const auto word = static_cast<size_t>(token) / 64;
     return token >= 0 && word < bits.size() && (bits[word] >> (token % 64) & 1) != 0;
   }
@@ -61,6 +65,11 @@ class OutputFormat {
   virtual std::shared_ptr<const AllowedTokens> Allowed(State state) const = 0;
   // Allowed(state) left tokens out, because the format needs more states than are kept.
   virtual bool CutShort(State state) const = 0;
+  // The text is whole and nothing can follow it: the token before it has ended the hypothesis, as
+  // one that completes a stop string does. No row is read after such a state.
+  virtual bool Complete(State) const { return false; }
+  // Some state is complete. False: Complete need not be asked.
+  virtual bool has_complete_states() const { return false; }
 };
 
 }  // namespace coppice
