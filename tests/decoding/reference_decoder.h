@@ -41,6 +41,8 @@ class ReferenceDecoder {
   // renormalised.
   using LeftOut = std::function<bool(absl::Span<const TokenId> path, TokenId token)>;
   void LeaveOut(LeftOut left_out) { left_out_ = std::move(left_out); }
+  // A format in which every path of so many tokens is complete.
+  void EndAt(size_t length) { end_at_ = length; }
 
   // The prompt, for no_repeat_ngram_size.
   void StartAfter(std::vector<TokenId> prompt) { prompt_ = std::move(prompt); }
@@ -173,7 +175,7 @@ class ReferenceDecoder {
                            : target_(sampling::HashPath(beam.path))[token];
     child.finished = std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
                          params_.stop_ids.end() ||
-                     test::ToyTextEnds(params_, child.path);
+                     child.path.size() == end_at_ || test::ToyTextEnds(params_, child.path);
     return child;
   }
 
@@ -384,6 +386,7 @@ class ReferenceDecoder {
   int vocab_size_;
   LeftOut left_out_;
   std::vector<TokenId> prompt_;
+  size_t end_at_ = 0;  // 0: at no length
   std::vector<ReferenceBeam> pool_;
 };
 
