@@ -11,14 +11,14 @@
 namespace coppice::decoding {
 namespace {
 
-// docs/algorithms.md 8.4: the other hypotheses stay the same if beams that cannot reach min_score are
-// dropped. Let b be such a beam after layer L, and let a candidate of layer L + 1 rank behind a child
-// of b. Ranks are those of ls, so its ls is at most that of the child, and at most ls(b). No score of
-// it or of a continuation is above Bound(ls(b), L), which is below min_score, whatever the sign of
-// alpha: Bound grows with ls, and it is the largest score of all lengths from L + 1 on. So all that
-// the children of b keep out of the beams, or out of the ranks of ends, cannot be returned either.
-// This needs ranks by ls (no noise, no scope that adds up something else) and one group; and policy
-// EXACT, because FIRST counts all hypotheses that end.
+// docs/algorithms.md 8.4: the other hypotheses stay the same if beams that cannot reach min_score
+// are dropped. Let b be such a beam after layer L, and let a candidate of layer L + 1 rank behind a
+// child of b. Ranks are those of ls, so its ls is at most that of the child, and at most ls(b). No
+// score of it or of a continuation is above Bound(ls(b), L), which is below min_score, whatever the
+// sign of alpha: Bound grows with ls, and it is the largest score of all lengths from L + 1 on. So
+// all that the children of b keep out of the beams, or out of the ranks of ends, cannot be returned
+// either. This needs ranks by ls (no noise, no scope that adds up something else), one group, and
+// policy EXACT, because FIRST counts all hypotheses that end.
 bool DropsHopeless(const DecodingParams& params) {
   return params.min_score > kEveryScore && !params.stop_when_full &&
          params.kind == sampling::DecodingKind::kBeamSearch &&
@@ -75,9 +75,9 @@ absl::flat_hash_map<PathId, int> SearchDecoder::Roots() const {
   return root_of;
 }
 
-// The layers of a round use the best W children of each row and all stop ids. A token that was taken
-// for another group can lose its place to another one, so a group needs as many more than its own
-// beams as the groups before it have beams: at most W.
+// The layers of a round use the best W children of each row and all stop ids. A token that was
+// taken can lose its place to another one, so a group needs as many more than its own beams as the
+// groups before it have beams: at most W.
 RowUse SearchDecoder::row_use() const {
   const bool noisy = params().kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement;
   const int widest = WidestFrom(params(), state().layers() + 1);
