@@ -174,7 +174,10 @@ class CoordinatorImpl : public Coordinator {
     signals_.async_wait([this](boost::system::error_code ec, int signal) {
       if (ec) return;
       AwaitSignal();
-      if (signal == SIGHUP) return ReloadNow();
+      if (signal == SIGHUP) {
+        ReloadNow();
+        return;
+      }
       const bool interrupt = signal == SIGINT;
       const bool again = dispatcher_.ending();
       BeginDrain(again       ? 0
