@@ -111,9 +111,14 @@ bool SearchDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) 
 }
 
 void SearchDecoder::Decide(const DraftForest&, sampling::RowSource* rows, RoundLedger* ledger) {
-  const absl::flat_hash_map<PathId, int> root_of = Roots();
-  for (SearchGroup& group : groups_) {
-    for (Beam& beam : group.mutable_beams()) beam.BecomeRoot(root_of.at(beam.path));
+  if (groups_.size() == 1) {
+    std::vector<Beam>& beams = groups_[0].mutable_beams();
+    for (size_t b = 0; b < beams.size(); ++b) beams[b].BecomeRoot(b);
+  } else {
+    const absl::flat_hash_map<PathId, int> root_of = Roots();
+    for (SearchGroup& group : groups_) {
+      for (Beam& beam : group.mutable_beams()) beam.BecomeRoot(root_of.at(beam.path));
+    }
   }
   while (!finished() && DecideLayer(rows, ledger)) {
   }

@@ -13,6 +13,7 @@ class TakenTokens {
  public:
   void Add(TokenId token) { ++count_[token]; }
   int Count(TokenId token) const {
+    if (count_.empty()) return 0;
     const auto found = count_.find(token);
     return found == count_.end() ? 0 : found->second;
   }
