@@ -42,22 +42,20 @@ class Remaining {
 
   bool all() const { return !some_ && excluded_.empty(); }
   bool some() const { return some_; }  // only those of a list
-  bool Has(int64_t item) const { return AnyOf(item, item + 1); }
-  // Of the items begin, ..., end - 1.
-  bool AnyOf(int64_t begin, int64_t end) const { return CountLeft(begin, end) > 0; }
-  bool AllOf(int64_t begin, int64_t end) const { return CountLeft(begin, end) == end - begin; }
-  // Those of the list.
   absl::Span<const int64_t> ListedIn(int64_t begin, int64_t end) const {
     const auto first = std::lower_bound(allowed_.begin(), allowed_.end(), begin);
     const auto last = std::lower_bound(first, allowed_.end(), end);
     return absl::MakeConstSpan(allowed_).subspan(first - allowed_.begin(), last - first);
   }
+  bool AllOf(int64_t begin, int64_t end) const { return Count(begin, end) == end - begin; }
+  bool Has(int64_t item) const { return AnyOf(item, item + 1); }
+  // Of the items begin, ..., end - 1.
+  bool AnyOf(int64_t begin, int64_t end) const { return Count(begin, end) > 0; }
+  int64_t Count(int64_t begin, int64_t end) const {
+    return some_ ? CountOf(allowed_, begin, end) : end - begin - CountOf(excluded_, begin, end);
+  }
 
  private:
-  int64_t CountLeft(int64_t begin, int64_t end) const {
-    if (some_) return CountOf(allowed_, begin, end);
-    return end - begin - CountOf(excluded_, begin, end);
-  }
   static int64_t CountOf(const std::vector<int64_t>& sorted, int64_t begin, int64_t end) {
     const auto first = std::lower_bound(sorted.begin(), sorted.end(), begin);
     return std::lower_bound(first, sorted.end(), end) - first;
