@@ -29,12 +29,14 @@ struct LayerOutput {
   PathId path = kRootPath;
   double log_score = 0;   // ls, nats
   bool finished = false;  // its last token ends it (SequenceState::Ends)
+  int group = 0;          // docs/algorithms.md 8.2
+  double penalty = 0;     // taken from ls for diversity, nats
 };
 
 struct Hypothesis {
   std::vector<TokenId> tokens;       // EOS / stop id included
   double joint_log_probability = 0;  // ls
-  double score = 0;                  // ls / len^alpha
+  double score = 0;                  // (ls - penalty) / len^alpha; penalty: 0 without groups (8.2)
   bool finished = false;             // ended by its last token, not by max_tokens
 };
 

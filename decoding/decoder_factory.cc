@@ -59,6 +59,23 @@ absl::Status CheckKnown(const DraftState& state, size_t beams) {
   return absl::OkStatus();
 }
 
+// The beams of groups, of a state with `roots` roots for `beams` beams.
+absl::Status CheckGroups(const DraftState& state, const DecodingParams& params, size_t beams) {
+  if (state.group_beams.size() > beams) {
+    return Bad("draft state", absl::StrCat(state.group_beams.size(),
+                                           " beams in groups, the decoding has ", beams));
+  }
+  const auto roots = static_cast<int32_t>(state.root_hash.size());
+  for (const DraftState::GroupBeam& beam : state.group_beams) {
+    if (beam.root < 0 || beam.root >= roots || beam.group < 0 ||
+        beam.group >= params.num_beam_groups) {
+      return Bad("draft state",
+                 absl::StrCat("a beam of root ", beam.root, " in group ", beam.group));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BeamDecoder>> MakeBeamDecoder(const DecodingParams& params) {
@@ -95,6 +112,7 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
                             state.slot_log_prob.size(), " log-probabilities"));
   }
   COPPICE_RETURN_IF_ERROR(CheckKnown(state, beams));
+  COPPICE_RETURN_IF_ERROR(CheckGroups(state, params, beams));
   if (params.plain) return Bad("speculative.method", "'none' drafts nothing");
   COPPICE_ASSIGN_OR_RETURN(const MethodRow* row, ResolveMethod(params));
   if (row->form == DraftForm::kNone) {

@@ -11,6 +11,7 @@ std::optional<ForestPlan::Forest> DeviceForest(const DecodingParams& params,
   if (!method.ok() || (*method)->device_drafting == nullptr) return std::nullopt;
   // The children of known roots are given, not ranked.
   if (!state.known_roots.empty()) return std::nullopt;
+  if (!state.group_beams.empty()) return std::nullopt;   // each group ranks its own children
   if (params.sampling.penalises()) return std::nullopt;  // each row has its own biases
   if (params.format != nullptr) return std::nullopt;     // each row has its own allowed tokens
   const sampling::SamplingParams sampling = DraftSampling(params.sampling, params);

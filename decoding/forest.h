@@ -72,6 +72,14 @@ struct DraftState {
   };
   std::vector<int32_t> known_roots;
   std::vector<KnownChild> known_children;
+  // The beams of each group (docs/algorithms.md 8.2), group by group, which may hold the same root.
+  // Empty without groups.
+  struct GroupBeam {
+    int32_t root = 0;
+    int32_t group = 0;
+    double penalty = 0;  // taken from ls for diversity, nats
+  };
+  std::vector<GroupBeam> group_beams;
   // [roots] State of the output's format after the root; 0: no format. It is not sent: a draft node
   // that knows the format fills in its own.
   std::vector<OutputFormat::State> root_format_state;

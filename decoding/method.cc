@@ -53,6 +53,7 @@ DeviceDrafting::Kind BeamSearchDrafting(const DecodingParams&) {
 
 std::unique_ptr<Drafter> DraftBeamSearch(const DecodingParams& params, const DraftState& state,
                                          int width) {
+  if (params.num_beam_groups > 1) return MakeGroupSearchDrafter(params, state, width);
   return MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
 }
 
@@ -105,6 +106,7 @@ std::vector<MethodRow> MakeTable() {
        .distribution = "beam sampling without replacement (3.4)",
        .lossless = true,
        .reproducible = true,
+       .scheduled_width = true,
        .form = DraftForm::kLevels,
        .sends = "tree",
        .source = "5.8",
@@ -115,6 +117,7 @@ std::vector<MethodRow> MakeTable() {
        .distribution = "the same tokens (3.2, 3.5)",
        .lossless = true,
        .reproducible = true,
+       .scheduled_width = true,
        .form = DraftForm::kLevels,
        .sends = "tree",
        .source = "5.9",

@@ -40,6 +40,7 @@ struct MethodRow {
   bool lossless;                         // the distribution is the decoding's, under that condition
   bool reproducible;                     // same text as without drafts at equal seed
   bool joint_sampling;                   // serves JOINT and ROWCUT besides the row modes
+  bool scheduled_width;                  // serves a width for each layer
   DraftForm form;
   absl::string_view sends;  // what the draft node sends: "tree", "tree and proposals"
   // The optional fields that it reads: fields of `speculative` that not all methods read, and

@@ -27,12 +27,10 @@ class DecodingRules {
     CheckServed();
     CheckFormat();
     CheckDuplicates();
-    if (params_.num_hypotheses > params_.beam_width) {
-      Add(Code::kCombination, "n",
-          absl::StrCat("is ", params_.num_hypotheses, " but must not exceed beam_width, which is ",
-                       params_.beam_width));
-    }
+    CheckSchedule();
+    CheckHypotheses();
     params_.kind == sampling::DecodingKind::kMultinomial ? CheckMultinomial() : CheckBeams();
+    CheckGroups();
     CheckBias();
   }
 
@@ -76,6 +74,8 @@ class DecodingRules {
     if (params_.beam_width > 1) Conflict("beam_width", "it has one path per sample");
     if (!params_.stop_when_full) NoEffect("early_stopping", "there are no beams to stop");
     if (!params_.refill) NoEffect("refill", "there are no beams to refill");
+    if (params_.min_score > kEveryScore)
+      Conflict("min_score", "its choices are samples, not ranked hypotheses");
   }
 
   void CheckBeams() {
@@ -95,6 +95,65 @@ class DecodingRules {
     }
     if (params_.sampling.mode != sampling::SamplingScope::kRow)
       NoEffect("sampling_scope", "there are no sampling parameters");
+  }
+
+  // A width for each layer (8.3).
+  void CheckSchedule() {
+    const std::vector<int>& widths = params_.width_schedule;
+    if (widths.empty()) return;
+    if (const auto [least, most] = std::minmax_element(widths.begin(), widths.end());
+        *least < 1 || *most != params_.beam_width) {
+      Add(Code::kInvalidValue, "beam_width",
+          absl::StrCat("is a list from ", *least, " to ", *most, ", of a largest width of ",
+                       params_.beam_width));
+    }
+    if (params_.kind != sampling::DecodingKind::kBeamSearch &&
+        params_.kind != sampling::DecodingKind::kBeamSamplingWithoutReplacement) {
+      Conflict("beam_width", "only a decoding with distinct beams has a width for each layer");
+      return;
+    }
+    const absl::StatusOr<const MethodRow*> row = ResolveMethod(params_);
+    if (row.ok() && !(*row)->scheduled_width) {
+      Add(Code::kCombination, "beam_width",
+          absl::StrCat("is a list, which method ", (*row)->name, " does not serve"));
+    }
+  }
+
+  void CheckHypotheses() {
+    const bool listed = !params_.width_schedule.empty();
+    const int last = listed ? params_.width_schedule.back() : params_.beam_width;
+    if (params_.num_hypotheses <= last) return;
+    Add(Code::kCombination, "n",
+        absl::StrCat("is ", params_.num_hypotheses, " but must not exceed beam_width, which is ",
+                     last, listed ? " in the last layer" : ""));
+  }
+
+  // Groups of beams (8.2).
+  void CheckGroups() {
+    if (params_.num_beam_groups == 1) {
+      if (params_.diversity_penalty != 0) {
+        Add(Code::kNoEffect, "diversity_penalty", "has no effect without num_beam_groups above 1");
+      }
+      return;
+    }
+    if (params_.kind != sampling::DecodingKind::kBeamSearch) {
+      Conflict("num_beam_groups", "only beam_search has groups");
+      return;
+    }
+    std::vector<int> widths = params_.width_schedule;
+    if (widths.empty()) widths = {params_.beam_width};
+    const auto odd = std::find_if(widths.begin(), widths.end(), [this](int width) {
+      return width % params_.num_beam_groups != 0;
+    });
+    if (odd != widths.end()) {
+      Add(Code::kCombination, "num_beam_groups",
+          absl::StrCat("is ", params_.num_beam_groups, " but must divide beam_width, which is ",
+                       *odd));
+    }
+    if (params_.diversity_penalty == 0) {
+      Add(Code::kCombination, "diversity_penalty",
+          "must be above 0 with num_beam_groups: all groups would be the same");
+    }
   }
 
   void CheckBias() {

@@ -51,6 +51,29 @@ std::vector<ParameterRow> DecodingRows() {
        .limit = ParameterLimit::kMaxBeamWidth,
        .own_default = "1 for `multinomial`; with beams `best_of`, else `n` above 1, else 4",
        .text = "W: the number of live beams."},
+      {.name = "width_schedule",
+       .fields = {"beam_width_schedule"},
+       .own_syntax = "a list of 1 to 64 widths; `beam_width` may be such a list, too",
+       .own_default = "the same width in every layer",
+       .read_by = ReadBy::kBeams,
+       .text =
+           "W of layer 1, 2, 3, ...; the last one holds for all layers to come: `[512, 128, 64]` "
+           "considers many first tokens and then fewer continuations. For `beam_search` and "
+           "`beam_sampling_without_replacement` (docs/algorithms.md 8.3)."},
+      {.name = "num_beam_groups",
+       .member = Member<&DecodingParams::num_beam_groups>(),
+       .range = {1, kMostBeams},
+       .read_by = ReadBy::kBeams,
+       .text = "G: `beam_search` divides its beams into G groups of equal size. In each layer the "
+               "groups choose one after the other, and `diversity_penalty` keeps them apart "
+               "(docs/algorithms.md 8.2). It must divide the beam width."},
+      {.name = "diversity_penalty",
+       .member = Member<&DecodingParams::diversity_penalty>(),
+       .range = {0, kMostPenalty},
+       .read_by = ReadBy::kBeams,
+       .text = "Taken from the score of a token, in nats, for each beam of an earlier group that "
+               "chose the token in the same layer. Scores of hypotheses keep what was taken. "
+               "Above 0 with groups, and only with groups."},
       {.name = "num_hypotheses",
        .fields = {"n", "num_return_sequences"},
        .member = Member<&DecodingParams::num_hypotheses>(),
@@ -87,6 +110,14 @@ std::vector<ParameterRow> DecodingRows() {
        .read_by = ReadBy::kBeams,
        .text = "alpha: hypotheses are ranked by their log-probability divided by length^alpha. "
                "Independent samples are ranked in this way when `best_of` is above `n`."},
+      {.name = "min_score",
+       .member = Member<&DecodingParams::min_score>(),
+       .range = {kEveryScore, 0},
+       .served = {{-1e6, 0}},
+       .own_default = "none",
+       .read_by = ReadBy::kBeams,
+       .text = "Hypotheses whose `score` is below it are not returned, so there may be fewer than "
+               "`n` choices, or none. The other choices stay the same (docs/algorithms.md 8.4)."},
       {.name = "seed",
        .member = Member<&DecodingParams::seed>(),
        .own_syntax = "a 64-bit integer",
@@ -203,6 +234,14 @@ std::vector<ParameterRow> SamplingRows() {
                "above 0, else multiplies it. Applied after `logit_bias` and before the other "
                "penalties."},
   };
+  rows.push_back(
+      {.name = "no_repeat_ngram_size",
+       .member =
+           Member<&DecodingParams::sampling, &sampling::SamplingParams::no_repeat_ngram_size>(),
+       .range = {0, kMostBeams},
+       .read_by = ReadBy::kRows,
+       .text = "n: a token that would repeat n tokens in a row of prompt and hypothesis has "
+               "probability 0. 0 switches it off."});
   for (ParameterRow& row : rows) row.group = ParameterGroup::kSampling;
   return rows;
 }

@@ -12,6 +12,8 @@ namespace coppice::decoding {
 int AutoDraftWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }
 
 void SetPrompt(absl::Span<const TokenId> prompt, DecodingParams* params) {
+  if (const int size = params->sampling.no_repeat_ngram_size; size > 0)
+    params->prompt_ngrams = std::make_shared<sampling::RepeatedNgrams>(prompt, size);
   if (params->sampling.repetition_penalty == 1) return;
   auto ids = std::make_shared<std::vector<TokenId>>(prompt.begin(), prompt.end());
   std::sort(ids->begin(), ids->end());
@@ -25,6 +27,19 @@ bool IsStopId(absl::Span<const TokenId> stop_ids, TokenId token) {
 
 bool IsStopId(const DecodingParams& params, TokenId token) {
   return IsStopId(params.stop_ids, token);
+}
+
+int LayerWidth(const DecodingParams& params, int layer) {
+  const std::vector<int>& widths = params.width_schedule;
+  if (widths.empty()) return params.beam_width;
+  return widths[std::min(static_cast<size_t>(layer), widths.size()) - 1];
+}
+
+int WidestFrom(const DecodingParams& params, int layer) {
+  int widest = LayerWidth(params, layer);
+  for (; layer < static_cast<int>(params.width_schedule.size()); ++layer)
+    widest = std::max(widest, LayerWidth(params, layer + 1));
+  return widest;
 }
 
 int MostBeams(const DecodingParams& params) {
@@ -52,7 +67,13 @@ int64_t KvPagesBound(const DecodingParams& params, int64_t prompt_tokens,
   const int branch = row != nullptr && row->reads("joint_tokens")
                          ? std::min(params.max_tokens, params.joint_tokens)
                          : params.max_tokens;
-  const int64_t chains = beams == 1 ? 0 : beams * blocks(branch);
+  int64_t chains = beams == 1 ? 0 : beams * blocks(branch);
+  if (!params.width_schedule.empty()) {  // the beams of a layer have as many tokens as its number
+    chains = LayerWidth(params, branch) * blocks(branch);
+    const int listed = std::min(branch, static_cast<int>(params.width_schedule.size()));
+    for (int layer = 1; layer <= listed; ++layer)
+      chains = std::max(chains, LayerWidth(params, layer) * blocks(layer));
+  }
   const DraftSize draft = DraftSizeOf(params);
   const int width = draft.width > 0 ? draft.width : AutoDraftWidth(params.beam_width);
   const int depth = draft.depth > 0 ? draft.depth : kMaxAutoDraftDepth;

@@ -21,6 +21,8 @@ struct MethodRow;
 
 // Far above any limit in use. Keeps sizes that are computed from parameters small.
 inline constexpr int kMostBeams = 1 << 16;
+// The min_score that leaves out none.
+inline constexpr double kEveryScore = -1e12;
 
 // Section numbers are those of docs/algorithms.md.
 struct DecodingParams : sampling::RowParams {
@@ -35,7 +37,18 @@ struct DecodingParams : sampling::RowParams {
   // W: beams alive at once. More beams cost rows of every step and KV. 1 unless kind has beams.
   int beam_width = 1;
 
-  // Hypotheses returned, the best by score. At most beam_width.
+  // W of layer 1, 2, ..., of which the last holds for all layers to come (8.3). beam_width is the
+  // largest of them. Empty: beam_width in every layer.
+  std::vector<int> width_schedule;
+
+  // G of 8.2: groups of beam_width / G beams that choose one after the other. 1: no groups.
+  int num_beam_groups = 1;
+
+  // lambda of 8.2, nats: taken from the score of a token for each beam of the groups before that
+  // chose it in the same layer.
+  double diversity_penalty = 0;
+
+  // Hypotheses returned, the best by score. At most beam_width, or the last of width_schedule.
   int num_hypotheses = 1;
 
   // The most tokens of a hypothesis, including the stop id. Until some
@@ -48,6 +61,9 @@ struct DecodingParams : sampling::RowParams {
   // alpha of 8: hypotheses are ranked by log-probability / length^alpha. Larger values favour long
   // ones.
   double length_penalty = 1.0;
+
+  // Hypotheses whose score is below it are not returned (8.4).
+  double min_score = kEveryScore;
 
   // When a search ends. true: when enough hypotheses have ended (policy FIRST of 8). false: when no
   // live beam can become one of the best (EXACT), which takes longer.
@@ -126,6 +142,11 @@ void SetPrompt(absl::Span<const TokenId> prompt, DecodingParams* params);
 // True if the token ends its hypothesis.
 bool IsStopId(absl::Span<const TokenId> stop_ids, TokenId token);
 bool IsStopId(const DecodingParams& params, TokenId token);
+
+// W of a layer; the first is layer 1.
+int LayerWidth(const DecodingParams& params, int layer);
+// The largest W of this layer and of those after it.
+int WidestFrom(const DecodingParams& params, int layer);
 
 // The most beams that can be alive at once; each is a row of a plain round.
 int MostBeams(const DecodingParams& params);

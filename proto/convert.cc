@@ -133,6 +133,7 @@ proto::Decoding DecodingToMessage(const decoding::DecodingParams& params) {
   message.set_show_special_tokens(params.show_special_tokens);
   message.set_format_kind(std::string(FormatKindName(params.format_spec.kind)));
   message.set_format_text(params.format_spec.text);
+  Fill(params.width_schedule, message.mutable_width_schedule());
   for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (row.scalar()) *message.add_parameters() = ToMessage(row, params);
   }
@@ -161,6 +162,9 @@ absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decodi
   params.stop_strings.assign(message.stop_strings().begin(), message.stop_strings().end());
   params.show_special_tokens = message.show_special_tokens();
   COPPICE_ASSIGN_OR_RETURN(params.format_spec, ReadFormat(message));
+  COPPICE_RETURN_IF_ERROR(
+      CheckEntries("width_schedule", message.width_schedule(), 1, decoding::kMostBeams + 1));
+  params.width_schedule = ToVector(message.width_schedule());
   return params;
 }
 

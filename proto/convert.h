@@ -54,6 +54,7 @@ struct ProgressLimits {
   int max_tokens = 0;        // tokens per hypothesis
   size_t tokens_so_far = 0;  // tokens of the stable prefix in earlier updates
   int64_t max_hypotheses = 0;
+  int64_t min_hypotheses = 1;  // 0: all may be below min_score
   // Alternatives for the score of each token; nullopt: no scores are asked for.
   std::optional<int> alternatives;
   int64_t prompt_scores = 0;  // scores of prompt tokens that are still to come
@@ -62,7 +63,7 @@ struct ProgressLimits {
 struct SequenceProgress {
   std::vector<TokenId> stable_tokens;  // new ones
   bool finished = false;
-  std::vector<decoding::Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
+  std::vector<decoding::Hypothesis> hypotheses;  // finished: up to max_hypotheses, best first
   // One for each token, if scores are requested.
   std::vector<coppice::TokenScore> stable_scores;
   std::vector<std::vector<coppice::TokenScore>> hypothesis_scores;

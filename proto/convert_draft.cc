@@ -108,6 +108,12 @@ void FillState(const decoding::DraftState& state, proto::RoundState* message) {
     sent->set_score(child.score);
     sent->set_key(child.key);
   }
+  for (const decoding::DraftState::GroupBeam& beam : state.group_beams) {
+    proto::GroupBeam* sent = message->add_group_beam();
+    sent->set_root(beam.root);
+    sent->set_group(beam.group);
+    sent->set_penalty(beam.penalty);
+  }
 }
 
 // The root of the tree is the stable path: -1 in messages.
@@ -144,6 +150,18 @@ absl::Status CheckKnownChildren(const proto::RoundState& message, int vocab_size
   return absl::OkStatus();
 }
 
+absl::Status CheckGroupBeams(const proto::RoundState& message) {
+  for (int i = 0; i < message.group_beam_size(); ++i) {
+    const proto::GroupBeam& beam = message.group_beam(i);
+    if (beam.root() < 0 || beam.root() >= message.root_trie_size())
+      return BadEntry("group_beam", i, absl::StrCat("root ", beam.root(), " is not a root"));
+    if (beam.group() < 0 || beam.group() >= decoding::kMostBeams)
+      return BadEntry("group_beam", i, absl::StrCat("group ", beam.group(), " is not a group"));
+    if (!std::isfinite(beam.penalty())) return BadEntry("group_beam", i, "is not finite");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckState(const proto::RoundState& message, int vocab_size) {
   const size_t roots = message.root_trie_size();
   COPPICE_RETURN_IF_ERROR(CheckLength("root_score", message.root_score_size(), roots));
@@ -167,6 +185,7 @@ absl::Status CheckState(const proto::RoundState& message, int vocab_size) {
       return BadEntry("slot_log_prob", i, "is not finite");
   }
   COPPICE_RETURN_IF_ERROR(CheckEntries("known_root", message.known_root(), 0, roots));
+  COPPICE_RETURN_IF_ERROR(CheckGroupBeams(message));
   return CheckKnownChildren(message, vocab_size);
 }
 
@@ -180,6 +199,8 @@ decoding::DraftState StateOf(const proto::RoundState& message) {
   state.known_roots = ToVector(message.known_root());
   for (const proto::KnownChild& child : message.known_child())
     state.known_children.push_back({child.root(), child.token(), child.score(), child.key()});
+  for (const proto::GroupBeam& beam : message.group_beam())
+    state.group_beams.push_back({beam.root(), beam.group(), beam.penalty()});
   state.layers_committed = message.layers_committed();
   return state;
 }

@@ -210,7 +210,7 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
   COPPICE_RETURN_IF_ERROR(
       CheckEntries("stable_tokens", message.stable_tokens(), 0, limits.vocab_size));
   COPPICE_RETURN_IF_ERROR(CheckRange("hypotheses: length", int64_t{message.hypotheses_size()},
-                                     message.finished() ? 1 : 0,
+                                     message.finished() ? limits.min_hypotheses : 0,
                                      message.finished() ? limits.max_hypotheses : 0));
   COPPICE_RETURN_IF_ERROR(CheckRange("prompt_scores: length", int64_t{message.prompt_scores_size()},
                                      0, limits.prompt_scores));

@@ -34,6 +34,7 @@ ProcessedRow::ProcessedRow(const RowParams& params, bool for_draws)
       sampling_without_stops_(WithoutStops(params)),
       format_(params.format),
       prompt_ids_(params.prompt_ids),
+      prompt_ngrams_(params.prompt_ngrams),
       min_tokens_(params.min_tokens),
       for_draws_(for_draws),
       ranks_(params.kind == DecodingKind::kBeamSearch) {}
@@ -42,8 +43,7 @@ const SamplingParams& ProcessedRow::SamplingOf(const RowPath& path) {
   const SamplingParams& sampling = path.length < min_tokens_ ? sampling_without_stops_ : sampling_;
   if (!sampling.penalises() && format_ == nullptr) return sampling;
   path_sampling_ = sampling;
-  Penalise(prompt_ids_ == nullptr ? absl::Span<const TokenId>() : *prompt_ids_, path,
-           &path_sampling_);
+  Penalise(prompt_ids_.get(), prompt_ngrams_.get(), path, &path_sampling_);
   if (format_ == nullptr) return path_sampling_;
   (ranks_ ? candidates_ : path_sampling_.allowed) = format_->Allowed(path.format_state);
   return path_sampling_;

@@ -95,6 +95,7 @@ class ProcessedRow {
   SamplingParams path_sampling_;
   std::shared_ptr<const OutputFormat> format_;
   std::shared_ptr<const std::vector<TokenId>> prompt_ids_;
+  std::shared_ptr<const RepeatedNgrams> prompt_ngrams_;
   int min_tokens_;
   bool for_draws_;
   const bool ranks_;                                 // the decoding is beam search

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "base/output_format.h"
 #include "base/types.h"
+#include "sampling/repeated_ngrams.h"
 
 namespace coppice::sampling {
 
@@ -68,6 +69,9 @@ struct SamplingParams {
   // Divides the logit of every token of prompt and hypothesis if it is above 0, else multiplies it.
   // 1 changes nothing.
   double repetition_penalty = 1;
+  // n: a token that would end an n-gram which prompt and hypothesis have already has probability 0.
+  // 0: none.
+  int no_repeat_ngram_size = 0;
   // The effect of the penalties after one path, when repetition_penalty is not 1. Filled by
   // SamplingAt (sampling/target_row.h); otherwise empty.
   std::vector<RepeatedToken> repeated;
@@ -75,7 +79,10 @@ struct SamplingParams {
   // every token.
   std::shared_ptr<const AllowedTokens> allowed;
 
-  bool penalises() const {
+  // The row depends on the tokens of its path.
+  bool penalises() const { return counts_tokens() || no_repeat_ngram_size > 0; }
+  // One of the three penalties does.
+  bool counts_tokens() const {
     return frequency_penalty != 0 || presence_penalty != 0 || repetition_penalty != 1;
   }
 };
@@ -99,6 +106,8 @@ struct RowParams {
   // The distinct ids of the prompt, ascending: repetition_penalty counts them. Not part of the
   // request: set by the node that decodes it (SetPrompt). nullptr: none.
   std::shared_ptr<const std::vector<TokenId>> prompt_ids;
+  // The n-grams of the prompt, for no_repeat_ngram_size, set in the same way. nullptr: no prompt.
+  std::shared_ptr<const RepeatedNgrams> prompt_ngrams;
 };
 
 }  // namespace coppice::sampling

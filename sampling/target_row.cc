@@ -42,16 +42,25 @@ SamplingParams WithoutStops(const RowParams& params) {
 SamplingParams SamplingAt(const RowParams& params, const RowPath& path) {
   SamplingParams sampling =
       path.length < params.min_tokens ? WithoutStops(params) : params.sampling;
-  Penalise(params.prompt_ids == nullptr ? absl::Span<const TokenId>() : *params.prompt_ids, path,
-           &sampling);
+  Penalise(params.prompt_ids.get(), params.prompt_ngrams.get(), path, &sampling);
   if (params.format != nullptr) sampling.allowed = params.format->Allowed(path.format_state);
   return sampling;
 }
 
-void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, SamplingParams* sampling) {
+void Penalise(const std::vector<TokenId>* prompt_ids, const RepeatedNgrams* prompt_ngrams,
+              const RowPath& path, SamplingParams* sampling) {
   if (!sampling->penalises()) return;
   COPPICE_CHECK_MSG(static_cast<int>(path.tokens.size()) == path.length,
                     "penalties need the tokens of the path");
+  if (sampling->no_repeat_ngram_size > 0) {
+    const std::vector<TokenId> banned =
+        prompt_ngrams != nullptr
+            ? prompt_ngrams->After(path.tokens)
+            : RepeatedNgrams({}, sampling->no_repeat_ngram_size).After(path.tokens);
+    for (TokenId token : banned) sampling->logit_bias.emplace_back(token, kLogZero);
+    AddUp(&sampling->logit_bias);
+  }
+  if (!sampling->counts_tokens()) return;
   std::vector<TokenId> tokens = path.tokens;
   std::sort(tokens.begin(), tokens.end());
   std::vector<RepeatedToken> repeated;
@@ -69,7 +78,7 @@ void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, SamplingPar
     return AddUp(&sampling->logit_bias);
   }
   const size_t generated = repeated.size();
-  for (TokenId token : prompt) {
+  for (TokenId token : prompt_ids == nullptr ? std::vector<TokenId>() : *prompt_ids) {
     if (!std::binary_search(tokens.begin(), tokens.end(), token)) repeated.push_back({token, 0});
   }
   std::inplace_merge(

@@ -27,10 +27,11 @@ struct TargetRow {
 SamplingParams SamplingAt(const RowParams& params, const RowPath& path);
 // params.sampling with the stop ids banned.
 SamplingParams WithoutStops(const RowParams& params);
-// Adds the effect of the penalties after `path` to *sampling, if there are any. prompt: the
-// distinct ids of the prompt, ascending. Without a repetition penalty they become entries of
-// logit_bias, one per token, so that a device that adds biases gives the same bits.
-void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, SamplingParams* sampling);
+// Adds the effect of the penalties after `path` to *sampling, if there are any. prompt_ids,
+// prompt_ngrams: as in RowParams. Without a repetition penalty they become entries of logit_bias,
+// one per token, so that a device that adds biases gives the same bits; n-grams always do.
+void Penalise(const std::vector<TokenId>* prompt_ids, const RepeatedNgrams* prompt_ngrams,
+              const RowPath& path, SamplingParams* sampling);
 // Only the sampling parameters' bias and bans: temperature 1, nothing cut.
 SamplingParams Uncut(SamplingParams sampling);
 // Row `row` of the source.

@@ -14,9 +14,9 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "catalogue/catalogue_store.h"
 #include "comm/collective_counter.h"
 #include "comm/node_agent.h"
-#include "catalogue/catalogue_store.h"
 #include "grammar/format_store.h"
 #include "model/model_runner.h"
 #include "node/energy/energy_shares.h"

@@ -237,7 +237,8 @@ absl::Status CheckTokens(const decoding::DecodingParams& params, absl::Span<cons
     if (!allowed->Has(token)) {
       return absl::FailedPreconditionError(
           allowed->count == 0 ? "the vocabulary has no token that the format of the output allows"
-                              : "logit_bias bans every token that the format of the output allows");
+                              : "logit_bias or no_repeat_ngram_size bans every token that the "
+                                "format of the output allows");
     }
     state = params.format->Next(state, token);
     if (state == OutputFormat::kBroken) break;

@@ -31,6 +31,7 @@ constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr size_t kMaxStopIds = 64;
 constexpr size_t kMaxBiases = 1024;
+constexpr size_t kMaxWidths = 64;
 constexpr int64_t kMostScores = 2'000'000;  // scores of one answer, so that it can be held and sent
 constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
@@ -97,8 +98,11 @@ class RequestParser {
     request_.max_tokens_given = most.value_or(-1) >= 0;
     // A decoder generates at least one token.
     if (request_.score_only) request_.params.max_tokens = 1;
+    std::vector<absl::string_view> except;
+    if (most.value_or(1) <= 0) except.push_back("max_tokens");
+    if (ReadWidths()) except.push_back("beam_width");
     ReadParameters(/*object=*/"", limits_, vocab_, &fields_, &request_.params, &given_.parameters,
-                   /*except=*/most.value_or(1) <= 0 ? "max_tokens" : "");
+                   except);
     if (request_.max_tokens_given && request_.params.min_tokens > request_.max_tokens()) {
       fields_.Fail("invalid_value", "min_tokens",
                    absl::StrCat("must be between 0 and max_tokens, which is ",
@@ -129,6 +133,28 @@ class RequestParser {
                    "0 cannot be combined with stream");
     }
     request_.samples = 1;  // all choices are the same
+  }
+
+  // A width for each layer, in its own field or as the value of beam_width. False: none is given.
+  bool ReadWidths() {
+    const decoding::ParameterRow& width = *decoding::FindParameter("beam_width");
+    const decoding::ParameterRow& list = *decoding::FindParameter("width_schedule");
+    const json* widths = fields_.Find(list.fields);
+    const json* given = fields_.Find(width.fields);
+    if (widths != nullptr && given != nullptr && *widths != *given) {
+      fields_.Fail("conflicting_fields", list.field(), "and beam_width differ");
+      return true;
+    }
+    const bool in_width = given != nullptr && given->is_array();
+    if (widths == nullptr && !in_width) return false;
+    decoding::DecodingParams& params = request_.params;
+    for (const int64_t beams : fields_.Integers(in_width ? width.fields : list.fields, 1,
+                                                limits_.max_beam_width, kMaxWidths)) {
+      params.width_schedule.push_back(static_cast<int>(beams));
+      params.beam_width = std::max(params.beam_width, static_cast<int>(beams));
+    }
+    given_.parameters.Add(width);
+    return true;
   }
 
   // The field changes nothing unless the other one is given.

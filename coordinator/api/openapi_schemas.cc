@@ -220,6 +220,13 @@ Json RequestSchema(const ApiLimits& limits, bool chat) {
   Json& properties = schema["properties"];
   AddFields(chat ? kChat : kCompletion, &properties);
   AddParameters(limits, "", &properties);
+  const Json widths = {
+      {"type", "array"},
+      {"maxItems", 64},
+      {"items", {{"type", "integer"}, {"minimum", 1}, {"maximum", limits.max_beam_width}}}};
+  properties["beam_width_schedule"] = OrNull(widths);
+  for (const char* name : {"beam_width", "num_beams"})
+    properties[name]["anyOf"][0]["anyOf"].push_back(widths);
   AddFields(kCommon, &properties);
   AddFields(kFormats, &properties);
   for (const char* name : {"n", "num_return_sequences", "best_of"})

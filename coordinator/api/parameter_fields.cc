@@ -155,10 +155,11 @@ Json ParameterJson(const decoding::ParameterRow& row, const ApiLimits& limits) {
 
 void ReadParameters(absl::string_view object, const ApiLimits& limits, int vocab_size,
                     JsonFields* fields, decoding::DecodingParams* params, GivenParameters* given,
-                    absl::string_view except) {
+                    absl::Span<const absl::string_view> except) {
   const int beam_width = params->beam_width;
   for (const decoding::ParameterRow& row : decoding::Parameters()) {
-    if (row.own_syntax != nullptr || object != row.object || row.name == except) continue;
+    if (row.own_syntax != nullptr || object != row.object) continue;
+    if (std::find(except.begin(), except.end(), row.name) != except.end()) continue;
     const decoding::ParameterRange range = ServedRange(row, limits, vocab_size, beam_width);
     const std::optional<decoding::ParameterValue> value = ReadValue(row, range, fields);
     if (!value) continue;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "coordinator/api/json_fields.h"
 #include "decoding/parameter.h"
 
@@ -25,11 +26,11 @@ class GivenParameters {
 };
 
 // Reads the scalars whose fields belong to `object` ("" or "speculative") of a request into *params
-// and *given. Absent ones stay unchanged, and so does the row named `except`. *fields reads that
+// and *given. Absent ones stay unchanged, and so do the rows named in `except`. *fields reads that
 // object and receives the errors.
 void ReadParameters(absl::string_view object, const ApiLimits& limits, int vocab_size,
                     JsonFields* fields, decoding::DecodingParams* params, GivenParameters* given,
-                    absl::string_view except = "");
+                    absl::Span<const absl::string_view> except = {});
 
 // Every row for GET /v1/models: name, aliases, object, type, range, default, who reads it.
 nlohmann::ordered_json ParametersJson(const ApiLimits& limits);

@@ -99,6 +99,9 @@ void Translator::RefuseUnshown(std::initializer_list<const char*> names) {
   const json* n = fields_.FindValue({"n"});
   if (n != nullptr && AsInteger(*n) != 1)
     fields_.Fail("unsupported_field", "n", "must be 1: this form of answer has one choice");
+  if (fields_.FindValue({"min_score"}) != nullptr)
+    fields_.Fail("unsupported_field", "min_score",
+                 "is not supported: this form of answer always has a choice");
   for (const char* name : names) {
     if (fields_.FindValue({name}) != nullptr)
       fields_.Fail("unsupported_field", name,

@@ -1,7 +1,5 @@
 #include "coordinator/cluster/cluster_json.h"
 
-#include "catalogue/catalogue_query.h"
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "base/program.h"
+#include "catalogue/catalogue_query.h"
 #include "coordinator/api/parameter_fields.h"
 #include "decoding/method.h"
 

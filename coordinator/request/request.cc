@@ -218,6 +218,7 @@ proto::ProgressLimits Request::Limits(const Sequence& sequence) const {
   proto::ProgressLimits limits{request_.vocab_size, request_.max_tokens(), sequence.received,
                                request_.params.num_hypotheses};
   limits.alternatives = request_.logprobs;
+  if (request_.params.min_score > decoding::kEveryScore) limits.min_hypotheses = 0;
   if (request_.score_prompt()) {
     limits.prompt_scores = static_cast<int64_t>(request_.prompts[sequence.prompt].size()) - 1 -
                            static_cast<int64_t>(sequence.prompt_scores.size());
@@ -230,6 +231,11 @@ std::string Request::FinishSequence(Sequence* sequence, proto::SequenceProgress*
   constexpr char kUnstable[] = "hypotheses[0].tokens: not what it had declared stable";
   sequence->hypotheses = std::move(progress->hypotheses);
   sequence->hypothesis_scores = std::move(progress->hypothesis_scores);
+  if (sequence->hypotheses.empty()) {  // all are below min_score
+    if (!sequence->text->tokens().empty()) return kUnstable;
+    sequence->done = true;
+    return "";
+  }
   const std::vector<TokenId>& best = sequence->hypotheses[0].tokens;
   if (best.size() < sequence->text->tokens().size()) return kUnstable;
   sequence->received = 0;

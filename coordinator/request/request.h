@@ -144,7 +144,7 @@ class Request : public std::enable_shared_from_this<Request> {
       return text != before.text || reasoning != before.reasoning || arguments != before.arguments;
     }
   };
-  static double MassOf(const std::vector<Choice>& choices);
+  double MassOf(const std::vector<Choice>& choices) const;
   static const ChoiceText& TextOf(const Sequence& sequence, size_t hypothesis);
   std::vector<Choice> PromptChoices(int prompt) const;
   Choice MakeChoice(const Sequence& sequence, size_t number) const;

@@ -1,7 +1,9 @@
 // The request's choices: the parts of its sequences that an answer or an event shows.
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -17,10 +19,15 @@ constexpr size_t kScoreBytes = 48;
 
 }  // namespace
 
-// The choices are distinct, so that their probabilities add up.
-double Request::MassOf(const std::vector<Choice>& choices) {
+// The probabilities of distinct hypotheses add up. Groups of beams may hold the same one.
+double Request::MassOf(const std::vector<Choice>& choices) const {
   double mass = 0;
-  for (const Choice& choice : choices) mass += choice.mass;
+  std::set<std::vector<TokenId>> counted;
+  for (const Choice& choice : choices) {
+    if (request_.params.num_beam_groups == 1 ||
+        counted.insert(sequences_[choice.sequence].hypotheses[choice.hypothesis].tokens).second)
+      mass += choice.mass;
+  }
   return mass;
 }
 
@@ -74,7 +81,7 @@ Choice Request::MakeChoice(const Sequence& sequence, size_t number) const {
 std::vector<Choice> Request::PromptChoices(int prompt) const {
   std::vector<Choice> choices;
   for (const Sequence& sequence : sequences_) {
-    if (sequence.prompt != prompt) continue;
+    if (sequence.prompt != prompt || sequence.hypotheses.empty()) continue;
     for (size_t i = 0; i <= sequence.others.size(); ++i) choices.push_back(MakeChoice(sequence, i));
   }
   for (int i = 1; request_.score_only && !request_.beams() && i < request_.n; ++i) {

@@ -15,7 +15,10 @@ class LargestKeys {
  public:
   // Keeps width + 1 keys; width >= 1.
   explicit LargestKeys(size_t width) : width_(width) {}
-  void Clear() { heap_.clear(); }
+  void Clear(size_t width) {
+    width_ = width;
+    heap_.clear();
+  }
   void Add(double key) {
     if (heap_.size() > width_) {
       if (!(key > heap_.front())) return;
@@ -36,7 +39,7 @@ class LargestKeys {
   double Next() const { return heap_.size() <= width_ ? sampling::kLogZero : heap_.front(); }
 
  private:
-  const size_t width_;
+  size_t width_;
   std::vector<double> heap_;
 };
 

@@ -1,4 +1,5 @@
-// Deterministic beam search, plain and certified speculative (docs/algorithms.md 3.5, 5.9), and,
+// Deterministic beam search, plain and certified speculative (docs/algorithms.md 3.5, 5.9), also in
+// groups (8.2), and,
 // with noise on, Gumbel top-k beam sampling without replacement (3.4, 5.8). The output is a
 // function of seed and target alone. Called through MakeBeamDecoder and MakeDrafter; the kind of
 // the parameters says which. Thread-compatible.
@@ -20,5 +21,8 @@ std::unique_ptr<BeamDecoder> MakeSearchDecoder(const DecodingParams& params, boo
 // multinomial request at temperature 0 (greedy) is drafted as a search of width 1.
 std::unique_ptr<Drafter> MakeSearchDrafter(const DecodingParams& params, const DraftState& state,
                                            int width, bool look_ahead);
+// The same for groups of beams (8.2), each of which ranks its own children.
+std::unique_ptr<Drafter> MakeGroupSearchDrafter(const DecodingParams& params,
+                                                const DraftState& state, int width);
 
 }  // namespace coppice::decoding

@@ -23,6 +23,7 @@ class SearchDrafter : public TreeDrafter {
       : TreeDrafter(params, state, width),
         noisy_(params.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement),
         look_ahead_(look_ahead && noisy_),
+        layer_(static_cast<int>(state.layers_committed)),
         known_roots_(state.known_roots),
         known_children_(state.known_children) {}
 
@@ -40,8 +41,11 @@ class SearchDrafter : public TreeDrafter {
   std::vector<Child> KnownChildren();
   void RankByBounds(std::vector<Child>* children) const;
 
+  int beams() const { return LayerWidth(params(), layer_); }
+
   bool noisy_;
   bool look_ahead_;
+  int layer_;                         // the last one that was drafted
   std::vector<int32_t> known_roots_;  // known roots of the first level; empty below it
   std::vector<DraftState::KnownChild> known_children_;
 };
@@ -59,9 +63,9 @@ std::vector<double> SearchDrafter::Keys(const Node& node, const sampling::Distri
 void SearchDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
   std::vector<Child> children = KnownChildren();
-  const double least = children.size() < static_cast<size_t>(params().beam_width)
-                           ? sampling::kLogZero
-                           : -children.back().cost;
+  ++layer_;
+  const double least =
+      children.size() < static_cast<size_t>(beams()) ? sampling::kLogZero : -children.back().cost;
   for (size_t n = 0; n < rows.size(); ++n) {
     const bool decided = IsKnown(static_cast<int>(n)) || KeyBound(level()[n]) < least;
     if (rows[n].size() == 0 || decided) continue;
@@ -91,11 +95,11 @@ std::vector<SearchDrafter::Child> SearchDrafter::KnownChildren() {
 // Cost = kKeyDistanceCost times the distance of the key below the W-th key, plus the distance of
 // the bound below that of the k-th predicted beam. For equal costs, the larger key comes first.
 void SearchDrafter::RankByBounds(std::vector<Child>* children) const {
-  const size_t listed = std::min<size_t>(children->size(), 4 * width() + params().beam_width);
+  const size_t listed = std::min<size_t>(children->size(), 4 * width() + this->beams());
   std::partial_sort(children->begin(), children->begin() + listed, children->end(),
                     [](const Child& a, const Child& b) { return a.cost < b.cost; });
   children->resize(listed);
-  const size_t beams = std::min<size_t>(listed, params().beam_width);
+  const size_t beams = std::min<size_t>(listed, this->beams());
   std::vector<double> bound;
   for (const Child& child : *children) {
     const uint64_t hash = sampling::ExtendHash(level()[child.node].hash, child.token);

@@ -17,15 +17,18 @@ double NormalisedScore(double log_score, int length, double alpha) {
 }
 
 HypothesisPool::HypothesisPool(const DecodingParams& params)
-    : capacity_(params.beam_width),
+    : capacity_(params.beam_width / params.num_beam_groups),
       num_hypotheses_(params.num_hypotheses),
+      wanted_(params.num_beam_groups > 1 ? capacity_ : num_hypotheses_),
       max_tokens_(params.max_tokens),
       alpha_(params.length_penalty),
+      min_score_(params.min_score),
       stop_when_full_(params.stop_when_full) {}
 
-void HypothesisPool::Insert(const PathTree& paths, PathId path, double log_score, bool finished) {
+void HypothesisPool::Insert(const PathTree& paths, PathId path, double log_score, bool finished,
+                            double penalty) {
   if (!inserted_.insert(path).second) return;
-  const double score = NormalisedScore(log_score, paths.length(path), alpha_);
+  const double score = NormalisedScore(log_score - penalty, paths.length(path), alpha_);
   if (entries_.size() == capacity_ && !(entries_.back().score < score)) return;
   const auto worse =
       std::upper_bound(entries_.begin(), entries_.end(), score,
@@ -41,18 +44,28 @@ double HypothesisPool::Bound(double log_score, int length) const {
   return NormalisedScore(log_score, at, alpha_);
 }
 
-bool HypothesisPool::PolicyStops(double best_active) const {
-  if (stop_when_full_) return entries_.size() == capacity_;
-  const size_t wanted = num_hypotheses_;
-  return entries_.size() >= wanted && entries_[wanted - 1].score >= best_active;
+bool HypothesisPool::PolicyStops(double best_active, int width) const {
+  if (stop_when_full_) return entries_.size() >= static_cast<size_t>(width);
+  return entries_.size() >= wanted_ && entries_[wanted_ - 1].score >= best_active;
 }
 
-std::vector<Hypothesis> HypothesisPool::Result(const PathTree& paths) const {
-  std::vector<Hypothesis> result;
-  for (const Entry& entry : entries_) {
-    if (static_cast<int>(result.size()) == num_hypotheses_) break;
-    result.push_back({paths.Tokens(entry.path), entry.log_score, entry.score, entry.finished});
+std::vector<Hypothesis> HypothesisPool::BestOf(absl::Span<const HypothesisPool> pools,
+                                               const PathTree& paths) {
+  std::vector<const Entry*> best;
+  for (const HypothesisPool& pool : pools) {
+    for (const Entry& entry : pool.entries_) {
+      if (pool.Reaches(entry.score)) best.push_back(&entry);
+    }
   }
+  if (pools.size() > 1) {
+    std::stable_sort(best.begin(), best.end(),
+                     [](const Entry* a, const Entry* b) { return a->score > b->score; });
+  }
+  if (best.size() > pools[0].num_hypotheses_) best.resize(pools[0].num_hypotheses_);
+  std::vector<Hypothesis> result;
+  result.reserve(best.size());
+  for (const Entry* entry : best)
+    result.push_back({paths.Tokens(entry->path), entry->log_score, entry->score, entry->finished});
   return result;
 }
 

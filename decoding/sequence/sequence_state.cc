@@ -11,7 +11,8 @@ namespace coppice::decoding {
 SequenceState::SequenceState(const DecodingParams& params)
     : params_(params),
       paths_(params.format),
-      pool_(params),
+      pools_(params.num_beam_groups, HypothesisPool(params)),
+      goes_on_(params.num_beam_groups, true),
       can_complete_(params.format != nullptr && params.format->has_complete_states()),
       last_layer_{LayerOutput{}} {}
 
@@ -82,37 +83,51 @@ int SequenceState::max_useful_depth() const {
 bool SequenceState::EndLayer(std::vector<LayerOutput> outputs) {
   ++layers_;
   last_layer_ = std::move(outputs);
-  double best_active = sampling::kLogZero;
-  bool any_active = false;
+  std::vector<double> best_active(pools_.size(), sampling::kLogZero);
+  std::vector<bool> any_active(pools_.size(), false);
   for (const LayerOutput& output : last_layer_) {
+    const int g = output.group;
     if (output.finished) {
-      pool_.Insert(paths_, output.path, output.log_score, /*finished=*/true);
+      pools_[g].Insert(paths_, output.path, output.log_score, /*finished=*/true, output.penalty);
     } else {
-      any_active = true;
-      best_active = std::max(best_active, pool_.Bound(output.log_score, layers_));
+      any_active[g] = true;
+      best_active[g] =
+          std::max(best_active[g], pools_[g].Bound(output.log_score - output.penalty, layers_));
     }
   }
-  if (!any_active || pool_.PolicyStops(best_active)) {
-    finished_ = true;
-  } else if (layers_ >= params_.max_tokens) {
+  // Nothing that is returned can come any more (8.4).
+  if (!pools_[0].Reaches(*std::max_element(best_active.begin(), best_active.end())))
+    any_active.assign(pools_.size(), false);
+  const int width = LayerWidth(params_, layers_) / params_.num_beam_groups;
+  for (size_t g = 0; g < pools_.size(); ++g)
+    goes_on_[g] = any_active[g] && !pools_[g].PolicyStops(best_active[g], width);
+  if (layers_ >= params_.max_tokens) {
     for (const LayerOutput& output : last_layer_) {
-      if (!output.finished) pool_.Insert(paths_, output.path, output.log_score, /*finished=*/false);
+      if (output.finished || !goes_on_[output.group]) continue;
+      pools_[output.group].Insert(paths_, output.path, output.log_score, /*finished=*/false,
+                                  output.penalty);
     }
-    finished_ = true;
+    goes_on_.assign(pools_.size(), false);
   }
+  finished_ = std::find(goes_on_.begin(), goes_on_.end(), true) == goes_on_.end();
   return !finished_;
 }
 
 std::vector<TokenId> SequenceState::StablePrefix(absl::Span<const Beam> live) const {
   std::vector<PathId> contenders;
   double best = sampling::kLogZero;
-  if (!pool_.entries().empty()) {
-    contenders.push_back(pool_.entries()[0].path);
-    best = pool_.entries()[0].score;
+  for (const HypothesisPool& pool : pools_) {
+    if (pool.entries().empty()) continue;
+    if (!contenders.empty() && !(pool.entries()[0].score > best)) continue;
+    contenders = {pool.entries()[0].path};
+    best = pool.entries()[0].score;
   }
+  // Before one is sure to be returned, there may be none.
+  if (params_.min_score > kEveryScore && !pools_[0].Reaches(best)) return {};
   if (!finished_) {
     for (const Beam& beam : live) {
-      if (pool_.Bound(beam.log_score, layers_) >= best) contenders.push_back(beam.path);
+      if (pools_[0].Bound(beam.log_score - beam.penalty, layers_) >= best)
+        contenders.push_back(beam.path);
     }
   }
   return paths_.Tokens(paths_.CommonAncestor(contenders));
@@ -150,9 +165,9 @@ Beam RoundLedger::Extend(PathTree* paths, const Beam& parent, TokenId token, dou
   return child;
 }
 
-void RoundLedger::AddLayer() {
+void RoundLedger::AddLayer(int width) {
   ++verdict_.stats.layers;
-  verdict_.stats.beam_tokens += beam_width_;
+  verdict_.stats.beam_tokens += width;
   verdict_.outputs_by_layer.push_back(static_cast<int>(outputs_.size()));
   std::sort(outputs_.begin(), outputs_.end());
   const auto end = std::unique(outputs_.begin(), outputs_.end());

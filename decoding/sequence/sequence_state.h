@@ -22,6 +22,7 @@ struct Beam {
   double log_score = 0;  // ls, nats
   int row = -1;          // its row of this round; -1: not a node of the forest
   int parent_row = -1;   // the row it was decided from; -1: decided before this round
+  double penalty = 0;    // taken from ls for diversity (docs/algorithms.md 8.2), nats
 
   void BecomeRoot(size_t root) {  // root: its index in the round that begins
     row = static_cast<int>(root);
@@ -36,9 +37,16 @@ class SequenceState {
   // (exact distributions, golden files).
   void StartFrom(std::vector<LayerOutput> slots, int layers);
 
-  // Ends a layer: fills the pool and applies the stop rules in the order of docs/algorithms.md 8.
-  // outputs: in walk or slot order. True when decoding goes on.
+  // Ends a layer: fills the pools and applies the stop rules in the order of docs/algorithms.md 8,
+  // to each group of beams for itself. outputs: in walk or slot order, group by group. True when
+  // decoding goes on.
   bool EndLayer(std::vector<LayerOutput> outputs);
+  // False: the group has ended, and none of its beams is alive.
+  bool GoesOn(int group) const { return goes_on_[group]; }
+  // A continuation of the beam may be returned: its score can be min_score or more.
+  bool CanReach(const Beam& beam) const {
+    return pools_[0].Reaches(pools_[0].Bound(beam.log_score - beam.penalty, layers_));
+  }
 
   const DecodingParams& params() const { return params_; }
   PathTree& paths() { return paths_; }
@@ -59,15 +67,16 @@ class SequenceState {
   }
   absl::Span<const LayerOutput> last_layer() const { return last_layer_; }
   int max_useful_depth() const;
-  std::vector<Hypothesis> Result() const { return pool_.Result(paths_); }
+  std::vector<Hypothesis> Result() const { return HypothesisPool::BestOf(pools_, paths_); }
   // live: the beams that the next layer can still continue.
   std::vector<TokenId> StablePrefix(absl::Span<const Beam> live) const;
 
  private:
   DecodingParams params_;
   PathTree paths_;
-  HypothesisPool pool_;
-  const bool can_complete_;  // the format of the output has complete states
+  std::vector<HypothesisPool> pools_;  // [groups]
+  std::vector<bool> goes_on_;          // [groups]
+  const bool can_complete_;            // the format of the output has complete states
   std::vector<LayerOutput> last_layer_;
   int layers_ = 0;
   bool finished_ = false;
@@ -90,7 +99,9 @@ class RoundLedger {
   Beam Extend(PathTree* paths, const Beam& parent, TokenId token, double log_score);
   void AddMargin(double margin);
   void AddOverlap(double overlap);  // sum of min(p, q) of one drafted layer
-  void AddLayer();                  // ends the layer of the outputs extended since the last one
+  // Ends the layer of the outputs extended since the last one; width: its W.
+  void AddLayer(int width);
+  void AddLayer() { AddLayer(beam_width_); }
   Verdict Finish(absl::Span<const Beam> new_roots) &&;
 
  private:

@@ -17,8 +17,14 @@ namespace {
 decoding::DecodingParams ReadParams(const Json& inputs, sampling::DecodingKind kind) {
   decoding::DecodingParams params;
   params.kind = kind;
-  params.beam_width = inputs.at("W").get<int>();
-  params.num_hypotheses = params.beam_width;
+  if (const Json& width = inputs.at("W"); width.is_array()) {
+    params.width_schedule = width.get<std::vector<int>>();
+    params.beam_width =
+        *std::max_element(params.width_schedule.begin(), params.width_schedule.end());
+  } else {
+    params.beam_width = width.get<int>();
+  }
+  params.num_hypotheses = inputs.value("n", params.beam_width);
   params.max_tokens =
       inputs.contains("layers") ? inputs.at("layers").get<int>() : inputs.at("max_len").get<int>();
   if (inputs.contains("seed_hex")) params.seed = Hex(inputs.at("seed_hex").get<std::string>());
@@ -29,6 +35,11 @@ decoding::DecodingParams ReadParams(const Json& inputs, sampling::DecodingKind k
     params.refill = inputs.value("refill", true);
   }
   params.sampling = ReadSampling(inputs);
+  params.num_beam_groups = inputs.value("num_beam_groups", 1);
+  params.diversity_penalty = inputs.value("diversity_penalty", 0.0);
+  params.min_score = inputs.value("min_score", params.min_score);
+  params.sampling.no_repeat_ngram_size = inputs.value("no_repeat_ngram_size", 0);
+  decoding::SetPrompt(inputs.value("prompt", std::vector<TokenId>()), &params);
   return params;
 }
 
@@ -131,12 +142,8 @@ void RunSpeculative(const Json& inputs, const Json& expected, sampling::Decoding
   }
 }
 
-void CheckPool(absl::string_view what, const decoding::BeamDecoder& decoder, const Json& expected,
-               CaseCheck* check) {
-  check->Equal(absl::StrCat(what, " layers_done"), decoder.layers_committed(),
-               expected.at("layers_done"));
-  const std::vector<decoding::Hypothesis> pool = decoder.Result();
-  const Json& want = expected.at("pool");
+void CheckHypotheses(absl::string_view what, const std::vector<decoding::Hypothesis>& pool,
+                     const Json& want, CaseCheck* check) {
   check->Equal(absl::StrCat(what, " pool size"), pool.size(), want.size());
   for (size_t i = 0; i < pool.size() && i < want.size(); ++i) {
     const std::string name = absl::StrCat(what, " pool[", i, "].");
@@ -146,6 +153,14 @@ void CheckPool(absl::string_view what, const decoding::BeamDecoder& decoder, con
     check->Near(name + "normalised", pool[i].score, want[i].at("normalised").get<double>());
     check->Equal(name + "finished", pool[i].finished, want[i].at("finished"));
   }
+}
+
+void CheckPool(absl::string_view what, const decoding::BeamDecoder& decoder, const Json& expected,
+               CaseCheck* check) {
+  check->Equal(absl::StrCat(what, " layers_done"), decoder.layers_committed(),
+               expected.at("layers_done"));
+  const std::vector<decoding::Hypothesis> pool = decoder.Result();
+  CheckHypotheses(what, pool, expected.at("pool"), check);
   if (!pool.empty()) {
     check->Equal(absl::StrCat(what, " best_path"), pool[0].tokens, expected.at("best_path"));
   }
@@ -182,6 +197,16 @@ void RunEosDecode(const Json& inputs, const Json& expected, CaseCheck* check) {
   if (decoder == nullptr) return;
   const Decode decode = Run(ReadHashLm(inputs), params, std::move(decoder), 0, 0, nullptr);
   CheckPool("decode", *decode.decoder, expected, check);
+}
+
+void RunSearchOptions(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const test::HashLm lm = ReadHashLm(inputs);
+  const decoding::DecodingParams params = ReadParams(inputs, sampling::DecodingKind::kBeamSearch);
+  std::unique_ptr<decoding::BeamDecoder> decoder = Make(params, check);
+  if (decoder == nullptr) return;
+  const Decode decode = Run(lm, params, std::move(decoder), 0, 0, nullptr);
+  check->Equal("layers_done", decode.decoder->layers_committed(), expected.at("layers_done"));
+  CheckHypotheses("", decode.decoder->Result(), expected.at("pool"), check);
 }
 
 void RunEosCertificate(const Json& inputs, const Json& expected, CaseCheck* check) {

@@ -46,6 +46,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"speculative Gumbel top-k", RunGumbelTopKSpec},
     {"deterministic beam search and its speculative form", RunSpecSearch},
     {"complete decodes with EOS", RunEosDecode},
+    {"options of beam search", RunSearchOptions},
     {"speculative decodes with EOS", RunEosCertificate},
     {"optimal acceptance calculators", RunAlphaStar},
     {"acceptance calculators on HashLM rows", RunAlphaStarLarge},

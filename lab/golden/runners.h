@@ -48,6 +48,7 @@ void RunGumbelTopK(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunSpecSearch(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunGumbelTopKSpec(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunEosDecode(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunSearchOptions(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunEosCertificate(const Json& inputs, const Json& expected, CaseCheck* check);
 
 }  // namespace coppice::golden

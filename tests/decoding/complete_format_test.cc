@@ -87,6 +87,24 @@ Case Random(const MethodRow& row, Kind kind, uint64_t seed) {
   return out;
 }
 
+// Groups of beams, or a width for each layer (docs/algorithms.md 8.2, 8.3), in some cases.
+Case RandomWithOptions(const MethodRow& row, Kind kind, uint64_t seed) {
+  Case out = Random(row, kind, seed);
+  DecodingParams& params = out.setting.params;
+  Picker pick(seed + 44);
+  if (kind == Kind::kBeamSearch && pick(3) == 0) {
+    params.num_beam_groups = 2 + pick(2);
+    params.beam_width *= params.num_beam_groups;
+    params.diversity_penalty = 0.5;
+  } else if (row.scheduled_width && kind != Kind::kMultinomial && pick(3) == 0) {
+    params.width_schedule = {1 + pick(6), 1 + pick(4), 1 + pick(3)};
+    params.beam_width =
+        *std::max_element(params.width_schedule.begin(), params.width_schedule.end());
+    params.num_hypotheses = params.width_schedule.back();
+  }
+  return out;
+}
+
 std::vector<Hypothesis> Decode(const Case& c, Drafts drafts, bool in_f32 = false) {
   const test::NamedSetting& s = c.setting;
   const auto decoder = MakeBeamDecoder(s.params).value();
@@ -137,7 +155,7 @@ TEST(CompleteFormat, EveryMethodGivesWholeTextsWithAnyDraft) {
       for (uint64_t seed = 0; seed < 150 && !HasFailure(); ++seed) {
         SCOPED_TRACE(testing::Message()
                      << row.name << " " << sampling::DecodingKindName(kind) << " " << seed);
-        const Case c = Random(row, kind, seed);
+        const Case c = RandomWithOptions(row, kind, seed);
         if (!MakeBeamDecoder(c.setting.params).ok()) continue;
         const bool in_f32 = seed % 2 == 0;
         const std::vector<Hypothesis> plain = Decode(c, Drafts::kNone, in_f32);

@@ -14,12 +14,14 @@ inline constexpr double kBias = 0.05;  // total variation that the G-tests see
 
 inline const std::vector<TokenId> kPrompt = {1, 1};
 
-// All three, so large that a token of the path counts, and a bias on a token that can repeat.
+// All three, so large that a token of the path counts, a bias on a token that can repeat, and no
+// repeated trigrams.
 inline void Penalise(DecodingParams* params) {
   params->sampling.frequency_penalty = 0.9;
   params->sampling.presence_penalty = -0.4;
   params->sampling.repetition_penalty = 1.3;
   params->sampling.logit_bias = {{0, 0.5}};
+  params->sampling.no_repeat_ngram_size = 3;
   SetPrompt(kPrompt, params);
 }
 

@@ -1,5 +1,5 @@
 // A second implementation of the non-speculative algorithms of docs/algorithms.md 3.5, 5.6, 5.7,
-// 5.8 and 8, written directly from the specification. The decoders must give the same tokens. It
+// 5.8, 8 and 8.2, written directly from the specification. The decoders must give the same tokens. It
 // takes rows of any model, does not prune, and uses std::log and std::exp.
 #pragma once
 
@@ -17,6 +17,7 @@
 #include "lab/exact/hash_lm.h"
 #include "sampling/logits_processing.h"
 #include "sampling/rng.h"
+#include "tests/testing/penalised_model.h"
 #include "tests/testing/toy_text.h"
 
 namespace coppice::decoding {
@@ -25,6 +26,7 @@ struct ReferenceBeam {
   std::vector<TokenId> path;
   double log_score = 0;
   bool finished = false;
+  double penalty = 0;  // 8.2
 };
 
 class ReferenceDecoder {
@@ -42,8 +44,12 @@ class ReferenceDecoder {
   // A format in which every path of so many tokens is complete.
   void EndAt(size_t length) { end_at_ = length; }
 
-  // The pool, best first.
+  // The prompt, for no_repeat_ngram_size.
+  void StartAfter(std::vector<TokenId> prompt) { prompt_ = std::move(prompt); }
+
+  // The best of the pool, best first.
   std::vector<ReferenceBeam> Run() {
+    if (params_.num_beam_groups > 1) return RunGroups();
     std::vector<ReferenceBeam> active = {{}};
     if (params_.kind == sampling::DecodingKind::kMultinomial ||
         params_.kind == sampling::DecodingKind::kBeamSampling) {
@@ -59,20 +65,9 @@ class ReferenceDecoder {
           active.push_back(output);
         }
       }
-      if (active.empty()) break;
-      double best = -std::numeric_limits<double>::infinity();
-      for (const ReferenceBeam& beam : active) best = std::max(best, beam.log_score);
-      if (static_cast<int>(pool_.size()) == params_.beam_width) {
-        if (params_.stop_when_full) break;
-        if (Score(pool_.back()) >= best / std::pow(params_.max_tokens, params_.length_penalty))
-          break;
-      }
-      if (layers == params_.max_tokens) {
-        for (const ReferenceBeam& beam : active) Insert(beam);
-        break;
-      }
+      if (!GoesOn(active)) break;
     }
-    return pool_;
+    return Best();
   }
   // The slots after `count` layers, without stop rules.
   std::vector<ReferenceBeam> RunLayers(int count) const {
@@ -81,7 +76,7 @@ class ReferenceDecoder {
     return active;
   }
   double Score(const ReferenceBeam& beam) const {
-    return beam.log_score / std::pow(beam.path.size(), params_.length_penalty);
+    return (beam.log_score - beam.penalty) / std::pow(beam.path.size(), params_.length_penalty);
   }
 
   int layers = 0;
@@ -91,6 +86,73 @@ class ReferenceDecoder {
     double key;
     ReferenceBeam child;
   };
+
+  // 8.2: G searches of W / G beams each. In every layer a search pays for the tokens of the beams
+  // that the searches before it have just chosen.
+  std::vector<ReferenceBeam> RunGroups() {
+    const int count = params_.num_beam_groups;
+    DecodingParams params = params_;
+    params.num_beam_groups = 1;
+    params.beam_width /= count;
+    for (int& width : params.width_schedule) width /= count;
+    params.num_hypotheses = params.beam_width;
+    std::vector<ReferenceDecoder> group(count, ReferenceDecoder(params, target_, vocab_size_));
+    for (ReferenceDecoder& search : group) search.StartAfter(prompt_);
+    std::vector<std::vector<ReferenceBeam>> active(count, {{}});
+    const auto some = [](const std::vector<ReferenceBeam>& beams) { return !beams.empty(); };
+    for (layers = 0; std::any_of(active.begin(), active.end(), some);) {
+      ++layers;
+      std::vector<int> taken(vocab_size_, 0);  // beams with the token
+      for (int g = 0; g < count; ++g) {
+        if (active[g].empty()) continue;
+        group[g].layers = layers;
+        std::vector<ReferenceBeam> live;
+        for (const ReferenceBeam& output : group[g].RankedLayer(active[g], taken))
+          output.finished ? group[g].Insert(output) : live.push_back(output);
+        for (const ReferenceBeam& beam : live) ++taken[beam.path.back()];
+        active[g] = group[g].GoesOn(live) ? live : std::vector<ReferenceBeam>();
+      }
+    }
+    for (const ReferenceDecoder& done : group)
+      pool_.insert(pool_.end(), done.pool_.begin(), done.pool_.end());
+    std::stable_sort(
+        pool_.begin(), pool_.end(),
+        [&](const ReferenceBeam& a, const ReferenceBeam& b) { return Score(a) > Score(b); });
+    return Best();
+  }
+
+  std::vector<ReferenceBeam> Best() const {
+    std::vector<ReferenceBeam> best;
+    for (const ReferenceBeam& beam : pool_) {
+      if (static_cast<int>(best.size()) == params_.num_hypotheses) break;
+      if (Score(beam) >= params_.min_score) best.push_back(beam);
+    }
+    return best;
+  }
+
+  // W of the layer `layers` (8.3).
+  int Width() const {
+    const std::vector<int>& widths = params_.width_schedule;
+    if (widths.empty()) return params_.beam_width;
+    return layers > static_cast<int>(widths.size()) ? widths.back() : widths[layers - 1];
+  }
+
+  // The end rule after a layer; inserts what lives at the end.
+  bool GoesOn(const std::vector<ReferenceBeam>& live) {
+    if (live.empty()) return false;
+    double best = -std::numeric_limits<double>::infinity();
+    for (const ReferenceBeam& beam : live) best = std::max(best, beam.log_score - beam.penalty);
+    const double bound = best / std::pow(params_.max_tokens, params_.length_penalty);
+    const int pooled = static_cast<int>(pool_.size()), wanted = params_.num_hypotheses;
+    if (params_.stop_when_full) {
+      if (pooled >= Width()) return false;
+    } else if (pooled >= wanted && Score(pool_[wanted - 1]) >= bound) {
+      return false;
+    }
+    if (layers < params_.max_tokens) return true;
+    for (const ReferenceBeam& beam : live) Insert(beam);
+    return false;
+  }
 
   sampling::Distribution Row(const ReferenceBeam& beam) const {
     sampling::Distribution row = sampling::ProcessRow(
@@ -184,6 +246,8 @@ class ReferenceDecoder {
       }
     }
     for (TokenId token = 0; token < vocab_size_; ++token) {
+      if (test::RepeatsAnNgram(prompt_, beam.path, token, sampling.no_repeat_ngram_size))
+        sampling.logit_bias.emplace_back(token, -std::numeric_limits<double>::infinity());
       const auto times = std::count(beam.path.begin(), beam.path.end(), token);
       const bool in_prompt =
           params_.prompt_ids != nullptr &&
@@ -261,7 +325,9 @@ class ReferenceDecoder {
     return out;
   }
 
-  std::vector<ReferenceBeam> RankedLayer(const std::vector<ReferenceBeam>& beams) const {
+  // taken: [vocab] how often each token costs the diversity penalty; empty: never.
+  std::vector<ReferenceBeam> RankedLayer(const std::vector<ReferenceBeam>& beams,
+                                         const std::vector<int>& taken = {}) const {
     std::vector<Entry> entries;
     for (const ReferenceBeam& beam : beams) {
       const sampling::Distribution row = Row(beam);
@@ -280,6 +346,10 @@ class ReferenceDecoder {
       }
       for (size_t i = 0; i < row.size(); ++i) {
         entries.push_back({keys[i], Child(beam, row.tokens[i], row.log_probs[i])});
+        if (taken.empty()) continue;
+        ReferenceBeam& child = entries.back().child;
+        child.penalty += params_.diversity_penalty * taken[row.tokens[i]];
+        entries.back().key -= child.penalty;
       }
     }
     return Walk(std::move(entries));
@@ -291,10 +361,9 @@ class ReferenceDecoder {
                      [](const Entry& a, const Entry& b) { return a.key > b.key; });
     std::vector<ReferenceBeam> out;
     int alive = 0;
-    for (int rank = 0; rank < static_cast<int>(entries.size()) && alive < params_.beam_width;
-         ++rank) {
+    for (int rank = 0; rank < static_cast<int>(entries.size()) && alive < Width(); ++rank) {
       const ReferenceBeam& child = entries[rank].child;
-      if (child.finished && rank >= params_.beam_width) continue;
+      if (child.finished && rank >= Width()) continue;
       out.push_back(child);
       alive += child.finished ? 0 : 1;
     }
@@ -316,6 +385,7 @@ class ReferenceDecoder {
   test::LogProbsOf target_;
   int vocab_size_;
   LeftOut left_out_;
+  std::vector<TokenId> prompt_;
   size_t end_at_ = 0;  // 0: at no length
   std::vector<ReferenceBeam> pool_;
 };

@@ -27,6 +27,7 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
   EXPECT_EQ(DecodingToMessage(*back).SerializeAsString(), message.SerializeAsString());
   EXPECT_EQ(back->sampling.logit_bias, params.sampling.logit_bias);
   EXPECT_EQ(back->stop_strings, params.stop_strings);
+  EXPECT_EQ(back->width_schedule, params.width_schedule);
   EXPECT_TRUE(back->show_special_tokens);
   EXPECT_EQ(back->format_spec, params.format_spec);
   EXPECT_EQ(back->seed, params.seed);
@@ -78,6 +79,8 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
                 "repetition_penalty");
   ExpectInvalid(with([](auto* m) { test::SetNumber("frequency_penalty", NAN, m); }),
                 "frequency_penalty");
+  ExpectInvalid(with([](auto* m) { m->add_width_schedule(0); }), "width_schedule[3]");
+  ExpectInvalid(with([](auto* m) { m->add_width_schedule(1 << 17); }), "width_schedule[3]");
   ExpectInvalid(with([](auto* m) { m->add_stop_strings(""); }), "stop_strings[3]");
   ExpectInvalid(with([](auto* m) { m->add_stop_strings(std::string(70000, 'x')); }),
                 "stop_strings");
@@ -266,6 +269,12 @@ TEST(ConvertTest, DraftRequestSurvivesTheRoundTrip) {
     EXPECT_EQ(got.known_children[i].score, want.known_children[i].score);
     EXPECT_EQ(got.known_children[i].key, want.known_children[i].key);
   }
+  ASSERT_EQ(got.group_beams.size(), want.group_beams.size());
+  for (size_t i = 0; i < want.group_beams.size(); ++i) {
+    EXPECT_EQ(got.group_beams[i].root, want.group_beams[i].root);
+    EXPECT_EQ(got.group_beams[i].group, want.group_beams[i].group);
+    EXPECT_EQ(got.group_beams[i].penalty, want.group_beams[i].penalty);
+  }
   EXPECT_EQ(got.layers_committed, 9);
   EXPECT_THAT(RootHashes(back->roots, sampling::HashPath({3, 1})),
               ElementsAre(sampling::HashPath({3, 1, 7, 8, 9}), sampling::HashPath({3, 1, 7, 8}),
@@ -323,6 +332,17 @@ TEST(ConvertTest, DraftRequestNamesTheBadField) {
   ExpectInvalid(with([&](auto* m) { one_child(m, 0, 100, -1, -1); }), "known_child[0]: token 100");
   ExpectInvalid(with([&](auto* m) { one_child(m, 0, 5, NAN, -1); }), "known_child[0]");
   ExpectInvalid(with([&](auto* m) { one_child(m, 0, 5, -1, INFINITY); }), "known_child[0]");
+  const auto one_beam = [](auto* m, int root, int group, double penalty) {
+    proto::GroupBeam* beam = m->add_group_beam();
+    beam->set_root(root);
+    beam->set_group(group);
+    beam->set_penalty(penalty);
+  };
+  ASSERT_TRUE(with([&](auto* m) { one_beam(m, 1, 3, 0.5); }).ok());
+  ExpectInvalid(with([&](auto* m) { one_beam(m, 2, 0, 0); }), "group_beam[0]: root 2");
+  ExpectInvalid(with([&](auto* m) { one_beam(m, -1, 0, 0); }), "group_beam[0]: root -1");
+  ExpectInvalid(with([&](auto* m) { one_beam(m, 0, -1, 0); }), "group_beam[0]: group -1");
+  ExpectInvalid(with([&](auto* m) { one_beam(m, 0, 0, NAN); }), "group_beam[0]");
   ExpectInvalid(with_request([](auto* m) { m->set_trie_parent(2, 2); }), "trie_parent[2]");
   ExpectInvalid(with_request([](auto* m) { m->set_trie_parent(0, -2); }), "trie_parent[0]");
   ExpectInvalid(with_request([](auto* m) { m->mutable_trie_token()->RemoveLast(); }), "trie_token");

@@ -33,6 +33,7 @@ inline decoding::DecodingParams SampleParams() {
   params.sampling.logit_bias = {{3, -1.5}, {9, -INFINITY}};
   params.sampling.mode = sampling::SamplingScope::kRowRaw;
   params.draft_tree = "3-2";
+  params.width_schedule = {7, 3, 2};
   params.seed = 0xfedcba9876543210ull;
   for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (row.scalar() && decoding::IsDefault(row, params)) row.member.put(OtherValue(row), &params);
@@ -78,6 +79,7 @@ inline decoding::DraftRequest SampleRequest() {
   request.state.slot_log_prob = {0, -1, -2, 0};
   request.state.known_roots = {0, 2};
   request.state.known_children = {{2, 5, -3.5, -1.5}, {0, 6, -2, -2}};
+  request.state.group_beams = {{0, 0, 0.5}, {2, 1, 0}, {0, 1, 1.5}};
   request.state.layers_committed = 9;
   return request;
 }

@@ -115,7 +115,9 @@ class DecodeLoop {
     const decoding::Verdict verdict = decoder_->Advance(forest, &rows);
     CheckNodePaths(*decoder_, state, forest, verdict);
     EXPECT_GE(verdict.stats.layers, 1);
-    EXPECT_LE(rows.rows_read(), static_cast<int>(state.root_hash.size()) + forest.size());
+    // Each group of beams reads a row at most once.
+    EXPECT_LE(rows.rows_read(),
+              params_.num_beam_groups * (static_cast<int>(state.root_hash.size()) + forest.size()));
     run_.layers_per_round.push_back(verdict.stats.layers);
     // The stable prefix never shrinks or changes.
     const std::vector<TokenId> prefix = decoder_->StablePrefix();

@@ -37,6 +37,17 @@ class PathBook {
   std::unordered_map<uint64_t, std::vector<TokenId>> tokens_;
 };
 
+// Whether the token would end an n-gram that prompt and path have already. n 0: never.
+inline bool RepeatsAnNgram(absl::Span<const TokenId> prompt, absl::Span<const TokenId> path,
+                           TokenId token, int n) {
+  std::vector<TokenId> text(prompt.begin(), prompt.end());
+  text.insert(text.end(), path.begin(), path.end());
+  text.push_back(token);
+  if (n == 0 || static_cast<int>(text.size()) <= n) return false;
+  const auto ngram = text.end() - n;
+  return std::search(text.begin(), text.end() - 1, ngram, text.end()) != text.end() - 1;
+}
+
 // The row after `path`: bias, then repetition, then frequency and presence.
 inline std::vector<double> PenalisedRow(std::vector<double> row,
                                         const decoding::DecodingParams& params,
@@ -52,6 +63,8 @@ inline std::vector<double> PenalisedRow(std::vector<double> row,
     }
     row[token] -= sampling.frequency_penalty * static_cast<double>(times);
     if (times > 0) row[token] -= sampling.presence_penalty;
+    if (RepeatsAnNgram(prompt, path, token, sampling.no_repeat_ngram_size))
+      row[token] = -std::numeric_limits<double>::infinity();
   }
   return row;
 }
@@ -81,6 +94,7 @@ inline decoding::DecodingParams WithoutPenalties(decoding::DecodingParams params
   params.sampling.logit_bias.clear();
   params.sampling.frequency_penalty = params.sampling.presence_penalty = 0;
   params.sampling.repetition_penalty = 1;
+  params.sampling.no_repeat_ngram_size = 0;
   return params;
 }
 
