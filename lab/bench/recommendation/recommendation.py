@@ -71,8 +71,6 @@ def parse_arguments(arguments=None):
     parser.add_argument("--table", type=pathlib.Path, default=HERE / "peers.toml", metavar="FILE", help="another table of peers")
     parser.add_argument("--no-drafts", action="store_true", help="without coppice+drafts")
     parser.add_argument("--free", action="store_true", help="also coppice-free, without a catalogue")
-    parser.add_argument("--most-repeated", type=compare.at_least_one, default=160_000, metavar="TOKENS",
-                        help="a peer that repeats the prompt for each beam is asked for up to so many tokens of prompts (%(default)s)")
     parser.add_argument("--turns", type=compare.at_least_one, default=3, help="(%(default)s)")
     parser.add_argument("--checked", type=int, default=1, metavar="TURNS", help="turns whose answers are compared with the reference (%(default)s)")
     parser.add_argument("--threads", type=compare.at_least_one, default=2, help="of each engine (%(default)s)")
@@ -102,7 +100,7 @@ class Work:
 
 class Recommender(Coppice):
     """A cluster with or without a catalogue. Its width and n may be as large as the largest of the works."""
-    repeats = False
+    most_repeated = None
 
     def __init__(self, name, data, work, arguments, draft, catalogue):
         super().__init__(data / "target", work, arguments.threads, draft, arguments.timeout, name)
@@ -128,10 +126,10 @@ class Recommender(Coppice):
 
 
 class Other:
-    """A peer as one of these engines."""
+    """A peer as one of these engines. most_repeated: of tokens of prompts times beams, or None (peers.toml)."""
 
-    def __init__(self, peer, repeats):
-        self.peer, self.name, self.repeats = peer, peer.name, repeats
+    def __init__(self, peer, most_repeated):
+        self.peer, self.name, self.most_repeated = peer, peer.name, most_repeated
 
     def start(self, kind):
         self.peer.start(kind)
@@ -191,7 +189,7 @@ class Comparison:
     def able(self, work):
         """Those that are asked for this."""
         repeated = work.prompt_tokens * work.width * work.clients
-        return [engine for engine in self.engines if not engine.repeats or repeated <= self.arguments.most_repeated]
+        return [engine for engine in self.engines if engine.most_repeated is None or repeated <= engine.most_repeated]
 
     def ask(self, engine, work, turn, prompts):
         """The sequences of the first prompt. Records the answer, but not in turn 0, which warms up."""
@@ -283,7 +281,7 @@ def measure(arguments):
                     items=len(items), turns=arguments.turns)
         known = environment.read_peers(arguments.table)
         engines = coppices(arguments, work)
-        engines += [Other(peer, known[peer.name].get("repeats", False)) for peer in compare.prepared_peers(arguments, work, records)]
+        engines += [Other(peer, known[peer.name].get("most_repeated")) for peer in compare.prepared_peers(arguments, work, records)]
         for engine in engines:
             stack.callback(engine.stop)
         comparison = Comparison(engines, arguments, items, records)

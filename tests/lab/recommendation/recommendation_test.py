@@ -170,8 +170,8 @@ class References(WithData):
 class FakeEngine:
     """Answers with the first items; `wrong` of them are none, and at the call of the number `fails` it lacks one."""
 
-    def __init__(self, name, items, wrong=0, fails=None, repeats=False):
-        self.name, self.items, self.wrong, self.fails, self.repeats = name, items.tolist(), wrong, fails, repeats
+    def __init__(self, name, items, wrong=0, fails=None, most_repeated=None):
+        self.name, self.items, self.wrong, self.fails, self.most_repeated = name, items.tolist(), wrong, fails, most_repeated
         self.version, self.asked, self.stopped = "1", [], 0
 
     def start(self, kind):
@@ -194,7 +194,7 @@ class Turns(WithData):
         compare.SETTLE_S = self.settle
 
     def compare(self, *engines, checked=1):
-        arguments = types.SimpleNamespace(data=self.data, type="f32", turns=2, checked=checked, most_repeated=12 * 5)
+        arguments = types.SimpleNamespace(data=self.data, type="f32", turns=2, checked=checked)
         records = compare.Records(None)
         comparison = recommendation.Comparison(engines, arguments, self.items, records)
         comparison.start()
@@ -230,7 +230,7 @@ class Turns(WithData):
         self.assertEqual(recommendation.agreement([[1, 2], [3, 5]], [[3, 4], [1, 2]]), (False, 0.5))
 
     def test_a_peer_that_repeats_prompts_is_spared_the_largest_works(self):
-        peer = FakeEngine("peer", self.items, repeats=True)
+        peer = FakeEngine("peer", self.items, most_repeated=12 * 5)
         self.compare(FakeEngine("coppice", self.items), peer)
         self.assertEqual({(len(prompts), width) for prompts, width in peer.asked}, {(1, 5)})
 
