@@ -2,6 +2,7 @@
 // each path. Implemented by grammar/token_grammar.h, which has the bytes of the vocabulary.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,9 +14,10 @@
 
 namespace coppice {
 
-// What a request asks for. The text is read by grammar/compile.h.
+// What a request asks for. The text is read by grammar/compile.h, that of a catalogue by
+// catalogue/catalogue_query.h.
 struct FormatSpec {
-  enum class Kind { kNone, kRegex, kGrammar, kJsonSchema, kStructuralTag };
+  enum class Kind { kNone, kRegex, kGrammar, kJsonSchema, kStructuralTag, kCatalogue };
   Kind kind = Kind::kNone;
   std::string text;
 
@@ -27,7 +29,7 @@ struct FormatSpec {
 // Bytes of a format's text.
 inline constexpr size_t kMostFormatBytes = 256 << 10;
 
-absl::string_view FormatKindName(FormatSpec::Kind kind);  // "regex", ..., "structural_tag"; ""
+absl::string_view FormatKindName(FormatSpec::Kind kind);  // "regex", ..., "catalogue"; ""
 absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name);
 
 // Tokens that may come next.
@@ -37,9 +39,12 @@ struct AllowedTokens {
 
   int count = 0;
   std::vector<TokenId> listed;  // ascending; empty if there are more than kMostListed
-  std::vector<uint64_t> bits;   // bit v % 64 of word v / 64; ids beyond are not allowed
+  // Bit v % 64 of word v / 64; ids beyond are not allowed. Empty: all allowed tokens are listed.
+  std::vector<uint64_t> bits;
 
+  std::vector<TokenId> Tokens() const;  // all of them, ascending
   bool Has(TokenId token) const {
+    if (bits.empty()) return std::binary_search(listed.begin(), listed.end(), token);
     const auto word = static_cast<size_t>(token) / 64;
     return token >= 0 && word < bits.size() && (bits[word] >> (token % 64) & 1) != 0;
   }
@@ -61,6 +66,11 @@ class OutputFormat {
   virtual std::shared_ptr<const AllowedTokens> Allowed(State state) const = 0;
   // Allowed(state) left tokens out, because the format needs more states than are kept.
   virtual bool CutShort(State state) const = 0;
+  // The text is whole and nothing can follow it: the token before it has ended the hypothesis, as
+  // one that completes a stop string does. No row is read after such a state.
+  virtual bool Complete(State) const { return false; }
+  // Some state is complete. False: Complete need not be asked.
+  virtual bool has_complete_states() const { return false; }
 };
 
 }  // namespace coppice

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "coordinator/api/format_fields.h"
+#include "catalogue/catalogue_query.h"
 #include "coordinator/cluster/cluster_trace.h"
 #include "coordinator/cluster/control_loop.h"
 #include "coordinator/cluster/dispatcher.h"
@@ -128,6 +129,8 @@ class CoordinatorImpl : public Coordinator {
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
     context.api.known_formats = &known_formats_;
+    context.api.catalogues = options_.catalogues.get();
+    context.reload = [this] { return ReloadNow(); };
     context.api.tool_format = options_.tool_format;
     context.api.reasoning = options_.reasoning;
     context.api.sampling_defaults = &options_.sampling_defaults;
@@ -181,16 +184,29 @@ class CoordinatorImpl : public Coordinator {
     });
   }
 
-  void ReloadNow() {
+  // The errors, which are logged too.
+  std::vector<std::string> ReloadNow() {
+    std::vector<std::string> errors;
+    const auto failed = [&errors](const char* what, const absl::Status& status) {
+      errors.emplace_back(status.message());
+      spdlog::error("{} in use: {}", what, errors.back());
+    };
     absl::StatusOr<ApiKeys> keys = ApiKeys::Load(options_.api_keys_file, options_.admin_keys_file);
     if (keys.ok()) {
       keys_ = *std::move(keys);
       spdlog::info("reloaded: {} keys", keys_.size());
     } else {
-      spdlog::error("the old keys stay in use: {}", std::string(keys.status().message()));
+      failed("the old keys stay", keys.status());
     }
     if (const absl::Status tls = http_->ReloadTls(); !tls.ok())
-      spdlog::error("the old certificate stays in use: {}", std::string(tls.message()));
+      failed("the old certificate stays", tls);
+    if (options_.catalogues == nullptr) return errors;
+    for (const absl::Status& status : options_.catalogues->Reload())
+      failed("the old catalogue stays", status);
+    for (const auto& entry : options_.catalogues->entries())
+      spdlog::info("catalogue {}: {} items, fingerprint {}", entry.name, entry.newest->items(),
+                   catalogue::FingerprintText(entry.newest->fingerprint()));
+    return errors;
   }
 
   void BeginDrain(double seconds, const std::string& why) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "catalogue/catalogue_store.h"
 #include "comm/channel.h"
 #include "coordinator/cluster/cluster_options.h"
 #include "coordinator/http/http_server.h"
@@ -30,6 +31,9 @@ struct CoordinatorOptions {
 
   // Of the checkpoint; empty with --generation_config=none.
   SamplingDefaults sampling_defaults;
+
+  // nullptr: there is none.
+  std::shared_ptr<catalogue::CatalogueStore> catalogues;
 
   // The answer of GET /tokenizer_info.
   std::string tokenizer_info = "{}";
@@ -76,8 +80,8 @@ class Coordinator {
   // Refuses new requests and ends Run when the running ones have finished, or after `seconds`. Any
   // thread.
   virtual void Drain(double seconds, const std::string& why) = 0;
-  // Reads the keys and the TLS files again. Files that cannot be read leave the old state in use
-  // and a line in the log. Any thread.
+  // Reads the keys, the TLS files and the catalogues again. Files that cannot be read leave the old
+  // state in use and a line in the log. Any thread.
   virtual void Reload() = 0;
   virtual int http_port() const = 0;
   virtual std::string http_address() const = 0;

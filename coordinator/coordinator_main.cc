@@ -68,6 +68,14 @@ void FindSyntax(const LaunchOptions& options, const tokenizer::ChatPrompt& chat,
   }
 }
 
+absl::StatusOr<std::shared_ptr<catalogue::CatalogueStore>> OpenCatalogues(
+    const LaunchOptions& options) {
+  catalogue::CatalogueStore::Model model{options.model, nullptr};
+  if (!options.catalogues.empty())
+    COPPICE_ASSIGN_OR_RETURN(model.vocabulary, tokenizer::Vocabulary::Load(options.model));
+  return catalogue::CatalogueStore::Open(options.catalogues, std::move(model));
+}
+
 absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>* world) {
   COPPICE_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(options.model));
   COPPICE_ASSIGN_OR_RETURN(auto chat, tokenizer::ChatPrompt::Load(
@@ -75,6 +83,7 @@ absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>
   CoordinatorOptions coordinator_options = options.coordinator;
   COPPICE_ASSIGN_OR_RETURN(coordinator_options.tokenizer_info,
                            LoadTokenizerInfo(options.model, options.chat_template, *tokenizer));
+  COPPICE_ASSIGN_OR_RETURN(coordinator_options.catalogues, OpenCatalogues(options));
   if (chat != nullptr) FindSyntax(options, *chat, &coordinator_options);
   GiveLargeBlocksBack();
   RaiseDescriptorLimit();

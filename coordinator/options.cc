@@ -41,6 +41,12 @@ FlagGroup ModelGroup(LaunchOptions* options) {
             .text = "chat template: a file, none, or a family (chatml, gemma, llama-2, llama-3, "
                     "mistral, phi-3, vicuna, zephyr)",
             .more = "[api.md](api.md) 2.3."},
+           {.name = "catalogues",
+            .value = &options->catalogues,
+            .own_default = "none",
+            .text = "NAME=FILE of each catalogue that requests may name (coppice-catalogue), with "
+                    "commas",
+            .more = "Workers and draft nodes get the same. [catalogues.md](catalogues.md)."},
            {.name = "tool_format",
             .value = &options->tool_format,
             .words = ToolFormatWords(),

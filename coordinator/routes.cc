@@ -173,6 +173,8 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
       return Cluster();
     case EndpointId::kUndrain:
       return context_.operations->Undrain(request.body);
+    case EndpointId::kReload:
+      return Reload();
     case EndpointId::kCancel:
       return context_.operations->Cancel(PathArgument(endpoint, request.path));
     case EndpointId::kOpenApi:
@@ -347,7 +349,20 @@ ModelCard Routes::Card(const std::string& name) const {
           ShownLen(),
           context_.api.chat != nullptr,
           ServesFormats(context_.api),
-          context_.api.sampling_defaults};
+          context_.api.sampling_defaults,
+          CataloguesJson(context_.api.catalogues)};
+}
+
+HttpReply Routes::Reload() const {
+  const std::vector<std::string> errors = context_.reload();
+  if (!errors.empty()) {
+    return ErrorReply({500, "reload_failed",
+                       absl::StrCat("what was read before stays in use: ",
+                                    absl::StrJoin(errors, "; "))});
+  }
+  nlohmann::ordered_json json;
+  json["catalogues"] = CataloguesJson(context_.api.catalogues);
+  return JsonReply(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 HttpReply Routes::Models() const {

@@ -2,8 +2,10 @@
 // endpoint. Event-loop thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "coordinator/api/api.h"
 #include "coordinator/api/endpoints.h"
@@ -27,6 +29,8 @@ struct RoutesContext {
   int max_model_len = 0;       // 0: the model's own
   size_t max_body_bytes = 0;
   int64_t started_unix = 0;
+  // Reads the files of the flags again; the errors of those that cannot be used.
+  std::function<std::vector<std::string>()> reload;
   const Clock* clock = nullptr;
   const NodeRegistry* registry = nullptr;
   Dispatcher* dispatcher = nullptr;
@@ -69,6 +73,7 @@ class Routes : public HttpApp {
   HttpReply Model(const std::string& id) const;
   HttpReply Ready() const;
   HttpReply Version() const;
+  HttpReply Reload() const;
   HttpReply RequestTimeline(const std::string& request_id) const;
   HttpReply MetricsText() const;
   HttpReply Cluster() const;

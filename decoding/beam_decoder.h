@@ -28,14 +28,14 @@ namespace coppice::decoding {
 struct LayerOutput {
   PathId path = kRootPath;
   double log_score = 0;   // ls, nats
-  bool finished = false;  // ends in a stop id
+  bool finished = false;  // its last token ends it (SequenceState::Ends)
 };
 
 struct Hypothesis {
   std::vector<TokenId> tokens;       // EOS / stop id included
   double joint_log_probability = 0;  // ls
   double score = 0;                  // ls / len^alpha
-  bool finished = false;             // ended by a stop id (not by max_tokens)
+  bool finished = false;             // ended by its last token, not by max_tokens
 };
 
 class BeamDecoder {

@@ -23,6 +23,7 @@ absl::Status CheckTexts(const DecodingParams& params) {
   const bool asked = params.format_spec.kind != FormatSpec::Kind::kNone;
   if (!asked && params.format == nullptr) return absl::OkStatus();
   if (params.format == nullptr) return Bad("format_spec", "there is nothing that knows the format");
+  if (params.format->has_complete_states()) return absl::OkStatus();  // it ends texts by itself
   if (const absl::string_view why = NoEndOfFormat(params); !why.empty())
     return Bad("format_spec", why);
   return absl::OkStatus();

@@ -5,8 +5,8 @@
 //   for (level = 0; level < depth && !drafter->frontier().empty(); ++level)
 //     drafter->Grow(rows of frontier())
 //
-// Level 0 = the roots; level l >= 1 = nodes of layer l-1. A node that ends in a stop id has no row
-// and no children.
+// Level 0 = the roots; level l >= 1 = nodes of layer l-1. A node that ends its path (draft_ends)
+// has no row and no children.
 #pragma once
 
 #include <memory>

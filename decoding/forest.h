@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/decoding_stats.h"
+#include "base/output_format.h"
 #include "base/types.h"
 #include "decoding/path_tree.h"
 #include "plan/token_tree.h"
@@ -71,6 +72,9 @@ struct DraftState {
   };
   std::vector<int32_t> known_roots;
   std::vector<KnownChild> known_children;
+  // [roots] State of the output's format after the root; 0: no format. It is not sent: a draft node
+  // that knows the format fills in its own.
+  std::vector<OutputFormat::State> root_format_state;
 };
 
 // What a round decided. Paths are entries of the decoder's PathTree.

@@ -8,6 +8,7 @@
 #include "draft_node/draft_service.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
+#include "catalogue/catalogue_store.h"
 #include "tokenizer/vocabulary.h"
 
 namespace coppice::draft_node {
@@ -63,6 +64,10 @@ absl::Status ServeDrafts(const DraftFlags& flags, std::unique_ptr<comm::MpiWorld
   service.energy = energy.meter.get();
   const auto vocabulary = tokenizer::Vocabulary::Load(flags.node.runner.dir);
   if (vocabulary.ok()) service.vocabulary = *vocabulary;
+  COPPICE_ASSIGN_OR_RETURN(
+      service.catalogues,
+      catalogue::CatalogueStore::Open(flags.node.catalogues,
+                                      {flags.node.runner.dir, service.vocabulary}));
   const SteadyClock clock;
   return DraftService(service, runner.get(), leaders.get(), agent.get(), &clock).Run();
 }

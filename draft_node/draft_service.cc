@@ -50,7 +50,7 @@ absl::Status CheckShape(const decoding::DraftSize& size, const decoding::DraftRe
 DraftService::DraftService(const DraftServiceOptions& options, model::ModelRunner* runner,
                            comm::ServerChannel* leaders, comm::NodeAgent* agent, const Clock* clock)
     : options_(options),
-      formats_(options.vocabulary),
+      formats_(options.vocabulary, options.catalogues),
       runner_(runner),
       blocks_(runner->blocks()),
       threads_(runner->threads()),
@@ -168,10 +168,13 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   absl::Status tokens = proto::CheckTokens(prompt, runner_->vocab_size(), "prompt");
   tokens.Update(proto::CheckTokens(stable, runner_->vocab_size(), "stable_tokens"));
   if (!tokens.ok()) return Fail(key, 0, std::string(tokens.message()));
-  if (params->format_spec.kind != FormatSpec::Kind::kNone && formats_.vocabulary() != nullptr) {
+  if (params->format_spec.kind != FormatSpec::Kind::kNone) {
     auto format = formats_.Find(params->format_spec, params->stop_ids);
-    if (!format.ok()) return Fail(key, 0, std::string(format.status().message()));
-    params->format = *std::move(format);
+    if (format.ok()) {
+      params->format = *std::move(format);
+    } else if (!absl::IsFailedPrecondition(format.status())) {
+      return Fail(key, 0, std::string(format.status().message()));
+    }
   }
   Slot slot;
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);

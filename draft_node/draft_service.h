@@ -17,6 +17,7 @@
 #include "comm/node_agent.h"
 #include "draft_node/draft_session.h"
 #include "draft_node/forest_builder.h"
+#include "catalogue/catalogue_store.h"
 #include "grammar/format_store.h"
 #include "model/model_runner.h"
 #include "node/energy/energy_shares.h"
@@ -46,6 +47,8 @@ struct DraftServiceOptions {
   // The vocabulary of the draft model. nullptr: drafts ignore formats, so fewer of them are
   // accepted.
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
+  // nullptr: drafts ignore catalogues.
+  std::shared_ptr<catalogue::CatalogueStore> catalogues;
 };
 
 class DraftService {

@@ -22,11 +22,25 @@ absl::StatusOr<std::unique_ptr<ForestBuilder>> ForestBuilder::Start(decoding::Dr
                                                                     model::BlockManager* blocks) {
   auto builder =
       std::unique_ptr<ForestBuilder>(new ForestBuilder(std::move(request), session, blocks));
+  builder->FindRootStates();
   COPPICE_ASSIGN_OR_RETURN(
       builder->drafter_,
       decoding::MakeDrafter(session->params(), builder->request_.state, builder->request_.width));
   COPPICE_RETURN_IF_ERROR(builder->MatchRoots());
   return builder;
+}
+
+// The states of the leader's format mean nothing here.
+void ForestBuilder::FindRootStates() {
+  const OutputFormat* format = session_->params().format.get();
+  std::vector<OutputFormat::State>& states = request_.state.root_format_state;
+  states.assign(request_.state.root_hash.size(), 0);
+  for (size_t r = 0; format != nullptr && r < states.size(); ++r) {
+    std::vector<TokenId> tail;  // after the stable tokens
+    request_.roots.tree.AppendPath(request_.roots.ends[r], &tail);
+    states[r] = session_->stable_format_state();
+    for (const TokenId token : tail) states[r] = format->Next(states[r], token);
+  }
 }
 
 absl::Status ForestBuilder::MatchRoots() {

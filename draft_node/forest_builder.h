@@ -64,6 +64,7 @@ class ForestBuilder {
 
  private:
   ForestBuilder(decoding::DraftRequest request, DraftSession* session, model::BlockManager* blocks);
+  void FindRootStates();
   absl::Status MatchRoots();
   model::KvNode NodeOf(TreePlace place) const { return At(place, roots_, node_kv_); }
   int length() const;  // generated tokens before the rows of this level

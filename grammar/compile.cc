@@ -25,6 +25,8 @@ absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec, std::vector<std::stri
       return ReadJsonSchema(spec.text, annotations);
     case FormatSpec::Kind::kStructuralTag:
       return ReadStructuralTag(spec.text, annotations);
+    case FormatSpec::Kind::kCatalogue:
+      return absl::InvalidArgumentError("a catalogue has no grammar");
     case FormatSpec::Kind::kNone:
       break;
   }

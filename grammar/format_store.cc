@@ -14,11 +14,17 @@ constexpr size_t kMostBytes = size_t{256} << 20;  // memory of formats that no s
 
 }  // namespace
 
-FormatStore::FormatStore(std::shared_ptr<const tokenizer::Vocabulary> vocabulary)
-    : vocabulary_(std::move(vocabulary)) {}
+FormatStore::FormatStore(std::shared_ptr<const tokenizer::Vocabulary> vocabulary,
+                         std::shared_ptr<catalogue::CatalogueStore> catalogues)
+    : vocabulary_(std::move(vocabulary)), catalogues_(std::move(catalogues)) {}
 
 absl::StatusOr<std::shared_ptr<const OutputFormat>> FormatStore::Find(const FormatSpec& spec,
                                                                       std::vector<TokenId> ends) {
+  if (spec.kind == FormatSpec::Kind::kCatalogue) {
+    if (catalogues_ == nullptr)
+      return absl::FailedPreconditionError("catalogue: the node was given none (--catalogues)");
+    return catalogues_->Find(spec.text, ends);
+  }
   if (vocabulary_ == nullptr)
     return absl::FailedPreconditionError("the node found no tokenizer in the folder of its model");
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {

@@ -70,6 +70,12 @@ FlagGroup ModelGroup(NodeFlags* flags) {
         .value = &flags->prefill_chunk,
         .range = {1},
         .text = "prefill tokens of one forward pass, at most"},
+       {.name = "catalogues",
+        .value = &flags->catalogues,
+        .own_default = "none",
+        .text = "NAME=FILE of each served catalogue (coppice-catalogue), with commas; those of the "
+                "coordinator",
+        .more = "[catalogues.md](catalogues.md). A draft node without them makes worse drafts."},
        {.name = "tuning_cache",
         .value = &runner->tuning_cache,
         .text = "folder that keeps which matrix products are fastest on this GPU; auto: "

@@ -20,7 +20,8 @@ struct NodeFlags {
 
   model::ModelRunnerOptions runner;
   int prefill_chunk = kDefaultPrefillChunk;
-  std::string coordinator;  // "": the coordinator of this mpirun
+  std::vector<std::string> catalogues;  // NAME=FILE
+  std::string coordinator;              // "": the coordinator of this mpirun
   std::string cluster_key_file;
   double start_deadline_s = 120;
   double heartbeat_interval_s = comm::kDefaultHeartbeat_s;

@@ -21,6 +21,16 @@ Distribution OneHot(TokenId token) { return {{token}, {0.0}}; }
 template <typename Real>
 void Restrict(const AllowedTokens& allowed, absl::Span<Real> x) {
   constexpr auto kNone = -std::numeric_limits<Real>::infinity();
+  if (allowed.bits.empty()) {
+    size_t begin = 0;  // of the tokens between two that are listed
+    for (const TokenId token : allowed.listed) {
+      const size_t end = std::min(x.size(), static_cast<size_t>(token));
+      std::fill(x.begin() + begin, x.begin() + end, kNone);
+      begin = std::min(x.size(), end + 1);
+    }
+    std::fill(x.begin() + begin, x.end(), kNone);
+    return;
+  }
   for (size_t word = 0; word * 64 < x.size(); ++word) {
     const uint64_t bits = word < allowed.bits.size() ? allowed.bits[word] : 0;
     if (bits == ~uint64_t{0}) continue;

@@ -87,7 +87,8 @@ std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence
     if (absl::IsFailedPrecondition(format.status()))
       return Refuse("unsupported_combination", format.status());
     if (!format.ok()) return Refuse("invalid_value", format.status());
-    if (LosesSpaces(*formats->vocabulary(), sequence->prompt)) {
+    const bool text = params.format_spec.kind != FormatSpec::Kind::kCatalogue;
+    if (text && LosesSpaces(*formats->vocabulary(), sequence->prompt)) {
       return Refusal{
           "unsupported_combination",
           "structured_outputs: the tokenizer drops spaces at the beginning of a text, and "

@@ -27,7 +27,7 @@ constexpr double kDraftPatience = 1.25;
 Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLeader* plans,
                comm::NodeAgent* agent, const Clock* clock)
     : runner_(runner),
-      formats_(options.vocabulary),
+      formats_(options.vocabulary, options.catalogues),
       plans_(plans),
       agent_(agent),
       scheduler_(options.scheduler),

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "comm/collective_counter.h"
 #include "comm/node_agent.h"
+#include "catalogue/catalogue_store.h"
 #include "grammar/format_store.h"
 #include "model/model_runner.h"
 #include "node/energy/energy_shares.h"
@@ -41,6 +42,8 @@ struct EngineOptions {
   std::string trace_file;
   // For stop strings; nullptr: requests that have some are refused.
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
+  // nullptr: requests for one are refused.
+  std::shared_ptr<catalogue::CatalogueStore> catalogues;
   // The meter of the whole replica. nullptr: not measured. Must outlive the engine.
   const node::EnergyMeter* energy = nullptr;
   // The runner's counter. nullptr: bytes are not reported. Must outlive the engine.

@@ -20,7 +20,7 @@ constexpr int kFirstPlainSteps = 48;  // steps without drafts before the first d
 constexpr int kAloneCounts = 16;      // of which one that was alone counts for so many
 constexpr int kPlainEvery = 48;       // so many steps later there are some again,
 constexpr int kMostPlain = 8;         // until one was alone, at most so many
-constexpr int kTrialEvery = 512, kTrialRounds = 16;
+constexpr int kFirstTrial = 512, kMostDoublings = 3, kTrialRounds = 16;
 
 // Prior probability that a layer of this width is missed: 0.5 at one node, 0.3 at 2 W
 // (docs/algorithms.md 10.1). Measurements scale the curve.
@@ -139,7 +139,8 @@ void ForestSizer::RecordStep(const StepTimes& step) {
   // Where most have no draft, as in a trial in a crowd, the step says nothing about drafts for all.
   if (2 * (rounds.drafted + rounds.asked) < rounds.all) return;
   rounds.of->plain_steps = 0;
-  EndDraftedStep(worth_s, step.since_s, now_s_, &rounds.of->regimes[Load(step.running)]);
+  if (HavePaid(worth_s, step.since_s, now_s_, &rounds.of->regimes[Load(step.running)]))
+    rounds.of->trials = 0;
 }
 
 void ForestSizer::EndPlainStep(const StepTimes& step, bool alone, Learned* learned) {
@@ -148,25 +149,28 @@ void ForestSizer::EndPlainStep(const StepTimes& step, bool alone, Learned* learn
   regime.plain_steps += alone ? kAloneCounts : 1;
   if (alone || ++regime.since_plain >= kPlainEvery + kMostPlain) regime.since_plain = 0;
   if (now_s_ < regime.paused_until_s) return;
-  if (++learned->plain_steps < kTrialEvery) return;
+  if (++learned->plain_steps < kFirstTrial << std::min(learned->trials, kMostDoublings)) return;
   learned->plain_steps = 0;
+  ++learned->trials;
   learned->trial_rounds = kTrialRounds;
   learned->trial_taken = false;
 }
 
-void ForestSizer::EndDraftedStep(double worth_s, double seconds, double now_s, Regime* regime) {
+bool ForestSizer::HavePaid(double worth_s, double seconds, double now_s, Regime* regime) {
   if (regime->steps == kSettling) regime->worth_s = regime->seconds = 0;
   regime->worth_s = kForgetStep * regime->worth_s + worth_s;
   regime->seconds = kForgetStep * regime->seconds + seconds;
   regime->lost_s += seconds - worth_s;
   ++regime->since_plain;
   if (++regime->steps > kLongRegime) regime->pause_s = 0;
-  if (regime->steps < kFirstSteps || regime->worth_s >= regime->seconds) return;
+  if (regime->steps < kFirstSteps) return false;
+  if (regime->worth_s >= regime->seconds) return true;
   regime->pause_s =
       std::max({regime->lost_s / kMostLost, 2 * regime->pause_s, 2 * regime->seconds});
   regime->paused_until_s = now_s + regime->pause_s;
   regime->worth_s = regime->seconds = regime->lost_s = 0;
   regime->steps = 0;
+  return false;
 }
 
 }  // namespace coppice::worker

@@ -73,9 +73,11 @@ class ForestSizer {
     Misses first, deep;             // first layers, and those below
     std::map<int, Regime> regimes;  // by load
     int beams = 1;                  // rows of a sequence without drafts
-    // After many steps without drafts the best one is tried though it does not seem to pay.
-    int plain_steps = 0, trial_rounds = 0;  // trial_rounds: drafts that the trial still has
-    bool trial_taken = false;               // a sequence was prepared for this trial
+    // After many steps without drafts the best one is tried though it does not seem to pay, and
+    // again after twice as many.
+    int plain_steps = 0, trials = 0;  // since drafts have paid
+    int trial_rounds = 0;             // drafts that the trial still has
+    bool trial_taken = false;         // a sequence was prepared for this trial
   };
   struct Best {
     DraftShape shape;
@@ -85,7 +87,8 @@ class ForestSizer {
   Best BestDraft(const Learned& learned, const SizerLimits& limits) const;
   static double Layers(const Learned& learned, int beam_width, DraftShape shape);
   void EndPlainStep(const StepTimes& step, bool alone, Learned* learned);
-  static void EndDraftedStep(double worth_s, double seconds, double now_s, Regime* regime);
+  // A step with drafts has ended. Whether those at its load are judged and worth their time.
+  static bool HavePaid(double worth_s, double seconds, double now_s, Regime* regime);
 
   RoundCosts costs_;
   double now_s_ = 0;                                        // sum of StepTimes::since_s

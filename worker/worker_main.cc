@@ -14,6 +14,7 @@
 #include "comm/collective_counter.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
+#include "catalogue/catalogue_store.h"
 #include "tokenizer/vocabulary.h"
 #include "worker/engine.h"
 #include "worker/model_check.h"
@@ -140,6 +141,10 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
   options.drafts.order_seed = registration.process_id();
   options.drafts.vocab_size = runner->vocab_size();
   options.vocabulary = LoadVocabulary(flags.node.runner.dir);
+  COPPICE_ASSIGN_OR_RETURN(
+      options.catalogues,
+      catalogue::CatalogueStore::Open(flags.node.catalogues,
+                                      {flags.node.runner.dir, options.vocabulary}));
   const SteadyClock clock;
   return Engine(options, runner, plans.get(), agent.get(), &clock).Run();
 }

@@ -42,6 +42,7 @@ OrderedFormat AsPart(const FormatSpec& spec) {
       const auto tag = OrderedFormat::parse(spec.text, nullptr, /*allow_exceptions=*/false);
       return tag.is_object() ? tag.value("format", OrderedFormat()) : tag;
     }
+    case FormatSpec::Kind::kCatalogue:
     case FormatSpec::Kind::kNone:
       break;
   }
@@ -92,6 +93,13 @@ void BindAnswer(const ApiContext& context, JsonFields* fields, GenerateRequest* 
   const MessageSyntax& syntax = *request->syntax;
   const bool asks = !request->format_field.empty();
   if (syntax.tools.empty() && !asks) return;
+  if (request->catalogue.content != nullptr) {
+    if (!syntax.tools.empty()) {
+      fields->Fail(kUnsupportedCombination, request->format_field,
+                   "cannot be combined with tools: an answer is an item or a call");
+    }
+    return;
+  }
   if (!ServesFormats(context)) {
     if (syntax.choice != ToolChoice::kAuto && !syntax.tools.empty()) {
       fields->Fail("unsupported_field", "tool_choice",

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/answer_format.h"
+#include "coordinator/api/catalogue_fields.h"
 #include "coordinator/api/chat_fields.h"
 #include "coordinator/api/decoding_rules.h"
 #include "coordinator/api/format_fields.h"
@@ -64,6 +65,7 @@ class RequestParser {
     ReadPriority();
     ReadTimeout(timeout_header);
     ReadUnservedFields(prompt_->chat(), &fields_);
+    ReadCatalogue(context_, &fields_, &request_);
     ReadFormatFields(text_, limits_, &fields_, &request_);
     prompt_->Read(&fields_);
     ApplyDecoding(given_, context_, &fields_, &request_);
@@ -403,7 +405,7 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
   params.stop_ids.erase(std::unique(params.stop_ids.begin(), params.stop_ids.end()),
                         params.stop_ids.end());
   if (const absl::string_view why = decoding::NoEndOfFormat(params);
-      !request->format_field.empty() && !why.empty()) {
+      !request->format_field.empty() && !why.empty() && !request->catalogue.ends_items()) {
     return ApiError{400, kUnsupportedCombination, absl::StrCat(request->format_field, " ", why),
                     request->format_field};
   }

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "catalogue/catalogue_store.h"
 #include "coordinator/api/generate_request.h"
 #include "coordinator/api/known_formats.h"
 #include "coordinator/api/sampling_defaults.h"
@@ -72,6 +73,7 @@ struct ApiContext {
   std::optional<ReasoningMarks> reasoning;
   int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
   KnownFormats* known_formats = nullptr;                // nullptr: every format is compiled
+  const catalogue::CatalogueStore* catalogues = nullptr;  // nullptr: none is served
   const SamplingDefaults* sampling_defaults = nullptr;  // nullptr: none
   int model_vocab = 0;  // ids of the model, some of which may have no token; 0: not known yet
   // The ids that requests may name are [0, vocab_size).

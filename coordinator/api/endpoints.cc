@@ -49,6 +49,8 @@ constexpr Endpoint kEndpoints[] = {
      "The target takes no new work and finishes what it holds."},
     {EndpointId::kUndrain, "POST", "/admin/undrain", "undrain", Access::kAdmin,
      "The target takes work again."},
+    {EndpointId::kReload, "POST", "/admin/reload", "reload", Access::kAdmin,
+     "Keys, certificate and catalogues are read again; the answer has the catalogues."},
     {EndpointId::kCancel, "DELETE", "/admin/requests/{request_id}", "cancel", Access::kAdmin,
      "Ends the requests with this X-Request-Id."},
     {EndpointId::kTimeline, "GET", "/admin/timelines/{request_id}", "timeline", Access::kAdmin,

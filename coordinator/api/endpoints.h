@@ -31,6 +31,7 @@ enum class EndpointId {
   kCluster,
   kDrain,
   kUndrain,
+  kReload,
   kCancel,
   kTimeline,
   kTrace,

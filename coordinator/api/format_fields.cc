@@ -282,6 +282,7 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
     }
   };
   const FormatSpec& spec = request.params.format_spec;
+  if (spec.kind == FormatSpec::Kind::kCatalogue) return;  // it was read
   if (context.known_formats != nullptr) {
     if (const auto annotations = context.known_formats->Find(spec)) return name(*annotations);
   }

@@ -8,12 +8,24 @@
 #include <vector>
 
 #include "base/types.h"
+#include "catalogue/catalogue.h"
 #include "coordinator/api/answer_form.h"
 #include "coordinator/api/ignored_fields.h"
 #include "coordinator/message/message_syntax.h"
 #include "decoding/params.h"
 
 namespace coppice::coordinator {
+
+// The catalogue that a request names. The content is that of its arrival, also after a reload.
+struct AskedCatalogue {
+  std::string name;
+  std::shared_ptr<const catalogue::Catalogue> content;  // nullptr: the request names none
+  std::vector<TokenId> prefix;  // tokens of an item that stand before the answer
+  int64_t items = 0;            // that the answer can be
+
+  // Hypotheses end with the last token of an item, without a stop id.
+  bool ends_items() const { return content != nullptr && content->end() == catalogue::ItemEnd::kNone; }
+};
 
 struct GenerateRequest {
   std::string model;  // the served name that the request gives, else the first
@@ -31,6 +43,7 @@ struct GenerateRequest {
   // what the request asks for, and the field.
   FormatSpec asked_format;
   std::string asked_field;
+  AskedCatalogue catalogue;
   bool max_tokens_given = false;
   bool ignore_eos = false;
   std::vector<TokenId> own_stop_ids;

@@ -27,7 +27,7 @@ constexpr char kAnswers[] = R"({
     "object": {"type": "string", "const": "list"}, "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}},
   "Capabilities": {"type": "object", "required": ["decodings", "sampling_scopes", "speculative_methods", "methods", "parameters",
       "max_beam_width", "max_n", "max_draft_width", "max_draft_depth", "max_logprobs", "stop_with_beams", "chat",
-      "structured_outputs", "deterministic"], "properties": {
+      "structured_outputs", "catalogues", "deterministic"], "properties": {
     "decodings": {"type": "array", "items": {"type": "string"}}, "sampling_scopes": {"type": "array", "items": {"type": "string"}},
     "speculative_methods": {"type": "array", "items": {"type": "string"}},
     "methods": {"type": "array", "items": {"type": "object", "required": ["name", "decodings", "lossless", "reproducible"], "properties": {
@@ -39,7 +39,12 @@ constexpr char kAnswers[] = R"({
     "parameters": {"type": "array", "items": {"type": "object"}}, "max_beam_width": {"type": "integer"}, "max_n": {"type": "integer"},
     "max_draft_width": {"type": "integer"}, "max_draft_depth": {"type": "integer"}, "max_logprobs": {"type": "integer"},
     "stop_with_beams": {"type": "boolean"}, "chat": {"type": "boolean"}, "structured_outputs": {"type": "boolean"},
-    "deterministic": {"type": "boolean"}}},
+    "catalogues": {"$ref": "#/components/schemas/Catalogues"}, "deterministic": {"type": "boolean"}}},
+  "Catalogues": {"type": "array", "items": {"$ref": "#/components/schemas/Catalogue"}},
+  "Catalogue": {"type": "object", "required": ["name", "fingerprint", "items"], "properties": {
+    "name": {"type": "string"}, "fingerprint": {"type": "string"}, "items": {"type": "integer"}}},
+  "ReloadAnswer": {"type": "object", "required": ["catalogues"], "properties": {
+    "catalogues": {"$ref": "#/components/schemas/Catalogues"}}},
   "Speculation": {"type": "object", "required": ["method", "lossless", "rounds", "plain_rounds", "target_passes", "layers",
       "block_efficiency", "beam_tokens", "drafted_nodes", "accepted_nodes", "accepted_by_layer", "accepted_width", "overlap",
       "draft_width", "draft_depth"], "properties": {
@@ -135,6 +140,8 @@ constexpr char kAnswers[] = R"({
 constexpr char kChoice[] = R"({
   "index": {"type": "integer"}, "finish_reason": {"type": "string", "enum": ["stop", "length", "tool_calls"]},
   "stop_reason": {"type": ["string", "integer", "null"]}, "seed": {"type": "integer"}, "score": {"type": ["number", "null"]},
+  "item": {"type": ["object", "null"], "required": ["id", "name"], "properties": {"id": {"type": "string"}, "name": {"type": "string"}},
+    "description": "With catalogue: the item that the choice is."},
   "joint_logprob": {"type": ["number", "null"]}, "token_ids": {"type": "array", "items": {"type": "integer"}},
   "prompt_token_ids": {"type": "array", "items": {"type": "integer"}}})";
 
@@ -251,6 +258,8 @@ Json Success(const Endpoint& endpoint) {
     case EndpointId::kDrain:
     case EndpointId::kUndrain:
       return json("Begun.", "DrainAnswer");
+    case EndpointId::kReload:
+      return json("What is served now.", "ReloadAnswer");
     case EndpointId::kCancel:
       return json("Ended.", "CancelAnswer");
     case EndpointId::kTimeline:
@@ -291,6 +300,9 @@ std::vector<int> ErrorStatuses(const Endpoint& endpoint) {
     case EndpointId::kTimeline:
       add({404});
       break;
+    case EndpointId::kReload:
+      add({500});
+      break;
     default:
       break;
   }
@@ -323,6 +335,7 @@ Json AnswerSchema(const char* object, const char* choice) {
   properties["choices"] = {{"type", "array"}, {"items", RefTo("schemas", choice)}};
   const Json number = {{"type", "number"}};
   properties["beam_mass"]["anyOf"] = Json::array({number, {{"type", "array"}, {"items", number}}});
+  properties["catalogue"] = RefTo("schemas", "Catalogue");
   properties["usage"] = RefTo("schemas", "Usage");
   properties["timings"] = RefTo("schemas", "Timings");
   properties["trace"] = {{"type", "array"}, {"items", RefTo("schemas", "Round")}};

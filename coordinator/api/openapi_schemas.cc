@@ -43,6 +43,11 @@ constexpr char kCommon[] = R"({
 })";
 // Fields that bind the output to a format. At most one may ask for one.
 constexpr char kFormats[] = R"({
+  "catalogue": {"description": "Answers are items of this catalogue.", "anyOf": [{"type": "string", "minLength": 1},
+    {"type": "object", "required": ["name"], "properties": {"name": {"type": "string", "minLength": 1},
+      "items": {"type": "array", "items": {"type": "string"}, "description": "Ids of items: only these."},
+      "exclude": {"type": "array", "items": {"type": "string"}, "description": "Ids of items: none of these."},
+      "prefix": {"type": "array", "items": {"type": "integer"}, "description": "Tokens of an item that stand before the answer."}}}]},
   "response_format": {"type": "object", "required": ["type"], "properties": {
     "type": {"type": "string", "enum": ["text", "json_object", "json_schema"]},
     "json_schema": {"type": "object", "required": ["schema"], "properties": {

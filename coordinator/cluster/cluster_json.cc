@@ -1,5 +1,7 @@
 #include "coordinator/cluster/cluster_json.h"
 
+#include "catalogue/catalogue_query.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -169,6 +171,7 @@ Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
   json["stop_with_beams"] = true;
   json["chat"] = card.chat;
   json["structured_outputs"] = card.formats;
+  json["catalogues"] = card.catalogues;
   json["deterministic"] = true;
   return json;
 }
@@ -191,6 +194,19 @@ std::string Dump(const Json& json) {
 }
 
 }  // namespace
+
+Json CataloguesJson(const catalogue::CatalogueStore* catalogues) {
+  Json list = Json::array();
+  if (catalogues == nullptr) return list;
+  for (const catalogue::CatalogueStore::Entry& entry : catalogues->entries()) {
+    Json json;
+    json["name"] = entry.name;
+    json["items"] = entry.newest->items();
+    json["fingerprint"] = catalogue::FingerprintText(entry.newest->fingerprint());
+    list.push_back(std::move(json));
+  }
+  return list;
+}
 
 std::string ModelJson(const ModelCard& card, const ApiLimits& limits) {
   return Dump(Card(card, limits));

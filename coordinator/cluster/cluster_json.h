@@ -22,7 +22,10 @@ struct ModelCard {
   bool chat = false;                                    // it has a chat template
   bool formats = false;                                 // outputs can be bound to a format
   const SamplingDefaults* sampling_defaults = nullptr;  // nullptr: none
+  nlohmann::ordered_json catalogues = nlohmann::ordered_json::array();  // CataloguesJson
 };
+// The served catalogues: name, items, fingerprint of each. nullptr: there is none.
+nlohmann::ordered_json CataloguesJson(const catalogue::CatalogueStore* catalogues);
 // The object of /v1/models/{id}; capabilities list what admission accepts.
 std::string ModelJson(const ModelCard& card, const ApiLimits& limits);
 // The list of /v1/models: the card under each of the names.

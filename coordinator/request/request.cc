@@ -1,3 +1,4 @@
+#include "catalogue/catalogue_query.h"
 #include "coordinator/request/request.h"
 
 #include <algorithm>
@@ -30,6 +31,16 @@ int StatusOfReplicaError(const std::string& code) {
   return code == "deadline_exceeded" ? 504 : 500;
 }
 
+// What an answer says of the catalogue that it is from.
+std::string CatalogueText(const AskedCatalogue& catalogue) {
+  if (catalogue.content == nullptr) return "";
+  nlohmann::ordered_json json;
+  json["name"] = catalogue.name;
+  json["fingerprint"] = catalogue::FingerprintText(catalogue.content->fingerprint());
+  json["items"] = catalogue.items;
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 }  // namespace
 
 Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokenizer* tokenizer,
@@ -38,7 +49,8 @@ Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokeni
       origin_(std::move(origin)),
       tokenizer_(tokenizer),
       exchange_(std::move(exchange)),
-      identity_{request_.chat(), NewAnswerId(request_.form), origin_.created, origin_.model, ""},
+      identity_{request_.chat(), NewAnswerId(request_.form), origin_.created, origin_.model, "",
+                CatalogueText(request_.catalogue)},
       writer_(MakeAnswerWriter(&request_)),
       outbox_(exchange_, jobs, origin_.client,
               {writer_->error_form(),

@@ -148,6 +148,7 @@ class Request : public std::enable_shared_from_this<Request> {
   static const ChoiceText& TextOf(const Sequence& sequence, size_t hypothesis);
   std::vector<Choice> PromptChoices(int prompt) const;
   Choice MakeChoice(const Sequence& sequence, size_t number) const;
+  std::optional<ShownItem> ItemOf(const std::vector<TokenId>& tokens) const;
   size_t ShownBytes(const Choice& choice) const;
   void Show(const Sequence& sequence, size_t hypothesis, const Sent& sent, Choice* choice) const;
   Sent All(const Sequence& sequence) const;  // everything that is known

@@ -28,6 +28,17 @@ const ChoiceText& Request::TextOf(const Sequence& sequence, size_t hypothesis) {
   return hypothesis == 0 ? *sequence.text : sequence.others[hypothesis - 1];
 }
 
+// nullopt: the tokens are no item.
+std::optional<ShownItem> Request::ItemOf(const std::vector<TokenId>& tokens) const {
+  const AskedCatalogue& catalogue = request_.catalogue;
+  std::vector<TokenId> ids = catalogue.prefix;
+  ids.insert(ids.end(), tokens.begin(), tokens.end());
+  if (!ids.empty() && decoding::IsStopId(request_.params.stop_ids, ids.back())) ids.pop_back();
+  const int64_t item = catalogue.content->ItemOf(ids);
+  if (item < 0) return std::nullopt;
+  return ShownItem{catalogue.content->Id(item), catalogue.content->Name(item)};
+}
+
 // The choice without its text.
 Choice Request::MakeChoice(const Sequence& sequence, size_t number) const {
   const decoding::Hypothesis* hypothesis =
@@ -50,6 +61,7 @@ Choice Request::MakeChoice(const Sequence& sequence, size_t number) const {
         !absl::c_linear_search(request_.eos_ids, hypothesis->tokens.back()))
       choice.stop_token = hypothesis->tokens.back();
   }
+  if (request_.catalogue.content != nullptr) choice.item = ItemOf(text.tokens());
   if (hypothesis != nullptr) {
     choice.score = hypothesis->score;
     choice.joint_logprob = hypothesis->joint_log_probability;

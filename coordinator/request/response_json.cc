@@ -181,6 +181,19 @@ void AppendChatLogprobs(const std::vector<TokenLogprob>& tokens, std::string* ou
   *out += "],\"refusal\":null}";
 }
 
+void AppendItem(const std::optional<ShownItem>& item, std::string* out) {
+  *out += ",\"item\":";
+  if (!item) {
+    *out += "null";
+    return;
+  }
+  *out += "{\"id\":";
+  AppendQuoted(item->id, out);
+  *out += ",\"name\":";
+  AppendQuoted(item->name, out);
+  *out += '}';
+}
+
 void AppendChoice(const Choice& choice, bool chat, Form form, std::string* out) {
   absl::StrAppend(out, "{\"index\":", choice.index, ",");
   if (chat) {
@@ -205,6 +218,7 @@ void AppendChoice(const Choice& choice, bool chat, Form form, std::string* out) 
     absl::StrAppend(out, ",\"seed\":", choice.seed, ",\"score\":", Dump(Optional(choice.score)),
                     ",\"joint_logprob\":", Dump(Optional(choice.joint_logprob)));
   }
+  if (choice.item) AppendItem(*choice.item, out);
   *out += ",\"logprobs\":";
   if (!choice.logprobs) {
     *out += "null";
@@ -326,6 +340,7 @@ std::string CompletionBody(const AnswerIdentity& identity, std::vector<Choice> c
   Json tail;
   if (beam_mass.size() == 1) tail["beam_mass"] = beam_mass[0];
   if (beam_mass.size() > 1) tail["beam_mass"] = beam_mass;
+  if (!identity.catalogue.empty()) tail["catalogue"] = Json::parse(identity.catalogue);
   tail["usage"] = UsageJson(usage);
   tail["timings"] = TimingsJson(usage);
   AppendAfterChoices(tail, &text);
@@ -366,6 +381,7 @@ std::string RoundsEvent(absl::string_view head, absl::Span<const std::string> ro
 std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage) {
   Json json = Head(identity, Form::kEvent);
   json["choices"] = Json::array();
+  if (!identity.catalogue.empty()) json["catalogue"] = Json::parse(identity.catalogue);
   json["usage"] = UsageJson(usage);
   json["timings"] = TimingsJson(usage);
   return Dump(json);

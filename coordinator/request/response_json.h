@@ -17,12 +17,18 @@
 
 namespace coppice::coordinator {
 
+// An item of a catalogue.
+struct ShownItem {
+  std::string id, name;
+};
+
 struct AnswerIdentity {
   bool chat = false;        // choices have messages instead of texts
   std::string id;           // "cmpl-...", "chatcmpl-..."
   int64_t created = 0;      // unix seconds
   std::string model;        // served name
   std::string fingerprint;  // "cop-..."
+  std::string catalogue;    // the member `catalogue` as JSON text; "": there is none
 };
 
 // What an event adds to a call; in a whole answer, all of the call.
@@ -51,6 +57,8 @@ struct Choice {
   std::optional<std::vector<TokenId>> token_ids;  // in an event: the new ones
   std::optional<std::vector<TokenId>> prompt_token_ids;
   std::optional<std::vector<TokenLogprob>> logprobs;  // in an event: of the new tokens
+  // Of a request with a catalogue, once the choice is finished; nullopt in it: it is no item.
+  std::optional<std::optional<ShownItem>> item;
   // The probability of a hypothesis that has ended, else 0: its part of `beam_mass`.
   double mass = 0;
 };

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decoding/draft_ends.h"
 #include "decoding/layer/beam_recursive_rejection.h"
 #include "sampling/deterministic_math.h"
 #include "sampling/rng.h"
@@ -24,6 +25,7 @@ class BeamRecursiveRejectionDrafter : public Drafter {
  private:
   struct Node {
     uint64_t hash;
+    DraftEnds::State format_state;
     double score;  // dls, nats
     double reach;  // probability of being an output: 1 if predicted to be one, less for a hedge
   };
@@ -42,6 +44,7 @@ class BeamRecursiveRejectionDrafter : public Drafter {
   void AppendLayer(absl::Span<const sampling::Distribution> rows, absl::Span<const Drafts> drafts);
 
   const DecodingParams params_;
+  const DraftEnds ends_;
   const int width_;
   const std::shared_ptr<ChoiceSource> choices_;
   std::vector<double> root_slots_;  // [roots] slots that picked each root
@@ -55,6 +58,7 @@ BeamRecursiveRejectionDrafter::BeamRecursiveRejectionDrafter(const DecodingParam
                                                              const DraftState& state, int width,
                                                              std::shared_ptr<ChoiceSource> choices)
     : params_(params),
+      ends_(params),
       width_(width),
       choices_(std::move(choices)),
       root_slots_(state.root_hash.size(), 0.0),
@@ -62,7 +66,7 @@ BeamRecursiveRejectionDrafter::BeamRecursiveRejectionDrafter(const DecodingParam
       forest_(DraftForest::Empty(static_cast<int>(state.root_hash.size()))) {
   for (int r = 0; r < state.root_hash.size(); ++r) {
     frontier_.push_back(RootId{r});
-    level_.push_back({state.root_hash[r], state.root_score[r], 1.0});
+    level_.push_back({state.root_hash[r], ends_.Root(state, r), state.root_score[r], 1.0});
   }
   for (int32_t root : state.slot_root) ++root_slots_[root];
   choices_->BeginRound(state.layers_committed);
@@ -143,10 +147,11 @@ void BeamRecursiveRejectionDrafter::AppendLayer(absl::Span<const sampling::Distr
       const NodeId node = forest_.Add(frontier_[n], token);
       forest_.draws.push_back(node);
       if (k + 0.5 > drafts[n].demand) reach *= sampling::Exp(-kHedgeDecay);
-      if (IsStopId(params_, token)) continue;  // it gets no row and no children
+      if (ends_.Has(level_[n].format_state, token)) continue;  // it gets no row and no children
       next_slots += reach == 1;
       next_frontier.push_back(node);
       next_level.push_back({sampling::ExtendHash(level_[n].hash, token),
+                            ends_.Next(level_[n].format_state, token),
                             level_[n].score + rows[n].log_probs[FindToken(rows[n], token)], reach});
     }
   }

@@ -7,7 +7,7 @@ namespace coppice::decoding {
 
 LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& state, int width,
                                DrawKind draws, std::shared_ptr<ChoiceSource> choices)
-    : stop_ids_(params.stop_ids),
+    : ends_(params),
       set_semantics_(params.set_semantics),
       width_(width),
       draws_(draws),
@@ -18,7 +18,8 @@ LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& s
   forest_.draws_begin = {0};
   for (int r = 0; r < state.root_hash.size(); ++r) {
     frontier_.push_back(RootId{r});
-    beams_.push_back({state.root_hash[r], state.root_score[r], state.root_multiplicity[r]});
+    beams_.push_back({state.root_hash[r], ends_.Root(state, r), state.root_score[r],
+                      state.root_multiplicity[r]});
   }
   choices_->BeginRound(state.layers_committed);
 }
@@ -47,14 +48,18 @@ void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   const int begin = forest_.size();
   std::map<std::pair<TreePlace, TokenId>, NodeId> node_of;
   std::vector<DraftBeam> grown;  // [new nodes]
+  std::vector<bool> ends;        // [new nodes]
   for (const Entry& entry : DrawLayer(q)) {
     const auto [known, is_new] =
         node_of.emplace(std::pair(frontier_[entry.beam], entry.token), NodeId{forest_.size()});
     if (is_new) {
       forest_.Add(frontier_[entry.beam], entry.token);
       const sampling::Distribution& row = rows[entry.beam];
-      grown.push_back({sampling::ExtendHash(beams_[entry.beam].hash, entry.token),
-                       beams_[entry.beam].score + row.log_probs[FindToken(row, entry.token)], 1});
+      const DraftBeam& above = beams_[entry.beam];
+      grown.push_back({sampling::ExtendHash(above.hash, entry.token),
+                       ends_.Next(above.format_state, entry.token),
+                       above.score + row.log_probs[FindToken(row, entry.token)], 1});
+      ends.push_back(ends_.Has(above.format_state, entry.token));
     } else if (!set_semantics_) {
       ++grown[Index(known->second) - begin].multiplicity;
     }
@@ -66,7 +71,7 @@ void LayeredDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   frontier_.clear();
   beams_.clear();
   for (int node = begin; node < forest_.size(); ++node) {
-    if (IsStopId(stop_ids_, forest_.token[node])) continue;  // it gets no row and no children
+    if (ends[node - begin]) continue;  // it gets no row and no children
     frontier_.push_back(NodeId{node});
     beams_.push_back(grown[node - begin]);
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "decoding/draft_ends.h"
 #include "decoding/drafter.h"
 #include "decoding/joint/choice_source.h"
 #include "decoding/joint/draft_proposals.h"
@@ -26,14 +27,15 @@ class LayeredDrafter : public Drafter {
   const DraftForest& forest() const override { return forest_; }
 
  private:
-  struct DraftBeam {   // a draft beam that can be continued
-    uint64_t hash;     // H(path)
+  struct DraftBeam {  // a draft beam that can be continued
+    uint64_t hash;    // H(path)
+    DraftEnds::State format_state;
     double score;      // dls, nats: the target's ls, then + log q
     int multiplicity;  // copies among the draws; set semantics: 1
   };
   std::vector<Entry> DrawLayer(const LayerDistribution& q);
 
-  const std::vector<TokenId> stop_ids_;
+  const DraftEnds ends_;
   const bool set_semantics_;
   const int width_;
   const DrawKind draws_;

@@ -72,7 +72,7 @@ void MjgdDecoder::ListEntries(PathId path,
                               std::vector<sampling::ProcessedRow::Candidate>* entries) const {
   for (size_t count = reach();; count *= 4) {
     row_.TopCandidates(count, entries);
-    if (!state().has_stop_strings() || count >= static_cast<size_t>(row_.entries())) return;
+    if (!state().ends_by_text() || count >= static_cast<size_t>(row_.entries())) return;
     const auto live = std::count_if(entries->begin(), entries->end(),
                                     [&](const sampling::ProcessedRow::Candidate& entry) {
                                       return !state().Ends(path, entry.token);

@@ -25,7 +25,7 @@ class MjsdDrafter : public TreeDrafter {
   DraftForest Sent() const override;
 
  private:
-  // A path that ended with a stop id after `place`.
+  // A path that ended with the token `stop` after `place`.
   struct Ended {
     double score = sampling::kLogZero;  // ls / len^alpha of the drafted tokens
     TreePlace place;
@@ -51,7 +51,8 @@ void MjsdDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
       const TokenId token = rows[n].tokens[i];
       const double score = level()[n].score + rows[n].log_probs[i];
       costs.push_back(-score);
-      (is_stop(token) ? ended : live).push_back({-score, static_cast<int>(n), token, score, 0});
+      const int node = static_cast<int>(n);
+      (Ends(node, token) ? ended : live).push_back({-score, node, token, score, 0});
     }
   }
   ++length_;

@@ -42,6 +42,7 @@ class GumbelCouplingDrafter : public TreeDrafter {
   struct Prediction {  // an output of the layer being drafted
     int node;
     TokenId token;
+    bool ends;           // its path
     int candidate = -1;  // index among the children; -1: it ends, or is not listed
   };
   struct Listed {
@@ -166,7 +167,8 @@ void GumbelCouplingDrafter::DrawTokens(int slot, const Reach& reach,
     noise_[i] += row.log_probs[i];
     if (noise_[i] > noise_[best]) best = i;
   }
-  if (is_prediction) predictions_.push_back({reach.node, row.tokens[best]});
+  if (is_prediction)
+    predictions_.push_back({reach.node, row.tokens[best], Ends(reach.node, row.tokens[best])});
   std::vector<Cost>& costs = costs_[reach.node];
   for (size_t i = 0; i < row.size(); ++i) {
     const double cost = reach.cost + (noise_[best] - noise_[i]);
@@ -182,7 +184,7 @@ void GumbelCouplingDrafter::ListKnown(std::vector<Listed>* listed) const {
     const auto is_same = [&](const Listed& entry) {
       return entry.child.node == known.node && entry.child.token == known.token;
     };
-    if (is_stop(known.token) || std::any_of(listed->begin(), listed->end(), is_same)) continue;
+    if (known.ends || std::any_of(listed->begin(), listed->end(), is_same)) continue;
     const double score = level()[known.node].score + known_log_prob_[slot];
     listed->push_back({{0.0, known.node, known.token, score, 0.0}, slot});
   }
@@ -197,7 +199,7 @@ std::vector<TreeDrafter::Child> GumbelCouplingDrafter::ListCandidates(
     for (size_t i = 0; i < rows[n].size(); ++i) {
       const auto& [cost, prediction] = costs_[n][i];
       const TokenId token = rows[n].tokens[i];
-      if (cost == sampling::kInfinity || is_stop(token)) continue;
+      if (cost == sampling::kInfinity || Ends(static_cast<int>(n), token)) continue;
       const double score = level()[n].score + rows[n].log_probs[i];
       listed.push_back({{cost, static_cast<int>(n), token, score, cost}, prediction});
     }
@@ -231,7 +233,7 @@ int GumbelCouplingDrafter::NextSlots() const {
   if (params().refill) return params().beam_width;
   return static_cast<int>(
       std::count_if(predictions_.begin(), predictions_.end(),
-                    [&](const Prediction& prediction) { return !is_stop(prediction.token); }));
+                    [](const Prediction& prediction) { return !prediction.ends; }));
 }
 
 // Adds to every candidate's cost its distance from being picked: the least gap, over the slots of
@@ -287,7 +289,8 @@ void GumbelCouplingDrafter::Grow(absl::Span<const sampling::Distribution> rows) 
   const int slots = level().empty() ? 0 : static_cast<int>(predicted_.size());
   for (int slot = 0; slot < slots; ++slot) {
     if (IsKnown(slot)) {
-      predictions_.push_back({predicted_[slot], known_token_[slot]});
+      const int node = predicted_[slot];
+      predictions_.push_back({node, known_token_[slot], Ends(node, known_token_[slot])});
       continue;
     }
     const std::vector<Reach> reaches = PickNodes(slot);
@@ -304,7 +307,7 @@ void GumbelCouplingDrafter::Grow(absl::Span<const sampling::Distribution> rows) 
   const ChildPlaces places = PlacesOf(layer);
   std::vector<int> next;
   for (const Prediction& prediction : predictions_) {
-    if (is_stop(prediction.token)) continue;
+    if (prediction.ends) continue;
     const auto found = places.find({prediction.node, prediction.token});
     next.push_back(found == places.end() ? -1 : found->second);
   }

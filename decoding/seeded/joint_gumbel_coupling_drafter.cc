@@ -48,6 +48,7 @@ class JointGumbelCouplingDrafter : public TreeDrafter {
     double log_mass;  // log mass without the joint cut
     double cut_mass;  // log Q; -inf if the cut drops the entry
     double noise;     // noise of the current slot
+    bool ends;        // the entry ends its path
 
     double key() const { return cut_mass + noise; }
   };
@@ -83,7 +84,7 @@ std::vector<JointGumbelCouplingDrafter::Candidate> JointGumbelCouplingDrafter::L
       const Entry entry{static_cast<int>(k), row.sparse->tokens[i]};
       const double log_mass = row.log_weight + row.sparse->log_probs[i];
       all.push_back({entry, nodes[k], FindToken(rows[nodes[k]], entry.token), log_mass,
-                     &q == &uncut ? log_mass : LogMass(q, entry), 0});
+                     &q == &uncut ? log_mass : LogMass(q, entry), 0, Ends(nodes[k], entry.token)});
     }
   }
   const size_t most = static_cast<size_t>(std::max(1, kMostNoise / std::max(1, slots())));
@@ -138,7 +139,7 @@ std::vector<JointGumbelCouplingDrafter::Candidate> JointGumbelCouplingDrafter::T
   std::vector<Candidate> taken;
   size_t live = 0;
   for (size_t rank = 0; rank < ranked.size() && live < width; ++rank) {
-    const bool ends = is_stop(ranked[rank].entry.token);
+    const bool ends = ranked[rank].ends;
     if (ends && rank >= width) continue;
     taken.push_back(ranked[rank]);
     live += ends ? 0 : 1;
@@ -193,7 +194,7 @@ void JointGumbelCouplingDrafter::Predict(absl::Span<const Candidate> taken,
   multiplicity_.assign(layer.size(), 0);
   int live = 0;
   for (const Candidate& winner : taken) {
-    if (is_stop(winner.entry.token)) continue;
+    if (winner.ends) continue;
     ++live;
     const auto found = std::find_if(layer.begin(), layer.end(), [&](const Child& child) {
       return child.node == winner.node && child.token == winner.entry.token;
@@ -224,7 +225,7 @@ void JointGumbelCouplingDrafter::Grow(absl::Span<const sampling::Distribution> r
   for (int n : all) {
     for (size_t i = 0; i < rows[n].size(); ++i) {
       const double cost = costs_[n][i];
-      if (cost == sampling::kInfinity || is_stop(rows[n].tokens[i])) continue;
+      if (cost == sampling::kInfinity || Ends(n, rows[n].tokens[i])) continue;
       children.push_back({cost, n, rows[n].tokens[i], level()[n].score + rows[n].log_probs[i],
                           std::max(0.0, cost)});
     }

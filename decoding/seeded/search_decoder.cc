@@ -45,8 +45,8 @@ class SearchDecoder : public SequenceDecoder {
     return {noisy_ ? RowUse::Kind::kNoisyRanks : RowUse::Kind::kRanks, static_cast<int>(reach())};
   }
   size_t width() const { return params().beam_width; }
-  // The number of children of one beam that the walk can reach: the best W and all stop ids. With
-  // stop strings there may be more (ListEnough).
+  // The number of children of one beam that the walk can reach: the best W and all stop ids. Where
+  // other tokens end paths, there may be more (ListEnough).
   size_t reach() const { return width() + params().stop_ids.size(); }
   bool Ends(const Candidate& candidate) const {
     return state().Ends(beams_[candidate.beam].path, candidate.token);
@@ -127,7 +127,7 @@ void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
         std::count_if(reading->candidates.begin(), reading->candidates.end(),
                       [this](const Candidate& candidate) { return !Ends(candidate); });
     if (live >= width() || reach >= static_cast<size_t>(reading->row.entries())) break;
-    if (!state().has_stop_strings()) break;  // all candidates that end are listed
+    if (!state().ends_by_text()) break;  // all candidates that end are listed
     reach *= 4;
   }
 }

@@ -65,11 +65,12 @@ void SearchDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   for (size_t n = 0; n < rows.size(); ++n) {
     const bool decided = IsKnown(static_cast<int>(n)) || KeyBound(level()[n]) < least;
     if (rows[n].size() == 0 || decided) continue;
+    const int node = static_cast<int>(n);
     const std::vector<double> keys = Keys(level()[n], rows[n]);
     for (size_t i = 0; i < keys.size(); ++i) {
-      if (is_stop(rows[n].tokens[i])) continue;
-      children.push_back({-keys[i], static_cast<int>(n), rows[n].tokens[i],
-                          level()[n].score + rows[n].log_probs[i], 0});
+      if (Ends(node, rows[n].tokens[i])) continue;
+      children.push_back(
+          {-keys[i], node, rows[n].tokens[i], level()[n].score + rows[n].log_probs[i], 0});
     }
   }
   if (look_ahead_ && !children.empty()) RankByBounds(&children);

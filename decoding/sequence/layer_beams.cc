@@ -60,6 +60,7 @@ DraftState LayerBeams::State(const PathTree& paths, int layers) const {
     state.root_hash.push_back(paths.hash(beams_[b].path));
     state.root_score.push_back(beams_[b].log_score);
     state.root_multiplicity.push_back(multiplicity_[b]);
+    state.root_format_state.push_back(paths.format_state(beams_[b].path));
   }
   state.slot_root = slot_root_;
   state.layers_committed = static_cast<uint32_t>(layers);

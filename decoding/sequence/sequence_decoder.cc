@@ -12,6 +12,7 @@ DraftState SequenceDecoder::draft_state() const {
     draft.root_hash.push_back(paths().hash(beam.path));
     draft.root_score.push_back(beam.log_score);
     draft.root_multiplicity.push_back(1);
+    draft.root_format_state.push_back(paths().format_state(beam.path));
   }
   draft.layers_committed = static_cast<uint32_t>(state_.layers());
   return draft;

@@ -9,7 +9,11 @@
 namespace coppice::decoding {
 
 SequenceState::SequenceState(const DecodingParams& params)
-    : params_(params), paths_(params.format), pool_(params), last_layer_{LayerOutput{}} {}
+    : params_(params),
+      paths_(params.format),
+      pool_(params),
+      can_complete_(params.format != nullptr && params.format->has_complete_states()),
+      last_layer_{LayerOutput{}} {}
 
 void SequenceState::StartFrom(std::vector<LayerOutput> slots, int layers) {
   COPPICE_CHECK(layers_ == 0);
@@ -35,8 +39,15 @@ StopText::State SequenceState::TextOf(PathId path) const {
   return *text_of_path_[Index(path)];
 }
 
+bool SequenceState::CompletesFormat(PathId path, absl::Span<const TokenId> more) const {
+  OutputFormat::State state = paths_.format_state(path);
+  for (const TokenId token : more) state = params_.format->Next(state, token);
+  return params_.format->Complete(state);
+}
+
 bool SequenceState::Ends(PathId path, absl::Span<const TokenId> more) const {
   if (IsStopId(params_, more.back())) return true;
+  if (can_complete_ && CompletesFormat(path, more)) return true;
   if (!has_stop_strings()) return false;
   StopText::State text = TextOf(path);
   int length = paths_.length(path);
@@ -51,6 +62,13 @@ std::vector<TokenId> SequenceState::EndTokens(PathId path) const {
   if (has_stop_strings() && paths_.length(path) + 1 >= params_.min_tokens) {
     const std::vector<TokenId> completing = params_.stop_text->Completing(TextOf(path));
     tokens.insert(tokens.end(), completing.begin(), completing.end());
+  }
+  if (can_complete_) {
+    const auto allowed = params_.format->Allowed(paths_.format_state(path));
+    const auto next = allowed == nullptr ? std::vector<TokenId>() : allowed->Tokens();
+    for (const TokenId token : next) {
+      if (CompletesFormat(path, absl::MakeConstSpan(&token, 1))) tokens.push_back(token);
+    }
   }
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());

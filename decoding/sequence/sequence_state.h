@@ -45,13 +45,14 @@ class SequenceState {
   const PathTree& paths() const { return paths_; }
   bool finished() const { return finished_; }
   int layers() const { return layers_; }
-  // True if `more`, which is not empty, ends the path: by a stop id, or by a stop string that its
-  // last token completes.
+  // True if `more`, which is not empty, ends the path: by a stop id, or because its last token
+  // completes a stop string or the format of the output.
   bool Ends(PathId path, absl::Span<const TokenId> more) const;
   bool Ends(PathId path, TokenId token) const { return Ends(path, absl::MakeConstSpan(&token, 1)); }
   // Every token that ends the path; ascending.
   std::vector<TokenId> EndTokens(PathId path) const;
-  bool has_stop_strings() const { return params_.stop_text != nullptr; }
+  // Tokens that are no stop ids end some paths.
+  bool ends_by_text() const { return has_stop_strings() || can_complete_; }
   // The path of a row: `path`, then `more` drafted tokens.
   sampling::RowPath RowPathOf(PathId path, absl::Span<const TokenId> more = {}) const {
     return MakeRowPath(params_, paths_, path, more);
@@ -66,10 +67,13 @@ class SequenceState {
   DecodingParams params_;
   PathTree paths_;
   HypothesisPool pool_;
+  const bool can_complete_;  // the format of the output has complete states
   std::vector<LayerOutput> last_layer_;
   int layers_ = 0;
   bool finished_ = false;
+  bool has_stop_strings() const { return params_.stop_text != nullptr; }
   StopText::State TextOf(PathId path) const;
+  bool CompletesFormat(PathId path, absl::Span<const TokenId> more) const;
   // [paths] States that are known, by PathId; filled when first requested.
   mutable std::vector<std::optional<StopText::State>> text_of_path_;
 };

@@ -9,15 +9,14 @@ namespace coppice::decoding {
 
 TreeDrafter::TreeDrafter(const DecodingParams& params, const DraftState& state, int width)
     : params_(params),
+      ends_(params),
       width_(width),
       forest_(DraftForest::Empty(static_cast<int>(state.root_hash.size()))) {
   for (size_t r = 0; r < state.root_hash.size(); ++r) {
-    level_.push_back({state.root_hash[r], state.root_score[r], 0});
+    level_.push_back({state.root_hash[r], ends_.Root(state, r), state.root_score[r], 0});
     frontier_.push_back(RootId{static_cast<int32_t>(r)});
   }
 }
-
-bool TreeDrafter::is_stop(TokenId token) const { return IsStopId(params_, token); }
 
 std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(absl::Span<const Child> children) {
   std::vector<int> order(children.size());
@@ -33,10 +32,11 @@ std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(absl::Span<const Child>
   if (!best.empty() && forest_.layer_begin.empty()) forest_.layer_begin.push_back(0);
   for (const Child& child : best) {
     const NodeId node = forest_.Add(frontier_[child.node], child.token);
-    if (is_stop(child.token)) continue;
+    if (Ends(child.node, child.token)) continue;
     next_frontier.push_back(node);
-    next.push_back(
-        {sampling::ExtendHash(level_[child.node].hash, child.token), child.score, child.penalty});
+    const Node& above = level_[child.node];
+    next.push_back({sampling::ExtendHash(above.hash, child.token),
+                    ends_.Next(above.format_state, child.token), child.score, child.penalty});
   }
   if (!best.empty()) forest_.layer_begin.push_back(forest_.size());
   level_ = std::move(next);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "decoding/draft_ends.h"
 #include "decoding/drafter.h"
 
 namespace coppice::decoding {
@@ -20,6 +21,7 @@ class TreeDrafter : public Drafter {
  protected:
   struct Node {
     uint64_t hash;
+    DraftEnds::State format_state;
     double score;  // dls: draft log-probability below the root plus the root's ls, nats
     double cost;   // distance from the prediction, nats; 0 for a predicted node
   };
@@ -35,14 +37,16 @@ class TreeDrafter : public Drafter {
   const std::vector<Node>& level() const { return level_; }
   const DecodingParams& params() const { return params_; }
   int width() const { return width_; }
-  bool is_stop(TokenId token) const;
+  // The child of a node of level() ends its path.
+  bool Ends(int node, TokenId token) const { return ends_.Has(level_[node].format_state, token); }
   // Appends the `width` cheapest children as the next layer, in increasing cost. Without children
-  // the frontier becomes empty. A node that ends in a stop id is not part of the next level.
+  // the frontier becomes empty. A node that ends its path is not part of the next level.
   // Returns the children in that order.
   std::vector<Child> AppendLayer(absl::Span<const Child> children);
 
  private:
   DecodingParams params_;
+  const DraftEnds ends_;
   int width_;
   DraftForest forest_;
   std::vector<Node> level_;

@@ -15,10 +15,10 @@ TopologyDrafter::TopologyDrafter(const DecodingParams& params, const DraftState&
     : topology_(std::move(topology)),
       sampling_(sampling),
       drawing_(params.sampling.temperature == 0 ? ChildSampling::kMostLikely : sampling),
-      stop_ids_(params.stop_ids),
+      ends_(params),
       choices_(std::move(choices)),
       frontier_{RootId{0}},
-      level_{{state.root_hash[0], {0}}},
+      level_{{state.root_hash[0], ends_.Root(state, 0), false, {0}}},
       forest_(DraftForest::Empty(1)) {
   COPPICE_CHECK(state.root_hash.size() == 1);
   forest_.layer_begin = {0};
@@ -53,7 +53,10 @@ void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
       const int node = static_cast<int>(twin - forest_.token.begin());
       if (node == forest_.size()) {
         forest_.Add(frontier_[i], drafts[j]);
-        nodes.push_back({sampling::ExtendHash(level_[i].hash, drafts[j]), {}});
+        nodes.push_back({sampling::ExtendHash(level_[i].hash, drafts[j]),
+                         ends_.Next(level_[i].format_state, drafts[j]),
+                         ends_.Has(level_[i].format_state, drafts[j]),
+                         {}});
       }
       nodes[node - begin].places.push_back(places[j]);
       if (sends_draws) forest_.draws.push_back(NodeId{node});
@@ -65,8 +68,7 @@ void TopologyDrafter::Grow(absl::Span<const sampling::Distribution> rows) {
   frontier_.clear();
   level_.clear();
   for (int node = begin; node < forest_.size(); ++node) {
-    const bool ended = IsStopId(stop_ids_, forest_.token[node]);
-    if (ended || PlacesBelow(nodes[node - begin]).empty()) continue;
+    if (nodes[node - begin].ends || PlacesBelow(nodes[node - begin]).empty()) continue;
     frontier_.push_back(NodeId{node});
     level_.push_back(std::move(nodes[node - begin]));
   }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "decoding/draft_ends.h"
 #include "decoding/drafter.h"
 #include "decoding/joint/choice_source.h"
 #include "decoding/topology.h"
@@ -26,7 +27,9 @@ class TopologyDrafter : public Drafter {
 
  private:
   struct Node {
-    uint64_t hash = 0;        // H(path)
+    uint64_t hash = 0;  // H(path)
+    DraftEnds::State format_state = 0;
+    bool ends = false;        // it ends its path
     std::vector<int> places;  // places in the topology's level that it stands for
   };
   std::vector<int> PlacesBelow(const Node& node) const;
@@ -34,7 +37,7 @@ class TopologyDrafter : public Drafter {
   const Topology topology_;
   const ChildSampling sampling_;  // what the verifier relies on
   const ChildSampling drawing_;   // how children are drawn
-  const std::vector<TokenId> stop_ids_;
+  const DraftEnds ends_;
   std::shared_ptr<ChoiceSource> choices_;
   std::vector<TreePlace> frontier_;
   std::vector<Node> level_;  // [frontier]

@@ -17,7 +17,8 @@ KEY = re.compile(r"\s*([\w-]+)\s*=")
 # Strings and comments, blanked out before brackets are counted.
 TEXT = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*')
 NOT_ABSOLUTE = "must begin with /, since every host reads it"
-TABLES = {"host": list, "replica": list, "draft_node": list, "coordinator": dict, "flags": dict, "environment": dict}
+TABLES = {"host": list, "replica": list, "draft_node": list, "coordinator": dict, "flags": dict, "environment": dict,
+          "catalogues": dict}
 
 
 def lines_of(text):
@@ -174,6 +175,14 @@ class ClusterFile:
                     self.fail("flags", 0, role, f"--{name} {NOT_ABSOLUTE}, got {value!r}")
         return {role: tuple(fields.get(role, ())) for role in ROLES}
 
+    def catalogues(self):
+        """What gives every process the catalogues: a list of flags."""
+        fields = self.content.get("catalogues", {})
+        for name, file in fields.items():
+            if type(file) is not str or not file.startswith("/") or "," in name + file or "=" in name:
+                self.fail("catalogues", 0, name, f"expected NAME = \"/a/file\", got {file!r}")
+        return (f"--catalogues={','.join(f'{name}={file}' for name, file in fields.items())}",) if fields else ()
+
     def environment(self):
         fields = self.content.get("environment", {})
         for name, value in fields.items():
@@ -194,5 +203,7 @@ def read_cluster_file(path):
         file.fail("draft_node", 0, "", "a draft node needs `draft`, the folder of its model")
     if drafts and "drafts" in file.content and settings["drafts"] != len(drafts):
         file.fail("", 0, "drafts", f"is {settings['drafts']}, but there are {len(drafts)} [[draft_node]] tables")
-    return place(settings, hosts, file.coordinator(hosts), replicas, drafts, file.flags(), file.environment(),
+    flags = file.flags()
+    flags["all"] += file.catalogues()
+    return place(settings, hosts, file.coordinator(hosts), replicas, drafts, flags, file.environment(),
                  lambda field: file.where("", 0, field))

@@ -42,6 +42,8 @@ struct LayeredSetting {
   int draft_depth = 1;                                     // gamma
   LogProbsOf target;
   LogProbsOf draft;
+  // The closed distribution: the path with this hash has ended. Empty: only stops end a path.
+  std::function<bool(uint64_t hash)> ends = {};
 };
 
 inline decoding::LayeredDecoder MakeLayered(const LayeredSetting& setting,
@@ -187,6 +189,9 @@ class BeamSamplingDistribution {
   bool Ends(const Layer& layer, decoding::Entry entry) const {
     const decoding::DecodingParams& params = setting_.params;
     if (decoding::IsStopId(params, entry.token)) return true;
+    if (setting_.ends &&
+        setting_.ends(sampling::ExtendHash(layer.beams[entry.beam].hash, entry.token)))
+      return true;
     return params.stop_text != nullptr && params.stop_text->Matched(TextAfter(layer, entry));
   }
 

@@ -46,7 +46,7 @@ class Pressure(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.cluster = Cluster(draft=DRAFT, worker_flags=[f"--kv_bytes={BLOCK_BYTES * (POOL_BLOCKS + 1)}", *WORKER_FLAGS],
-                              coordinator_flags=["--max_queue=1024", "--kv_cover=0"])
+                              coordinator_flags=["--max_queue=1024", "--kv_cover=0", "--default_timeout=3600"])
         cls.cluster.__enter__()
 
     @classmethod

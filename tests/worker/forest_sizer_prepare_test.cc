@@ -50,7 +50,30 @@ TEST(PrepareTest, OneSequenceIsPreparedForATrial) {
   // If it ends without a draft, another one takes the next trial.
   const int second = UntilTrial(&sizer, &replica);
   EXPECT_GE(second, 64);
-  EXPECT_LE(second, 600);
+  EXPECT_LE(second, 1200);
+}
+
+// One of sixteen sequences takes them. Each takes the time of some steps.
+TEST(PrepareTest, TrialsThatShowNothingBecomeRare) {
+  ForestSizer sizer;
+  Replica replica{DearRows, 0.002, 0.02};
+  const SizerLimits limits = Limits(1, 16);
+  replica.Run(&sizer, limits, 300);
+  SizerLimits unprepared = limits;
+  unprepared.prepared = false;
+  int drafts = 0;
+  for (int i = 0; i < 40000; ++i) {
+    const DraftShape shape = sizer.Choose("m", limits);
+    drafts += shape.depth > 0;
+    for (int s = 0; s < 16; ++s) {
+      if (s > 0) sizer.Choose("m", unprepared);
+      sizer.RecordRound("m", 1, limits.draft, s == 0 ? shape : DraftShape{}, 1);
+    }
+    const int rows = 16 + shape.width * shape.depth;
+    sizer.RecordStep({rows, 0, 16, 16, false, DearRows(rows), DearRows(rows)});
+  }
+  EXPECT_GE(drafts, 8 * 16);
+  EXPECT_LE(drafts, 14 * 16);
 }
 
 TEST(PrepareTest, ASequenceThatEndsSoonTakesNoTrial) {
