@@ -41,21 +41,22 @@ FlagTable ToolFlagTable(const std::string& command, ToolFlags* flags) {
   return {
       .program = kProgram,
       .about = kUsage,
-      .groups = {{"Catalogue",
+      .groups = {{"Every command",
                   {{.name = "model",
                     .value = &flags->model,
-                    .text = "folder or GGUF file of the model that serves the catalogue"},
-                   {.name = "items",
+                    .text = "folder or GGUF file of the model that serves the catalogue"}}},
+                 {"compile",
+                  {{.name = "items",
                     .value = &flags->items,
-                    .text = "compile: file of the items, one in each line"},
+                    .text = "file of the items, one in each line"},
                    {.name = "output",
                     .value = &flags->output,
-                    .text = "compile: file of the catalogue; replaced when the new one is whole"},
+                    .text = "file of the catalogue; replaced when the new one is whole"},
                    {.name = "end",
                     .value = &flags->end,
                     .words = {"none", "stop"},
-                    .text = "compile: what follows an item: nothing, or an id that ends a text "
-                            "and whose probability counts"}}}},
+                    .text = "what follows an item: nothing, or an id that ends a text and whose "
+                            "probability counts"}}}},
       .check = [command, flags](FlagFaults* faults) {
         const bool compiles = command == "compile";
         if (compiles && flags->model.empty()) faults->Add("model", "is missing");

@@ -1,7 +1,7 @@
 # cmake --install and the Debian package (deploy/package.sh). The programs are in bin, the launchers below lib/coppice in the folders
-# that they have in the tree, so that both find each other in the same way (deploy/launch/installation.py). Needs the four programs
-# alone: cmake --build build/release --target coppice-coordinator coppice-worker coppice-draft coppice-loadgen.
-set(COPPICE_PROGRAMS coppice-coordinator coppice-worker coppice-draft coppice-loadgen)
+# that they have in the tree, so that both find each other in the same way (deploy/launch/installation.py). Needs the five programs
+# alone: cmake --build build/release --target coppice-coordinator coppice-worker coppice-draft coppice-loadgen coppice-catalogue.
+set(COPPICE_PROGRAMS coppice-coordinator coppice-worker coppice-draft coppice-loadgen coppice-catalogue)
 foreach(program IN LISTS COPPICE_PROGRAMS)
   if(NOT TARGET ${program})
     return()  # a build of some folders alone

@@ -1,8 +1,8 @@
 #include "decoding/round_forest.h"
 
-#include <algorithm>
 #include <limits>
 
+#include "absl/container/flat_hash_map.h"
 #include "decoding/forest_index.h"
 #include "sampling/distribution.h"
 
@@ -20,11 +20,14 @@ RoundForest RoundForestOf(const RoundStart& start, const DraftForest& forest,
                         : ProposedLogProbs(forest);
   round.node_path.assign(forest.size(), kNoPath);
   round.first_path = start.paths;
+  absl::flat_hash_map<PathId, int> row_of_root;
+  for (size_t r = 0; r < start.roots.size(); ++r)
+    row_of_root.emplace(start.roots[r], static_cast<int>(r));
   std::vector<int> row_of;  // [new paths] -1: not of the forest
   const auto row = [&](PathId path) {
     if (Index(path) >= start.paths) return row_of[Index(path) - start.paths];
-    const auto root = std::find(start.roots.begin(), start.roots.end(), path);
-    return root == start.roots.end() ? -1 : static_cast<int>(root - start.roots.begin());
+    const auto root = row_of_root.find(path);
+    return root == row_of_root.end() ? -1 : root->second;
   };
   for (int i = start.paths; i < paths.size(); ++i) {
     const PathId path{i};

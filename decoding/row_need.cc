@@ -40,8 +40,43 @@ RowNeed CutNeed(const sampling::SamplingParams& sampling) {
 
 }  // namespace
 
+namespace {
+
+// Of rows in which a format allows few tokens.
+RowNeed FormatNeed(const DecodingParams& params, const RowUse& use) {
+  const sampling::SamplingParams& sampling = params.sampling;
+  RowNeed need;
+  if (use.kind == RowUse::Kind::kDistribution || use.likelihood ||
+      sampling.mode != sampling::SamplingScope::kRow)
+    return need;
+  // A beam search ranks by the probabilities of the whole row.
+  const bool ranks = params.kind == sampling::DecodingKind::kBeamSearch;
+  if (ranks && (!sampling::KeepsWholeRow(sampling) || !sampling::KeepsLogits(sampling) ||
+                sampling.penalises()))
+    return need;
+  need.form = RowNeed::Form::kRaw;
+  need.raw_top = 1;
+  need.raw_sums = ranks;
+  return need;
+}
+
+}  // namespace
+
+std::shared_ptr<const AllowedTokens> AllowedAfter(const DecodingParams& params, int length,
+                                                  OutputFormat::State state) {
+  // Banned stop ids change the sum.
+  const bool bans = length < params.min_tokens && !params.stop_ids.empty();
+  if (bans && params.kind == sampling::DecodingKind::kBeamSearch) return nullptr;
+  static const auto* none = new auto(std::make_shared<const AllowedTokens>());
+  if (state == OutputFormat::kBroken) return *none;  // such a row is never read
+  std::shared_ptr<const AllowedTokens> allowed = params.format->Allowed(state);
+  const bool few = allowed != nullptr && !allowed->listed.empty() &&
+                   allowed->listed.size() <= kMostListedAllowed;
+  return few ? allowed : nullptr;
+}
+
 RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
-  if (params.format != nullptr) return RowNeed();  // only the decoder knows what the format allows
+  if (params.format != nullptr) return FormatNeed(params, use);
   RowNeed need = CutNeed(params.sampling);
   if (use.likelihood && params.sampling.temperature <= 0) return RowNeed();
   if (need.form != RowNeed::Form::kWhole || sampling::IsJoint(params.sampling.mode)) return need;

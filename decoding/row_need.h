@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "decoding/params.h"
 #include "plan/step_plan.h"
@@ -30,11 +31,22 @@ struct RowUse {
 // list and in the plan, and time on the device. It is twice what a request may have itself.
 inline constexpr size_t kMostListedBiases = 2048;
 
+// The same for the tokens that a format allows after a path, in a list of only these.
+inline constexpr size_t kMostListedAllowed = 1024;
+
 // With stop strings any number of the best tokens can end a hypothesis, so ranks need whole rows.
 // The caller sets row, path_hash and the range of the bias. kDraws asks for the draws of all output
 // slots, because any slot may pick any beam as its parent. With more than 32 slots the row is
 // needed whole.
+//
+// With a format, draws and ranks need no more than the logits of the allowed tokens, and a beam
+// search the log-sum-exp of the row: a need of the form kRaw, for which the caller lists the allowed
+// tokens of every row as its bias, or makes it whole (AllowedAfter).
 RowNeed TargetNeed(const DecodingParams& params, const RowUse& use);
+// What a row after `length` tokens and this state of the format lists for such a need; nullptr: the
+// row is needed whole.
+std::shared_ptr<const AllowedTokens> AllowedAfter(const DecodingParams& params, int length,
+                                                  OutputFormat::State state);
 // For DraftRow.
 RowNeed DraftNeed(const DecodingParams& params);
 

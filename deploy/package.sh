@@ -13,7 +13,7 @@ folder=${1:-build/release}
 [ $# -le 1 ] || { echo "package: unexpected argument '$2' (see --help)" >&2; exit 2; }
 
 deploy/setup.sh --package
-deploy/build.sh release coppice-coordinator coppice-worker coppice-draft coppice-loadgen
+deploy/build.sh release coppice-coordinator coppice-worker coppice-draft coppice-loadgen coppice-catalogue
 log=build/release/package.log
 if ! (cd build/release && cpack -G DEB -B package) >"$log" 2>&1; then
   echo "package: cpack failed:" >&2

@@ -290,7 +290,7 @@ Distribution ProcessRow(absl::Span<const float> logits, const SamplingParams& sa
       list.tokens.push_back(token);
       list.logits.push_back(logits[token]);
     }
-    return CutList(list, sampling, nullptr);
+    return ProcessAllowed(list, sampling);
   }
   if (sampling.allowed != nullptr) {
     std::vector<float> left(logits.begin(), logits.end());
@@ -308,6 +308,10 @@ Distribution ProcessRow(absl::Span<const float> logits, const SamplingParams& sa
   std::vector<double> x(logits.size());
   WidenRow(logits, x.data());
   return ProcessInPlace(absl::MakeSpan(x), sampling);
+}
+
+Distribution ProcessAllowed(const TokenList& list, const SamplingParams& sampling) {
+  return CutList(list, sampling, nullptr);
 }
 
 std::vector<double> TemperList(const TokenList& list, const SamplingParams& sampling) {

@@ -57,6 +57,8 @@ Distribution ProcessRow(absl::Span<const float> logits, const SamplingParams& sa
 // top-k.
 Distribution ProcessList(const TokenList& list, const ChunkSums& sums,
                          const SamplingParams& sampling);
+// The same from a list of all tokens that the format of `sampling` allows.
+Distribution ProcessAllowed(const TokenList& list, const SamplingParams& sampling);
 // What TemperRow gives for the listed tokens of the whole row.
 std::vector<double> TemperList(const TokenList& list, const SamplingParams& sampling);
 

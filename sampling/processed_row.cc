@@ -10,8 +10,6 @@
 namespace coppice::sampling {
 namespace {
 
-constexpr double kTieSlack = 1e-6;  // nats; far above the rounding error of adding a score
-
 // The tokens of all lists, ascending, without repetitions.
 TokenList Union(const std::vector<TokenList>& lists) {
   std::vector<std::pair<TokenId, float>> all;
@@ -51,21 +49,36 @@ const SamplingParams& ProcessedRow::SamplingOf(const RowPath& path) {
   return path_sampling_;
 }
 
-void ProcessedRow::Read(RowSource* rows, int row, const RowPath& path) {
+bool ProcessedRow::Rank(absl::Span<const float> logits, const SamplingParams& sampling,
+                        RankQuery query, RankedTokens* ranked) {
+  if (!ranks_ || sampling.mode != SamplingScope::kRow || !KeepsWholeRow(sampling) ||
+      !KeepsLogits(sampling) || (candidates_ != nullptr && candidates_->listed.empty()))
+    return false;
+  query.allowed = candidates_.get();
+  return RankLogits(logits, query, &maxima_, ranked);
+}
+
+bool ProcessedRow::ReadOrRank(RowSource* rows, int row, const RowPath& path, const RankQuery* query,
+                              RankedTokens* ranked) {
   const SamplingParams& sampling = SamplingOf(path);
   gathered_ = false;
   if (const absl::Span<const double> exact = rows->LogProbs(row); !exact.empty()) {
     x_.assign(exact.begin(), exact.end());
     for (double& value : x_) value = value == value ? value : kLogZero;
   } else if (const CandidateRow* listed = rows->Listed(row)) {
-    return ReadList(*listed, sampling);
+    ReadList(*listed, sampling);
+    return false;
   } else {
     const absl::Span<const float> logits = rows->Logits(row);
+    if (query != nullptr && Rank(logits, sampling, *query, ranked)) {
+      rows->TellLogSum(row, ranked->log_sum);
+      return true;
+    }
     if (sampling.mode == SamplingScope::kRow &&
         (sampling.top_k > 0 || sampling.temperature <= 0 || FewAllowed(sampling))) {
       form_ = Form::kCut;
       sparse_ = ProcessRow(logits, sampling);
-      return;
+      return false;
     }
     x_.resize(logits.size());
     WidenRow(logits, x_.data());
@@ -92,11 +105,13 @@ void ProcessedRow::Read(RowSource* rows, int row, const RowPath& path) {
     if (none) form_ = Form::kCut;  // no finite logit, so one-hot on token 0
   }
   if (form_ == Form::kCut) sparse_ = CutRow(x_, sampling);
+  return false;
 }
 
 // Candidate lists are only for modes that process each row by itself: ROW and ROW_RAW.
 void ProcessedRow::ReadList(const CandidateRow& row, const SamplingParams& sampling) {
   COPPICE_CHECK_MSG(!IsJoint(sampling.mode), "sampling over a layer needs whole rows");
+  if (row.lists.empty()) return ReadAllowed(row, sampling);
   const TokenList list = row.lists.size() == 1 ? row.lists[0] : Union(row.lists);
   if (sampling.mode == SamplingScope::kRowRaw) {
     gathered_ = true;
@@ -115,6 +130,32 @@ void ProcessedRow::ReadList(const CandidateRow& row, const SamplingParams& sampl
   tokens_ = list.tokens;
   x_ = TemperList(list, sampling);
   sum_ = JoinChunks(row.sums);
+}
+
+// The row is a list of raw logits, with all tokens that the format allows among them.
+void ProcessedRow::ReadAllowed(const CandidateRow& row, const SamplingParams& sampling) {
+  const AllowedTokens* allowed = ranks_ ? candidates_.get() : sampling.allowed.get();
+  TokenList list;
+  for (size_t i = 0; i < row.raw.tokens.size(); ++i) {
+    if (allowed != nullptr && !allowed->Has(row.raw.tokens[i])) continue;
+    list.tokens.push_back(row.raw.tokens[i]);
+    list.logits.push_back(row.raw.logits[i]);
+  }
+  form_ = Form::kCut;
+  if (!ranks_) {
+    sparse_ = ProcessAllowed(list, sampling);
+    return;
+  }
+  x_.resize(list.logits.size());
+  WidenRow(list.logits, x_.data());
+  sum_ = JoinChunks(row.raw_sums);
+  if (x_.empty() || *std::max_element(x_.begin(), x_.end()) == kLogZero) {
+    sparse_ = {{0}, {0.0}};  // no finite logit
+    return;
+  }
+  form_ = Form::kListed;
+  gathered_ = true;
+  tokens_ = std::move(list.tokens);
 }
 
 ProcessedRow::Candidate ProcessedRow::At(TokenId token, double log_prob) const {
@@ -160,22 +201,27 @@ ProcessedRow::Draw ProcessedRow::DrawListed(const NoiseKey& key) const {
   return {At(tokens[best], log_prob(best)), cut ? margin : std::min(margin, kMarginCap)};
 }
 
-void ProcessedRow::TopCandidates(size_t count, std::vector<Candidate>* out) const {
+bool ProcessedRow::TopCandidates(size_t count, double least, std::vector<Candidate>* out) const {
+  constexpr double kLowest = std::numeric_limits<double>::lowest();
   out->clear();
   if (cut()) {
     for (size_t i = 0; i < sparse_.size(); ++i)
       out->push_back(At(sparse_.tokens[i], sparse_.log_probs[i]));
-    return;
+    return false;
   }
   std::vector<double> maxima;
   BlockMaxima(x_, &maxima);
-  const std::vector<TokenId> top = TopTokens(x_, maxima, count);  // indices of x_
   std::vector<TokenId> places;
-  CollectAtLeast(
-      x_, maxima,
-      top.size() < count ? std::numeric_limits<double>::lowest() : x_[top.back()] - kTieSlack,
-      &places);
+  const double threshold = std::max(kLowest, least + sum_.log - kTieSlack);
+  if (threshold > kLowest) CollectAtLeast(x_, maxima, threshold, &places);
+  const bool few = threshold > kLowest && places.size() <= count;
+  if (!few) {
+    const std::vector<TokenId> top = TopTokens(x_, maxima, count);  // indices of x_
+    const double last = top.size() < count ? kLowest : x_[top.back()] - kTieSlack;
+    CollectAtLeast(x_, maxima, std::max(threshold, last), &places);
+  }
   for (TokenId place : places) out->push_back(At(TokenAt(place), UncutLogProb(place)));
+  return few && places.size() < x_.size();
 }
 
 int ProcessedRow::entries() const { return static_cast<int>(cut() ? sparse_.size() : x_.size()); }

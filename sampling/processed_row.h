@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "sampling/deterministic_math.h"
 #include "sampling/gumbel_kernels.h"
 #include "sampling/logits_processing.h"
+#include "sampling/ranked_row.h"
 #include "sampling/row_kernels.h"
 #include "sampling/row_source.h"
 #include "sampling/target_row.h"
@@ -35,13 +37,24 @@ class ProcessedRow {
   explicit ProcessedRow(const RowParams& params, bool for_draws = true);
 
   // Reads row `row` of the source. Replaces the previous row.
-  void Read(RowSource* rows, int row, const RowPath& path);
+  void Read(RowSource* rows, int row, const RowPath& path) {
+    ReadOrRank(rows, row, path, nullptr, nullptr);
+  }
+  // The same, unless the row can be ranked where it lies: whole f32 logits that the parameters leave
+  // as they are, and a format that allows all tokens or few. Then *ranked is what the query asks
+  // for, this object has no row, and the result is true. The format is added to the query.
+  bool ReadOrRank(RowSource* rows, int row, const RowPath& path, const RankQuery* query,
+                  RankedTokens* ranked);
   // argmax log pt(v) + Gumbel(key, v), the lowest token on ties. Several threads may call it
   // concurrently. A candidate list must have been made for the key.
   Draw DrawToken(const NoiseKey& key) const;
   // Every entry that can be among the `count` largest log pt, or that rounding in a sum could tie
-  // with them. Tokens ascending.
-  void TopCandidates(size_t count, std::vector<Candidate>* out) const;
+  // with them. Tokens ascending. Leaves out entries of a whole row whose log pt is below `least` by
+  // more than rounding in a sum; true if this has left out any.
+  bool TopCandidates(size_t count, double least, std::vector<Candidate>* out) const;
+  void TopCandidates(size_t count, std::vector<Candidate>* out) const {
+    TopCandidates(count, kLogZero, out);
+  }
   // All entries, or those of a candidate list. Tokens ascending.
   TargetRow Materialise() const;
   int entries() const;  // upper bound for the entries of Materialise
@@ -67,6 +80,9 @@ class ProcessedRow {
   enum class Form { kWhole, kCut, kListed };
   const SamplingParams& SamplingOf(const RowPath& path);
   void ReadList(const CandidateRow& row, const SamplingParams& sampling);
+  void ReadAllowed(const CandidateRow& row, const SamplingParams& sampling);
+  bool Rank(absl::Span<const float> logits, const SamplingParams& sampling, RankQuery query,
+            RankedTokens* ranked);
   Candidate At(TokenId token, double log_prob) const;
   // The token at index i of x_.
   TokenId TokenAt(size_t i) const { return gathered_ ? tokens_[i] : static_cast<TokenId>(i); }
@@ -92,6 +108,7 @@ class ProcessedRow {
   Distribution sparse_;
   std::vector<double> raw_;  // [vocab] raw logits, all modes but ROW; like x_
   double raw_log_sum_ = 0;
+  std::vector<float> maxima_;  // working space of Rank
 };
 
 }  // namespace coppice::sampling

@@ -28,7 +28,7 @@ double LogSumOf(absl::Span<const float> logits) {
 RowNeed WithRawScores(RowNeed need, int top) {
   if (need.form == RowNeed::Form::kWhole) return need;
   need.raw_sums = true;
-  need.raw_top = top;
+  need.raw_top = std::max(need.raw_top, top);
   return need;
 }
 

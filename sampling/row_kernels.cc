@@ -61,21 +61,27 @@ HWY_INLINE VF64 ExpNonPositive(VF64 x) {
   return hn::IfThenZeroElse(tiny, hn::Mul(y, hn::BitCast(d, power)));
 }
 
-void WidenRowImpl(absl::Span<const float> logits, double* HWY_RESTRICT x) {
+// Entries as f64; of f32 logits, as WidenRow says.
+HWY_INLINE VF64 LoadWide(const double* HWY_RESTRICT x) { return hn::LoadU(F64(), x); }
+HWY_INLINE VF64 LoadWide(const float* HWY_RESTRICT logits) {
   const F64 d;
-  const F32Half df;
-  const VF64 lowest = hn::Set(d, -std::numeric_limits<double>::infinity());
+  const VF64 v = hn::PromoteTo(d, hn::LoadU(F32Half(), logits));
   const VF64 largest = hn::Set(d, static_cast<double>(std::numeric_limits<float>::max()));
+  return hn::IfThenElse(hn::Eq(v, v), hn::Min(v, largest),
+                        hn::Set(d, -std::numeric_limits<double>::infinity()));
+}
+HWY_INLINE double WideOf(double x) { return x; }
+HWY_INLINE double WideOf(float logit) {
+  const double v = logit;
+  return v == v ? std::min<double>(v, std::numeric_limits<float>::max())
+                : -std::numeric_limits<double>::infinity();
+}
+
+void WidenRowImpl(absl::Span<const float> logits, double* HWY_RESTRICT x) {
   size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    const VF64 v = hn::PromoteTo(d, hn::LoadU(df, logits.data() + i));
-    hn::StoreU(hn::IfThenElse(hn::Eq(v, v), hn::Min(v, largest), lowest), d, x + i);
-  }
-  for (; i < logits.size(); ++i) {
-    const double v = logits[i];
-    x[i] = v == v ? std::min<double>(v, std::numeric_limits<float>::max())
-                  : -std::numeric_limits<double>::infinity();
-  }
+  for (; i + kLanes <= logits.size(); i += kLanes)
+    hn::StoreU(LoadWide(logits.data() + i), F64(), x + i);
+  for (; i < logits.size(); ++i) x[i] = WideOf(logits[i]);
 }
 
 void DivideRowImpl(double divisor, double* HWY_RESTRICT x, size_t n) {
@@ -86,21 +92,24 @@ void DivideRowImpl(double divisor, double* HWY_RESTRICT x, size_t n) {
   for (; i < n; ++i) x[i] /= divisor;
 }
 
-double MaxImpl(const double* HWY_RESTRICT x, size_t n) {
+template <typename Real>
+double MaxOf(const Real* HWY_RESTRICT x, size_t n) {
   const F64 d;
   VF64 best = hn::Set(d, -std::numeric_limits<double>::infinity());
   size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) best = hn::Max(best, hn::LoadU(d, x + i));
+  for (; i + kLanes <= n; i += kLanes) best = hn::Max(best, LoadWide(x + i));
   alignas(64) double lanes[kLanes];
   hn::Store(best, d, lanes);
   double result = *std::max_element(lanes, lanes + kLanes);
-  for (; i < n; ++i) result = std::max(result, x[i]);
+  for (; i < n; ++i) result = std::max(result, WideOf(x[i]));
   return result;
 }
+double MaxImpl(const double* HWY_RESTRICT x, size_t n) { return MaxOf(x, n); }
+double FloatMaxImpl(const float* HWY_RESTRICT logits, size_t n) { return MaxOf(logits, n); }
 
 void BlockMaximaImpl(const double* HWY_RESTRICT x, size_t n, double* HWY_RESTRICT maxima) {
   for (size_t begin = 0; begin < n; begin += kMaxBlock) {
-    *maxima++ = MaxImpl(x + begin, std::min(kMaxBlock, n - begin));
+    *maxima++ = MaxOf(x + begin, std::min(kMaxBlock, n - begin));
   }
 }
 
@@ -125,20 +134,20 @@ void FloatBlockMaximaImpl(const float* HWY_RESTRICT x, size_t n, float* HWY_REST
 }
 
 // Adds exp(x - max) of eight entries to the accumulators and, if wanted, stores it as f32.
-HWY_INLINE void AccumulateEight(const double* HWY_RESTRICT x, VF64 max, VF64* sums,
+template <typename Real>
+HWY_INLINE void AccumulateEight(const Real* HWY_RESTRICT x, VF64 max, VF64* sums,
                                 float* HWY_RESTRICT weights) {
-  const F64 d;
   const F32Half df;
   for (size_t j = 0; j < kVectors; ++j) {
-    const VF64 e = ExpNonPositive(hn::Sub(hn::LoadU(d, x + j * kLanes), max));
+    const VF64 e = ExpNonPositive(hn::Sub(LoadWide(x + j * kLanes), max));
     sums[j] = hn::Add(sums[j], e);
     if (weights != nullptr) hn::StoreU(hn::DemoteTo(df, e), df, weights + j * kLanes);
   }
 }
 
 // sum exp(x - max) over one chunk. The weights are f32, relative to the chunk's maximum.
-double ChunkSumImpl(const double* HWY_RESTRICT x, size_t n, double max,
-                    float* HWY_RESTRICT weights) {
+template <typename Real>
+double ChunkSumOf(const Real* HWY_RESTRICT x, size_t n, double max, float* HWY_RESTRICT weights) {
   const F64 d;
   VF64 sums[kVectors];
   for (VF64& sum : sums) sum = hn::Zero(d);
@@ -151,13 +160,20 @@ double ChunkSumImpl(const double* HWY_RESTRICT x, size_t n, double max,
     double tail[kAccumulators];
     float tail_weights[kAccumulators];
     std::fill(tail, tail + kAccumulators, -std::numeric_limits<double>::infinity());
-    std::copy(x + i, x + n, tail);
+    for (size_t j = i; j < n; ++j) tail[j - i] = WideOf(x[j]);
     AccumulateEight(tail, maxima, sums, tail_weights);
     if (weights != nullptr) std::copy(tail_weights, tail_weights + (n - i), weights + i);
   }
   alignas(64) double a[kAccumulators];
   for (size_t j = 0; j < kVectors; ++j) hn::Store(sums[j], d, a + j * kLanes);
   return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
+double ChunkSumImpl(const double* HWY_RESTRICT x, size_t n, double max,
+                    float* HWY_RESTRICT weights) {
+  return ChunkSumOf(x, n, max, weights);
+}
+double FloatChunkSumImpl(const float* HWY_RESTRICT logits, size_t n, double max) {
+  return ChunkSumOf(logits, n, max, nullptr);
 }
 
 void ScaleWeightsImpl(float scale, float* HWY_RESTRICT weights, size_t n) {
@@ -182,9 +198,11 @@ namespace coppice::sampling {
 HWY_EXPORT(WidenRowImpl);
 HWY_EXPORT(DivideRowImpl);
 HWY_EXPORT(MaxImpl);
+HWY_EXPORT(FloatMaxImpl);
 HWY_EXPORT(BlockMaximaImpl);
 HWY_EXPORT(FloatBlockMaximaImpl);
 HWY_EXPORT(ChunkSumImpl);
+HWY_EXPORT(FloatChunkSumImpl);
 HWY_EXPORT(ScaleWeightsImpl);
 
 void WidenRow(absl::Span<const float> logits, double* x) {
@@ -227,6 +245,21 @@ LogSum JoinChunks(const ChunkSums& chunks) {
   for (int c = 0; c < kLseChunks; ++c) total += chunks.sum[c] * ChunkScale(chunks, c, result.max);
   if (total > 0) result.log = result.max + Log(total);
   return result;
+}
+
+LogSum LogitsLogSumExp(absl::Span<const float> logits) {
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  const size_t n = logits.size();
+  ChunkSums chunks;
+  for (int c = 0; c < kLseChunks; ++c) {
+    const size_t begin = c * n / kLseChunks, end = (c + 1) * n / kLseChunks;
+    const float* chunk = logits.data() + begin;
+    chunks.max[c] = HWY_DYNAMIC_DISPATCH(FloatMaxImpl)(chunk, end - begin);
+    chunks.sum[c] = chunks.max[c] == kNone ? 0
+                                           : HWY_DYNAMIC_DISPATCH(FloatChunkSumImpl)(
+                                                 chunk, end - begin, chunks.max[c]);
+  }
+  return JoinChunks(chunks);
 }
 
 LogSum ChunkedLogSumExp(absl::Span<const double> x, float* weights) {
@@ -277,23 +310,36 @@ void CollectAtLeast(absl::Span<const double> x, absl::Span<const double> block_m
   }
 }
 
-std::vector<TokenId> LargestLogits(absl::Span<const float> logits, size_t count) {
-  std::vector<float> maxima((logits.size() + kMaxBlock - 1) / kMaxBlock);
-  HWY_DYNAMIC_DISPATCH(FloatBlockMaximaImpl)(logits.data(), logits.size(), maxima.data());
-  float threshold = std::numeric_limits<float>::lowest();
-  if (count <= maxima.size()) {
-    std::vector<float> sorted = maxima;
-    std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<>());
-    threshold = std::max(threshold, sorted[count - 1]);
-  }
-  std::vector<TokenId> tokens;
+void LogitMaxima(absl::Span<const float> logits, std::vector<float>* maxima) {
+  maxima->resize((logits.size() + kMaxBlock - 1) / kMaxBlock);
+  HWY_DYNAMIC_DISPATCH(FloatBlockMaximaImpl)(logits.data(), logits.size(), maxima->data());
+}
+
+float LeastOfLargest(absl::Span<const float> maxima, size_t count) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  if (count > maxima.size()) return kLowest;
+  std::vector<float> sorted(maxima.begin(), maxima.end());
+  std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<>());
+  return std::max(kLowest, sorted[count - 1]);
+}
+
+void CollectLogits(absl::Span<const float> logits, absl::Span<const float> maxima, double threshold,
+                   std::vector<TokenId>* tokens) {
+  tokens->clear();
   for (size_t b = 0; b < maxima.size(); ++b) {
     if (maxima[b] < threshold) continue;
     const size_t end = std::min(logits.size(), (b + 1) * kMaxBlock);
     for (size_t v = b * kMaxBlock; v < end; ++v) {
-      if (logits[v] >= threshold) tokens.push_back(static_cast<TokenId>(v));
+      if (logits[v] >= threshold) tokens->push_back(static_cast<TokenId>(v));
     }
   }
+}
+
+std::vector<TokenId> LargestLogits(absl::Span<const float> logits, size_t count) {
+  std::vector<float> maxima;
+  LogitMaxima(logits, &maxima);
+  std::vector<TokenId> tokens;
+  CollectLogits(logits, maxima, LeastOfLargest(maxima, count), &tokens);
   return tokens;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -107,10 +108,12 @@ std::vector<KnownRow> KnownRoots(const decoding::Verdict& verdict, const RoundRo
                                  size_t old_roots, const Sequence& sequence) {
   const auto roots = sequence.decoder->roots();
   std::vector<KnownRow> known(roots.size());
+  absl::flat_hash_map<decoding::PathId, size_t> root_of;
+  for (size_t r = 0; r < roots.size(); ++r) root_of.emplace(roots[r], r);
   for (size_t i = 0; i < verdict.node_path.size(); ++i) {
-    const auto root = std::find(roots.begin(), roots.end(), verdict.node_path[i]);
-    if (root == roots.end()) continue;
-    known[root - roots.begin()] = rows.Copy(static_cast<int>(old_roots + i));
+    const auto root = root_of.find(verdict.node_path[i]);
+    if (root == root_of.end()) continue;
+    known[root->second] = rows.Copy(static_cast<int>(old_roots + i));
   }
   return known;
 }
@@ -121,10 +124,12 @@ class NeedsOfRound {
   NeedsOfRound(const Sequence& sequence, model::StepBuilder* step)
       : sequence_(sequence), step_(step), need_(NeedOf(sequence)) {}
 
-  // hash: H(path). path_of makes the RowPath; called only if the need depends on the tokens.
+  // hash: H(path). state: of the output's format. path_of makes the RowPath; called only if the
+  // need depends on the tokens.
   template <typename PathOf>
-  RowNeed Of(int length, uint64_t hash, const PathOf& path_of) {
+  RowNeed Of(int length, uint64_t hash, OutputFormat::State state, const PathOf& path_of) {
     if (need_.form == RowNeed::Form::kWhole) return need_;
+    if (sequence_.params.format != nullptr) return OfAllowed(length, state);
     RowNeed need = need_;
     need.path_hash = hash;
     model::StepBuilder::BiasRange bias;
@@ -145,6 +150,21 @@ class NeedsOfRound {
     const RowNeed need = sequence.decoder->row_need();
     return sequence.scores.top ? sampling::WithRawScores(need, *sequence.scores.top) : need;
   }
+  // Rows after one state of the format share a range.
+  RowNeed OfAllowed(int length, OutputFormat::State state) {
+    const auto allowed = decoding::AllowedAfter(sequence_.params, length, state);
+    if (allowed == nullptr) return {};
+    const auto [range, is_new] = allowed_.try_emplace(state);
+    if (is_new) {
+      std::vector<std::pair<TokenId, double>> tokens;
+      for (const TokenId token : allowed->listed) tokens.emplace_back(token, 0.0);
+      range->second = step_->AddBias(tokens);
+    }
+    RowNeed need = need_;
+    need.bias_begin = range->second.begin;
+    need.bias_end = range->second.end;
+    return need;
+  }
   // Without penalties there is one range while stop ids are banned (min_tokens), and another
   // afterwards.
   const model::StepBuilder::BiasRange& Bias(int length) {
@@ -160,6 +180,7 @@ class NeedsOfRound {
   model::StepBuilder* step_;
   const RowNeed need_;
   std::optional<model::StepBuilder::BiasRange> banned_, free_;
+  absl::flat_hash_map<OutputFormat::State, model::StepBuilder::BiasRange> allowed_;
 };
 
 // The tokens of a forest node.
@@ -274,11 +295,13 @@ void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* 
     }
     rows->need.push_back(
         step->AddNodeRow(sequence.kv, rows->root_kv[r], RootToken(sequence, roots[r]),
-                         needs.Of(length, paths.hash(roots[r]),
+                         needs.Of(length, paths.hash(roots[r]), paths.format_state(roots[r]),
                                   [&] { return sampling::RowPath(paths.Tokens(roots[r])); })));
   }
   std::vector<uint64_t> hash(forest.size());
   std::vector<int> depth(forest.size());
+  const OutputFormat* const format = sequence.params.format.get();
+  std::vector<OutputFormat::State> state(forest.size());
   for (int i = 0; i < forest.size(); ++i) {
     const TreePlace parent = forest.parent[i];
     const bool first = parent.is_root();
@@ -286,9 +309,14 @@ void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* 
         first ? paths.hash(roots[Index(parent.root())]) : hash[Index(parent.node())],
         forest.token[i]);
     depth[i] = first ? 1 : depth[Index(parent.node())] + 1;
-    rows->need.push_back(step->AddNodeRow(
-        sequence.kv, rows->node_kv[i], forest.token[i],
-        needs.Of(length + depth[i], hash[i], [&] { return NodePath(sequence, NodeId{i}); })));
+    if (format != nullptr) {
+      state[i] = format->Next(
+          first ? paths.format_state(roots[Index(parent.root())]) : state[Index(parent.node())],
+          forest.token[i]);
+    }
+    rows->need.push_back(step->AddNodeRow(sequence.kv, rows->node_kv[i], forest.token[i],
+                                          needs.Of(length + depth[i], hash[i], state[i],
+                                                   [&] { return NodePath(sequence, NodeId{i}); })));
   }
 }
 

@@ -28,15 +28,15 @@ namespace coppice::coordinator {
 // coppice-coordinator, except max_json_depth.
 struct ApiLimits {
   // Largest `n` and `best_of`. Without beams, each choice is a sequence of its own.
-  int max_n = 64;
+  int max_n = 512;
 
   // Largest beam_width. Each beam is a row of every step and needs its own KV, so this bounds the
   // cost of one request.
-  int max_beam_width = 64;
+  int max_beam_width = 512;
 
   // Largest draft_width (nodes of a drafted layer) and draft_depth (layers). Their product bounds
   // the rows that a request can add to a step.
-  int max_draft_width = 64;
+  int max_draft_width = 512;
   int max_draft_depth = 16;
 
   // max_tokens of a completion and of a chat that give none. For a chat 0 means the rest of the

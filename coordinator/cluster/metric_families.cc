@@ -24,7 +24,7 @@ Buckets OneTwoFive(double low, double high) {
 }
 Buckets Times() { return StepTimeBounds(); }
 Buckets TokenCounts() { return OneTwoFive(1, 100000); }
-Buckets Counts() { return {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64}; }
+Buckets Counts() { return {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024}; }
 Buckets Forests() { return StepRowBounds(); }
 Buckets Joules() { return OneTwoFive(0.01, 100000); }
 Buckets Shares() { return {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}; }

@@ -8,13 +8,15 @@
 #include "decoding/sequence/sequence_decoder.h"
 #include "sampling/deterministic_math.h"
 #include "sampling/processed_row.h"
+#include "sampling/ranked_row.h"
 
 namespace coppice::decoding {
 namespace {
 
-// Rows that are read before the bounds are checked again. It does not depend on the number of
+// Rows that are read before the bounds are checked again: few at first, because the first ones say
+// what the others need not list, then twice as many each time. It does not depend on the number of
 // threads, because the choice of rows to read must not.
-constexpr size_t kRowsTogether = 4;
+constexpr size_t kFirstTogether = 4, kMostTogether = 64;
 
 struct Candidate {
   double key;  // ls + log pt, or the key of 5.8
@@ -28,6 +30,12 @@ struct Candidate {
     return beam != other.beam ? beam < other.beam : token < other.token;
   }
 };
+
+void KeepBest(size_t count, std::vector<Candidate>* candidates) {
+  if (candidates->size() <= count) return;
+  std::nth_element(candidates->begin(), candidates->begin() + count, candidates->end());
+  candidates->resize(count);
+}
 
 class SearchDecoder : public SequenceDecoder {
  public:
@@ -48,6 +56,10 @@ class SearchDecoder : public SequenceDecoder {
   // The number of children of one beam that the walk can reach: the best W and all stop ids. Where
   // other tokens end paths, there may be more (ListEnough).
   size_t reach() const { return width() + params().stop_ids.size(); }
+  // The same of one beam, among whose children some may complete the format.
+  size_t ReachOf(const Beam& beam) const {
+    return reach() + state().SomeComplete(beam.path, reach());
+  }
   bool Ends(const Candidate& candidate) const {
     return state().Ends(beams_[candidate.beam].path, candidate.token);
   }
@@ -56,21 +68,27 @@ class SearchDecoder : public SequenceDecoder {
     explicit Reading(const DecodingParams& params) : row(params, /*for_draws=*/false) {}
     sampling::ProcessedRow row;
     std::vector<sampling::ProcessedRow::Candidate> entries;
+    sampling::RankedTokens ranked;
     std::vector<Candidate> candidates;
+    bool whole = false;  // no other child of the row has a key of at least LeastKey()
   };
-  void ListCandidates(int beam, double bound, size_t reach, Reading* reading) const;
+  void ReadAndList(int beam, double bound, double least, sampling::RowSource* rows,
+                   Reading* reading) const;
+  void ListCandidates(int beam, double bound, double least, size_t reach, Reading* reading) const;
   // No child of the beam has a larger key.
   double KeyBound(const Beam& beam) const {
     return noisy_ ? BeamKey(params().seed, paths().hash(beam.path), beam.log_score)
                   : beam.log_score;
   }
-  void ListEnough(int beam, double bound, Reading* reading) const;
+  void ListEnough(int beam, double bound, double least, Reading* reading) const;
   void AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
                      sampling::RowSource* rows);
   void KeepCandidates();
   // Key of the W-th best candidate that does not end; -inf if there are fewer.
-  double WidthThKey() const {
-    return best_keys_.size() < width() ? sampling::kLogZero : best_keys_.front();
+  double WidthThKey() const;
+  // The same of the W+1st: candidates below it do not matter, not even for the margin.
+  double LeastKey() const {
+    return best_keys_.size() <= width() ? sampling::kLogZero : best_keys_.front();
   }
   void AddKey(double key);
   void RankCandidates(double* below);
@@ -84,21 +102,30 @@ class SearchDecoder : public SequenceDecoder {
   // Between rounds: the candidates of those current beams whose rows the last round had, [beams].
   // Empty after a layer was decided.
   std::vector<std::vector<Candidate>> kept_;
-  std::vector<double> best_keys_;  // the W largest keys of candidates that do not end, as a heap
+  std::vector<bool> is_read_;      // [beams] of this layer; its candidates are known
+  std::vector<double> best_keys_;  // the W+1 largest keys of candidates that do not end, as a heap
   std::vector<std::unique_ptr<Reading>> readings_;  // buffers for the rows that are read together
 };
 
-// Lists the best `reach` children of the row.
-void SearchDecoder::ListCandidates(int b, double bound, size_t reach, Reading* reading) const {
+// Lists the best `reach` children of the row, except those with a key below `least`.
+void SearchDecoder::ListCandidates(int b, double bound, double least, size_t reach,
+                                   Reading* reading) const {
   const Beam& beam = beams_[b];
   const sampling::ProcessedRow& read = reading->row;
   std::vector<Candidate>& candidates = reading->candidates;
   candidates.clear();
+  bool below = false;
+  const auto add = [&](const Candidate& candidate) {
+    if (candidate.key < least) {
+      below = true;
+    } else {
+      candidates.push_back(candidate);
+    }
+  };
   if (!noisy_) {
-    read.TopCandidates(reach, &reading->entries);
+    below = read.TopCandidates(reach, least - beam.log_score, &reading->entries);
     for (const sampling::ProcessedRow::Candidate& entry : reading->entries) {
-      candidates.push_back(
-          {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
+      add({beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
     }
   } else {
     const sampling::Distribution uncut =
@@ -106,30 +133,48 @@ void SearchDecoder::ListCandidates(int b, double bound, size_t reach, Reading* r
     const sampling::Distribution& row = read.cut() ? read.sparse() : uncut;
     const std::vector<double> keys =
         ChildKeys(params().seed, paths().hash(beam.path), beam.log_score, bound, row.tokens,
-                  row.log_probs, reach);
+                  row.log_probs, reach, least);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (keys[i] == sampling::kLogZero) continue;
-      candidates.push_back(
-          {keys[i], b, row.tokens[i], beam.log_score + read.Find(row.tokens[i]).score_log_prob});
+      add({keys[i], b, row.tokens[i], beam.log_score + read.Find(row.tokens[i]).score_log_prob});
     }
   }
-  if (candidates.size() > reach) {
-    std::nth_element(candidates.begin(), candidates.begin() + reach, candidates.end());
-    candidates.resize(reach);
-  }
+  reading->whole = (below && candidates.size() <= reach) || candidates.size() < reach;
+  KeepBest(reach, &candidates);
 }
 
 // Lists children until all that the walk can reach are listed: W that do not end, and all better
 // ones.
-void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
-  for (size_t reach = this->reach();; ListCandidates(b, bound, reach, reading)) {
+void SearchDecoder::ListEnough(int b, double bound, double least, Reading* reading) const {
+  if (!state().has_stop_strings()) return;  // all candidates that end are listed
+  for (size_t reach = ReachOf(beams_[b]); !reading->whole;
+       ListCandidates(b, bound, least, reach, reading)) {
     const size_t live =
         std::count_if(reading->candidates.begin(), reading->candidates.end(),
                       [this](const Candidate& candidate) { return !Ends(candidate); });
     if (live >= width() || reach >= static_cast<size_t>(reading->row.entries())) break;
-    if (!state().ends_by_text()) break;  // all candidates that end are listed
     reach *= 4;
   }
+}
+
+// Reads the row and lists its children. With stop strings it may be listed again, so it is not only
+// ranked.
+void SearchDecoder::ReadAndList(int b, double bound, double least, sampling::RowSource* rows,
+                                Reading* reading) const {
+  const Beam& beam = beams_[b];
+  const size_t reach = ReachOf(beam);
+  const sampling::RankQuery query = {reach, least - beam.log_score};
+  const bool may_rank = !noisy_ && !state().has_stop_strings();
+  const bool ranked = reading->row.ReadOrRank(rows, beam.row, state().RowPathOf(beam.path),
+                                              may_rank ? &query : nullptr, &reading->ranked);
+  if (!ranked) return ListCandidates(b, bound, least, reach, reading);
+  reading->candidates.clear();
+  for (size_t i = 0; i < reading->ranked.tokens.size(); ++i) {
+    const double log_score = beam.log_score + reading->ranked.log_probs[i];
+    if (log_score < least) continue;
+    reading->candidates.push_back({log_score, b, reading->ranked.tokens[i], log_score});
+  }
+  KeepBest(reach, &reading->candidates);
 }
 
 // Adds the children of these beams. Rows that no earlier round has read are read in parallel. One
@@ -137,20 +182,21 @@ void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
 void SearchDecoder::AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
                                   sampling::RowSource* rows) {
   while (readings_.size() < beams.size()) readings_.push_back(std::make_unique<Reading>(params()));
-  const auto is_kept = [this](int b) { return !kept_.empty() && !kept_[b].empty(); };
+  const double least = LeastKey();  // of the rows before these
   rows->threads()->RunJobs(static_cast<int>(beams.size()), [&](int i) {
     const int b = beams[i];
-    if (is_kept(b)) return;
-    readings_[i]->row.Read(rows, beams_[b].row, state().RowPathOf(beams_[b].path));
-    ListCandidates(b, bound[b], reach(), readings_[i].get());
+    if (!is_read_[b]) ReadAndList(b, bound[b], least, rows, readings_[i].get());
   });
   for (size_t i = 0; i < beams.size(); ++i) {
     const int b = beams[i];
-    if (!is_kept(b)) ListEnough(b, bound[b], readings_[i].get());
-    for (const Candidate& candidate : is_kept(b) ? kept_[b] : readings_[i]->candidates) {
+    if (!is_read_[b]) ListEnough(b, bound[b], least, readings_[i].get());
+    const double floor = LeastKey();
+    for (const Candidate& candidate : is_read_[b] ? kept_[b] : readings_[i]->candidates) {
+      if (candidate.key < floor) continue;
       candidates_.push_back(candidate);
       if (!Ends(candidate)) AddKey(candidate.key);
     }
+    is_read_[b] = true;
   }
 }
 
@@ -160,8 +206,15 @@ void SearchDecoder::KeepCandidates() {
   for (const Candidate& candidate : candidates_) kept_[candidate.beam].push_back(candidate);
 }
 
+// The smallest of W+1 keys is the first of the heap, so the W-th is one of its two children.
+double SearchDecoder::WidthThKey() const {
+  if (best_keys_.size() < width()) return sampling::kLogZero;
+  if (best_keys_.size() == width()) return best_keys_.front();
+  return best_keys_.size() == 2 ? best_keys_[1] : std::min(best_keys_[1], best_keys_[2]);
+}
+
 void SearchDecoder::AddKey(double key) {
-  if (best_keys_.size() == width()) {
+  if (best_keys_.size() == width() + 1) {
     if (!(key > best_keys_.front())) return;
     std::pop_heap(best_keys_.begin(), best_keys_.end(), std::greater<>());
     best_keys_.pop_back();
@@ -223,10 +276,12 @@ bool SearchDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) 
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bound[a] > bound[b]; });
   candidates_.clear();
   best_keys_.clear();
+  is_read_.resize(beams_.size(), false);
   double wth = sampling::kLogZero;
-  for (size_t next = 0; next < order.size();) {
+  size_t most = kFirstTogether;
+  for (size_t next = 0; next < order.size(); most = std::min(2 * most, kMostTogether)) {
     std::vector<int> together;
-    for (; next < order.size() && together.size() < kRowsTogether; ++next) {
+    for (; next < order.size() && together.size() < most; ++next) {
       const int b = order[next];
       if (beams_[b].row < 0) continue;
       if (wth > sampling::kLogZero && bound[b] < wth) break;
@@ -245,6 +300,7 @@ bool SearchDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) 
   Walk(ledger, &next, &outputs);
   ledger->AddLayer();
   kept_.clear();
+  is_read_.clear();
   beams_ = mutable_state()->EndLayer(std::move(outputs)) ? std::move(next) : std::vector<Beam>();
   return true;
 }

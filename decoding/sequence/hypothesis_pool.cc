@@ -24,12 +24,12 @@ HypothesisPool::HypothesisPool(const DecodingParams& params)
       stop_when_full_(params.stop_when_full) {}
 
 void HypothesisPool::Insert(const PathTree& paths, PathId path, double log_score, bool finished) {
-  for (const Entry& entry : entries_) {
-    if (entry.path == path) return;
-  }
+  if (!inserted_.insert(path).second) return;
   const double score = NormalisedScore(log_score, paths.length(path), alpha_);
-  auto worse = std::find_if(entries_.begin(), entries_.end(),
-                            [score](const Entry& entry) { return entry.score < score; });
+  if (entries_.size() == capacity_ && !(entries_.back().score < score)) return;
+  const auto worse =
+      std::upper_bound(entries_.begin(), entries_.end(), score,
+                       [](double inserted, const Entry& entry) { return entry.score < inserted; });
   entries_.insert(worse, {path, log_score, score, finished});
   if (entries_.size() > capacity_) entries_.pop_back();
 }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/params.h"
@@ -47,6 +48,7 @@ class HypothesisPool {
   double alpha_;
   bool stop_when_full_;
   std::vector<Entry> entries_;
+  absl::flat_hash_set<PathId> inserted_;  // also those that were dropped
 };
 
 }  // namespace coppice::decoding

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
+
 namespace coppice::decoding {
 
 LayerBeams::LayerBeams(const DecodingParams& params)
@@ -16,10 +18,12 @@ void LayerBeams::Set(absl::Span<const Beam> slots) {
   paths_.clear();
   multiplicity_.clear();
   slot_root_.clear();
+  absl::flat_hash_map<PathId, size_t> beam_of;
   for (const Beam& slot : slots) {
-    const size_t b = std::find(paths_.begin(), paths_.end(), slot.path) - paths_.begin();
+    const auto [place, is_new] = beam_of.try_emplace(slot.path, paths_.size());
+    const size_t b = place->second;
     slot_root_.push_back(static_cast<int32_t>(b));
-    if (b == paths_.size()) {
+    if (is_new) {
       beams_.push_back(slot);
       paths_.push_back(slot.path);
       multiplicity_.push_back(1);

@@ -19,7 +19,8 @@ import completion  # noqa: E402
 import installation  # noqa: E402
 import man_page  # noqa: E402
 
-PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen")
+PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-catalogue")
+CONFIGURED = PROGRAMS[:3]  # have the flags of a configuration file
 ABOUT = "runs clusters that serve language models with speculative beam decoding"
 LINKS = {
     "bin/coppice": "../lib/coppice/deploy/coppice",
@@ -78,7 +79,7 @@ def write_pages(files, programs, version, prefix):
         shown = subprocess.run([str(programs / program), "--help"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
         also = [page for page in ("coppice", *PROGRAMS) if page != program]
         page = man_page.program_page(program, version, date, installation.with_commands(shown.stdout),
-                                     places if program == "coppice-loadgen" else configured, also)
+                                     configured if program in CONFIGURED else places, also)
         files.compress(f"share/man/man1/{program}.1.gz", page)
     helps = {command.name: commands.help_of(command, man_page.LINE) for command in commands.COMMANDS}
     rows = [(command.name, command.about, helps[command.name]) for command in commands.COMMANDS]

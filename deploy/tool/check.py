@@ -20,7 +20,7 @@ DEPLOY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(DEPLOY / "launch"))
 import installation  # noqa: E402
 
-PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen")
+PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-catalogue")
 INSTRUCTION_SETS = ("avx512_bf16", "avx512", "avx2")  # the values of --kernels, best first
 PAIR = DEPLOY / "demo"
 QUESTIONS = 2

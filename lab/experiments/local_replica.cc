@@ -27,6 +27,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
   model::ModelRunnerOptions model;
   model.kv_bytes = options.kv_bytes;
   model.threads = options.threads;
+  model.max_rows = options.max_rows;
   model.backend = options.backend;
   model.always_list = options.always_list;
   model.exact = options.exact;

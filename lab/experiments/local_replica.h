@@ -21,6 +21,7 @@
 #include "draft_node/draft_session.h"
 #include "draft_node/forest_builder.h"
 #include "model/model_runner.h"
+#include "plan/step_limits.h"
 #include "worker/sequence.h"
 
 namespace coppice::lab {
@@ -30,11 +31,12 @@ struct LocalReplicaOptions {
   std::string draft_dir;                  // empty: no draft model
   int64_t kv_bytes = int64_t{256} << 20;  // of either pool
   int threads = 1;
-  std::string backend = "cpu";  // BackendOptions::kind
-  bool exact = false;           // BackendOptions
-  bool device_forests = true;   // ModelRunnerOptions
-  bool free_windows = true;     // ModelRunnerOptions
-  int chunk = 256;              // prompt or path tokens per pass
+  std::string backend = "cpu";     // BackendOptions::kind
+  bool exact = false;              // BackendOptions
+  bool device_forests = true;      // ModelRunnerOptions
+  bool free_windows = true;        // ModelRunnerOptions
+  int chunk = 256;                 // prompt or path tokens per pass
+  int max_rows = kDefaultMaxRows;  // of a pass
   // Gives rows as candidate lists, like the ranks of a tensor-parallel target.
   bool always_list = false;
 };

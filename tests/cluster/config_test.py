@@ -108,7 +108,7 @@ class Config(unittest.TestCase):
         self.assertEqual(lines["max_queue"], "max_queue = 7  # COPPICE_MAX_QUEUE")
         self.assertEqual(lines["served_model_name"], f'served_model_name = "from-file"  # {self.file}:4:1')
         self.assertEqual(lines["unknown_fields"], f'unknown_fields = "refuse"  # {self.file}:5:1')
-        self.assertEqual(lines["max_beam_width"], "max_beam_width = 64  # default")
+        self.assertEqual(lines["max_beam_width"], "max_beam_width = 512  # default")
         # What is printed is a configuration file.
         again = self.run_program(result.stdout, "--print_config")
         self.assertEqual(again.returncode, 0, again.stderr)

@@ -8,8 +8,8 @@ import unittest
 from cluster import BIN, DRAFT, ROOT, TARGET
 from stopwatch import at_most
 
-PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-lab", "coppice-answers",
-            "coppice-perplexity", "coppice-bench")
+PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-catalogue", "coppice-lab",
+            "coppice-answers", "coppice-perplexity", "coppice-bench")
 WITHOUT_FLAGS = ("coppice-golden", "coppice-reference")
 FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]*\w)")
 ENTRY = re.compile(r"^  --([\w-]+)(.*)$", re.MULTILINE)

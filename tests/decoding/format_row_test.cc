@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "decoding/device_drafting.h"
 #include "decoding/method.h"
 #include "decoding/row_need.h"
+#include "sampling/candidate_list.h"
 #include "sampling/logits_processing.h"
 #include "sampling/processed_row.h"
 #include "sampling/rng.h"
@@ -208,6 +210,84 @@ TEST(FormatRow, ProcessedRowsInEveryForm) {
   });
 }
 
+// A row that is ranked where it lies has the bits of the row that is read, for all tokens and for
+// those of a format; everything above the bound is listed, and the best of the row.
+TEST(FormatRow, RankedRowsHaveTheBitsOfReadRows) {
+  constexpr int kWide = 5000;
+  std::vector<TokenId> few;
+  for (TokenId token = 3; token < kWide + 40; token += 97) few.push_back(token);
+  int ranked_rows = 0;
+  for (const double spread : {0.01, 3.0}) {
+    OneRow source;
+    for (int v = 0; v < kWide; ++v) {
+      source.logits.push_back(
+          static_cast<float>(7 + spread * sampling::Gumbel(5, sampling::Domain::kDirect, 1, 0, v)));
+    }
+    source.logits[few[1]] = -std::numeric_limits<float>::infinity();
+    for (const bool formatted : {false, true}) {
+      sampling::RowParams params;
+      params.kind = sampling::DecodingKind::kBeamSearch;
+      if (formatted) params.format = std::make_shared<FixedFormat>(Tokens(kWide + 64, few));
+      sampling::ProcessedRow read(params, /*for_draws=*/false), other(params, /*for_draws=*/false);
+      read.Read(&source, 0, 0);
+      std::vector<sampling::ProcessedRow::Candidate> all;
+      read.TopCandidates(kWide, &all);
+      std::sort(all.begin(), all.end(),
+                [](const auto& a, const auto& b) { return a.log_prob > b.log_prob; });
+      for (const size_t count : {size_t{1}, size_t{8}, size_t{60}, size_t{kWide}}) {
+        for (const double least : {sampling::kLogZero, all[4].log_prob, 1.0}) {
+          const sampling::RankQuery query = {count, least};
+          sampling::RankedTokens ranked;
+          ASSERT_TRUE(other.ReadOrRank(&source, 0, 0, &query, &ranked));
+          ++ranked_rows;
+          EXPECT_EQ(ranked.log_sum, read.log_sum().log);
+          size_t wanted = 0;
+          for (; wanted < std::min(count, all.size()) && all[wanted].log_prob >= least; ++wanted) {
+            const auto found =
+                std::find(ranked.tokens.begin(), ranked.tokens.end(), all[wanted].token);
+            ASSERT_NE(found, ranked.tokens.end());
+            EXPECT_EQ(ranked.log_probs[found - ranked.tokens.begin()], all[wanted].log_prob);
+          }
+          for (const double log_prob : ranked.log_probs) EXPECT_GE(log_prob, least - 2e-6);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(ranked_rows, 2 * 2 * 4 * 3);
+}
+
+// What the parameters change, or a format that allows many tokens, is read.
+TEST(FormatRow, OtherRowsAreNotOnlyRanked) {
+  OneRow source;
+  source.logits.assign(100, 1.f);
+  const sampling::RankQuery query = {5, sampling::kLogZero};
+  const auto ranks = [&](const sampling::RowParams& params, const sampling::RowPath& path) {
+    sampling::RankedTokens ranked;
+    return sampling::ProcessedRow(params, false).ReadOrRank(&source, 0, path, &query, &ranked);
+  };
+  sampling::RowParams params;
+  EXPECT_FALSE(ranks(params, 0));  // no beam search
+  params.kind = sampling::DecodingKind::kBeamSearch;
+  EXPECT_TRUE(ranks(params, 0));
+  params.min_tokens = 3;
+  params.stop_ids = {7};
+  EXPECT_FALSE(ranks(params, 2));
+  EXPECT_TRUE(ranks(params, 3));
+  sampling::RowParams other = params;
+  other.sampling.logit_bias = {{4, 1.0}};
+  EXPECT_FALSE(ranks(other, 3));
+  other = params;
+  other.sampling.frequency_penalty = 1;
+  EXPECT_FALSE(ranks(other, std::vector<TokenId>{1, 2, 3}));
+  other = params;
+  AllowedTokens many = Tokens(100, {1, 2});
+  many.listed.clear();
+  other.format = std::make_shared<FixedFormat>(many);
+  EXPECT_FALSE(ranks(other, 3));
+  other.format = std::make_shared<FixedFormat>(Tokens(200, {150}));  // no token of the row
+  EXPECT_FALSE(ranks(other, 3));
+}
+
 // A candidate list may hold tokens that are not allowed. They are cut.
 TEST(FormatRow, ListsKeepWhatIsAllowed) {
   const TokenList list{{2, 5, 64, 70}, {1.f, 2.f, 3.f, 4.f}};
@@ -262,23 +342,120 @@ TEST(FormatRow, NothingAllowedIsTokenZero) {
   EXPECT_THAT(sampling::ProcessRow(RandomLogits(70, 4), sampling).tokens, ElementsAre(0));
 }
 
-// What a format allows is known to the decoder alone: no device makes a candidate list or a forest.
-TEST(FormatRow, RowsAreNeededWhole) {
-  for (const int top_k : {0, 5}) {
-    for (const double temperature : {1.0, 0.0}) {
-      DecodingParams params;
-      params.sampling.top_k = top_k;
-      params.sampling.temperature = temperature;
-      for (const RowUse::Kind kind :
-           {RowUse::Kind::kDraws, RowUse::Kind::kRanks, RowUse::Kind::kNoisyRanks}) {
-        params.format = nullptr;
-        EXPECT_NE(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
-        params.format = std::make_shared<FixedFormat>(Tokens(8, {1}));
-        EXPECT_EQ(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
-        EXPECT_EQ(DraftNeed(params).form, RowNeed::Form::kWhole);
+// Draws and ranks need the logits of the allowed tokens; beam search also the sum of the row, so
+// nothing may change that.
+TEST(FormatRow, RowsAreNeededByTheirAllowedTokens) {
+  const RowUse draws{RowUse::Kind::kDraws}, ranks{RowUse::Kind::kRanks, 5};
+  DecodingParams params;
+  params.format = std::make_shared<FixedFormat>(Tokens(8, {1}));
+  for (const double temperature : {1.0, 0.0, 0.7}) {
+    params.sampling.temperature = temperature;
+    params.kind = sampling::DecodingKind::kBeamSampling;
+    EXPECT_EQ(TargetNeed(params, draws).form, RowNeed::Form::kRaw);
+    EXPECT_FALSE(TargetNeed(params, draws).raw_sums);
+    EXPECT_EQ(TargetNeed(params, {}).form, RowNeed::Form::kWhole);  // any entry
+    EXPECT_EQ(TargetNeed(params, {RowUse::Kind::kRanks, 5, true}).form, RowNeed::Form::kWhole);
+    params.kind = sampling::DecodingKind::kBeamSearch;
+    EXPECT_EQ(TargetNeed(params, ranks).form,
+              temperature == 1 ? RowNeed::Form::kRaw : RowNeed::Form::kWhole);
+    EXPECT_EQ(DraftNeed(params).form, RowNeed::Form::kWhole);
+  }
+  params.sampling.temperature = 1;
+  EXPECT_TRUE(TargetNeed(params, ranks).raw_sums);
+  DecodingParams other = params;
+  other.sampling.logit_bias = {{3, 1.0}};
+  EXPECT_EQ(TargetNeed(other, ranks).form, RowNeed::Form::kWhole);
+  other = params;
+  other.sampling.presence_penalty = 1;
+  EXPECT_EQ(TargetNeed(other, ranks).form, RowNeed::Form::kWhole);
+  other = params;
+  other.kind = sampling::DecodingKind::kBeamSampling;
+  other.sampling.mode = sampling::SamplingScope::kJoint;
+  EXPECT_EQ(TargetNeed(other, draws).form, RowNeed::Form::kWhole);
+}
+
+TEST(FormatRow, TooManyAllowedTokensAndBannedStopsNeedTheWholeRow) {
+  DecodingParams params;
+  params.kind = sampling::DecodingKind::kBeamSearch;
+  params.format = std::make_shared<FixedFormat>(Tokens(8, {1, 5}));
+  ASSERT_NE(AllowedAfter(params, 0, 0), nullptr);
+  EXPECT_THAT(AllowedAfter(params, 0, 0)->listed, ElementsAre(1, 5));
+  ASSERT_NE(AllowedAfter(params, 0, OutputFormat::kBroken), nullptr);
+  EXPECT_THAT(AllowedAfter(params, 0, OutputFormat::kBroken)->listed, ElementsAre());
+  params.min_tokens = 2;
+  params.stop_ids = {5};
+  EXPECT_EQ(AllowedAfter(params, 1, 0), nullptr);
+  EXPECT_NE(AllowedAfter(params, 2, 0), nullptr);
+  std::vector<TokenId> many(kMostListedAllowed + 1);
+  std::iota(many.begin(), many.end(), 0);
+  params.format = std::make_shared<FixedFormat>(Tokens(5000, many));
+  EXPECT_EQ(AllowedAfter(params, 2, 0), nullptr);
+}
+
+CandidateRow AllowedOnRanks(RowNeed need, const std::vector<float>& logits, int ranks,
+                            const std::vector<TokenId>& tokens) {
+  const auto vocab = static_cast<int64_t>(logits.size());
+  std::vector<std::pair<TokenId, double>> bias;
+  for (const TokenId token : tokens) bias.emplace_back(token, 0.0);
+  need.bias_end = static_cast<int32_t>(bias.size());
+  EXPECT_FALSE(sampling::IsWhole(need, vocab));
+  std::vector<std::vector<float>> records;
+  std::vector<const float*> pointers;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const sampling::TokenRange range = sampling::VocabularyShard(vocab, rank, ranks);
+    const auto shard = absl::MakeConstSpan(logits).subspan(range.begin, range.size());
+    records.emplace_back(sampling::RecordWords(need));
+    sampling::WriteRecord(need, {shard, range, vocab, bias}, records.back().data());
+  }
+  for (const auto& record : records) pointers.push_back(record.data());
+  return sampling::JoinRecords(need, pointers, bias);
+}
+
+// Lists of the allowed tokens, from any number of ranks, decide as whole rows do, bit for bit.
+TEST(FormatRow, ListsOfAllowedTokensHaveTheBitsOfWholeRows) {
+  const std::vector<TokenId> tokens = {2, 3, 64, 700, 1033, 1999};
+  const std::vector<float> logits = RandomLogits(2000, 4);
+  std::vector<DecodingParams> all(7);
+  all[0].kind = sampling::DecodingKind::kBeamSearch;
+  all[1].sampling.temperature = 0.7;
+  all[2].sampling.top_k = 3;
+  all[3].sampling.top_p = 0.8;
+  all[4].sampling.logit_bias = {{3, 2.0}, {700, kNothing}};
+  all[5].sampling.repetition_penalty = 1.4;
+  all[6].min_tokens = 9;
+  all[6].stop_ids = {64};
+  for (DecodingParams& params : all) {
+    params.format = std::make_shared<FixedFormat>(Tokens(2100, tokens));
+    const bool ranked = params.kind == sampling::DecodingKind::kBeamSearch;
+    const RowUse use{ranked ? RowUse::Kind::kRanks : RowUse::Kind::kDraws, 4};
+    const sampling::RowPath path = std::vector<TokenId>{3, 3, 64};
+    OneRow source;
+    source.logits = logits;
+    sampling::ProcessedRow want(params), got(params);
+    want.Read(&source, 0, path);
+    for (const int ranks : {1, 2, 5}) {
+      const CandidateRow row = AllowedOnRanks(TargetNeed(params, use), logits, ranks, tokens);
+      OneRow listed;
+      listed.listed = &row;
+      got.Read(&listed, 0, path);
+      std::vector<sampling::ProcessedRow::Candidate> a, b;
+      got.TopCandidates(use.reach, &a);
+      want.TopCandidates(use.reach, &b);
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t i = 0; i < a.size(); ++i) {
+        EXPECT_EQ(a[i].token, b[i].token);
+        EXPECT_EQ(a[i].log_prob, b[i].log_prob);
+        EXPECT_EQ(a[i].score_log_prob, b[i].score_log_prob);
       }
+      if (ranked) continue;
+      EXPECT_EQ(got.sparse().tokens, want.sparse().tokens);
+      EXPECT_EQ(got.sparse().log_probs, want.sparse().log_probs);
     }
   }
+}
+
+// The device chooses without knowing what a format allows.
+TEST(FormatRow, DevicesMakeNoForestsWithAFormat) {
   DecodingParams params;
   params.kind = sampling::DecodingKind::kBeamSampling;
   params.method = FindMethod("gumbel_coupling");

@@ -22,7 +22,7 @@ from stopwatch import at_most  # noqa: E402
 from wheels import environment, write_catalogue, write_wheel  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
-PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen")
+PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-catalogue")
 COMMANDS = ("up", "status", "down", "demo", "chat", "models", "key", "check", "bench")
 ENTRY = re.compile(r"^  --([\w-]+)", re.MULTILINE)
 SCRIPT = re.compile(r"(?<![\w/])(?:cluster|demo|models|cluster_key|setup|build)\.sh")  # which an installation does not have in its path

@@ -116,6 +116,28 @@ TEST(RowKernelsTest, LogSumExpIsAccurate) {
 }
 
 // Every instruction set of this machine gives the same bits.
+TEST(RowKernelsTest, SumOfLogitsHasTheBitsOfTheWidenedRow) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    for (const size_t n : {1, 7, 16, 100, 1000, 32771}) {
+      const std::vector<double> row = RandomRow(n, n, 5);
+      std::vector<float> logits(row.begin(), row.end());
+      for (const float odd :
+           {0.0f, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+            -std::numeric_limits<float>::infinity()}) {
+        if (odd != 0) logits[n / 2] = odd;
+        std::vector<double> x(n);
+        sampling::WidenRow(logits, x.data());
+        const sampling::LogSum want = sampling::ChunkedLogSumExp(x, nullptr);
+        const sampling::LogSum got = sampling::LogitsLogSumExp(logits);
+        EXPECT_EQ(got.log, want.log) << n;
+        EXPECT_EQ(got.max, want.max) << n;
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
 TEST(RowKernelsTest, EveryInstructionSetGivesTheSameBits) {
   std::vector<float> logits;
   for (double value : RandomRow(9, 3001, 4)) logits.push_back(static_cast<float>(value));

@@ -56,6 +56,26 @@ BenchPlan ForestPlan(int requests, int context, int rows, int common) {
   return result;
 }
 
+BenchPlan BeamPlan(int beams, int context, int own) {
+  const int prefix_blocks = BlocksOf(context), own_blocks = BlocksOf(beams * own);
+  const std::vector<int32_t> blocks = MixedBlocks(prefix_blocks + own_blocks);
+  BenchPlan result;
+  result.blocks = static_cast<int64_t>(blocks.size()) + 1;
+  StepPlan& plan = result.plan;
+  plan.step = 1;
+  plan.segments = {{0, beams, context}};
+  plan.table.assign(blocks.begin(), blocks.begin() + prefix_blocks);
+  plan.table_begin = {0, prefix_blocks};
+  const auto slot = [&](int place) {
+    return blocks[prefix_blocks + place / kBlockSize] * kBlockSize + place % kBlockSize;
+  };
+  for (int beam = 0; beam < beams; ++beam) {
+    for (int token = 0; token < own; ++token) plan.chain.push_back(slot(token * beams + beam));
+    AddRow(context + own - 1, plan.chain.back(), &plan);
+  }
+  return result;
+}
+
 BenchPlan PlainPlan(int context) {
   const std::vector<int32_t> blocks = MixedBlocks(BlocksOf(context));
   BenchPlan result;

@@ -18,6 +18,9 @@ struct BenchPlan {
 inline constexpr int kBeams = 4;
 BenchPlan ForestPlan(int requests, int context, int rows, int common = 0);
 
+// One request of `beams` beams after a context: each has `own` tokens, the last of which is a row.
+BenchPlan BeamPlan(int beams, int context, int own);
+
 // One request, one row: the last of `context` tokens.
 BenchPlan PlainPlan(int context);
 

@@ -21,6 +21,7 @@
 #include "lab/bench/cuda/llama_shape.h"
 #include "lab/bench/cuda/predicted_goals.h"
 #include "lab/bench/cuda/predicted_step.h"
+#include "lab/bench/cuda/predicted_wide.h"
 #include "plan/plan_check.h"
 
 namespace coppice::bench {
@@ -30,7 +31,7 @@ constexpr char kUsage[] =
     "coppice-predict-cuda [--bandwidth=BYTES_PER_SECOND] [--flops=PER_SECOND] [--gap_us=US]\n"
     "                     [--layers_per_step=N] [--requests=1,8,64] [--rows=1,32,34] [--exact]\n"
     "                     [--common=TOKENS] [--skinny] [--details]\n"
-    "coppice-predict-cuda --goals [--bandwidth=...] [--flops=...] [--gap_us=...]\n"
+    "coppice-predict-cuda --goals|--wide [--bandwidth=...] [--flops=...] [--gap_us=...]\n"
     "Prints a table of predicted steps. --gap_us: idle device between two launches. --rows: of "
     "the\n"
     "forest of each request; 1 is a plain step. --layers_per_step: what a step with a forest "
@@ -39,14 +40,15 @@ constexpr char kUsage[] =
     "--exact: in exact mode. --skinny: products of at most 64 rows by the skinny kernel, as where\n"
     "tuning has found it the fastest. --details: the counts of each kernel. --goals: instead of "
     "the\n"
-    "table, what is predicted of each goal. Defaults: one H200.\n";
+    "table, what is predicted of each goal. --wide: steps of 64 to 512 beams of one request.\n"
+    "Defaults: one H200.\n";
 
 struct Options {
   Ceilings ceilings;
   double layers_per_step = 3.1;
   std::vector<int> requests = {1, 8, 64}, rows = {1, 32, 34};
   int common = 0;
-  bool skinny = false, details = false, exact = false, goals = false;
+  bool skinny = false, details = false, exact = false, goals = false, wide = false;
 };
 
 // A folder for what is tuned, gone with the run; empty when nothing is to be tuned.
@@ -119,6 +121,7 @@ absl::Status RunAll(const Options& options) {
   COPPICE_ASSIGN_OR_RETURN(kernels::cuda::DeviceStream stream,
                            kernels::cuda::DeviceStream::Create("the model"));
   if (options.goals) return PredictGoals(options.ceilings, &stream);
+  if (options.wide) return PredictWide(options.ceilings, options.details, &stream);
   std::vector<Case> cases;
   for (const int requests : options.requests) {
     for (const int context : kContexts) {
@@ -157,6 +160,7 @@ bool ParseFlag(absl::string_view argument, Options* options) {
   };
   if (argument == "--details") return options->details = true;
   if (argument == "--goals") return options->goals = true;
+  if (argument == "--wide") return options->wide = true;
   if (argument == "--exact") return options->exact = true;
   if (argument == "--skinny") return options->skinny = true;
   if (absl::ConsumePrefix(&argument, "--bandwidth=")) return positive(&options->ceilings.bandwidth);

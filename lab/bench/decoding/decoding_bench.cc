@@ -6,7 +6,6 @@
 //   Vocab4k   4096 f32 logits per row, nothing is cut
 //   bench_decoding --benchmark_min_time=1
 #include <benchmark/benchmark.h>
-#include <time.h>
 
 #include <algorithm>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
 #include "decoding/method.h"
+#include "lab/bench/decoding/thread_seconds.h"
 #include "sampling/gumbel_kernels.h"
 #include "sampling/logits_processing.h"
 #include "sampling/rng.h"
@@ -73,13 +73,6 @@ class ReadyRows : public sampling::RowSource {
   int vocab_;
   std::vector<uint64_t> hashes_;
 };
-
-// CPU time of this thread, so that other load on the machine does not count.
-double ThreadSeconds() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 enum class Timed { kVerdict, kDraft };
 

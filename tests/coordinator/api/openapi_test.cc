@@ -126,7 +126,7 @@ TEST(OpenApi, TheSchemasHaveEveryParameterWithItsAliasesAndRange) {
   EXPECT_EQ(completion["temperature"]["anyOf"][0]["maximum"], 2);
   EXPECT_EQ(completion["temperature"]["anyOf"][0]["minimum"], 0);
   EXPECT_EQ(completion["top_p"]["anyOf"][0]["exclusiveMinimum"], 0);
-  EXPECT_EQ(completion["beam_width"]["anyOf"][0]["anyOf"][0]["maximum"], 64);
+  EXPECT_EQ(completion["beam_width"]["anyOf"][0]["anyOf"][0]["maximum"], 512);
   EXPECT_EQ(speculative["draft_width"]["anyOf"][0]["anyOf"][1]["const"], "auto");
 }
 
