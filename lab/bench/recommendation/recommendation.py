@@ -114,7 +114,9 @@ class Recommender(Coppice):
 
     def recommend(self, prompts, width, tokens):
         """(seconds, [seconds of each], [sequences of each prompt, best first]). Items of the answers are compared with their tokens."""
-        bodies = [dict(self.body(ids, width, tokens), n=width, **({"catalogue": CATALOGUE} if self.catalogue else {})) for ids in prompts]
+        bodies = [dict(self.body(ids, width, tokens), n=width) for ids in prompts]
+        if self.catalogue:  # an item ends by itself
+            bodies = [dict(body, catalogue=CATALOGUE, ignore_eos=False) for body in bodies]
         seconds, answers = self.answers(bodies)
         found = []
         for answer, _ in answers:
