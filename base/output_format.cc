@@ -36,10 +36,9 @@ absl::string_view FormatKindName(FormatSpec::Kind kind) {
 }
 
 absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name) {
-  for (const auto kind :
-       {FormatSpec::Kind::kNone, FormatSpec::Kind::kRegex, FormatSpec::Kind::kGrammar,
-        FormatSpec::Kind::kJsonSchema, FormatSpec::Kind::kStructuralTag,
-        FormatSpec::Kind::kCatalogue}) {
+  for (const auto kind : {FormatSpec::Kind::kNone, FormatSpec::Kind::kRegex,
+                          FormatSpec::Kind::kGrammar, FormatSpec::Kind::kJsonSchema,
+                          FormatSpec::Kind::kStructuralTag, FormatSpec::Kind::kCatalogue}) {
     if (name == FormatKindName(kind)) return kind;
   }
   return absl::InvalidArgumentError(

@@ -60,10 +60,9 @@ absl::StatusOr<CatalogueQuery> ParseQuery(absl::string_view text) {
   if (fingerprint == object.end() || !fingerprint->is_string() ||
       !absl::SimpleHexAtoi(fingerprint->get_ref<const std::string&>(), &query.fingerprint))
     return NoQuery("has no fingerprint");
-  for (const absl::Status& status :
-       {ReadNumbers(object, kAllowed, &query.selection.allowed),
-        ReadNumbers(object, kExcluded, &query.selection.excluded),
-        ReadNumbers(object, kPrefix, &query.selection.prefix)}) {
+  for (const absl::Status& status : {ReadNumbers(object, kAllowed, &query.selection.allowed),
+                                     ReadNumbers(object, kExcluded, &query.selection.excluded),
+                                     ReadNumbers(object, kPrefix, &query.selection.prefix)}) {
     if (!status.ok()) return status;
   }
   return query;

@@ -73,8 +73,7 @@ std::vector<absl::Status> CatalogueStore::Reload() {
   const std::lock_guard<std::mutex> hold(lock_);
   std::vector<absl::Status> errors;
   for (auto& [_, served] : served_) {
-    if (absl::Status status = OpenAgain(&served); !status.ok())
-      errors.push_back(std::move(status));
+    if (absl::Status status = OpenAgain(&served); !status.ok()) errors.push_back(std::move(status));
   }
   return errors;
 }
@@ -93,10 +92,10 @@ absl::StatusOr<std::shared_ptr<const Catalogue>> CatalogueStore::Content(const s
       if (content->fingerprint() == fingerprint) return content;
     }
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      served.file, ": catalogue \"", PrintableName(name), "\" has the fingerprint ",
-      FingerprintText(served.contents[0]->fingerprint()), " on this node, the request was made of ",
-      FingerprintText(fingerprint)));
+  return absl::FailedPreconditionError(
+      absl::StrCat(served.file, ": catalogue \"", PrintableName(name), "\" has the fingerprint ",
+                   FingerprintText(served.contents[0]->fingerprint()),
+                   " on this node, the request was made of ", FingerprintText(fingerprint)));
 }
 
 absl::StatusOr<std::shared_ptr<const OutputFormat>> CatalogueStore::Find(

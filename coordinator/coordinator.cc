@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "coordinator/api/format_fields.h"
 #include "catalogue/catalogue_query.h"
+#include "coordinator/api/format_fields.h"
 #include "coordinator/cluster/cluster_trace.h"
 #include "coordinator/cluster/control_loop.h"
 #include "coordinator/cluster/dispatcher.h"
@@ -174,7 +174,10 @@ class CoordinatorImpl : public Coordinator {
     signals_.async_wait([this](boost::system::error_code ec, int signal) {
       if (ec) return;
       AwaitSignal();
-      if (signal == SIGHUP) return ReloadNow();
+      if (signal == SIGHUP) {
+        ReloadNow();
+        return;
+      }
       const bool interrupt = signal == SIGINT;
       const bool again = dispatcher_.ending();
       BeginDrain(again       ? 0

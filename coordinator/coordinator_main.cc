@@ -71,8 +71,9 @@ void FindSyntax(const LaunchOptions& options, const tokenizer::ChatPrompt& chat,
 absl::StatusOr<std::shared_ptr<catalogue::CatalogueStore>> OpenCatalogues(
     const LaunchOptions& options) {
   catalogue::CatalogueStore::Model model{options.model, nullptr};
-  if (!options.catalogues.empty())
+  if (!options.catalogues.empty()) {
     COPPICE_ASSIGN_OR_RETURN(model.vocabulary, tokenizer::Vocabulary::Load(options.model));
+  }
   return catalogue::CatalogueStore::Open(options.catalogues, std::move(model));
 }
 

@@ -12,7 +12,7 @@ namespace coppice::coordinator {
 
 struct LaunchOptions {
   CoordinatorOptions coordinator;
-  std::string model;                 // folder of the target, for its tokenizer
+  std::string model;                    // folder of the target, for its tokenizer
   std::vector<std::string> catalogues;  // NAME=FILE of each
   std::string chat_template;         // as in tokenizer::ChatPrompt::Load; "" = that of the folder
   std::string control_listen;        // endpoint for nodes; "" = depends on the kind of launch

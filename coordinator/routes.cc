@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/program.h"
 #include "coordinator/api/format_fields.h"
@@ -356,9 +357,9 @@ ModelCard Routes::Card(const std::string& name) const {
 HttpReply Routes::Reload() const {
   const std::vector<std::string> errors = context_.reload();
   if (!errors.empty()) {
-    return ErrorReply({500, "reload_failed",
-                       absl::StrCat("what was read before stays in use: ",
-                                    absl::StrJoin(errors, "; "))});
+    return ErrorReply(
+        {500, "reload_failed",
+         absl::StrCat("what was read before stays in use: ", absl::StrJoin(errors, "; "))});
   }
   nlohmann::ordered_json json;
   json["catalogues"] = CataloguesJson(context_.api.catalogues);

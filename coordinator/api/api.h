@@ -72,9 +72,9 @@ struct ApiContext {
   const ToolFormat* tool_format = nullptr;
   std::optional<ReasoningMarks> reasoning;
   int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
-  KnownFormats* known_formats = nullptr;                // nullptr: every format is compiled
+  KnownFormats* known_formats = nullptr;                  // nullptr: every format is compiled
   const catalogue::CatalogueStore* catalogues = nullptr;  // nullptr: none is served
-  const SamplingDefaults* sampling_defaults = nullptr;  // nullptr: none
+  const SamplingDefaults* sampling_defaults = nullptr;    // nullptr: none
   int model_vocab = 0;  // ids of the model, some of which may have no token; 0: not known yet
   // The ids that requests may name are [0, vocab_size).
   int vocab_size() const { return std::max(model_vocab, tokenizer->vocab_size()); }

@@ -79,14 +79,17 @@ void ReadCatalogue(const ApiContext& context, JsonFields* fields, GenerateReques
   const int64_t count = catalogue::CountItems(*catalogue, query.selection);
   if (count == 0) {
     const bool prefix = !query.selection.prefix.empty();
-    return refuse("invalid_value", prefix ? "prefix" : allows ? "items" : "exclude",
+    return refuse("invalid_value",
+                  prefix   ? "prefix"
+                  : allows ? "items"
+                           : "exclude",
                   prefix ? "begins none of the items" : "leaves no item");
   }
   std::string text = catalogue::QueryText(query);
   if (text.size() > kMostFormatBytes) {
     return refuse("invalid_value", allows ? "items" : "exclude",
-                  absl::StrCat("has too many items: ", text.size(), " bytes of item numbers, at most ",
-                               kMostFormatBytes, " are sent"));
+                  absl::StrCat("has too many items: ", text.size(),
+                               " bytes of item numbers, at most ", kMostFormatBytes, " are sent"));
   }
   const int longest = catalogue->longest() - static_cast<int>(query.selection.prefix.size()) +
                       (catalogue->end() == catalogue::ItemEnd::kStop ? 1 : 0);
@@ -94,10 +97,10 @@ void ReadCatalogue(const ApiContext& context, JsonFields* fields, GenerateReques
     request->params.max_tokens = longest;
     request->max_tokens_given = true;
   } else if (request->params.max_tokens < longest) {
-    return fields->Fail("invalid_value", "max_tokens",
-                        absl::StrCat("must be at least ", longest,
-                                     ", the tokens of the longest item, got ",
-                                     request->params.max_tokens));
+    return fields->Fail(
+        "invalid_value", "max_tokens",
+        absl::StrCat("must be at least ", longest, ", the tokens of the longest item, got ",
+                     request->params.max_tokens));
   }
   request->params.format_spec = {FormatSpec::Kind::kCatalogue, std::move(text)};
   request->format_field = fields->Path(kField);

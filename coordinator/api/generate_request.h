@@ -24,7 +24,9 @@ struct AskedCatalogue {
   int64_t items = 0;            // that the answer can be
 
   // Hypotheses end with the last token of an item, without a stop id.
-  bool ends_items() const { return content != nullptr && content->end() == catalogue::ItemEnd::kNone; }
+  bool ends_items() const {
+    return content != nullptr && content->end() == catalogue::ItemEnd::kNone;
+  }
 };
 
 struct GenerateRequest {

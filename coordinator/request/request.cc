@@ -1,4 +1,3 @@
-#include "catalogue/catalogue_query.h"
 #include "coordinator/request/request.h"
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "catalogue/catalogue_query.h"
 #include "coordinator/api/client_fields.h"
 #include "decoding/method.h"
 
@@ -49,7 +49,11 @@ Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokeni
       origin_(std::move(origin)),
       tokenizer_(tokenizer),
       exchange_(std::move(exchange)),
-      identity_{request_.chat(), NewAnswerId(request_.form), origin_.created, origin_.model, "",
+      identity_{request_.chat(),
+                NewAnswerId(request_.form),
+                origin_.created,
+                origin_.model,
+                "",
                 CatalogueText(request_.catalogue)},
       writer_(MakeAnswerWriter(&request_)),
       outbox_(exchange_, jobs, origin_.client,

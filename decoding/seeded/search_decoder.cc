@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "decoding/seeded/hierarchical_gumbel.h"
+#include "decoding/seeded/largest_keys.h"
 #include "decoding/seeded/search.h"
 #include "decoding/sequence/sequence_decoder.h"
 #include "sampling/deterministic_math.h"
@@ -43,7 +44,9 @@ class SearchDecoder : public SequenceDecoder {
       : SequenceDecoder(params),
         certified_(certified),
         noisy_(params.kind == sampling::DecodingKind::kBeamSamplingWithoutReplacement),
-        beams_{Beam{}} {}
+        beams_{Beam{}},
+        keys_(width()),
+        live_keys_(width()) {}
 
  private:
   DraftState draft_state() const override;
@@ -56,10 +59,6 @@ class SearchDecoder : public SequenceDecoder {
   // The number of children of one beam that the walk can reach: the best W and all stop ids. Where
   // other tokens end paths, there may be more (ListEnough).
   size_t reach() const { return width() + params().stop_ids.size(); }
-  // The same of one beam, among whose children some may complete the format.
-  size_t ReachOf(const Beam& beam) const {
-    return reach() + state().SomeComplete(beam.path, reach());
-  }
   bool Ends(const Candidate& candidate) const {
     return state().Ends(beams_[candidate.beam].path, candidate.token);
   }
@@ -70,7 +69,7 @@ class SearchDecoder : public SequenceDecoder {
     std::vector<sampling::ProcessedRow::Candidate> entries;
     sampling::RankedTokens ranked;
     std::vector<Candidate> candidates;
-    bool whole = false;  // no other child of the row has a key of at least LeastKey()
+    bool whole = false;  // no other child of the row has a key of at least live_keys_.Next()
   };
   void ReadAndList(int beam, double bound, double least, sampling::RowSource* rows,
                    Reading* reading) const;
@@ -84,13 +83,6 @@ class SearchDecoder : public SequenceDecoder {
   void AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
                      sampling::RowSource* rows);
   void KeepCandidates();
-  // Key of the W-th best candidate that does not end; -inf if there are fewer.
-  double WidthThKey() const;
-  // The same of the W+1st: candidates below it do not matter, not even for the margin.
-  double LeastKey() const {
-    return best_keys_.size() <= width() ? sampling::kLogZero : best_keys_.front();
-  }
-  void AddKey(double key);
   void RankCandidates(double* below);
   bool DecideLayer(sampling::RowSource* rows, RoundLedger* ledger);
   void Walk(RoundLedger* ledger, std::vector<Beam>* next, std::vector<LayerOutput>* outputs);
@@ -102,8 +94,9 @@ class SearchDecoder : public SequenceDecoder {
   // Between rounds: the candidates of those current beams whose rows the last round had, [beams].
   // Empty after a layer was decided.
   std::vector<std::vector<Candidate>> kept_;
-  std::vector<bool> is_read_;      // [beams] of this layer; its candidates are known
-  std::vector<double> best_keys_;  // the W+1 largest keys of candidates that do not end, as a heap
+  std::vector<bool> is_read_;  // [beams] of this layer; its candidates are known
+  // Of the candidates of this layer, and of those that do not end.
+  LargestKeys keys_, live_keys_;
   std::vector<std::unique_ptr<Reading>> readings_;  // buffers for the rows that are read together
 };
 
@@ -146,8 +139,8 @@ void SearchDecoder::ListCandidates(int b, double bound, double least, size_t rea
 // Lists children until all that the walk can reach are listed: W that do not end, and all better
 // ones.
 void SearchDecoder::ListEnough(int b, double bound, double least, Reading* reading) const {
-  if (!state().has_stop_strings()) return;  // all candidates that end are listed
-  for (size_t reach = ReachOf(beams_[b]); !reading->whole;
+  if (!state().ends_by_text()) return;  // all candidates that end are listed
+  for (size_t reach = this->reach(); !reading->whole;
        ListCandidates(b, bound, least, reach, reading)) {
     const size_t live =
         std::count_if(reading->candidates.begin(), reading->candidates.end(),
@@ -157,24 +150,26 @@ void SearchDecoder::ListEnough(int b, double bound, double least, Reading* readi
   }
 }
 
-// Reads the row and lists its children. With stop strings it may be listed again, so it is not only
-// ranked.
+// Reads the row and lists its children. Where texts end paths it may be listed again, so it is not
+// only ranked, unless a format leaves so few tokens that all that are good enough are listed.
 void SearchDecoder::ReadAndList(int b, double bound, double least, sampling::RowSource* rows,
                                 Reading* reading) const {
   const Beam& beam = beams_[b];
-  const size_t reach = ReachOf(beam);
-  const sampling::RankQuery query = {reach, least - beam.log_score};
-  const bool may_rank = !noisy_ && !state().has_stop_strings();
+  const bool all = state().ends_by_text();
+  const sampling::RankQuery query = {all ? static_cast<size_t>(-1) : reach(),
+                                     least - beam.log_score};
+  const bool may_rank = !noisy_ && (!all || params().format != nullptr);
   const bool ranked = reading->row.ReadOrRank(rows, beam.row, state().RowPathOf(beam.path),
                                               may_rank ? &query : nullptr, &reading->ranked);
-  if (!ranked) return ListCandidates(b, bound, least, reach, reading);
+  if (!ranked) return ListCandidates(b, bound, least, reach(), reading);
+  reading->whole = true;
   reading->candidates.clear();
   for (size_t i = 0; i < reading->ranked.tokens.size(); ++i) {
     const double log_score = beam.log_score + reading->ranked.log_probs[i];
     if (log_score < least) continue;
     reading->candidates.push_back({log_score, b, reading->ranked.tokens[i], log_score});
   }
-  KeepBest(reach, &reading->candidates);
+  if (!all) KeepBest(reach(), &reading->candidates);
 }
 
 // Adds the children of these beams. Rows that no earlier round has read are read in parallel. One
@@ -182,7 +177,7 @@ void SearchDecoder::ReadAndList(int b, double bound, double least, sampling::Row
 void SearchDecoder::AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
                                   sampling::RowSource* rows) {
   while (readings_.size() < beams.size()) readings_.push_back(std::make_unique<Reading>(params()));
-  const double least = LeastKey();  // of the rows before these
+  const double least = live_keys_.Next();  // of the rows before these
   rows->threads()->RunJobs(static_cast<int>(beams.size()), [&](int i) {
     const int b = beams[i];
     if (!is_read_[b]) ReadAndList(b, bound[b], least, rows, readings_[i].get());
@@ -190,11 +185,13 @@ void SearchDecoder::AddCandidates(absl::Span<const int> beams, absl::Span<const 
   for (size_t i = 0; i < beams.size(); ++i) {
     const int b = beams[i];
     if (!is_read_[b]) ListEnough(b, bound[b], least, readings_[i].get());
-    const double floor = LeastKey();
     for (const Candidate& candidate : is_read_[b] ? kept_[b] : readings_[i]->candidates) {
-      if (candidate.key < floor) continue;
+      if (candidate.key < live_keys_.Next()) continue;
+      const bool ends = Ends(candidate);
+      if (ends && candidate.key < keys_.Next()) continue;  // its rank is not below W
       candidates_.push_back(candidate);
-      if (!Ends(candidate)) AddKey(candidate.key);
+      keys_.Add(candidate.key);
+      if (!ends) live_keys_.Add(candidate.key);
     }
     is_read_[b] = true;
   }
@@ -206,27 +203,10 @@ void SearchDecoder::KeepCandidates() {
   for (const Candidate& candidate : candidates_) kept_[candidate.beam].push_back(candidate);
 }
 
-// The smallest of W+1 keys is the first of the heap, so the W-th is one of its two children.
-double SearchDecoder::WidthThKey() const {
-  if (best_keys_.size() < width()) return sampling::kLogZero;
-  if (best_keys_.size() == width()) return best_keys_.front();
-  return best_keys_.size() == 2 ? best_keys_[1] : std::min(best_keys_[1], best_keys_[2]);
-}
-
-void SearchDecoder::AddKey(double key) {
-  if (best_keys_.size() == width() + 1) {
-    if (!(key > best_keys_.front())) return;
-    std::pop_heap(best_keys_.begin(), best_keys_.end(), std::greater<>());
-    best_keys_.pop_back();
-  }
-  best_keys_.push_back(key);
-  std::push_heap(best_keys_.begin(), best_keys_.end(), std::greater<>());
-}
-
 // Sorts the candidates that the walk can reach. Drops the others, which are below the W-th
 // candidate that does not end. *below = the best key among the dropped ones.
 void SearchDecoder::RankCandidates(double* below) {
-  const double least = WidthThKey();
+  const double least = live_keys_.Last();
   const auto end = std::partition(candidates_.begin(), candidates_.end(),
                                   [least](const Candidate& c) { return c.key >= least; });
   *below = sampling::kLogZero;
@@ -275,7 +255,8 @@ bool SearchDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) 
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bound[a] > bound[b]; });
   candidates_.clear();
-  best_keys_.clear();
+  keys_.Clear();
+  live_keys_.Clear();
   is_read_.resize(beams_.size(), false);
   double wth = sampling::kLogZero;
   size_t most = kFirstTogether;
@@ -289,7 +270,7 @@ bool SearchDecoder::DecideLayer(sampling::RowSource* rows, RoundLedger* ledger) 
     }
     if (together.empty()) break;
     AddCandidates(together, bound, rows);
-    wth = WidthThKey();
+    wth = live_keys_.Last();
   }
   if (missing > sampling::kLogZero && !(wth > missing)) {
     KeepCandidates();

@@ -57,17 +57,6 @@ bool SequenceState::Ends(PathId path, absl::Span<const TokenId> more) const {
   return params_.stop_text->Matched(text);
 }
 
-size_t SequenceState::SomeComplete(PathId path, size_t most) const {
-  if (!can_complete_) return 0;
-  const auto allowed = params_.format->Allowed(paths_.format_state(path));
-  if (allowed == nullptr || static_cast<size_t>(allowed->count) <= most) return 0;
-  const std::vector<TokenId> tokens = allowed->Tokens();
-  const size_t complete = std::count_if(tokens.begin(), tokens.end(), [&](const TokenId& token) {
-    return CompletesFormat(path, absl::MakeConstSpan(&token, 1));
-  });
-  return complete == tokens.size() ? 0 : complete;
-}
-
 std::vector<TokenId> SequenceState::EndTokens(PathId path) const {
   std::vector<TokenId> tokens = params_.stop_ids;
   if (has_stop_strings() && paths_.length(path) + 1 >= params_.min_tokens) {

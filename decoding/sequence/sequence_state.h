@@ -51,11 +51,6 @@ class SequenceState {
   bool Ends(PathId path, TokenId token) const { return Ends(path, absl::MakeConstSpan(&token, 1)); }
   // Every token that ends the path; ascending.
   std::vector<TokenId> EndTokens(PathId path) const;
-  bool has_stop_strings() const { return params_.stop_text != nullptr; }
-  // How many of the tokens that the format allows after the path complete it, if these are more
-  // than `most` and others do not. Else 0: either all that follow end the path, or none does, or
-  // few follow.
-  size_t SomeComplete(PathId path, size_t most) const;
   // Tokens that are no stop ids end some paths.
   bool ends_by_text() const { return has_stop_strings() || can_complete_; }
   // The path of a row: `path`, then `more` drafted tokens.
@@ -76,6 +71,7 @@ class SequenceState {
   std::vector<LayerOutput> last_layer_;
   int layers_ = 0;
   bool finished_ = false;
+  bool has_stop_strings() const { return params_.stop_text != nullptr; }
   StopText::State TextOf(PathId path) const;
   bool CompletesFormat(PathId path, absl::Span<const TokenId> more) const;
   // [paths] States that are known, by PathId; filled when first requested.

@@ -29,10 +29,9 @@ TEST(CatalogueQueryTest, OtherTextsAreErrors) {
        {std::string(), start, std::string("[]"), std::string(R"({"fingerprint":"aa"})"),
         std::string(R"({"catalogue":"","fingerprint":"aa"})"),
         std::string(R"({"catalogue":"books","fingerprint":"xyz"})"),
-        std::string(R"({"catalogue":"books","fingerprint":7})"),
-        start + R"(,"allowed":7})", start + R"(,"allowed":[-1]})",
-        start + R"(,"excluded":["3"]})", start + R"(,"prefix":[2147483648]})",
-        start + R"(,"prefix":[1.5]})"}) {
+        std::string(R"({"catalogue":"books","fingerprint":7})"), start + R"(,"allowed":7})",
+        start + R"(,"allowed":[-1]})", start + R"(,"excluded":["3"]})",
+        start + R"(,"prefix":[2147483648]})", start + R"(,"prefix":[1.5]})"}) {
     EXPECT_EQ(ParseQuery(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }

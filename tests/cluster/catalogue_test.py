@@ -16,6 +16,7 @@ from cluster import BIN, TARGET, Cluster
 PROMPTS = ["One day, Tom and his mom went to the store.", "The big dog ran to the park and"]
 DECODINGS = ("multinomial", "beam_sampling", "beam_sampling_without_replacement", "beam_search")
 LENGTH = 3  # tokens of an item
+TOKENS = [token for token in range(260, 500) if token != 426]  # "." ends the texts of this model
 
 
 def make_items(seed, count=400):
@@ -23,7 +24,7 @@ def make_items(seed, count=400):
     draw = random.Random(seed)
     sequences = set()
     while len(sequences) < count:
-        sequences.add((draw.randint(260, 275), *(draw.randint(260, 500) for _ in range(LENGTH - 1))))
+        sequences.add((draw.randint(260, 275), *(draw.choice(TOKENS) for _ in range(LENGTH - 1))))
     return {f"B{seed}-{i:03}": (f"The book {i} of {seed}", tokens) for i, tokens in enumerate(sorted(sequences, key=lambda t: (t[::-1])))}
 
 
@@ -79,7 +80,8 @@ class Catalogues(unittest.TestCase):
             plain = self.api.complete_all([dict(body, speculative=False) for body in bodies])
             drafted = self.api.complete_all([dict(body, speculative=dict(draft_depth=2, draft_width=8)) for body in bodies])
             for body, answer in zip(bodies, plain):
-                self.assertEqual(len(answer["choices"]), body["n"], decoding)
+                if decoding != "beam_sampling":  # its beams may be equal, and are shown once
+                    self.assertEqual(len(answer["choices"]), body["n"], decoding)
                 self.check_items(answer, self.items)
             self.assertEqual([outcome(a) for a in drafted], [outcome(a) for a in plain], decoding)
 

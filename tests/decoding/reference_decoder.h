@@ -39,6 +39,8 @@ class ReferenceDecoder {
   // renormalised.
   using LeftOut = std::function<bool(absl::Span<const TokenId> path, TokenId token)>;
   void LeaveOut(LeftOut left_out) { left_out_ = std::move(left_out); }
+  // A format in which every path of so many tokens is complete.
+  void EndAt(size_t length) { end_at_ = length; }
 
   // The pool, best first.
   std::vector<ReferenceBeam> Run() {
@@ -111,7 +113,7 @@ class ReferenceDecoder {
                            : target_(sampling::HashPath(beam.path))[token];
     child.finished = std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
                          params_.stop_ids.end() ||
-                     test::ToyTextEnds(params_, child.path);
+                     child.path.size() == end_at_ || test::ToyTextEnds(params_, child.path);
     return child;
   }
 
@@ -314,6 +316,7 @@ class ReferenceDecoder {
   test::LogProbsOf target_;
   int vocab_size_;
   LeftOut left_out_;
+  size_t end_at_ = 0;  // 0: at no length
   std::vector<ReferenceBeam> pool_;
 };
 

@@ -1,6 +1,7 @@
 // What one layer of a wide search costs beside the model: BeamDecoder::Advance over W roots, no
 // drafts, one thread, rows of 32,768 f32 logits that are there before the clock starts. By method,
-// by W, and without a format or with one that allows 16 tokens after each path, as a catalogue does.
+// by W, and without a format or with one that allows 16 tokens after each path and ends it after
+// four, as a catalogue does.
 //   bench_decoding --benchmark_filter=Layer
 #include <benchmark/benchmark.h>
 
@@ -50,7 +51,8 @@ class RootRows : public sampling::RowSource {
   const std::vector<uint64_t> hashes_;
 };
 
-// kChildren tokens after each of kStates states.
+// kChildren tokens after each of kStates states, of which there are so many for each length. Paths
+// of kLayers tokens are complete.
 class FewChildren : public OutputFormat {
  public:
   FewChildren() {
@@ -70,13 +72,15 @@ class FewChildren : public OutputFormat {
   }
   State Start() const override { return 0; }
   State Next(State state, TokenId token) const override {
-    return static_cast<State>(
-        sampling::Finalize(static_cast<uint64_t>(state) * kVocab + token + 1) % kStates);
+    const uint64_t place = sampling::Finalize(static_cast<uint64_t>(state) * kVocab + token + 1);
+    return (state / kStates + 1) * kStates + static_cast<State>(place % kStates);
   }
   std::shared_ptr<const AllowedTokens> Allowed(State state) const override {
-    return allowed_[state];
+    return allowed_[state % kStates];
   }
   bool CutShort(State) const override { return false; }
+  bool Complete(State state) const override { return state / kStates == kLayers; }
+  bool has_complete_states() const override { return true; }
 
  private:
   std::vector<std::shared_ptr<const AllowedTokens>> allowed_;
@@ -132,7 +136,6 @@ const bool registered = [] {
         params.beam_width = params.num_hypotheses = width;
         params.max_tokens = kLayers;
         params.stop_when_full = false;
-        params.stop_ids = {kVocab - 1};
         if (few) params.format = std::make_shared<FewChildren>();
         benchmark::RegisterBenchmark(
             absl::StrCat("Layer/", method.name, few ? "/few/" : "/all/", width).c_str(), Layers,

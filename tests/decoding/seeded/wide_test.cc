@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kVocab = 64;
 constexpr TokenId kEnd = 0;
+constexpr int kLength = 4;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 const test::SparsePaths& Few() {
@@ -54,11 +55,13 @@ struct Wide {
   const char* method;
   sampling::DecodingKind kind;
   bool few;     // with a format
+  bool ends;    // which ends every path after kLength tokens, as a catalogue of items does
   bool in_f32;  // as a model's rows are
 };
 
 void PrintTo(const Wide& wide, std::ostream* out) {
-  *out << wide.method << (wide.few ? ", few tokens" : "") << (wide.in_f32 ? ", f32" : "");
+  *out << wide.method << (wide.few ? ", few tokens" : "") << (wide.ends ? " that end" : "")
+       << (wide.in_f32 ? ", f32" : "");
 }
 
 class WideTest : public testing::TestWithParam<Wide> {};
@@ -73,7 +76,11 @@ test::NamedSetting Setting(const Wide& wide, int width, uint64_t seed) {
   s.params.stop_ids = {kEnd};
   s.params.stop_when_full = false;
   s.params.refill = true;
-  if (wide.few) s.params.format = std::make_shared<const test::SparsePaths>(kVocab, /*one_in=*/4);
+  if (wide.few) {
+    s.params.format =
+        std::make_shared<const test::SparsePaths>(kVocab, /*one_in=*/4, wide.ends ? kLength : 0);
+  }
+  if (wide.ends) s.params.stop_ids.clear();
   const test::HashLm lm{kVocab, seed, /*power=*/4, /*noise=*/seed + 31};
   s.target = test::Remembered([lm, wide](uint64_t hash) {
     std::vector<double> row = lm.TargetLogProbs(hash);
@@ -118,6 +125,7 @@ TEST_P(WideTest, BeamsAreThoseOfTheReferenceWithDraftsAndWithout) {
           return !Allows(sampling::HashPath(path), token);
         });
       }
+      if (wide.ends) reference.EndAt(kLength);
       const std::vector<ReferenceBeam> want = reference.Run();
       // Slots may hold the same path, which is returned once.
       const bool slots = wide.kind == sampling::DecodingKind::kBeamSampling;
@@ -133,12 +141,13 @@ TEST_P(WideTest, BeamsAreThoseOfTheReferenceWithDraftsAndWithout) {
 
 std::vector<Wide> All() {
   std::vector<Wide> all;
-  for (const bool few : {false, true}) {
+  for (const auto& [few, ends] : {std::pair(false, false), {true, false}, {true, true}}) {
     for (const bool in_f32 : {false, true}) {
-      all.push_back({"speculative_beam_search", sampling::DecodingKind::kBeamSearch, few, in_f32});
       all.push_back(
-          {"gumbel_top_k", sampling::DecodingKind::kBeamSamplingWithoutReplacement, few, in_f32});
-      all.push_back({"gumbel_coupling", sampling::DecodingKind::kBeamSampling, few, in_f32});
+          {"speculative_beam_search", sampling::DecodingKind::kBeamSearch, few, ends, in_f32});
+      all.push_back({"gumbel_top_k", sampling::DecodingKind::kBeamSamplingWithoutReplacement, few,
+                     ends, in_f32});
+      all.push_back({"gumbel_coupling", sampling::DecodingKind::kBeamSampling, few, ends, in_f32});
     }
   }
   return all;
@@ -147,6 +156,7 @@ std::vector<Wide> All() {
 INSTANTIATE_TEST_SUITE_P(Methods, WideTest, testing::ValuesIn(All()),
                          [](const testing::TestParamInfo<Wide>& info) {
                            return absl::StrCat(info.param.method, info.param.few ? "_few" : "_all",
+                                               info.param.ends ? "_ends" : "",
                                                info.param.in_f32 ? "_f32" : "_f64");
                          });
 
