@@ -8,7 +8,7 @@
 namespace coppice {
 
 std::vector<TokenId> AllowedTokens::Tokens() const {
-  if (count == static_cast<int>(listed.size())) return listed;
+  if (bits.empty() || !listed.empty()) return listed;
   std::vector<TokenId> tokens;
   for (size_t word = 0; word < bits.size(); ++word) {
     for (uint64_t left = bits[word]; left != 0; left &= left - 1)

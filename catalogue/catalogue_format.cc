@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/status.h"
 
 namespace coppice::catalogue {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr size_t kMostKeptTokens = 1 << 20;  // of the sets of tokens that are kept, 4 MiB
 constexpr int kKeptLevels = 2;               // the root and its children
+constexpr int kChildrenPerClimb = 8;  // to climb from an item takes as long as to look at so many
 
 // Sorts, and drops repetitions.
 template <typename Value>
@@ -39,6 +41,13 @@ class Remaining {
   }
 
   bool all() const { return !some_ && excluded_.empty(); }
+  bool some() const { return some_; }  // only those of a list
+  absl::Span<const int64_t> ListedIn(int64_t begin, int64_t end) const {
+    const auto first = std::lower_bound(allowed_.begin(), allowed_.end(), begin);
+    const auto last = std::lower_bound(first, allowed_.end(), end);
+    return absl::MakeConstSpan(allowed_).subspan(first - allowed_.begin(), last - first);
+  }
+  bool AllOf(int64_t begin, int64_t end) const { return Count(begin, end) == end - begin; }
   bool Has(int64_t item) const { return AnyOf(item, item + 1); }
   // Of the items begin, ..., end - 1.
   bool AnyOf(int64_t begin, int64_t end) const { return Count(begin, end) > 0; }
@@ -88,10 +97,18 @@ class CatalogueFormat : public OutputFormat {
       return !remaining_.AnyOf(begin, end);
     });
   }
+  // All items that begin with the node's path remain.
+  bool IsWhole(ItemTrie::Place node) const {
+    return remaining_.all() || trie_.VisitItems(node, [this](int64_t begin, int64_t end) {
+      return remaining_.AllOf(begin, end);
+    });
+  }
   bool StopsAt(ItemTrie::Place node) const {
     return stops_ && trie_.IsItem(node) &&
            (remaining_.all() || remaining_.Has(trie_.ItemsBefore(node)));
   }
+  bool ClimbToChildren(ItemTrie::Place node, std::vector<TokenId>* tokens) const;
+  std::vector<TokenId> ChildTokens(ItemTrie::Place node) const;
   AllowedTokens List(ItemTrie::Place node) const;
 
   const std::shared_ptr<const Catalogue> catalogue_;
@@ -105,14 +122,44 @@ class CatalogueFormat : public OutputFormat {
   mutable size_t kept_tokens_ = 0;
 };
 
+// Where a list leaves few items below the node: its children above them. False: there are many.
+bool CatalogueFormat::ClimbToChildren(ItemTrie::Place node, std::vector<TokenId>* tokens) const {
+  const ItemTrie::Place begin = trie_.ChildrenBegin(node), end = trie_.ChildrenEnd(node);
+  if (!remaining_.some()) return false;
+  int64_t left = (end - begin) / kChildrenPerClimb;
+  const bool few = trie_.VisitItems(node, [&](int64_t first, int64_t last) {
+    left -= static_cast<int64_t>(remaining_.ListedIn(first, last).size());
+    return left >= 0;
+  });
+  if (!few) return false;
+  trie_.VisitItems(node, [&](int64_t first, int64_t last) {
+    for (const int64_t item : remaining_.ListedIn(first, last)) {
+      ItemTrie::Place place = trie_.PlaceOf(item);
+      while (place >= end) place = trie_.Parent(place);
+      if (place >= begin) tokens->push_back(trie_.token(place));  // else it ends at the node
+    }
+    return true;
+  });
+  *tokens = Distinct(std::move(*tokens));
+  return true;
+}
+
+std::vector<TokenId> CatalogueFormat::ChildTokens(ItemTrie::Place node) const {
+  std::vector<TokenId> tokens;
+  if (ClimbToChildren(node, &tokens)) return tokens;
+  tokens.reserve(trie_.ChildrenEnd(node) - trie_.ChildrenBegin(node));
+  const bool whole = IsWhole(node);
+  for (ItemTrie::Place child = trie_.ChildrenBegin(node); child < trie_.ChildrenEnd(node);
+       ++child) {
+    if (whole || IsAlive(child)) tokens.push_back(trie_.token(child));
+  }
+  return tokens;
+}
+
 AllowedTokens CatalogueFormat::List(ItemTrie::Place node) const {
   AllowedTokens allowed;
   std::vector<TokenId>& tokens = allowed.listed;
-  tokens.reserve(trie_.ChildrenEnd(node) - trie_.ChildrenBegin(node) + (stops_ ? ends_.size() : 0));
-  for (ItemTrie::Place child = trie_.ChildrenBegin(node); child < trie_.ChildrenEnd(node);
-       ++child) {
-    if (IsAlive(child)) tokens.push_back(trie_.token(child));
-  }
+  tokens = ChildTokens(node);
   if (StopsAt(node)) {
     const auto middle = tokens.insert(tokens.end(), ends_.begin(), ends_.end());
     std::inplace_merge(tokens.begin(), middle, tokens.end());

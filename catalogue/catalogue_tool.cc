@@ -68,10 +68,10 @@ FlagTable ToolFlagTable(const std::string& command, ToolFlags* flags) {
 }
 
 // One line that is rewritten on a terminal, a line for each report elsewhere.
-void Report(const std::string& doing) {
+void Report(const std::string& doing, bool last = false) {
   const bool terminal = isatty(STDERR_FILENO) != 0;
-  std::fprintf(stderr, "%s%s: %s%s", terminal ? "\r" : "", kProgram, doing.c_str(),
-               terminal ? "\x1b[K" : "\n");
+  std::fprintf(stderr, "%s%s: %s%s%s", terminal ? "\r" : "", kProgram, doing.c_str(),
+               terminal ? "\x1b[K" : "", terminal && !last ? "" : "\n");
 }
 
 absl::Status Compile(const ToolFlags& flags) {
@@ -82,13 +82,14 @@ absl::Status Compile(const ToolFlags& flags) {
   options.vocab_size = tokenizer->vocab_size();
   options.vocabulary = VocabularyFingerprint(tokenizer::Vocabulary(*tokenizer));
   COPPICE_ASSIGN_OR_RETURN(options.end, ParseItemEnd(flags.end));
-  options.progress = Report;
+  options.progress = [](const std::string& doing) { Report(doing); };
   COPPICE_ASSIGN_OR_RETURN(const auto builder, CatalogueBuilder::Make(options));
   const auto progress = [](int64_t items) { Report(absl::StrCat(items, " items read")); };
   COPPICE_RETURN_IF_ERROR(ReadItems(flags.items, *tokenizer, options.end, progress, builder.get()));
   COPPICE_ASSIGN_OR_RETURN(const FileHeader header, builder->Write());
-  Report(absl::StrFormat("%d items, %d nodes, %d bytes: %s\n", header.items, header.nodes,
-                         header.file_bytes(), flags.output));
+  Report(absl::StrFormat("%d items, %d nodes, %d bytes: %s", header.items, header.nodes,
+                         header.file_bytes(), flags.output),
+         /*last=*/true);
   return absl::OkStatus();
 }
 

@@ -7,7 +7,7 @@
 //   texts    [text_bytes]                               of each item: u32 bytes of its id, id, name
 //   slots    [slots] u32                                hash table of ids: item + 1, or 0
 //
-// Written by catalogue_writer, read by catalogue. Plain values.
+// Written by catalogue_builder, read by catalogue. Plain values.
 #pragma once
 
 #include <cstdint>

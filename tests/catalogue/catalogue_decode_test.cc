@@ -220,6 +220,34 @@ TEST(CatalogueDecode, BeamSearchIsTheSearchByDefinition) {
   EXPECT_GT(wide, 20);
 }
 
+// Twenty thousand items, with other tokens at each level, and as many beams as recommenders use.
+TEST(CatalogueDecode, FiveHundredBeamsAreTheSearchByDefinition) {
+  std::mt19937 random(9);
+  std::set<Tokens> known;
+  std::vector<SampleItem> items;
+  while (items.size() < 20'000) {
+    Tokens tokens;
+    for (int level = 0; level < 3; ++level)
+      tokens.push_back(level * 60 + static_cast<int>(random() % 60));
+    if (known.insert(tokens).second) items.push_back({tokens, absl::StrCat(items.size()), ""});
+  }
+  const auto catalogue = MakeCatalogue(items, ItemEnd::kNone, 180);
+  const test::HashLm lm{180, 4, 8, 41};
+  for (const int width : {50, 128, 512}) {
+    SCOPED_TRACE(width);
+    const std::vector<Ranked> wanted = SearchByDefinition(items, width, lm);
+    ASSERT_EQ(wanted.size(), static_cast<size_t>(width));
+    for (const int depth : {0, 2}) {
+      const std::vector<Hypothesis> result = Search(catalogue, -1, width, depth, lm);
+      ExpectRanked(result, wanted);
+      std::set<Tokens> found, all;
+      for (const Hypothesis& hypothesis : result) found.insert(hypothesis.tokens);
+      for (const Ranked& item : wanted) all.insert(item.tokens);
+      EXPECT_EQ(found, all);
+    }
+  }
+}
+
 // Items of several lengths, and such that begin others, whose end counts.
 TEST(CatalogueDecode, AWideBeamSearchRanksAllItems) {
   for (uint32_t seed = 0; seed < 40; ++seed) {

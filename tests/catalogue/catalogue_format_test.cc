@@ -107,6 +107,37 @@ TEST(CatalogueFormat, IsItsDefinitionForEverySelection) {
   EXPECT_GT(prefixes, 20);
 }
 
+// Nodes with many children, of which a short list of items leaves few.
+TEST(CatalogueFormat, AShortListOfManyItemsIsItsDefinition) {
+  std::mt19937 random(13);
+  int states = 0;
+  for (int round = 0; round < 30; ++round) {
+    SCOPED_TRACE(round);
+    const ItemEnd end = round % 2 == 0 ? ItemEnd::kNone : ItemEnd::kStop;
+    const int vocab = 90;
+    const TokenId stop = end == ItemEnd::kStop ? vocab - 1 : -1;
+    auto items = RandomItems(&random, 80, 600, 2, end);
+    if (end == ItemEnd::kStop) {  // ends at inner nodes that have many children
+      for (int token = 0; token < 80; ++token)
+        items.push_back({{85, token}, absl::StrCat("e", token), ""});
+      items.push_back({{85}, "inner", ""});
+    }
+    const auto catalogue = MakeCatalogue(items, end, vocab);
+    Selection selection;
+    if (end == ItemEnd::kStop)
+      selection.allowed = {catalogue->FindId("inner"), catalogue->FindId("e3")};
+    while (selection.allowed.size() < 1 + random() % 12)
+      selection.allowed.push_back(static_cast<int64_t>(random() % items.size()));
+    std::vector<Tokens> left;
+    for (const int64_t item : selection.allowed) left.push_back(catalogue->Tokens(item));
+    const auto format =
+        *MakeCatalogueFormat(catalogue, selection, stop < 0 ? Tokens() : Tokens{stop});
+    ExpectIs(*format, left, {}, format->Start(), stop, vocab, &states);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(states, 200);
+}
+
 // More than AllowedTokens::kMostListed children are bits.
 TEST(CatalogueFormat, ManyChildrenAreBits) {
   std::vector<SampleItem> items;

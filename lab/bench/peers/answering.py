@@ -3,7 +3,8 @@ Python of the peers' environment, as PROGRAM MODEL WORK_FOLDER TYPE THREADS, and
 
   {"prompts": [[ids]], "width": 1, "tokens": 32}     width 1 is greedy; a larger one is a beam search
 
-The answer is {"seconds", "ids": [[the generated ids of each prompt]]}. The first line that a program writes is {"version"} when it
+The answer is {"seconds", "ids": [[the generated ids of each prompt]]}. With "best": 3 beside these it has, for each prompt, that many
+hypotheses of the beam search, best first. The first line that a program writes is {"version"} when it
 is ready, or {"error"}. Standard output belongs to this protocol: what a library prints goes to standard error.
 
 load.py measures many clients. A peer that is a server says {"version", "url"}, and is asked there. One that computes requests together in
@@ -69,7 +70,7 @@ def serve(load):
                 write({"requests": closed_loop(many[0], **asked)})
                 continue
             begin = time.perf_counter()
-            ids = generate(asked["prompts"], asked["width"], asked["tokens"])
+            ids = generate(**asked)
             write({"seconds": time.perf_counter() - begin, "ids": ids})
         except Exception as error:
             write({"error": str(error) or type(error).__name__})

@@ -50,13 +50,23 @@ class Coppice:
         self.name, self.model, self.work, self.threads = name, model, work, threads
         self.draft, self.timeout_s, self.state, self.cached = draft, timeout_s, None, 0
 
+    def flags(self):
+        """{role: flags} beside those of the type."""
+        return {}
+
+    def tables(self):
+        """More lines of the cluster file."""
+        return []
+
     def start(self, kind):
         listen, control = free_ports(2)
         dtype, weights = COPPICE_TYPES[kind]
+        flags = self.flags()
+        flags["worker"] = [f"--weight_dtype={weights}", *flags.get("worker", [])]
         text = [f"target = {json.dumps(str(self.model))}", f"dtype = \"{dtype}\"", f"threads = {self.threads}",
                 f"drafts = {int(self.draft is not None)}", *([f"draft = {json.dumps(str(self.draft))}"] if self.draft else []),
                 "[coordinator]", f"listen = \"127.0.0.1:{listen}\"", f"control_port = {control}",
-                "[flags]", f"worker = [\"--weight_dtype={weights}\"]"]
+                "[flags]", *(f"{role} = {json.dumps(given)}" for role, given in flags.items()), *self.tables()]
         file = self.work / "cluster.toml"
         file.write_text("\n".join(text) + "\n")
         self.state = self.work / "cluster"
@@ -88,16 +98,18 @@ class Coppice:
         return dict(decoding, prompt=ids, max_tokens=tokens, ignore_eos=True, return_token_ids=True,
                     speculative="auto" if self.draft else False)
 
-    def generate(self, prompts, width, tokens):
-        answers = [None] * len(prompts)
+    def answers(self, bodies):
+        """(seconds, [(answer, seconds) of each]) of requests that are sent at the same time."""
+        answers = [None] * len(bodies)
 
         def ask(i):
             try:
-                answers[i] = self.fetch("/v1/completions", self.body(prompts[i], width, tokens))
+                sent = time.perf_counter()
+                answers[i] = self.fetch("/v1/completions", bodies[i]), time.perf_counter() - sent
             except EngineError as error:
                 answers[i] = error
 
-        threads = [threading.Thread(target=ask, args=(i,)) for i in range(1, len(prompts))]
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(1, len(bodies))]
         begin = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -108,8 +120,12 @@ class Coppice:
         for answer in answers:
             if isinstance(answer, EngineError):
                 raise answer
-            self.cached += answer["usage"].get("prompt_tokens_details", {}).get("cached_tokens", 0)
-        return seconds, [answer["choices"][0]["token_ids"] for answer in answers]
+        return seconds, answers
+
+    def generate(self, prompts, width, tokens):
+        seconds, answers = self.answers([self.body(ids, width, tokens) for ids in prompts])
+        self.cached += sum(answer["usage"].get("prompt_tokens_details", {}).get("cached_tokens", 0) for answer, _ in answers)
+        return seconds, [answer["choices"][0]["token_ids"] for answer, _ in answers]
 
 
 class Peer:

@@ -29,7 +29,8 @@ def add_tokenizer(writer, model):
     writer.add_tokenizer_pre("smollm" if size == 49152 else "gpt-2")
     writer.add_token_list([tokens.get(i, f"[unused {i}]") for i in range(size)])
     writer.add_token_types([CONTROL if i in added or i not in tokens else NORMAL for i in range(size)])
-    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
+    # An empty list is not written, but engines expect one: then a merge into a token that does not exist.
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges] or ["! !"])
     ends = model.number("eos_token_id", 0)
     writer.add_eos_token_id(ends[0] if isinstance(ends, list) else ends)
     writer.add_bos_token_id(model.number("bos_token_id", 0))

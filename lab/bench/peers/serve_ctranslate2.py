@@ -52,11 +52,11 @@ def load(folder, work, kind, threads):
         convert(folder, converted)
     generator = ctranslate2.Generator(converted, device="cpu", compute_type=TYPES[kind], inter_threads=1, intra_threads=threads)
 
-    def generate(prompts, width, tokens):
+    def generate(prompts, width, tokens, best=None):
         # Texts must all be of the length asked for: the token that ends one is t0, which min_length forbids.
         results = generator.generate_batch([[f"t{i}" for i in ids] for ids in prompts], beam_size=width, max_length=tokens,
-                                           min_length=tokens, include_prompt_in_result=False, end_token="t0")
-        return [result.sequences_ids[0] for result in results]
+                                           min_length=tokens, include_prompt_in_result=False, end_token="t0", num_hypotheses=best or 1)
+        return [result.sequences_ids if best else result.sequences_ids[0] for result in results]
 
     return ctranslate2.__version__, generate
 

@@ -15,6 +15,7 @@ from workload import FILE
 KEPT = {"f32": "f16", "bf16": "f16", "int8": "int8", "int4": "int4"}  # the types of gguf_model.py
 CACHE_GB = 1
 MOST_TOGETHER = 64
+MOST_ROWS = 1024  # of a step; a beam search that is wider returns texts of one token (2026.4.1)
 
 
 class Batch:
@@ -23,11 +24,11 @@ class Batch:
     def __init__(self, pipeline):
         self.pipeline, self.running, self.count = pipeline, {}, 0
 
-    def settings(self, width, tokens):
+    def settings(self, width, tokens, best=1):
         chosen = openvino_genai.GenerationConfig()
         chosen.max_new_tokens, chosen.ignore_eos, chosen.do_sample = tokens, True, False
         if width > 1:
-            chosen.num_beams, chosen.num_return_sequences, chosen.stop_criteria = width, 1, openvino_genai.StopCriteria.NEVER
+            chosen.num_beams, chosen.num_return_sequences, chosen.stop_criteria = width, best, openvino_genai.StopCriteria.NEVER
         return chosen
 
     def add(self, prompt, tokens, width=1):
@@ -66,15 +67,16 @@ def load(folder, work, kind, threads):
         gguf_model.write(folder, path, KEPT[kind])
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size, scheduler.max_num_seqs, scheduler.enable_prefix_caching = CACHE_GB, MOST_TOGETHER, False
+    scheduler.max_num_batched_tokens = MOST_ROWS
     computed = "f32" if kind == "f32" else "bf16"
     pipeline = openvino_genai.ContinuousBatchingPipeline(path, scheduler, "CPU", {
         "INFERENCE_PRECISION_HINT": computed, "KV_CACHE_PRECISION": computed, "INFERENCE_NUM_THREADS": threads})
     batch = Batch(pipeline)
 
-    def generate(prompts, width, tokens):
-        chosen = batch.settings(width, tokens)
+    def generate(prompts, width, tokens, best=None):
+        chosen = batch.settings(width, tokens, best or 1)
         results = pipeline.generate([openvino.Tensor(numpy.array([ids], dtype=numpy.int64)) for ids in prompts], [chosen] * len(prompts))
-        return [list(result.m_generation_ids[0]) for result in results]
+        return [[list(ids) for ids in result.m_generation_ids] if best else list(result.m_generation_ids[0]) for result in results]
 
     return openvino_genai.__version__, generate, batch
 
