@@ -105,6 +105,8 @@ TEST(WidthScheduleTest, NeedsLessKvThanTheLargestWidth) {
   const int64_t scheduled = KvPagesBound(params, 1, storage);
   EXPECT_GT(scheduled, narrow);
   EXPECT_LT(scheduled, wide / 3);
+  SetSchedule({512, 8}, &params);  // a block of its own for each beam of layer 1, and a spare one
+  EXPECT_GE(KvPagesBound(params, 1, storage), 2 * 512);
   SetSchedule({64, 512}, &params);
   EXPECT_EQ(KvPagesBound(params, 1, storage), wide);
 }
