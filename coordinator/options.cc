@@ -174,7 +174,8 @@ FlagGroup RequestGroup(LaunchOptions* options) {
         .range = {1, 1024},
         .text = "largest beam_width of a request",
         .more = "Each beam is a row of every step and needs KV of its own, so this bounds the "
-                "cost of a request."},
+                "cost of a request. A replica refuses more beams than its `--max_rows`, and drafts "
+                "only into the rows that the beams leave."},
        {.name = "max_draft_width",
         .value = &limits->max_draft_width,
         .range = {1, 1024},

@@ -38,10 +38,6 @@ RowNeed CutNeed(const sampling::SamplingParams& sampling) {
   return need;
 }
 
-}  // namespace
-
-namespace {
-
 // Of rows in which a format allows few tokens.
 RowNeed FormatNeed(const DecodingParams& params, const RowUse& use) {
   const sampling::SamplingParams& sampling = params.sampling;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -62,9 +63,8 @@ absl::Status ForestBuilder::MatchRoots() {
   }
   blocks_->Retain(sequence, roots_);
   // Roots become rows with logits. The other missing tokens become rows without logits.
-  std::erase_if(missing_, [this](const auto& entry) {
-    return std::find(roots_.begin(), roots_.end(), entry.first) != roots_.end();
-  });
+  const absl::flat_hash_set<model::KvNode> are_roots(roots_.begin(), roots_.end());
+  std::erase_if(missing_, [&](const auto& entry) { return are_roots.contains(entry.first); });
   return absl::OkStatus();
 }
 

@@ -3,10 +3,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/printable_name.h"
 #include "coordinator/api/endpoints.h"
@@ -27,6 +30,17 @@ std::vector<LogField> Head(const std::string& id, const TraceContext& trace,
           {"status", int64_t{status}},
           {"code", TextOrNone(error.code)},
           {"param", TextOrNone(PrintableName(error.param))}};
+}
+
+// Of many choices each reason once, with the number of choices that it has.
+std::vector<std::string> InShort(const std::vector<std::string>& reasons) {
+  constexpr size_t kMostListed = 8;
+  if (reasons.size() <= kMostListed) return reasons;
+  std::map<std::string, int> counts;
+  for (const std::string& reason : reasons) ++counts[reason];
+  std::vector<std::string> listed;
+  for (const auto& [reason, count] : counts) listed.push_back(absl::StrCat(reason, "*", count));
+  return listed;
 }
 
 }  // namespace
@@ -70,7 +84,7 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
       {"n", int64_t{generate.n}},
       {"prompt_tokens", static_cast<int64_t>(prompt_tokens)},
       {"completion_tokens", answered ? usage.completion_tokens : request.generated_tokens()},
-      {"finish", request.finish_reasons()},
+      {"finish", InShort(request.finish_reasons())},
       {"queue_ms", answered ? LogValue(usage.decoding.queue_ms) : ms(request.started_s())},
       {"first_token_ms", ms(request.first_token_s())},
       {"total_ms", ms(now_s)},

@@ -5,6 +5,7 @@ import unittest
 
 from api_client import outcome
 from cluster import DRAFT, Cluster
+from stopwatch import wait_until
 
 PROMPTS = [
     "Once upon a time, there was a big bear who did not like the rain.",
@@ -57,6 +58,8 @@ class WideBeams(unittest.TestCase):
         with Cluster(drafts=0, coordinator_flags=("--max_beam_width=1024", "--max_n=1024"), worker_flags=("--max_rows=600",)) as cluster:
             body = dict(decoding="beam_search", prompt=PROMPTS[0], max_tokens=3, return_token_ids=True)
             self.assertEqual(len(cluster.api.complete(dict(body, beam_width=600, n=600))["choices"]), 600)
+            log = cluster.process("coordinator")
+            self.assertTrue(wait_until(lambda: "finish=length*600" in log.output(), 5), log.output()[-2000:])
             status, answer = cluster.api.post(dict(body, beam_width=601, n=1))
             self.assertEqual(status, 400, answer)
             self.assertIn("601 beams do not fit in a forward pass of 600 rows", answer["error"]["message"])
