@@ -43,11 +43,13 @@ absl::Status CatalogueStore::OpenAgain(Served* served) {
   COPPICE_ASSIGN_OR_RETURN(std::shared_ptr<const Catalogue> opened, Catalogue::Open(served->file));
   if (model_.vocabulary != nullptr)
     COPPICE_RETURN_IF_ERROR(CheckVocabulary(*opened, *model_.vocabulary, model_.name));
+  const std::lock_guard<std::mutex> hold(lock_);
   auto& contents = served->contents;
   const auto same = std::find_if(contents.begin(), contents.end(), [&](const auto& content) {
     return content->fingerprint() == opened->fingerprint();
   });
   if (same != contents.end()) {
+    if ((*same)->FileChanged()) *same = std::move(opened);
     std::rotate(contents.begin(), same, same + 1);  // what is open stays open
     return absl::OkStatus();
   }
@@ -70,7 +72,6 @@ std::shared_ptr<const Catalogue> CatalogueStore::Newest(const std::string& name)
 }
 
 std::vector<absl::Status> CatalogueStore::Reload() {
-  const std::lock_guard<std::mutex> hold(lock_);
   std::vector<absl::Status> errors;
   for (auto& [_, served] : served_) {
     if (absl::Status status = OpenAgain(&served); !status.ok()) errors.push_back(std::move(status));
@@ -88,28 +89,37 @@ absl::StatusOr<std::shared_ptr<const Catalogue>> CatalogueStore::Content(const s
   Served& served = found->second;
   for (const bool reopened : {false, true}) {
     if (reopened) COPPICE_RETURN_IF_ERROR(OpenAgain(&served));
+    const std::lock_guard<std::mutex> hold(lock_);
     for (const auto& content : served.contents) {
       if (content->fingerprint() == fingerprint) return content;
     }
   }
+  const std::lock_guard<std::mutex> hold(lock_);
   return absl::FailedPreconditionError(
       absl::StrCat(served.file, ": catalogue \"", PrintableName(name), "\" has the fingerprint ",
                    FingerprintText(served.contents[0]->fingerprint()),
                    " on this node, the request was made of ", FingerprintText(fingerprint)));
 }
 
-absl::StatusOr<std::shared_ptr<const OutputFormat>> CatalogueStore::Find(
-    const std::string& query, const std::vector<TokenId>& ends) {
+std::shared_ptr<const OutputFormat> CatalogueStore::FindKnown(const std::string& query,
+                                                              const std::vector<TokenId>& ends) {
   const std::lock_guard<std::mutex> hold(lock_);
   for (auto known = known_.begin(); known != known_.end(); ++known) {
     if (known->query != query || known->ends != ends) continue;
     known_.splice(known_.begin(), known_, known);
     return known_.front().format;
   }
+  return nullptr;
+}
+
+absl::StatusOr<std::shared_ptr<const OutputFormat>> CatalogueStore::Find(
+    const std::string& query, const std::vector<TokenId>& ends) {
+  if (auto known = FindKnown(query, ends)) return known;
   COPPICE_ASSIGN_OR_RETURN(CatalogueQuery asked, ParseQuery(query));
   COPPICE_ASSIGN_OR_RETURN(std::shared_ptr<const Catalogue> content,
                            Content(asked.name, asked.fingerprint));
   COPPICE_ASSIGN_OR_RETURN(auto format, MakeCatalogueFormat(content, asked.selection, ends));
+  const std::lock_guard<std::mutex> hold(lock_);
   known_.push_front({query, ends, format});
   if (known_.size() > kMostKnown) known_.pop_back();
   return std::shared_ptr<const OutputFormat>(std::move(format));

@@ -60,15 +60,18 @@ class CatalogueStore {
   };
 
   explicit CatalogueStore(Model model) : model_(std::move(model)) {}
-  // With the lock.
+  // Reads the file, which may take a while, without the lock, and makes it the newest content.
   absl::Status OpenAgain(Served* served);
+  // nullptr: the query is none of the recent ones.
+  std::shared_ptr<const OutputFormat> FindKnown(const std::string& query,
+                                                const std::vector<TokenId>& ends);
   absl::StatusOr<std::shared_ptr<const Catalogue>> Content(const std::string& name,
                                                            uint64_t fingerprint);
 
   const Model model_;
-  mutable std::mutex lock_;
-  std::map<std::string, Served> served_;
-  std::list<Known> known_;  // formats of recent queries, the latest first
+  mutable std::mutex lock_;               // of contents and known_; files are read without it
+  std::map<std::string, Served> served_;  // names and files stay
+  std::list<Known> known_;                // formats of recent queries, the latest first
 };
 
 }  // namespace coppice::catalogue

@@ -64,6 +64,13 @@ void ReadCatalogue(const ApiContext& context, JsonFields* fields, GenerateReques
     return refuse("invalid_value", "name",
                   absl::StrCat("must be one of ", absl::StrJoin(names, ", ")));
   }
+  if (catalogue->FileChanged()) {  // its ids are lost
+    return fields->set_error({503, "catalogue_changed",
+                              absl::StrCat(fields->Path(kField), ": the file of ", name,
+                                           " was overwritten in place: rename a new one to its "
+                                           "place, then POST /admin/reload"),
+                              fields->Path(kField)});
+  }
   catalogue::CatalogueQuery query;
   query.name = name;
   query.fingerprint = catalogue->fingerprint();
@@ -101,6 +108,10 @@ void ReadCatalogue(const ApiContext& context, JsonFields* fields, GenerateReques
         "invalid_value", "max_tokens",
         absl::StrCat("must be at least ", longest, ", the tokens of the longest item, got ",
                      request->params.max_tokens));
+  }
+  if (!request->params.stop_strings.empty()) {
+    return fields->Fail(kUnsupportedCombination, kField,
+                        "cannot be combined with stop: an answer is a whole item");
   }
   request->params.format_spec = {FormatSpec::Kind::kCatalogue, std::move(text)};
   request->format_field = fields->Path(kField);

@@ -21,8 +21,7 @@ class CatalogueStoreTest : public ::testing::Test {
   // Compiles items of `tokens` first tokens and puts them in the place of the file.
   void Write(int tokens) {
     std::vector<SampleItem> items;
-    for (TokenId t = 0; t < tokens; ++t)
-      items.push_back({{t, 7}, absl::StrCat("id", t), "name"});
+    for (TokenId t = 0; t < tokens; ++t) items.push_back({{t, 7}, absl::StrCat("id", t), "name"});
     const std::string fresh = dir_.File("fresh");
     ASSERT_TRUE(Compile(items, ItemEnd::kNone, 10, fresh).ok());
     ASSERT_EQ(std::rename(fresh.c_str(), file_.c_str()), 0);

@@ -85,8 +85,8 @@ TEST_F(CatalogueFields, WhatGivesNoItemIsRefused) {
            {R"("catalogue": {"name": "books", "items": "a"})", "invalid_type", "catalogue.items"},
            {R"("catalogue": {"name": "books", "items": ["x"]})", "invalid_value",
             "catalogue.items"},
-           {R"("catalogue": {"name": "books", "items": ["a"], "exclude": ["a"]})",
-            "invalid_value", "catalogue.items"},
+           {R"("catalogue": {"name": "books", "items": ["a"], "exclude": ["a"]})", "invalid_value",
+            "catalogue.items"},
            {R"("catalogue": {"name": "books", "exclude": ["a", "b", "c"]})", "invalid_value",
             "catalogue.exclude"},
            {R"("catalogue": {"name": "books", "prefix": [6]})", "invalid_value",
@@ -94,6 +94,7 @@ TEST_F(CatalogueFields, WhatGivesNoItemIsRefused) {
            {R"("catalogue": {"name": "books", "prefix": [-1]})", "invalid_value",
             "catalogue.prefix"},
            {R"("catalogue": "books", "max_tokens": 2)", "invalid_value", "max_tokens"},
+           {R"("catalogue": "books", "stop": "a")", "unsupported_combination", "catalogue"},
            {R"("catalogue": "books", "structured_outputs": {"regex": "a"})", "conflicting_fields",
             "structured_outputs.regex"}}) {
     const ApiError error = api_text::Bad(Parse(refusal.fields));
@@ -102,6 +103,19 @@ TEST_F(CatalogueFields, WhatGivesNoItemIsRefused) {
   }
   EXPECT_THAT(api_text::Bad(Parse(R"("catalogue": "films")")).message,
               HasSubstr("one of books, stopped"));
+}
+
+TEST_F(CatalogueFields, AFileThatWasOverwrittenInPlaceServesNothingUntilItIsReplaced) {
+  const std::string file = store_->entries().at(0).file;
+  const std::string bytes = catalogue::FileBytes(file);
+  std::ofstream(file) << "x";
+  const ApiError error = api_text::Bad(Parse(R"("catalogue": "books")"));
+  EXPECT_EQ(error.status, 503);
+  EXPECT_EQ(error.code, "catalogue_changed");
+  std::ofstream(file + ".new", std::ios::binary) << bytes;
+  ASSERT_EQ(std::rename((file + ".new").c_str(), file.c_str()), 0);
+  EXPECT_TRUE(store_->Reload().empty());
+  EXPECT_EQ(Good(R"("catalogue": {"name": "books", "items": ["a"]})").catalogue.items, 1);
 }
 
 TEST_F(CatalogueFields, AServerWithoutAnySaysSo) {
