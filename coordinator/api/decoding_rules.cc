@@ -175,7 +175,7 @@ void ApplyDecoding(const DecodingFields& given, const ApiContext& context, JsonF
   if (given.sampling_scope) ReadScope(*given.sampling_scope, fields, &params);
   if (given.beam_duplicates) ReadDuplicates(*given.beam_duplicates, fields, &params);
   ApplyDefaults(given, context, &params);
-  if (!request->format_field.empty() && request->ignore_eos) {
+  if (!request->format_field.empty() && request->ignore_eos && !request->catalogue.ends_items()) {
     fields->Fail(kUnsupportedCombination, request->format_field,
                  "cannot be combined with ignore_eos: a text ends where it has the format");
   }

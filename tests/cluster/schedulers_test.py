@@ -216,7 +216,7 @@ class Images(unittest.TestCase):
             for source in re.findall(r"^COPY (?!--from)(\S+) ", stage, re.M):
                 self.assertTrue((ROOT / source).exists(), source)
         built = re.search(r"deploy/build.sh \${PRESET} (.*?)&&", self.stages[0])[1].split()
-        self.assertEqual(built, ["coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen"])
+        self.assertEqual(built, ["coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-catalogue"])
         self.assertIn("&& cmake --install build/${PRESET} --prefix /opt/coppice ", self.stages[0])  # tests/package says what that is
 
     def test_the_two_lines_of_docker(self):

@@ -123,7 +123,7 @@ TEST(Api, OutOfRange) {
       {R"("speculative": {"draft_tree": "1-1-1-1-1-1-1-1-1-1-1-1-1-1-1-1-1"})", "invalid_value",
        "speculative.draft_tree"},
       {R"("speculative": {"draft_beams": 0})", "invalid_value", "speculative.draft_beams"},
-      {R"("speculative": {"draft_beams": 65})", "invalid_value", "speculative.draft_beams"},
+      {R"("speculative": {"draft_beams": 513})", "invalid_value", "speculative.draft_beams"},
       {R"("speculative": {"mjsd_threshold": 1.01})", "invalid_value", "speculative.mjsd_threshold"},
       {R"("speculative": {"fallback_threshold": -0.1})", "invalid_value",
        "speculative.fallback_threshold"},
