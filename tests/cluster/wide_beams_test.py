@@ -56,7 +56,7 @@ class WideBeams(unittest.TestCase):
 
     def test_more_beams_than_limits_and_rows(self):
         with Cluster(drafts=0, coordinator_flags=("--max_beam_width=1024", "--max_n=1024"), worker_flags=("--max_rows=600",)) as cluster:
-            body = dict(decoding="beam_search", prompt=PROMPTS[0], max_tokens=3, return_token_ids=True)
+            body = dict(decoding="beam_search", prompt=PROMPTS[0], max_tokens=3, ignore_eos=True, return_token_ids=True)
             self.assertEqual(len(cluster.api.complete(dict(body, beam_width=600, n=600))["choices"]), 600)
             log = cluster.process("coordinator")
             self.assertTrue(wait_until(lambda: "finish=length*600" in log.output(), 5), log.output()[-2000:])
