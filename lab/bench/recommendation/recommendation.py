@@ -113,7 +113,7 @@ class Recommender(Coppice):
         return ["[catalogues]", f"{CATALOGUE} = \"{self.catalogue}\""] if self.catalogue else []
 
     def recommend(self, prompts, width, tokens):
-        """(seconds, [seconds of each], [sequences of each prompt, best first]). Items of the answers are compared with their tokens."""
+        """(seconds, [seconds of each], [sequences of each prompt, best first]). With a catalogue, every choice must have an item."""
         bodies = [dict(self.body(ids, width, tokens), n=width) for ids in prompts]
         if self.catalogue:  # an item ends by itself
             bodies = [dict(body, catalogue=CATALOGUE, ignore_eos=False) for body in bodies]
