@@ -169,7 +169,8 @@ constexpr ErrorRow kErrors[] = {
     {431, "HeadersTooLarge", "headers_too_large."},
     {500, "InternalError", "internal_error."},
     {503, "Unavailable",
-     "catalogue_changed, no_replica, draining, replica_lost, too_many_connections, too_many_bodies, cancelled, "
+     "catalogue_changed, no_replica, draining, replica_lost, too_many_connections, "
+     "too_many_bodies, cancelled, "
      "trace_under_way. All "
      "but cancelled have Retry-After."},
     {504, "DeadlineExceeded", "deadline_exceeded."},

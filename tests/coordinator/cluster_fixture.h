@@ -61,8 +61,8 @@ class ClusterTest : public ::testing::Test {
   void WaitReplicas(int replicas) {
     ASSERT_TRUE(Eventually([&] {
       int ready = 0;
-      for (const auto& replica : nlohmann::json::parse(Ask(Get("/cluster")).body)["replicas"])
-        ready += replica["state"] == "ready";
+      const nlohmann::json state = nlohmann::json::parse(Ask(Get("/cluster")).body);
+      for (const auto& replica : state["replicas"]) ready += replica["state"] == "ready";
       return ready == replicas;
     }));
   }

@@ -161,7 +161,7 @@ TEST_F(FormatEngineTest, ABiasThatLeavesNothingFailsThatSequenceAlone) {
   RunWithToys();
   ASSERT_THAT(coordinator_.errors(), ElementsAre(Key(2)));
   EXPECT_THAT(coordinator_.errors().at(2).error_message(),
-              HasSubstr("logit_bias bans every token that the format"));
+              HasSubstr("bans every token that the format"));
   for (const uint64_t id : {1, 3}) ExpectSameAnswer(coordinator_.finished().at(id), alone.at(id));
 }
 

@@ -259,7 +259,7 @@ TEST_F(BannedFormatTest, ABiasThatLeavesNothingEndsThatSequence) {
     const Outcome outcome = Run(params, format, drafts);
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(outcome.status.message()),
-                HasSubstr("logit_bias bans every token that the format"));
+                HasSubstr("bans every token that the format"));
     ExpectWorksAfterwards(format);
   }
 }
