@@ -128,10 +128,9 @@ TEST_F(CatalogueFields, AnItemEndsWithoutAStopId) {
   GenerateRequest request = Good(R"("catalogue": "books", "ignore_eos": true)");
   const ModelLimits model{/*max_model_len=*/100, /*eos_ids=*/{2}, /*vocab_size=*/300};
   EXPECT_EQ(FitToModel(model, {}, &request), std::nullopt);
-  GenerateRequest stopped = Good(R"("catalogue": "stopped", "ignore_eos": true)");
-  const auto error = FitToModel(model, {}, &stopped);
-  ASSERT_TRUE(error.has_value());
-  EXPECT_EQ(error->param, "catalogue");
+  const ApiError error = api_text::Bad(Parse(R"("catalogue": "stopped", "ignore_eos": true)"));
+  EXPECT_EQ(error.code, "unsupported_combination");
+  EXPECT_EQ(error.param, "catalogue");
 }
 
 }  // namespace
