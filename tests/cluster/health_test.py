@@ -47,7 +47,7 @@ class Health(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.target = large_llama(f"{folder.name}/target", hidden=256, ffn=1024, context=1024)  # some milliseconds a step
+        self.target = large_llama(f"{folder.name}/target", hidden=448, ffn=1792, context=1024)  # some milliseconds a step
 
     def cluster(self, **fields):
         return Cluster(target=self.target, drafts=0, **fields)

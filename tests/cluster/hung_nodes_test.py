@@ -22,7 +22,7 @@ NOTICED_WITHIN_S = 20
 PROMPT = "Once upon a time, there was a little girl named Lily."
 BODY = dict(prompt=PROMPT, decoding="beam_search", beam_width=4, n=4, max_tokens=40, return_token_ids=True)
 LONG = dict(prompt=PROMPT, decoding="beam_sampling", beam_width=8, n=1, max_tokens=280, ignore_eos=True, return_token_ids=True)
-HEAVY = dict(LONG, decoding="beam_search", beam_width=32, n=32, early_stopping="never")  # 0.3 s of two fast cores; LONG may be over at once
+HEAVY = dict(LONG, decoding="beam_search", beam_width=64, n=64, early_stopping="never")  # some tenths of a second of two fast cores; LONG may be over at once
 LOSSY = dict(LONG, speculative=dict(method="dsbd", draft_width=4, draft_depth=2))
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 WALL = 0x40000000
