@@ -54,7 +54,9 @@ absl::Status CatalogueStore::OpenAgain(Served* served) {
     return absl::OkStatus();
   }
   contents.insert(contents.begin(), std::move(opened));
-  if (contents.size() > kMostContents) contents.pop_back();
+  if (contents.size() <= kMostContents) return absl::OkStatus();
+  known_.remove_if([&](const Known& known) { return known.content == contents.back(); });
+  contents.pop_back();
   return absl::OkStatus();
 }
 
@@ -120,7 +122,7 @@ absl::StatusOr<std::shared_ptr<const OutputFormat>> CatalogueStore::Find(
                            Content(asked.name, asked.fingerprint));
   COPPICE_ASSIGN_OR_RETURN(auto format, MakeCatalogueFormat(content, asked.selection, ends));
   const std::lock_guard<std::mutex> hold(lock_);
-  known_.push_front({query, ends, format});
+  known_.push_front({query, ends, std::move(content), format});
   if (known_.size() > kMostKnown) known_.pop_back();
   return std::shared_ptr<const OutputFormat>(std::move(format));
 }

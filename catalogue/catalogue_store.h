@@ -1,6 +1,7 @@
 // The catalogues of a process, by name. A file is replaced by renaming a new one to its place:
 // `Reload` or a query for the new content switches to it, and what uses the old one keeps it. The
-// content before the newest stays open, for requests that were made of it. Any thread.
+// content before the newest stays open, for requests that were made of it; an older one is freed
+// with the last sequence that uses it. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +57,7 @@ class CatalogueStore {
   struct Known {
     std::string query;
     std::vector<TokenId> ends;
+    std::shared_ptr<const Catalogue> content;
     std::shared_ptr<const OutputFormat> format;
   };
 

@@ -69,7 +69,7 @@ void ReadCatalogue(const ApiContext& context, JsonFields* fields, GenerateReques
                               absl::StrCat(fields->Path(kField), ": the file of ", name,
                                            " was overwritten in place: rename a new one to its "
                                            "place, then POST /admin/reload"),
-                              fields->Path(kField)});
+                              fields->Path(kField), /*retry_after_s=*/5});
   }
   catalogue::CatalogueQuery query;
   query.name = name;

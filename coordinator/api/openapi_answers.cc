@@ -167,12 +167,10 @@ constexpr ErrorRow kErrors[] = {
     {417, "UnknownExpectation", "unknown_expectation."},
     {429, "Overloaded", "queue_full, queue_timeout, rate_limited.", "Retry-After"},
     {431, "HeadersTooLarge", "headers_too_large."},
-    {500, "InternalError", "internal_error."},
+    {500, "InternalError", "internal_error, reload_failed."},
     {503, "Unavailable",
-     "catalogue_changed, no_replica, draining, replica_lost, too_many_connections, "
-     "too_many_bodies, cancelled, "
-     "trace_under_way. All "
-     "but cancelled have Retry-After."},
+     "no_replica, draining, replica_lost, too_many_connections, too_many_bodies, cancelled, "
+     "catalogue_changed, trace_under_way. All but cancelled have Retry-After."},
     {504, "DeadlineExceeded", "deadline_exceeded."},
     {505, "HttpVersion", "unsupported_http_version."},
 };

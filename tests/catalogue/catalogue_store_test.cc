@@ -87,6 +87,20 @@ TEST_F(CatalogueStoreTest, AReloadSwitchesAndTheContentBeforeStays) {
   EXPECT_EQ(Firsts(middle), 5);
 }
 
+TEST_F(CatalogueStoreTest, AContentThatNothingUsesIsFreed) {
+  Write(3);
+  Open();
+  const std::weak_ptr<const Catalogue> old = store_->Newest("books");
+  auto used = store_->Find(Query(), {});
+  for (const int tokens : {4, 5}) {
+    Write(tokens);
+    EXPECT_TRUE(store_->Reload().empty());
+    EXPECT_FALSE(old.expired()) << tokens;
+  }
+  used = absl::UnknownError("the sequence has ended");
+  EXPECT_TRUE(old.expired());
+}
+
 // A node learns of a new content by the first request for it.
 TEST_F(CatalogueStoreTest, AQueryForTheFilesNewContentOpensIt) {
   Write(3);

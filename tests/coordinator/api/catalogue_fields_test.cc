@@ -112,6 +112,7 @@ TEST_F(CatalogueFields, AFileThatWasOverwrittenInPlaceServesNothingUntilItIsRepl
   const ApiError error = api_text::Bad(Parse(R"("catalogue": "books")"));
   EXPECT_EQ(error.status, 503);
   EXPECT_EQ(error.code, "catalogue_changed");
+  EXPECT_EQ(error.retry_after_s, 5);
   std::ofstream(file + ".new", std::ios::binary) << bytes;
   ASSERT_EQ(std::rename((file + ".new").c_str(), file.c_str()), 0);
   EXPECT_TRUE(store_->Reload().empty());
