@@ -46,6 +46,12 @@ absl::Status ServeDrafts(const DraftFlags& flags, std::unique_ptr<comm::MpiWorld
   start->Over();
   model::ModelRunnerOptions options = flags.node.runner;
   options.collectives.place = place.on_host;
+  DraftServiceOptions service = flags.service;
+  const auto vocabulary = tokenizer::Vocabulary::Load(flags.node.runner.dir);
+  if (vocabulary.ok()) service.vocabulary = *vocabulary;
+  COPPICE_ASSIGN_OR_RETURN(service.catalogues,
+                           catalogue::CatalogueStore::Open(
+                               flags.node.catalogues, {flags.node.runner.dir, service.vocabulary}));
   const auto single = comm::MakeSingleCommunicator();
   COPPICE_ASSIGN_OR_RETURN(const auto runner, model::ModelRunner::Load(options, single.get()));
   proto::Register registration =
@@ -58,15 +64,9 @@ absl::Status ServeDrafts(const DraftFlags& flags, std::unique_ptr<comm::MpiWorld
   COPPICE_ASSIGN_OR_RETURN(
       const auto agent,
       node::JoinCluster(flags.node, place.coordinator, channel, registration, runner.get()));
-  DraftServiceOptions service = flags.service;
   service.max_rows = flags.node.runner.max_rows;
   service.prefill_chunk = flags.node.prefill_chunk;
   service.energy = energy.meter.get();
-  const auto vocabulary = tokenizer::Vocabulary::Load(flags.node.runner.dir);
-  if (vocabulary.ok()) service.vocabulary = *vocabulary;
-  COPPICE_ASSIGN_OR_RETURN(service.catalogues,
-                           catalogue::CatalogueStore::Open(
-                               flags.node.catalogues, {flags.node.runner.dir, service.vocabulary}));
   const SteadyClock clock;
   return DraftService(service, runner.get(), leaders.get(), agent.get(), &clock).Run();
 }

@@ -118,6 +118,11 @@ std::shared_ptr<const tokenizer::Vocabulary> LoadVocabulary(const std::string& f
 absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunner* runner,
                   node::StartWatch* start) {
   start->Over();  // the next parts have their own deadlines, which name the missing ranks
+  EngineOptions options = flags.engine;
+  options.vocabulary = LoadVocabulary(flags.node.runner.dir);
+  COPPICE_ASSIGN_OR_RETURN(options.catalogues,
+                           catalogue::CatalogueStore::Open(
+                               flags.node.catalogues, {flags.node.runner.dir, options.vocabulary}));
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(place.communicator.get(), flags.plan_listen,
                                              flags.node.start_deadline_s, place.channel));
@@ -129,7 +134,6 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
   const node::NodeEnergy energy =
       node::StartEnergy(flags.node.energy, node::EnergyClaim::Claimant::kLeader,
                         runner->pci_bus_id(), Unmeasured(*runner, *plans));
-  EngineOptions options = flags.engine;
   options.energy = energy.meter.get();
   options.collectives = place.communicator.get();
   if (energy.meter != nullptr) options.drafts.energy_domain = energy.domain;
@@ -140,10 +144,6 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
   options.drafts.channel = place.channel;
   options.drafts.order_seed = registration.process_id();
   options.drafts.vocab_size = runner->vocab_size();
-  options.vocabulary = LoadVocabulary(flags.node.runner.dir);
-  COPPICE_ASSIGN_OR_RETURN(options.catalogues,
-                           catalogue::CatalogueStore::Open(
-                               flags.node.catalogues, {flags.node.runner.dir, options.vocabulary}));
   const SteadyClock clock;
   return Engine(options, runner, plans.get(), agent.get(), &clock).Run();
 }
