@@ -105,6 +105,14 @@ DEV_FUNCTION void CopyWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+// Loads what no thread of this launch writes, after WaitForPrevious. Not so __ldg, where the launch
+// before writes it: the compiler may move that ahead of the wait.
+DEV_FUNCTION float LoadInput(const float* p) {
+  float value;
+  asm volatile("ld.global.f32 %0,[%1];" : "=f"(value) : "l"(p));
+  return value;
+}
+
 // Returns the value before. Orders the writes and reads of this thread, or of its block before a
 // barrier.
 DEV_FUNCTION uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {

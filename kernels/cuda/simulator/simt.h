@@ -378,6 +378,11 @@ void CopyWait() {
   }
 }
 
+inline float LoadInput(const float* p) {
+  simt::CheckWaited();
+  return *p;
+}
+
 inline uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {
   simt::CheckWaited();
   simt::Yield();

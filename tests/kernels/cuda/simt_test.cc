@@ -188,7 +188,7 @@ DEV_KERNEL void ReadPeers(bool meet, bool stay, float* out) {
   for (int rank = 0; rank < 4; ++rank) {
     float values[4];
     dev::LoadPeer4(values, number, rank);
-    out[(blockIdx.x * gridDim.y + blockIdx.y) * 4 + rank] = values[threadIdx.x % 4];
+    if (threadIdx.x == 0) out[(blockIdx.x * gridDim.y + blockIdx.y) * 4 + rank] = values[3];
   }
   if (stay) dev::ClusterBarrier();
 }
