@@ -371,9 +371,9 @@ struct BackendOptions {
   std::function<void()> on_part;
   // CUDA: batch_invariant, at the price of time. The CPU backend always is.
   bool exact = false;
-  // CUDA: a kernel may be placed on the device before the one before it is done, from compute
-  // capability 9.0 on. Off until it has been measured.
-  bool overlap_launches = false;
+  // CUDA, from compute capability 9.0 on: a kernel is placed on the device, and products fetch their
+  // first weights, before the kernel before it is done. The results have the same bits.
+  bool overlap_launches = true;
   // CUDA: attention over many rows by wgmma and the copy engine, on compute capability 9.0 alone.
   // Off until a device has proven it.
   bool wide_attention = false;

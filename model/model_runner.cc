@@ -81,6 +81,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   backend.collectives = options_.collectives;
   backend.cpu_kernels = options_.kernels;
   backend.exact = options_.exact;
+  backend.overlap_launches = options_.overlap_launches;
   backend.tuning_cache = options_.tuning_cache;
   backend.warn = [](const std::string& message) { spdlog::warn("{}", message); };
   backend.on_part = [this] { progress_watchdog_.MovesOn(); };

@@ -60,6 +60,7 @@ struct ModelRunnerOptions {
   bool graphs = true;                          // BackendOptions
   std::string kernels = "best";                // BackendOptions::cpu_kernels
   bool exact = false;                          // BackendOptions
+  bool overlap_launches = true;                // BackendOptions
   // Where the backend can, it chooses the levels of draft forests.
   bool device_forests = true;
   std::string tuning_cache;                // BackendOptions

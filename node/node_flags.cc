@@ -79,7 +79,11 @@ FlagGroup ModelGroup(NodeFlags* flags) {
        {.name = "tuning_cache",
         .value = &runner->tuning_cache,
         .text = "folder that keeps which matrix products are fastest on this GPU; auto: "
-                "$XDG_CACHE_HOME/coppice or ~/.cache/coppice; empty: none is measured"}}};
+                "$XDG_CACHE_HOME/coppice or ~/.cache/coppice; empty: none is measured"},
+       {.name = "overlap_launches",
+        .value = &runner->overlap_launches,
+        .text = "on a GPU of compute capability 9.0: kernels start while the one before them "
+                "still runs; no bit changes"}}};
 }
 
 FlagGroup ClusterGroup(NodeFlags* flags) {

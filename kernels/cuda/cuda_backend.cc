@@ -131,7 +131,7 @@ class CudaBackend final : public Backend {
   absl::Status FirstCause(const absl::Status& status);
 
   comm::Communicator* const communicator_;
-  const bool overlap_;
+  bool overlap_;  // the same on all ranks
   const bool exact_;
   const std::string tuning_cache_;
   DeviceParts parts_;
@@ -159,9 +159,13 @@ class CudaBackend final : public Backend {
 };
 
 absl::Status CudaBackend::Init(const BackendOptions& options) {
-  auto products = MatrixProducts::Create(&parts_.stream, exact_);
+  auto products = MatrixProducts::Create(&parts_.stream, exact_, parts_.facts.has_clusters);
   COPPICE_RETURN_IF_ERROR(Agree(communicator_, products.status()));
   products_ = *std::move(products);
+  COPPICE_ASSIGN_OR_RETURN(
+      const std::vector<int> without,
+      FailedRanks(communicator_, overlap_ ? absl::OkStatus() : absl::UnimplementedError("")));
+  overlap_ = without.empty();
   if (communicator_->size() > 1) {
     COPPICE_ASSIGN_OR_RETURN(ranks_, MakeDeviceCollectives(options, parts_.facts, &parts_.stream));
     const CollectiveOptions& wanted = options.collectives;
@@ -227,6 +231,7 @@ absl::StatusOr<Tensor> CudaBackend::AllocateSummed(int64_t rows, int64_t columns
 
 absl::Status CudaBackend::Prepare(Pass* pass, const std::function<void()>& moves_on) {
   if (tuning_cache_.empty()) return absl::OkStatus();
+  const OverlapScope overlap(overlap_);  // products are timed as steps launch them
   COPPICE_ASSIGN_OR_RETURN(
       row_costs_, TuneProducts({ListProducts(pass), tuning_cache_, moves_on, communicator_},
                                parts_.facts, &parts_.stream, products_.get()));

@@ -92,12 +92,25 @@ DEV_FUNCTION void CopyAsync16(void* shared, const void* global, bool valid = tru
                "l"(global), "r"(valid ? 16 : 0)
                : "memory");
 }
+// The same of memory that no launch of the stream writes, such as weights: also before
+// WaitForPrevious.
+DEV_FUNCTION void CopyConstantAsync16(void* shared, const void* global, bool valid = true) {
+  CopyAsync16(shared, global, valid);
+}
 // Closes a group of copies of this thread.
 DEV_FUNCTION void CopyCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until all groups of this thread but the last N have landed.
 template <int N>
 DEV_FUNCTION void CopyWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// Loads what no thread of this launch writes, after WaitForPrevious. Not so __ldg, where the launch
+// before writes it: the compiler may move that ahead of the wait.
+DEV_FUNCTION float LoadInput(const float* p) {
+  float value;
+  asm volatile("ld.global.f32 %0,[%1];" : "=f"(value) : "l"(p));
+  return value;
 }
 
 // Returns the value before. Orders the writes and reads of this thread, or of its block before a
@@ -165,9 +178,11 @@ DEV_FUNCTION float Exp2(float x) {
   return y;
 }
 
-// The first statement of every kernel: waits until everything that ran before on the stream is done
-// and its writes are seen, then lets the next launch be placed, which waits likewise. Does nothing
-// for a launch that does not overlap.
+// The first statement of every kernel, after copies of constants at most: waits until everything
+// that ran before on the stream is done and its writes are seen, then lets the next launch begin.
+// So when a launch begins, all but the one before it are done; and it writes nothing before that one
+// is done too. Memory that a launch reads or writes may therefore be used anew by the next one, as
+// without overlap. Does nothing for a launch that does not overlap.
 DEV_FUNCTION void WaitForPrevious() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n griddepcontrol.launch_dependents;" ::: "memory");
@@ -184,16 +199,46 @@ struct Cost {
 template <class CostWhenRun>
 void Declare(const char*, CostWhenRun) {}
 
+// ---- Clusters (LaunchClusters), of compute capability 9.0.
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+inline constexpr bool kClusters = true;
+#else
+inline constexpr bool kClusters = false;  // what follows must not be called
+#endif
+
+// All threads of the cluster's blocks meet, and see what they have written to shared memory.
+DEV_FUNCTION void ClusterBarrier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\n barrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+#endif
+}
+// Loads 16 bytes from where the block of that rank of the cluster has what this block has at p, in
+// shared memory. The peer must have met this block at a barrier before, and again before it ends.
+DEV_FUNCTION void LoadPeer4(float (&values)[4], const float* p, int rank) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n .reg .b32 peer;\n mapa.shared::cluster.u32 peer,%4,%5;\n"
+      " ld.shared::cluster.v4.f32 {%0,%1,%2,%3},[peer];\n}\n"
+      : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+      : "r"(SharedAddress(p)), "r"(rank)
+      : "memory");
+#endif
+}
+
 // Each is rounded once and never joined into an fma.
 DEV_FUNCTION float AddRn(float a, float b) { return __fadd_rn(a, b); }
 DEV_FUNCTION float MulRn(float a, float b) { return __fmul_rn(a, b); }
 DEV_FUNCTION double AddRn(double a, double b) { return __dadd_rn(a, b); }
 DEV_FUNCTION double MulRn(double a, double b) { return __dmul_rn(a, b); }
 
-// Enqueues one launch. `shared` is dynamic shared memory in bytes. Errors: cudaGetLastError.
+// Enqueues one launch in clusters of this many neighbours along y; grid.y is a multiple. A block's
+// rank in its cluster is blockIdx.y % cluster. `shared` is dynamic shared memory in bytes. Errors:
+// cudaGetLastError.
 template <class... Params, class... Args>
-void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-            Args... args) {
+void LaunchClusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared,
+                    cudaStream_t stream, Args... args) {
   constexpr size_t kWithoutAsking = 48 << 10;
   if (shared > kWithoutAsking) {
     const cudaError_t error =
@@ -201,21 +246,30 @@ void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cud
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
     if (error != cudaSuccess) return;
   }
-  if (!launches_overlap) {
-    kernel<<<grid, block, shared, stream>>>(static_cast<Params>(args)...);
-    return;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (launches_overlap) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {1, static_cast<unsigned>(cluster), 1};
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = count;
   cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+}
+// The same without clusters.
+template <class... Params, class... Args>
+void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+            Args... args) {
+  LaunchClusters(kernel, 1, grid, block, shared, stream, args...);
 }
 
 }  // namespace coppice::kernels::cuda::dev

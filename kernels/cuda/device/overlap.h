@@ -1,6 +1,7 @@
-// Whether a launch may be placed on the device while what ran before it on the stream still runs
-// (programmatic dependent launch, compute capability 9.0). Every kernel of ours waits for that
-// first of all (dev::WaitForPrevious), so that only the placing itself overlaps.
+// Whether a launch may begin while the launch before it on the stream still runs (programmatic
+// dependent launch, compute capability 9.0). Every kernel of ours waits for that one before it reads
+// or writes anything but constants (dev::WaitForPrevious): its blocks are placed meanwhile, and
+// products fetch their first weights.
 #pragma once
 
 namespace coppice::kernels::cuda {

@@ -88,7 +88,7 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
       const int64_t token = first + index, column = token - rows.first_token;
       keys.key[2 * j + odd] = 0;
       if (column < 0 || column >= rows.columns) continue;
-      const float logit = __ldg(row + column);
+      const float logit = dev::LoadInput(row + column);
       if (!(logit < __uint_as_float(0x7f800000u))) bad = min(bad, static_cast<uint32_t>(token));
       if ((biased[index / 32] >> index % 32 & 1) != 0) continue;
       uint32_t key = KeyBits(logit);

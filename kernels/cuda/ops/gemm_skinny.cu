@@ -1,8 +1,9 @@
 // y = x w^T for at most 64 rows. Such a product is bound by reading w. So w takes the side of the
 // tensor instructions that has 16 rows, and x the side that has 8: hardly anything is padded. A
 // block computes 64 outputs of all rows over a run of the inputs; where 64 outputs a block are too
-// few blocks to keep the device busy, several blocks share the inputs of a tile ("split-K"). With
-// SwiGLU a block computes 32 gates and the 32 ups that belong to them.
+// few blocks to keep the device busy, several blocks share the inputs of a tile ("split-K"): the last
+// to finish adds their sums, or where there are clusters all of them do. With SwiGLU a block computes
+// 32 gates and the 32 ups that belong to them.
 #include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ops/gemm_skinny.h"
 #include "kernels/cuda/ops/kernel_types.h"
@@ -14,9 +15,10 @@ using dev::bf16;
 
 constexpr int kThreads = 128;
 constexpr int kTile = kSkinnyTile, kDepth = kSkinnyDepth;
-constexpr int kGates = kTile / 2;  // gates per tile, with SwiGLU
-constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
-constexpr int kPieces = kDepth / 8;  // pieces of 16 bytes in a row of a stage
+constexpr int kGates = kTile / 2;             // gates per tile, with SwiGLU
+constexpr int kStride = kDepth + 8;           // elements; the rows of a matrix miss no bank
+constexpr int kPieces = kDepth / 8;           // pieces of 16 bytes in a row of a stage
+constexpr int kRowStep = kThreads / kPieces;  // rows of a stage that the threads copy at once
 
 // kGroups: rows of x, in groups of 8.
 template <int kGroups_>
@@ -56,19 +58,103 @@ struct SkinnyBlock {
     return Columns() + FirstColumn() + i - kGates;
   }
 
-  // Starts the copies of inputs [first, first + kDepth). What is not there becomes zeros.
-  DEV_FUNCTION void Load(int64_t first, int stage) const {
-    bf16* const w = stages + stage * S::kStage;
-    const int piece = Thread() % kPieces;
-    const int64_t input = first + piece * 8;
-    const bool inside = input < args.inputs;
-    for (int i = Thread() / kPieces; i < kTile + S::kRows; i += kThreads / kPieces) {
-      const bool weight = i < kTile;
-      const int64_t row = weight ? OutputOf(i) : i - kTile;
-      const bool valid = inside && row < (weight ? args.outputs : args.rows);
-      const auto* from = static_cast<const bf16*>(weight ? args.w : args.x);
-      dev::CopyAsync16(w + i * kStride + piece * 8, valid ? from + row * args.inputs + input : from,
-                       valid);
+  // The run of stages of the block's split.
+  struct Run {
+    int begin, end;
+  };
+  DEV_FUNCTION Run StagesOf(unsigned split) const {
+    const auto total = static_cast<unsigned>((args.inputs + kDepth - 1) / kDepth);
+    const auto splits = static_cast<unsigned>(args.splits);
+    return {static_cast<int>(total * split / splits),
+            static_cast<int>(total * (split + 1) / splits)};
+  }
+
+  // The pieces of stages that a thread copies: of the rows Thread() / kPieces, + kRowStep, ...
+  template <int kCount>
+  struct Pieces {
+    const bf16* from[kCount];  // of stage 0
+    bool there[kCount];        // else zeros
+  };
+  using WeightPieces = Pieces<kTile / kRowStep>;
+  using XPieces = Pieces<(S::kRows + kRowStep - 1) / kRowStep>;
+  DEV_FUNCTION int Row() const { return Thread() / kPieces; }
+  DEV_FUNCTION int Input() const { return Thread() % kPieces * 8; }
+
+  DEV_FUNCTION WeightPieces PiecesOfWeights() const {
+    WeightPieces pieces;
+    DEV_UNROLL
+    for (int n = 0; n < kTile / kRowStep; ++n) {
+      const int64_t row = OutputOf(n * kRowStep + Row());
+      pieces.from[n] = static_cast<const bf16*>(args.w) + row * args.inputs + Input();
+      pieces.there[n] = row < args.outputs;
+    }
+    return pieces;
+  }
+  DEV_FUNCTION XPieces PiecesOfX() const {
+    XPieces pieces;
+    DEV_UNROLL
+    for (int n = 0; n * kRowStep < S::kRows; ++n) {
+      const int row = n * kRowStep + Row();
+      pieces.from[n] = static_cast<const bf16*>(args.x) + row * args.inputs + Input();
+      pieces.there[n] = row < args.rows;
+    }
+    return pieces;
+  }
+
+  // Start the copies of one stage's weights, and of its x. What is not there becomes zeros.
+  DEV_FUNCTION void LoadWeights(const WeightPieces& pieces, int at, int stage) const {
+    bf16* const w = stages + stage * S::kStage + Row() * kStride + Input();
+    const int64_t first = int64_t{at} * kDepth;
+    const bool inside = first + Input() < args.inputs;
+    DEV_UNROLL
+    for (int n = 0; n < kTile / kRowStep; ++n) {
+      dev::CopyConstantAsync16(w + n * kRowStep * kStride, pieces.from[n] + first,
+                               inside && pieces.there[n]);
+    }
+  }
+  DEV_FUNCTION void LoadX(const XPieces& pieces, int at, int stage) const {
+    bf16* const x = stages + stage * S::kStage + (kTile + Row()) * kStride + Input();
+    const int64_t first = int64_t{at} * kDepth;
+    const bool inside = first + Input() < args.inputs;
+    DEV_UNROLL
+    for (int n = 0; n * kRowStep < S::kRows; ++n) {
+      if (n * kRowStep + Row() >= S::kRows) continue;
+      dev::CopyAsync16(x + n * kRowStep * kStride, pieces.from[n] + first,
+                       inside && pieces.there[n]);
+    }
+  }
+
+  // Before WaitForPrevious: starts the copies of the first stages' weights, a group for each.
+  DEV_FUNCTION void Prefetch(const Run& run, const WeightPieces& weights) const {
+    DEV_UNROLL
+    for (int i = 0; i < S::kStages - 1; ++i) {
+      if (run.begin + i < run.end) LoadWeights(weights, run.begin + i, i);
+      dev::CopyCommit();
+    }
+  }
+
+  // The x of these stages, by ordinary loads: groups end in order, so a copy of x would land only
+  // behind the weights of all of them.
+  DEV_FUNCTION void LoadFirstX(const Run& run, const XPieces& pieces) const {
+    constexpr int kEach = (S::kRows + kRowStep - 1) / kRowStep;
+    dev::Pack<bf16, 8> values[S::kStages - 1][kEach] = {};
+    DEV_UNROLL
+    for (int i = 0; i < S::kStages - 1; ++i) {
+      const int64_t first = int64_t{run.begin + i} * kDepth;
+      const bool inside = run.begin + i < run.end && first + Input() < args.inputs;
+      DEV_UNROLL
+      for (int n = 0; n < kEach; ++n) {
+        if (inside && pieces.there[n]) values[i][n] = dev::LoadPack<8>(pieces.from[n] + first);
+      }
+    }
+    bf16* const x = stages + (kTile + Row()) * kStride + Input();
+    DEV_UNROLL
+    for (int i = 0; i < S::kStages - 1; ++i) {
+      DEV_UNROLL
+      for (int n = 0; n < kEach; ++n) {
+        if (n * kRowStep + Row() >= S::kRows) continue;
+        dev::StorePack(&x[i * S::kStage + n * kRowStep * kStride], values[i][n]);
+      }
     }
   }
 
@@ -92,21 +178,20 @@ struct SkinnyBlock {
     }
   }
 
-  // Sums the block's run of stages. The copies of later stages run behind the arithmetic.
-  DEV_FUNCTION void Accumulate(SkinnySums<S>* sums) const {
-    const int total = static_cast<int>((args.inputs + kDepth - 1) / kDepth);
-    const int split = static_cast<int>(blockIdx.y);
-    const int begin = static_cast<int>(int64_t{total} * split / args.splits);
-    const int end = static_cast<int>(int64_t{total} * (split + 1) / args.splits);
-    for (int i = 0; i < S::kStages - 1; ++i) {
-      if (begin + i < end) Load(int64_t{begin + i} * kDepth, i);
-      dev::CopyCommit();
-    }
+  // Sums the block's run of stages, after Prefetch. The copies of later stages run behind the
+  // arithmetic.
+  DEV_FUNCTION void Accumulate(const Run& run, const WeightPieces& weights,
+                               SkinnySums<S>* sums) const {
+    const XPieces x = PiecesOfX();
+    LoadFirstX(run, x);
     int stage = 0, ahead = S::kStages - 1;
-    for (int i = begin; i < end; ++i) {
+    for (int i = run.begin; i < run.end; ++i) {
       dev::CopyWait<S::kStages - 2>();
       __syncthreads();  // the copies of all threads are there, and stage `ahead` is read
-      if (i + S::kStages - 1 < end) Load(int64_t{i + S::kStages - 1} * kDepth, ahead);
+      if (i + S::kStages - 1 < run.end) {
+        LoadWeights(weights, i + S::kStages - 1, ahead);
+        LoadX(x, i + S::kStages - 1, ahead);
+      }
       dev::CopyCommit();
       Multiply(stage, sums);
       stage = stage + 1 == S::kStages ? 0 : stage + 1;
@@ -150,25 +235,64 @@ struct SkinnyBlock {
     return true;
   }
 
-  // Through shared memory, so that a thread holds eight neighbouring outputs of a row.
-  DEV_FUNCTION void Store(const SkinnySums<S>& sums) const {
-    float* const rows = reinterpret_cast<float*>(stages);  // [kRows, kSumStride]
+  // Puts the sums into shared memory, [kRows, kSumStride], where a thread finds eight neighbouring
+  // outputs of a row.
+  DEV_FUNCTION float* Spread(const SkinnySums<S>& sums) const {
+    float* const rows = reinterpret_cast<float*>(stages);
     const int output = Warp() * 16 + Lane() / 4, row = Lane() % 4 * 2;
     DEV_UNROLL
     for (int j = 0; j < S::kGroups; ++j) {
       for (int e = 0; e < 4; ++e)
         rows[(j * 8 + row + e % 2) * S::kSumStride + output + e / 2 * 8] = sums.value[j][e];
     }
+    return rows;
+  }
+
+  DEV_FUNCTION void Store(const SkinnySums<S>& sums) const {
+    const float* const rows = Spread(sums);
     __syncthreads();
+    StoreParts(0, 1, [&](int row, int output, float(&values)[8]) {
+      for (int e = 0; e < 8; ++e) values[e] = rows[row * S::kSumStride + output + e];
+    });
+  }
+
+  // The blocks of a tile, a cluster, each store a part of it, with the sums of all splits added in
+  // order: the bits are those of Join.
+  DEV_FUNCTION void StoreTogether(const SkinnySums<S>& sums) const {
+    float* const rows = Spread(sums);
+    dev::ClusterBarrier();  // the sums of all blocks are there
+    StoreParts(static_cast<int>(blockIdx.y), args.splits,
+               [&](int row, int output, float(&values)[8]) {
+                 for (int e = 0; e < 8; ++e) values[e] = 0.0f;
+                 for (int split = 0; split < args.splits; ++split) {
+                   float low[4], high[4];
+                   dev::LoadPeer4(low, rows + row * S::kSumStride + output, split);
+                   dev::LoadPeer4(high, rows + row * S::kSumStride + output + 4, split);
+                   for (int e = 0; e < 4; ++e) {
+                     values[e] += low[e];
+                     values[4 + e] += high[e];
+                   }
+                 }
+               });
+    dev::ClusterBarrier();  // no block ends while others read its sums
+  }
+
+  // Stores the parts number `part`, + parts, ... of the tile, each eight outputs of a row.
+  // sums_of(row, output, values): the sums of eight outputs of the tile.
+  template <class SumsOf>
+  DEV_FUNCTION void StoreParts(int part, int parts, const SumsOf& sums_of) const {
     const int packs = (args.gated ? kGates : kTile) / 8;
-    for (int i = Thread(); i < args.rows * packs; i += kThreads) {
+    for (int i = Thread() * parts + part; i < args.rows * packs; i += kThreads * parts) {
       const int r = i / packs, first = i % packs * 8;
       const int64_t column = FirstColumn() + first;
       if (column >= Columns()) continue;
-      const float* const values = rows + r * S::kSumStride + first;
+      float values[8];
+      sums_of(r, first, values);
       const int64_t place = r * Columns() + column;
       if (args.gated) {
-        StoreGated(values, place, column);
+        float ups[8];
+        sums_of(r, kGates + first, ups);
+        StoreGated(values, ups, place, column);
       } else if (args.y_type == DType::kF32) {
         StoreEight<float, 4>(values, place, column);
       } else {
@@ -178,12 +302,13 @@ struct SkinnyBlock {
   }
 
   // Gates and ups are rounded before they meet, as the two launches that this replaces would do.
-  DEV_FUNCTION void StoreGated(const float* values, int64_t place, int64_t column) const {
+  DEV_FUNCTION void StoreGated(const float (&gates)[8], const float (&ups)[8], int64_t place,
+                               int64_t column) const {
     const float* const bias = args.bias == nullptr ? nullptr : args.bias + column;
     dev::Pack<bf16, 8> out;
     DEV_UNROLL
     for (int i = 0; i < 8; ++i) {
-      float gate = values[i], up = values[kGates + i];
+      float gate = gates[i], up = ups[i];
       if (bias != nullptr) {
         gate += bias[i];
         up += bias[Columns() + i];
@@ -197,7 +322,7 @@ struct SkinnyBlock {
 
   // kWide: values of T in 16 bytes.
   template <class T, int kWide>
-  DEV_FUNCTION void StoreEight(const float* values, int64_t place, int64_t output) const {
+  DEV_FUNCTION void StoreEight(const float (&values)[8], int64_t place, int64_t output) const {
     T* const y = static_cast<T*>(args.y) + place;
     DEV_UNROLL
     for (int first = 0; first < 8; first += kWide) {
@@ -217,12 +342,18 @@ struct SkinnyBlock {
 
 template <class S>
 DEV_KERNEL void DEV_BOUNDS(kThreads, 2) MultiplySkinny(SkinnyArgs args) {
-  dev::WaitForPrevious();
   DEV_DYNAMIC_SHARED(bf16, memory);
   DEV_SHARED(uint32_t, arrived, 1);
   const SkinnyBlock<S> block = {args, memory};
+  const auto run = block.StagesOf(blockIdx.y);
+  const auto weights = block.PiecesOfWeights();
+  block.Prefetch(run, weights);
+  dev::WaitForPrevious();
   SkinnySums<S> sums;
-  block.Accumulate(&sums);
+  block.Accumulate(run, weights, &sums);
+  if constexpr (dev::kClusters) {
+    if (args.clustered) return block.StoreTogether(sums);
+  }
   if (args.splits > 1 && !block.Join(arrived, &sums)) return;
   block.Store(sums);
 }
@@ -233,15 +364,17 @@ void LaunchSkinny(const SkinnyArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(SkinnyTiles(args.outputs)),
                   static_cast<unsigned>(args.splits));
   dev::Declare("skinny product", [args] {
-    // Weights once, activations for each tile of outputs, partial sums written and read.
+    // Weights once, activations for each tile of outputs, partial sums written and read unless they
+    // stay in the cluster.
     const int64_t sums = args.rows * args.outputs;
     const int64_t y_bytes = sums * (args.y_type == DType::kF32 ? 4 : 2) / (args.gated ? 2 : 1);
-    const int64_t partial = args.splits > 1 ? 8 * sums * args.splits : 0;
+    const int64_t partial = args.splits > 1 && !args.clustered ? 8 * sums * args.splits : 0;
     return dev::Cost{2 * args.inputs * (args.outputs + SkinnyTiles(args.outputs) * args.rows) +
                          y_bytes * (args.accumulate ? 2 : 1) + partial,
                      2 * sums * args.inputs};
   });
-  dev::Launch(MultiplySkinny<Shape>, grid, dim3(kThreads), Shape::kSharedBytes, stream, args);
+  dev::LaunchClusters(MultiplySkinny<Shape>, args.clustered ? args.splits : 1, grid, dim3(kThreads),
+                      Shape::kSharedBytes, stream, args);
 }
 
 }  // namespace

@@ -13,11 +13,13 @@
 namespace coppice::kernels::cuda {
 
 inline constexpr int64_t kMostSkinnyRows = 64;
-inline constexpr int64_t kSkinnyTile = 64;   // outputs of one block
-inline constexpr int64_t kSkinnyDepth = 64;  // inputs of one stage
+inline constexpr int64_t kSkinnyTile = 64;    // outputs of one block
+inline constexpr int64_t kSkinnyDepth = 64;   // inputs of one stage
+inline constexpr int kMostSkinnyCluster = 8;  // splits
 
 // y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, then + bias, then + y with accumulate.
-// All in device memory, aligned to 16 bytes; w and x bf16.
+// All in device memory, aligned to 16 bytes; w and x bf16. No launch of the stream may write w: it
+// is read before the launch before has ended, where launches overlap (device/overlap.h).
 struct SkinnyArgs {
   const void* w = nullptr;
   const void* x = nullptr;
@@ -28,11 +30,14 @@ struct SkinnyArgs {
   int32_t rows = 0;
   int64_t outputs = 0, inputs = 0;
   bool accumulate = false;
-  // The inputs are cut into this many runs of stages, each summed by its own block. The last block
-  // to finish adds the sums in the order of the runs: the bits depend on `splits`, not on which
-  // block was last, nor on the other rows.
+  // The inputs are cut into this many runs of stages, each summed by its own block. Their sums are
+  // added in the order of the runs: the bits depend on `splits`, not on which block was last, nor on
+  // `clustered`, nor on the other rows.
   int splits = 1;
-  float* partials = nullptr;     // [SkinnyPartialBytes], unless splits is 1
+  // The blocks of a tile are a cluster and read each other's sums in shared memory, with neither
+  // partials nor counters: compute capability 9.0, at most kMostSkinnyCluster splits.
+  bool clustered = false;
+  float* partials = nullptr;     // [SkinnyPartialBytes], unless splits is 1 or clustered
   uint32_t* counters = nullptr;  // [tiles of outputs], zero before; the launch leaves them zero
 };
 

@@ -29,7 +29,7 @@ struct Chunk {
 
   // NaN counts as -inf, +inf as the largest float.
   DEV_FUNCTION float Logit(int64_t token) const {
-    const float logit = __ldg(row + (token - first_token));
+    const float logit = dev::LoadInput(row + (token - first_token));
     return logit == logit ? fminf(logit, 3.402823466e38f) : __uint_as_float(0xff800000u);
   }
   DEV_FUNCTION bool MayHaveBias(int64_t token) const {

@@ -1,6 +1,9 @@
 #include "kernels/cuda/products/matrix_products.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -30,8 +33,8 @@ absl::Status Launched(absl::string_view kernel, const ProductKey& key) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MatrixProducts>> MatrixProducts::Create(DeviceStream* stream,
-                                                                       bool exact) {
-  std::unique_ptr<MatrixProducts> made(new MatrixProducts(stream, exact));
+                                                                       bool exact, bool clusters) {
+  std::unique_ptr<MatrixProducts> made(new MatrixProducts(stream, exact, clusters));
   COPPICE_ASSIGN_OR_RETURN(made->library_, CublasMatMul::Create(stream));
   COPPICE_ASSIGN_OR_RETURN(made->counters_,
                            DeviceBuffer::Allocate(kMostTiles * sizeof(uint32_t), kCountersName));
@@ -79,8 +82,7 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice
     return EnqueueGate(args, key);
   }
   if (choice.kind == ProductChoice::Kind::kSkinny) {
-    EnqueueSkinny(args, choice.splits);
-    return Launched("the skinny kernel", key);
+    return EnqueueSkinny(args, choice.splits, key);
   }
   COPPICE_RETURN_IF_ERROR(library_->Enqueue(args, key, choice.algorithm));
   if (args.bias != nullptr) {
@@ -159,7 +161,8 @@ void MatrixProducts::EnqueueRows(const MatMulArgs& args) {
   RowProduct(product, stream_->get());
 }
 
-void MatrixProducts::EnqueueSkinny(const MatMulArgs& args, int splits) {
+absl::Status MatrixProducts::EnqueueSkinny(const MatMulArgs& args, int splits,
+                                           const ProductKey& key) {
   SkinnyArgs skinny;
   skinny.w = args.w;
   skinny.x = args.x;
@@ -172,9 +175,19 @@ void MatrixProducts::EnqueueSkinny(const MatMulArgs& args, int splits) {
   skinny.inputs = args.inputs;
   skinny.accumulate = args.accumulate;
   skinny.splits = splits;
+  skinny.clustered = clusters_ && splits > 1 && splits <= kMostSkinnyCluster;
   skinny.partials = library_->workspace().floats();
   skinny.counters = static_cast<uint32_t*>(counters_.data());
   GemmSkinny(skinny, stream_->get());
+  absl::Status launched = Launched("the skinny kernel", key);
+  if (launched.ok() || !skinny.clustered) return launched;
+  skinny.clustered = false;
+  GemmSkinny(skinny, stream_->get());
+  const absl::Status without = Launched("the skinny kernel", key);
+  if (!without.ok()) return launched;
+  clusters_ = false;
+  spdlog::warn("products use no clusters from now on: {}", std::string(launched.message()));
+  return absl::OkStatus();
 }
 
 }  // namespace coppice::kernels::cuda

@@ -21,9 +21,11 @@ namespace coppice::kernels::cuda {
 
 class MatrixProducts {
  public:
-  // *stream must outlive the result. exact: every product is one of row_product.h.
+  // *stream must outlive the result. exact: every product is one of row_product.h. clusters: the
+  // device has clusters of blocks.
   static absl::StatusOr<std::unique_ptr<MatrixProducts>> Create(DeviceStream* stream,
-                                                                bool exact = false);
+                                                                bool exact = false,
+                                                                bool clusters = false);
 
   // The product as the table knows it, its rows padded.
   static ProductKey KeyOf(const MatMulArgs& args);
@@ -43,15 +45,18 @@ class MatrixProducts {
   bool exact() const { return exact_; }
 
  private:
-  MatrixProducts(DeviceStream* stream, bool exact) : stream_(stream), exact_(exact) {}
+  MatrixProducts(DeviceStream* stream, bool exact, bool clusters)
+      : stream_(stream), exact_(exact), clusters_(clusters) {}
   // Enqueues SwiGLU after a product that has left it out.
   absl::Status EnqueueGate(const MatMulArgs& args, const ProductKey& key);
   void EnqueueRows(const MatMulArgs& args);
   bool TakesSkinny(const ProductKey& key, int splits) const;
-  void EnqueueSkinny(const MatMulArgs& args, int splits);
+  // Once a launch of clusters has failed, warns and uses none: the bits are the same.
+  absl::Status EnqueueSkinny(const MatMulArgs& args, int splits, const ProductKey& key);
 
   DeviceStream* const stream_;
   const bool exact_;
+  bool clusters_;
   std::unique_ptr<CublasMatMul> library_;
   DeviceBuffer counters_;  // counters of our own kernels: zero between launches
   ProductTable chosen_;

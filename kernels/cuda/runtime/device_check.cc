@@ -71,6 +71,7 @@ absl::StatusOr<DeviceFacts> UseDevice(int place) {
   facts.shared_bytes = static_cast<int64_t>(device.sharedMemPerMultiprocessor);
   facts.block_shared_bytes = static_cast<int64_t>(device.sharedMemPerBlockOptin);
   facts.overlaps_launches = device.major >= 9;
+  facts.has_clusters = device.major >= 9;
   facts.has_wgmma = device.major == 9 && device.minor == 0;
   facts.name = device.name;
   facts.l2_bytes = static_cast<size_t>(device.l2CacheSize);

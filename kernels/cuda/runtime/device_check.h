@@ -18,6 +18,7 @@ struct DeviceFacts {
   int64_t shared_bytes = 0;        // bytes of shared memory per multiprocessor
   int64_t block_shared_bytes = 0;  // bytes of shared memory per block, at most
   bool overlaps_launches = false;  // OverlapScope has an effect
+  bool has_clusters = false;       // of blocks
   bool has_wgmma = false;          // it runs what is compiled for sm_90a
   std::array<uint8_t, 16> uuid = {};
   std::string name;  // "NVIDIA H100 80GB HBM3"

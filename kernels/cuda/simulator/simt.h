@@ -9,7 +9,9 @@
 // modelled: bank conflicts, occupancy, scopes and fences, sums of mma (double here).
 //
 // Launches run one after the other, also those that overlap on the device (overlap.h). Of these
-// every thread must call WaitForPrevious before it ends, copies, counts or meets another.
+// every thread must call WaitForPrevious before it ends, counts, meets another, or copies anything
+// but constants. RunOverlapping shows what is read too early: there a launch does all that it does
+// before it waits while the launch before has not yet begun its work.
 //
 // Order of the threads: DEV_ORDER=forward|reverse|random, DEV_SEED=n, DEV_RESIDENT=blocks at a
 // time. DEV_OVERLAP=1: every launch counts as one that overlaps.
@@ -35,8 +37,13 @@
 
 namespace coppice::kernels::cuda::simt {
 
+// What a launch asks of the device.
+struct LaunchKind {
+  bool overlaps = false;
+  unsigned cluster = 1;  // blocks
+};
 // Takes each launch with its stream. Without one (nullptr, the default) a launch runs at once.
-using Enqueue = void (*)(void* stream, std::function<void()> work);
+using Enqueue = void (*)(void* stream, LaunchKind kind, std::function<void()> work);
 void SetEnqueue(Enqueue enqueue);
 
 // The declaration for the next launch of this thread. The contract is that of Declare in device.h.
@@ -54,13 +61,17 @@ struct Grid {
   dim3 grid, block;
   size_t dynamic_shared = 0;  // bytes
   bool overlaps = false;      // its threads must wait for what ran before
+  unsigned cluster = 1;       // neighbours along y that form a cluster
   std::function<void()> body;
 };
 // Runs all blocks of all grids. Several grids are all resident and interleaved, as kernels of
 // several devices that wait for each other.
 void Run(const std::vector<Grid>& grids);
-// For tests that run launches of several devices together: from now on launches of this thread are
-// collected instead of run. nullptr: they run again.
+// Runs launches of one stream that overlap, each as early as the device may: it begins when all
+// threads of the launch before it have waited for theirs, and gets as far as WaitForPrevious.
+void RunOverlapping(const std::vector<Grid>& grids);
+// For tests that run several launches together: from now on launches of this thread are collected
+// instead of run. nullptr: they run again.
 void CollectGrids(std::vector<Grid>* grids);
 // Runs one grid through the hook of SetEnqueue.
 void EnqueueGrid(void* stream, Grid grid);
@@ -71,9 +82,14 @@ enum class Order { kForward, kReverse, kRandom };
 
 // ---- What a thread is, as far as kernels read it ----
 
+struct alignas(16) Bytes16 {
+  uint64_t low, high;
+};
 struct PendingCopy {
   void* destination;
   const void* source;  // nullptr: zeros
+  bool early;          // from before WaitForPrevious
+  Bytes16 seen;        // the source as it was then
 };
 
 struct Lane {
@@ -108,6 +124,10 @@ enum class WarpOp : int {
 };
 
 void BlockBarrier(const char* file, int line);
+// Of all threads of the cluster.
+void ClusterBarrier(const char* file, int line);
+// Where the block of that rank of the cluster has what this block has at p.
+const void* SharedOfPeer(const void* p, unsigned rank);
 void WarpBarrier(unsigned mask, const char* file, int line);
 // All lanes of the mask meet in one operation and exchange words.
 void MeetWarp(WarpOp op, unsigned mask, const uint32_t* in, int in_words, uint32_t* out,
@@ -116,6 +136,8 @@ void Yield();  // lets other threads run
 // The same for a thread that waits for another device: now and then other processes run.
 void Spin();
 uint64_t NanoSeconds();
+// Until the launch before is done, where launches overlap.
+void WaitForPrevious();
 // Aborts when this thread has not waited for what ran before.
 void CheckWaited();
 // The block's array of this declaration: one for each key.
@@ -310,17 +332,29 @@ inline void LoadMatrix4Transposed(uint32_t (&r)[4], const void* row) {
   }
 }
 
-struct alignas(16) Bytes16 {
-  uint64_t low, high;
-};
-inline void WaitForPrevious() { simt::current_lane->waited = true; }
+using simt::Bytes16;
+inline void WaitForPrevious() { simt::WaitForPrevious(); }
 
-inline void CopyAsync16(void* shared, const void* global, bool valid = true) {
-  simt::CheckWaited();
+inline constexpr bool kClusters = true;
+inline void ClusterBarrier(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  simt::ClusterBarrier(file, line);
+}
+inline void LoadPeer4(float (&values)[4], const float* p, int rank) {
+  const auto* from = static_cast<const float*>(simt::SharedOfPeer(p, static_cast<unsigned>(rank)));
+  for (int i = 0; i < 4; ++i) values[i] = from[i];
+}
+
+inline void CopyConstantAsync16(void* shared, const void* global, bool valid = true) {
   simt::Lane& lane = *simt::current_lane;
   *static_cast<Bytes16*>(shared) = {~uint64_t{0}, ~uint64_t{0}};  // NaN in every type
   if (lane.copy_tail - lane.copy_head == simt::Lane::kCopies) simt::Fail("too many copies");
-  lane.copies[lane.copy_tail++ % simt::Lane::kCopies] = {shared, valid ? global : nullptr};
+  simt::PendingCopy copy = {shared, valid ? global : nullptr, !lane.waited, {}};
+  if (copy.early && valid) copy.seen = *static_cast<const Bytes16*>(global);
+  lane.copies[lane.copy_tail++ % simt::Lane::kCopies] = copy;
+}
+inline void CopyAsync16(void* shared, const void* global, bool valid = true) {
+  simt::CheckWaited();
+  CopyConstantAsync16(shared, global, valid);
 }
 inline void CopyCommit() {
   simt::Lane& lane = *simt::current_lane;
@@ -334,11 +368,19 @@ void CopyWait() {
     const unsigned end = lane.group_end[lane.group_head % simt::Lane::kGroups];
     for (; lane.copy_head != end; ++lane.copy_head) {
       const simt::PendingCopy& copy = lane.copies[lane.copy_head % simt::Lane::kCopies];
-      *static_cast<Bytes16*>(copy.destination) =
-          copy.source == nullptr ? Bytes16{0, 0} : *static_cast<const Bytes16*>(copy.source);
+      Bytes16 now = {0, 0};
+      if (copy.source != nullptr) now = *static_cast<const Bytes16*>(copy.source);
+      if (copy.early && (now.low != copy.seen.low || now.high != copy.seen.high))
+        simt::Fail("what was copied before WaitForPrevious has changed since");
+      *static_cast<Bytes16*>(copy.destination) = now;
       lane.unshown = true;
     }
   }
+}
+
+inline float LoadInput(const float* p) {
+  simt::CheckWaited();
+  return *p;
 }
 
 inline uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {
@@ -382,12 +424,17 @@ inline double AddRn(double a, double b) { return a + b; }
 inline double MulRn(double a, double b) { return a * b; }
 
 template <class... Params, class... Args>
-void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-            Args... args) {
-  simt::EnqueueGrid(stream, {grid, block, shared, launches_overlap,
+void LaunchClusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared,
+                    cudaStream_t stream, Args... args) {
+  simt::EnqueueGrid(stream, {grid, block, shared, launches_overlap, static_cast<unsigned>(cluster),
                              [kernel, bound = std::tuple<std::decay_t<Params>...>(args...)] {
                                std::apply(kernel, bound);
                              }});
+}
+template <class... Params, class... Args>
+void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+            Args... args) {
+  LaunchClusters(kernel, 1, grid, block, shared, stream, args...);
 }
 
 }  // namespace coppice::kernels::cuda::dev

@@ -38,7 +38,8 @@ void EnqueueGrid(void* stream, Grid grid) {
     return;
   }
   if (const Enqueue enqueue = Hook(); enqueue != nullptr) {
-    enqueue(stream, [grid = std::move(grid)] { Run({grid}); });
+    const LaunchKind kind = {grid.overlaps, grid.cluster};
+    enqueue(stream, kind, [grid = std::move(grid)] { Run({grid}); });
   } else {
     TakeDeclared();
     Run({std::move(grid)});

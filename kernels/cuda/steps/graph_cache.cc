@@ -1,10 +1,12 @@
 #include "kernels/cuda/steps/graph_cache.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "kernels/cuda/device/overlap.h"
 #include "kernels/cuda/runtime/rank_agreement.h"
 
 namespace coppice::kernels::cuda {
@@ -46,22 +48,45 @@ absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& 
     return false;
   }
   if (entry->graph.empty()) {
-    absl::StatusOr<DeviceGraph> graph = DeviceGraph::Capture(
-        stream_, name, [&] { return LaunchOps(list, list.ops, products_, stream_); });
-    absl::Status why = graph.status();
-    if (summed) {
-      COPPICE_ASSIGN_OR_RETURN(const std::vector<int> failed, FailedRanks(communicator_, why));
-      if (why.ok() && !failed.empty()) why = OfOthers(failed);
+    const OverlapScope overlap(launches_overlap && lists.overlap);
+    absl::Status why;
+    COPPICE_ASSIGN_OR_RETURN(entry->graph, Capture(list, name, summed, &why));
+    if (!why.ok() && launches_overlap) {
+      const OverlapScope apart(false);
+      const absl::Status with_overlap = std::exchange(why, absl::OkStatus());
+      COPPICE_ASSIGN_OR_RETURN(entry->graph, Capture(list, name, summed, &why));
+      if (why.ok()) DropOverlap(with_overlap, summed);
     }
     if (!why.ok()) {
       COPPICE_RETURN_IF_ERROR(FailureOfRanks(list.ops));  // another way of launching would not help
       Disable(why, summed);
       return false;
     }
-    entry->graph = *std::move(graph);
   }
   COPPICE_RETURN_IF_ERROR(entry->graph.Launch(stream_, name));
   return true;
+}
+
+absl::StatusOr<DeviceGraph> GraphCache::Capture(const OpList& list, const std::string& name,
+                                                bool summed, absl::Status* why) {
+  absl::StatusOr<DeviceGraph> graph = DeviceGraph::Capture(stream_, name, [&]() -> absl::Status {
+    COPPICE_RETURN_IF_ERROR(FailureOfRanks(list.ops));
+    return LaunchOps(list, list.ops, products_, stream_);
+  });
+  *why = graph.status();
+  if (summed) {
+    COPPICE_ASSIGN_OR_RETURN(const std::vector<int> failed, FailedRanks(communicator_, *why));
+    if (why->ok() && !failed.empty()) *why = OfOthers(failed);
+  }
+  return why->ok() ? *std::move(graph) : DeviceGraph();
+}
+
+// The first time alone is worth a warning: lists with sums and without fail for one reason.
+void GraphCache::DropOverlap(const absl::Status& why, bool summed) {
+  const bool first = own_.overlap && summed_.overlap;
+  (summed ? summed_ : own_).overlap = false;
+  if (!first || !warn_) return;
+  warn_(absl::StrCat("the launches of CUDA graphs do not overlap from now on: ", why.message()));
 }
 
 void GraphCache::Disable(const absl::Status& why, bool summed) {

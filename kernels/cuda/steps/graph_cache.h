@@ -40,9 +40,11 @@ class GraphCache {
   // Enqueues the list by its graph, or returns false: then the caller must launch its ops
   // afterwards. False the first time that a list occurs: it may never occur again, kernels are
   // loaded when they are first launched, and algorithms of products are chosen then, which is
-  // impossible while a stream is captured. After a failed capture always false, with one warning;
-  // if the capture had sums over the ranks, on each of them. Then it is collective when a list
-  // occurs for the second time. Errors name `name`.
+  // impossible while a stream is captured. If launches overlap (device/overlap.h) and a capture
+  // fails, it is tried without, and if that works graphs are captured so from then on, with one
+  // warning. After another failed capture always false, with one warning; if the capture had sums
+  // over the ranks, on each of them. Then it is collective when a list occurs for the second time,
+  // and all ranks overlap launches or none. Errors name `name`.
   absl::StatusOr<bool> Enqueue(const OpList& list, const std::string& name);
 
  private:
@@ -59,7 +61,13 @@ class GraphCache {
 
     bool enabled;
     std::list<Entry> entries;  // most recently used first
+    bool overlap = true;       // captures keep the overlap of launches
   };
+  // why: OK, or why there is no graph; if there are sums over the ranks, on all of them or on none.
+  // An error: the ranks could not agree.
+  absl::StatusOr<DeviceGraph> Capture(const OpList& list, const std::string& name, bool summed,
+                                      absl::Status* why);
+  void DropOverlap(const absl::Status& why, bool summed);
   void Disable(const absl::Status& why, bool summed);
 
   MatrixProducts* const products_;

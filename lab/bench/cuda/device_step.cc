@@ -46,7 +46,9 @@ absl::StatusOr<std::unique_ptr<DeviceStep>> DeviceStep::Create(const StepPlan* p
                                                                const std::string& tuning_cache,
                                                                DeviceTimer* timer) {
   std::unique_ptr<DeviceStep> step(new DeviceStep(plan, timer));
-  COPPICE_ASSIGN_OR_RETURN(step->products_, kernels::cuda::MatrixProducts::Create(timer->stream()));
+  COPPICE_ASSIGN_OR_RETURN(step->products_,
+                           kernels::cuda::MatrixProducts::Create(timer->stream(), /*exact=*/false,
+                                                                 timer->facts().has_clusters));
   if (!tuning_cache.empty()) {
     COPPICE_RETURN_IF_ERROR(
         TuneProducts({kernels::cuda::ListProducts(llama->decoder()), tuning_cache, {}},

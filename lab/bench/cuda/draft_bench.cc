@@ -36,7 +36,7 @@ Room TargetRoom() {
 
 absl::StatusOr<std::unique_ptr<LlamaModel>> MakeModel(const ModelShape& shape, const Room& room,
                                                       const Report& report, DeviceTimer* timer) {
-  return LlamaModel::Create({room.max_rows, room.blocks, /*filled=*/true, /*overlap=*/false,
+  return LlamaModel::Create({room.max_rows, room.blocks, /*filled=*/true, /*overlap=*/true,
                              /*exact=*/false, report.tuning_cache(), shape},
                             timer->stream());
 }

@@ -19,12 +19,12 @@ namespace coppice::bench {
 inline constexpr int kMaxPositions = 16384;
 
 struct LlamaOptions {
-  int max_rows = 0;               // of a step
-  int64_t blocks = 0;             // of the pool
-  bool filled = false;            // weights and pool are random; else their memory is as it comes
-  bool overlap_launches = false;  // BackendOptions
-  bool exact = false;             // BackendOptions
-  std::string tuning_cache;       // BackendOptions; "": nothing is tuned
+  int max_rows = 0;              // of a step
+  int64_t blocks = 0;            // of the pool
+  bool filled = false;           // weights and pool are random; else their memory is as it comes
+  bool overlap_launches = true;  // BackendOptions
+  bool exact = false;            // BackendOptions
+  std::string tuning_cache;      // BackendOptions; "": nothing is tuned
   ModelShape shape = kTarget;
 };
 

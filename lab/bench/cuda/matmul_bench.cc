@@ -63,7 +63,8 @@ class ProductBench {
              {x_.data(), DType::kBF16, kRoom, product.inputs},
              {y_.data(), product.y_type, kRoom, product.outputs},
              product.accumulate};
-    COPPICE_ASSIGN_OR_RETURN(products_, MatrixProducts::Create(timer->stream()));
+    COPPICE_ASSIGN_OR_RETURN(products_, MatrixProducts::Create(timer->stream(), /*exact=*/false,
+                                                               timer->facts().has_clusters));
     return TuneProducts({{pass_}, tuning_cache.empty() ? "auto" : tuning_cache, {}}, timer->facts(),
                         timer->stream(), products_.get())
         .status();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
@@ -25,7 +26,11 @@ void FreeForDevice(void* memory);
 void WaitForDevice();
 // Whether launches may overlap (overlap.h): otherwise the device refuses such a launch.
 bool DeviceOverlapsLaunches();
+bool DeviceHasClusters();  // of blocks
 bool DeviceIsSimulated();
+// Until all launches of one call of `enqueue`, which overlap (OverlapScope), have run. In the
+// simulator each begins as early as it may.
+void RunOverlapped(const std::function<void()>& enqueue);
 
 // count values of T, 256-byte aligned, with a guard band on each side. Poisoned with 0xff: NaN as a
 // float, -1 as an integer.

@@ -31,6 +31,12 @@ bool DeviceOverlapsLaunches() {
         "cudaDeviceGetAttribute");
   return major >= 9;
 }
+bool DeviceHasClusters() { return DeviceOverlapsLaunches(); }  // both since 9.0
 bool DeviceIsSimulated() { return false; }
+void RunOverlapped(const std::function<void()>& enqueue) {
+  const OverlapScope overlap(DeviceOverlapsLaunches());
+  enqueue();
+  WaitForDevice();
+}
 
 }  // namespace coppice::kernels::cuda

@@ -137,6 +137,26 @@ DEV_KERNEL void Warp(const float* x, float* sum, float* max) {
   max[threadIdx.x] = dev::WarpMax(value);
 }
 
+DEV_KERNEL void Cluster(uint32_t seed, float* out) {
+  dev::WaitForPrevious();
+  DEV_SHARED(float, numbers, 4);
+  if constexpr (dev::kClusters) {
+    const int rank = static_cast<int>(blockIdx.y), size = static_cast<int>(gridDim.y);
+    if (threadIdx.x < 4) {
+      numbers[threadIdx.x] =
+          static_cast<float>(seed + blockIdx.x * 1000 + blockIdx.y * 4 + threadIdx.x);
+    }
+    dev::ClusterBarrier();
+    for (int peer = static_cast<int>(threadIdx.x); peer < size; peer += 32) {
+      float values[4];
+      dev::LoadPeer4(values, numbers, peer);
+      float* const to = out + ((static_cast<int>(blockIdx.x) * size + rank) * size + peer) * 4;
+      for (int i = 0; i < 4; ++i) to[i] = values[i];
+    }
+    dev::ClusterBarrier();
+  }
+}
+
 DEV_KERNEL void DynamicShared(int count, uint32_t seed, uint32_t* out) {
   DEV_DYNAMIC_SHARED(uint32_t, tile);
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
@@ -183,6 +203,9 @@ void ProbeOverlap(bool overlap, int blocks, uint32_t seed, uint32_t* values, uin
 }
 void ProbeWarp(const float* x, float* sum, float* max) {
   dev::Launch(Warp, dim3(1), dim3(32), 0, nullptr, x, sum, max);
+}
+void ProbeCluster(int clusters, int size, uint32_t seed, float* out) {
+  dev::LaunchClusters(Cluster, size, dim3(clusters, size), dim3(32), 0, nullptr, seed, out);
 }
 void ProbeDynamicShared(int count, uint32_t seed, uint32_t* out) {
   dev::Launch(DynamicShared, dim3(1), dim3(256), count * sizeof(uint32_t), nullptr, count, seed,

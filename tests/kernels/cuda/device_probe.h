@@ -47,6 +47,11 @@ void ProbeOverlap(bool overlap, int blocks, uint32_t seed, uint32_t* values, uin
 // One warp. sum, max [32]: WarpSum and WarpMax of x [32].
 void ProbeWarp(const float* x, float* sum, float* max);
 
+// `clusters` clusters of `size` blocks of 32 threads: out [clusters, size, size, 4], of each block what
+// it reads in the shared memory of each block of its cluster: seed + the reader's cluster * 1000 + the
+// other's rank * 4 + 0 .. 3.
+void ProbeCluster(int clusters, int size, uint32_t seed, float* out);
+
 // One block of 256 threads: out[i] = i + seed for count values, by way of dynamic shared memory.
 void ProbeDynamicShared(int count, uint32_t seed, uint32_t* out);
 

@@ -260,6 +260,20 @@ TEST(DeviceProbe, ALaunchThatOverlapsSeesWhatTheOneBeforeWrote) {
   }
 }
 
+TEST(DeviceProbe, BlocksOfAClusterReadEachOther) {
+  if (!DeviceHasClusters()) return;  // compute capability 8
+  constexpr int kClusters = 5;
+  for (int size = 1; size <= 8; ++size) {
+    DeviceArray<float> out(kClusters * size * size * 4);
+    ProbeCluster(kClusters, size, /*seed=*/7, out.data());
+    WaitForDevice();
+    for (int i = 0; i < kClusters * size * size * 4; ++i) {
+      const int cluster = i / 4 / size / size, peer = i / 4 % size;
+      ASSERT_EQ(out[i], 7 + cluster * 1000 + peer * 4 + i % 4) << size << " blocks, at " << i;
+    }
+  }
+}
+
 TEST(DeviceProbe, AFlagOfTheSystemOrdersWhatWasWritten) {
   DeviceArray<uint64_t> place(std::vector<uint64_t>(1)), clock(2);
   for (uint64_t flag = 0xfedcba9876543210u; flag > 0; flag >>= 5) {

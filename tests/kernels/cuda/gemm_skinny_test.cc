@@ -18,11 +18,13 @@ struct SkinnyCase {
   int64_t outputs = 0, inputs = 0;
   int splits = 1;
   bool accumulate = false, bias = false;
+  bool clustered = false;
 
   std::string Name() const {
     return testing::PrintToString(rows) + " rows, " + std::to_string(outputs) + " x " +
            std::to_string(inputs) + ", " + std::to_string(splits) + " splits" +
-           (accumulate ? ", added" : "") + (bias ? ", bias" : "");
+           (accumulate ? ", added" : "") + (bias ? ", bias" : "") +
+           (clustered ? ", clustered" : "");
   }
 };
 
@@ -52,8 +54,9 @@ struct SkinnyRun {
     args.inputs = c.inputs;
     args.accumulate = c.accumulate;
     args.splits = c.splits;
-    args.partials = c.splits == 1 ? nullptr : partials.data();
-    args.counters = c.splits == 1 ? nullptr : counters.data();
+    args.clustered = c.clustered;
+    args.partials = c.splits == 1 || c.clustered ? nullptr : partials.data();
+    args.counters = c.splits == 1 || c.clustered ? nullptr : counters.data();
     return args;
   }
 
@@ -138,6 +141,68 @@ TEST(CudaGemmSkinny, GatedAsByTwoLaunches) {
 // From one run of all stages to one stage for each block.
 TEST(CudaGemmSkinny, EveryNumberOfSplits) {
   for (int splits = 1; splits <= 11; ++splits) TestSkinny<float>({9, 64, 11 * 64 - 8, splits});
+}
+
+// A cluster gives the bits of the join through memory, whatever it stores.
+template <class T>
+void TestClustered(const SkinnyCase& c) {
+  SkinnyRun<T> through_memory(c);
+  through_memory.Launch();
+  SkinnyCase clustered = c;
+  clustered.clustered = true;
+  SkinnyRun<T> run(clustered);
+  run.Launch();
+  ExpectProduct(run);
+  EXPECT_EQ(std::memcmp(run.y.data(), through_memory.y.data(), run.y.size() * sizeof(T)), 0)
+      << clustered.Name();
+}
+
+TEST(CudaGemmSkinny, AClusterHasTheBitsOfTheJoinThroughMemory) {
+  if (!DeviceHasClusters()) return;  // compute capability 8
+  for (int splits = 2; splits <= kMostSkinnyCluster; ++splits) {
+    TestClustered<float>({9, 72, 11 * 64 - 8, splits});
+  }
+  for (const int rows : kRows) {
+    TestClustered<bf16>({rows, 136, 520, 3, rows % 2 == 0, rows % 3 == 0});
+    TestClustered<float>({rows, 40, 328, 4, rows % 2 == 1, rows % 3 == 1});
+  }
+  for (const int rows : {1, 9, 64}) {
+    for (const int64_t outputs : {16, 80, 144})
+      TestGated({rows, outputs, 264, 4, false, true, true});
+  }
+}
+
+// Few values, for other orders of the threads and sanitizers.
+TEST(CudaGemmSkinny, SplitsInACluster) {
+  if (!DeviceHasClusters()) return;  // compute capability 8
+  TestClustered<bf16>({9, 72, 10 * 64 + 8, 3, true, true});
+}
+
+// Launches that overlap: a product fetches weights while the launch before it still writes its
+// inputs, and each reads what the one before wrote, to a buffer of which the one before that read.
+TEST(CudaGemmSkinny, ProductsThatOverlapReadWhatWasWritten) {
+  constexpr int64_t kSide = 136;
+  for (const bool clustered : {false, true}) {
+    if (clustered && !DeviceHasClusters()) continue;
+    SkinnyRun<bf16> run({9, kSide, kSide, 3, false, false, clustered});
+    DeviceArray<bf16> a(9 * kSide), b(9 * kSide);
+    const auto chain = [&] {
+      SkinnyArgs args = run.Args();
+      for (int i = 0; i < 4; ++i) {
+        args.x = i % 2 == 0 ? a.data() : b.data();
+        args.y = i % 2 == 0 ? b.data() : a.data();
+        GemmSkinny(args, nullptr);
+      }
+    };
+    const std::vector<bf16> x = run.x.Copy();
+    std::copy(x.begin(), x.end(), a.data());
+    chain();
+    WaitForDevice();
+    const std::vector<bf16> want = a.Copy();
+    std::copy(x.begin(), x.end(), a.data());
+    RunOverlapped(chain);
+    EXPECT_EQ(std::memcmp(a.data(), want.data(), want.size() * sizeof(bf16)), 0) << clustered;
+  }
 }
 
 // Few values, for tests that also run under the thread sanitizer and in many orders.

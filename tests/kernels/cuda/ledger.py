@@ -5,7 +5,9 @@ that matter, compared with ledger.txt beside this script.
   ledger.py [--write] [KERNEL.cu ...]
 
 Without names: all kernels, two at a time; three minutes of one processor. Exit status 77 when nvcc is not of the version that the
-ledger's first line names, 1 when a line differs, or when any kernel has a stack frame, spills, or loads or stores of local memory.
+ledger's first line names, 1 when a line differs, or when any kernel has a stack frame, spills, or loads or stores of local memory,
+or for a device on which launches overlap: no wait for the launch before, a load or store of global memory ahead of it (the copies of
+constants are LDGSTS), or a load by the path for constants, which need not see what that launch wrote.
 --write writes the ledger anew instead, all of it. Instructions are counted by cuobjdump, which some toolkits lack: it is looked for
 in PATH, beside nvcc and in the Python package nvidia-cuda-cuobjdump. Without it they are not compared, the last line says so, and
 --write refuses."""
@@ -34,10 +36,14 @@ HOPPER_INSTRUCTIONS = ("HGMMA", "UTMALDG")
 ENTRY = re.compile(r"Compiling entry function '(?P<name>\w+)' for 'sm_(?P<architecture>\w+)'")
 STACK = re.compile(r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads")
 USED = re.compile(r"Used (?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?")
+# Of compute capability 9.0: the wait for the launch before, accesses to global memory, loads as of constants.
+WAIT = "ACQBULK"
+ACCESS = re.compile(r"(LD|LDG|ST|STG|RED|REDG|ATOM|ATOMG)\b")
+CONSTANT = re.compile(r"LDG?\.\S*CONSTANT")
 SERIALIZED = re.compile(r"wgmma.*serializ", re.IGNORECASE)
 CODE = re.compile(r"^\s*code for sm_(\w+)")
 FUNCTION = re.compile(r"^\s*Function : (\w+)")
-INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)")
+INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<whole>(?P<name>[A-Z][A-Z0-9]*)\S*)")
 
 
 def output(*command):
@@ -66,7 +72,8 @@ def plain_name(name):
 
 
 def count_instructions(disassembler, object_file):
-    """Mnemonics, without what follows their first dot, of each architecture and mangled name."""
+    """Mnemonics, without what follows their first dot, of each architecture and mangled name; "early" counts accesses to global memory
+    ahead of the wait for the launch before, "constant" loads as of constants."""
     counts = collections.defaultdict(collections.Counter)
     architecture = name = None
     for line in output(disassembler, "--dump-sass", object_file).stdout.splitlines():
@@ -75,7 +82,10 @@ def count_instructions(disassembler, object_file):
         elif match := FUNCTION.match(line):
             name = match.group(1)
         elif match := INSTRUCTION.match(line):
-            counts[architecture, name][match.group(1)] += 1
+            count = counts[architecture, name]
+            count["early"] += not count[WAIT] and bool(ACCESS.match(match["whole"]))
+            count["constant"] += bool(CONSTANT.match(match["whole"]))
+            count[match["name"]] += 1
     return counts
 
 
@@ -110,6 +120,8 @@ def lines_of(kernel, disassembler):
                 text += "; " + ", ".join(f"{found[instruction]} {instruction}" for instruction in names)
                 if found["STL"] or found["LDL"]:
                     bad.append(text)
+                if entry["architecture"].startswith("9") and (not found[WAIT] or found["early"] or found["constant"]):
+                    bad.append(f"{text}: {found[WAIT]} waits, {found['early']} accesses before, {found['constant']} loads as of constants")
             lines.append(text)
     return sorted(lines), bad
 

@@ -109,6 +109,31 @@ class ProductTunerTest : public testing::Test {
   int moves_ = 0;
 };
 
+TEST_F(ProductTunerTest, SplitsAreClustersUnlessTheDeviceRefusesThem) {
+  Add(1, 64, 9 * 64, DType::kBF16);
+  const MatMulArgs args = ArgsOf(pass_[0], 8);
+  ProductChoice choice;
+  choice.kind = ProductChoice::Kind::kSkinny;
+  // The launches of clusters, of as many attempts.
+  const auto enqueue = [&](int splits, int64_t attempts) {
+    choice.splits = splits;
+    const int64_t before = fake::CountWork().clustered, calls = fake::CountCallsOf("kernel launch");
+    EXPECT_TRUE(products_->Enqueue(args, choice).ok());
+    EXPECT_EQ(fake::CountCallsOf("kernel launch") - calls, attempts);
+    EXPECT_TRUE(stream_.Synchronize("a test").ok());
+    return fake::CountWork().clustered - before;
+  };
+  EXPECT_EQ(enqueue(8, 1), 0);  // the device is not said to have them
+  products_ = MatrixProducts::Create(&stream_, /*exact=*/false, device_.has_clusters).value();
+  EXPECT_EQ(enqueue(8, 1), 1);
+  EXPECT_EQ(enqueue(1, 1), 0);
+  EXPECT_EQ(enqueue(9, 1), 0);
+  settings_.clusters = false;
+  Configure();
+  EXPECT_EQ(enqueue(8, 2), 0);
+  EXPECT_EQ(enqueue(8, 1), 0);  // not tried again
+}
+
 TEST_F(ProductTunerTest, TheFastestOfEachBucketIsTakenInSteps) {
   Add(3, 24, 16, DType::kBF16);
   Add(1, 40, 16, DType::kF32);

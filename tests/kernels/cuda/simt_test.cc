@@ -101,7 +101,9 @@ std::vector<std::function<void()>>* queued;
 TEST(Simt, LaunchesGoThroughTheHook) {
   std::vector<std::function<void()>> launches;
   queued = &launches;
-  simt::SetEnqueue([](void*, std::function<void()> work) { queued->push_back(std::move(work)); });
+  simt::SetEnqueue([](void*, simt::LaunchKind, std::function<void()> work) {
+    queued->push_back(std::move(work));
+  });
   DeviceArray<int> out(30);
   dev::Launch(NumberThreads, dim3(1), dim3(30), 0, nullptr, out.data());
   EXPECT_EQ(out[29], -1);
@@ -142,6 +144,67 @@ TEST(Simt, ALaunchThatOverlapsMustWait) {
   EXPECT_EQ(out[31], 1.0f);
   EXPECT_DEATH(run(false, false), "does not begin with WaitForPrevious");
   EXPECT_DEATH(run(true, true), "does not begin with WaitForPrevious");
+}
+
+DEV_KERNEL void AddOne(float* values) {
+  dev::WaitForPrevious();
+  values[threadIdx.x] += 1.0f;
+}
+// Copies `constants` before it waits, and `values` after it.
+DEV_KERNEL void CopyAhead(const float* constants, const float* values, float* out) {
+  DEV_SHARED(float, early, 128);
+  DEV_SHARED(float, late, 128);
+  dev::CopyConstantAsync16(early + threadIdx.x * 4, constants + threadIdx.x * 4);
+  dev::CopyCommit();
+  dev::WaitForPrevious();
+  dev::CopyAsync16(late + threadIdx.x * 4, values + threadIdx.x * 4);
+  dev::CopyCommit();
+  dev::CopyWait<0>();
+  for (unsigned i = threadIdx.x * 4; i < threadIdx.x * 4 + 4; ++i) out[i] = early[i] + late[i];
+}
+
+TEST(Simt, LaunchesThatOverlapBeginBeforeTheOneBeforeHasWorked) {
+  DeviceArray<float> constants(std::vector<float>(128, 0.5f)), out(128);
+  DeviceArray<float> values(std::vector<float>(128, 1.0f));
+  const auto launch = [&](const float* early) {
+    dev::Launch(AddOne, dim3(1), dim3(128), 0, nullptr, values.data());
+    dev::Launch(CopyAhead, dim3(1), dim3(32), 0, nullptr, early, values.data(), out.data());
+    dev::Launch(AddOne, dim3(1), dim3(128), 0, nullptr, values.data());
+  };
+  RunOverlapped([&] { launch(constants.data()); });
+  for (int i = 0; i < 128; ++i) {
+    EXPECT_EQ(out[i], 2.5f);
+    EXPECT_EQ(values[i], 3.0f);
+  }
+  launch(values.data());  // one after the other, nothing has changed
+  EXPECT_DEATH(RunOverlapped([&] { launch(values.data()); }), "has changed since");
+}
+
+// Each block leaves a number in its shared memory; each reads those of all.
+DEV_KERNEL void ReadPeers(bool meet, bool stay, float* out) {
+  DEV_SHARED(float, number, 4);
+  number[threadIdx.x % 4] = static_cast<float>(blockIdx.y);
+  if (meet) dev::ClusterBarrier();
+  for (int rank = 0; rank < 4; ++rank) {
+    float values[4];
+    dev::LoadPeer4(values, number, rank);
+    if (threadIdx.x == 0) out[(blockIdx.x * gridDim.y + blockIdx.y) * 4 + rank] = values[3];
+  }
+  if (stay) dev::ClusterBarrier();
+}
+
+TEST(Simt, BlocksOfAClusterReadEachOthersSharedMemory) {
+  DeviceArray<float> out(3 * 8 * 4);
+  const auto run = [&](bool meet, bool stay, int cluster = 4) {
+    dev::LaunchClusters(ReadPeers, cluster, dim3(3, 8), dim3(4), 0, nullptr, meet, stay,
+                        out.data());
+  };
+  run(true, true);
+  for (int i = 0; i < 3 * 8 * 4; ++i) EXPECT_EQ(out[i], i / 4 % 8 / 4 * 4 + i % 4) << i;
+  EXPECT_DEATH(run(false, true), "before a cluster's barrier");
+  EXPECT_DEATH(run(true, false), "a block that has ended");
+  EXPECT_DEATH(run(true, true, 2), "no block of this rank");
+  EXPECT_DEATH(run(true, true, 3), "device refuses");
 }
 
 DEV_KERNEL void ReadWithoutWait(const float* in, float* out) {

@@ -20,10 +20,19 @@ using fake::UncapturedCall;
 namespace {
 
 // Kernels come here: a launch returns nothing, its error is the last one.
-void LaunchKernel(void* stream, std::function<void()> kernel) {
+void LaunchKernel(void* stream, simt::LaunchKind kind, std::function<void()> kernel) {
   Call("kernel launch", [&](DeviceState& state) {
     auto* queue = static_cast<CUstream_st*>(stream);
     if (!state.IsStream(queue)) return state.Violate("a kernel on a stream that does not live");
+    if (state.settings.major < 9 && (kind.overlaps || kind.cluster > 1))
+      return state.Violate("a launch of compute capability 9.0");
+    if (kind.cluster > 1 && !state.settings.clusters) return cudaErrorInvalidClusterSize;
+    if (kind.overlaps && queue->capture != nullptr && !state.settings.captures_overlap) {
+      queue->capture_broken = true;
+      return cudaErrorStreamCaptureUnsupported;
+    }
+    state.counts.overlapping += kind.overlaps;
+    state.counts.clustered += kind.cluster > 1;
     const auto work = [&state, kernel = std::move(kernel), declared = simt::TakeDeclared()] {
       const simt::Cost cost = declared.name == nullptr ? simt::Cost() : declared.cost();
       state.Count(declared.name == nullptr ? "undeclared" : declared.name, cost.bytes, cost.flops);

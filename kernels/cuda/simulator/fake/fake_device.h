@@ -62,6 +62,8 @@ struct DeviceSettings {
   bool ignores_reduction_mask = false;
   int refused_algorithm = -1;  // one that it proposes and then refuses, with this status
   cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
+  bool captures_overlap = true;   // else a capture refuses launches that overlap
+  bool clusters = true;           // else launches of clusters are refused
   int unreadable_algorithm = -1;  // one that it proposes without telling how it sums
   uint64_t library_version = 130100;
 };
@@ -87,6 +89,7 @@ struct WorkCounts {
   int64_t launches = 0;  // launches of kernels and products
   int64_t recorded = 0;  // recorded pieces of work
   int64_t graph_launches = 0;
+  int64_t overlapping = 0, clustered = 0;  // of launches, also recorded ones
   int64_t copies_up = 0, copies_down = 0;  // from and to the host
   size_t bytes_up = 0, bytes_down = 0;
 };
