@@ -190,6 +190,14 @@ DEV_FUNCTION float MulRn(float a, float b) { return __fmul_rn(a, b); }
 DEV_FUNCTION double AddRn(double a, double b) { return __dadd_rn(a, b); }
 DEV_FUNCTION double MulRn(double a, double b) { return __dmul_rn(a, b); }
 
+// The whole product, by one instruction. Of the 64-bit product of a constant above 2^31 the compiler
+// also adds the part that is zero.
+DEV_FUNCTION uint64_t MulWide(uint32_t a, uint32_t b) {
+  uint64_t product;
+  asm("mul.wide.u32 %0,%1,%2;" : "=l"(product) : "r"(a), "r"(b));
+  return product;
+}
+
 // Enqueues one launch. `shared` is dynamic shared memory in bytes. Errors: cudaGetLastError.
 template <class... Params, class... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
