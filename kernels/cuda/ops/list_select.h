@@ -44,33 +44,34 @@ class BlockReduce {
       const int before = __shfl_up_sync(dev::kFullWarp, sum, step);
       if (lane >= step) sum += before;
     }
-    const int of_warp = __shfl_sync(dev::kFullWarp, sum, dev::kWarpSize - 1);
+    return sum - value + WarpsBefore(__shfl_sync(dev::kFullWarp, sum, dev::kWarpSize - 1), total);
+  }
+  // The same of values of the warps.
+  DEV_FUNCTION int WarpsBefore(int of_warp, int* total) {
     const uint32_t of_lane = Exchange(static_cast<uint32_t>(of_warp), 0);
     *total = static_cast<int>(__reduce_add_sync(dev::kFullWarp, of_lane));
-    const bool precedes = lane < static_cast<int>(threadIdx.x) / dev::kWarpSize;
-    return sum - value +
-           static_cast<int>(__reduce_add_sync(dev::kFullWarp, precedes ? of_lane : 0u));
+    const bool precedes = Lane() < static_cast<int>(threadIdx.x) / dev::kWarpSize;
+    return static_cast<int>(__reduce_add_sync(dev::kFullWarp, precedes ? of_lane : 0u));
   }
-  // The want-th largest of the warps' maxima; want <= kSelectWarps.
-  DEV_FUNCTION uint32_t LargestOfWarps(int want, uint32_t value) {
-    const uint32_t of_lane = Exchange(__reduce_max_sync(dev::kFullWarp, value), 0);
-    const uint32_t* const warps = Row(1 - turn_);
-    int larger = 0;
-    DEV_UNROLL
-    for (int w = 0; w < kSelectWarps; ++w) larger += warps[w] > of_lane ? 1 : 0;
-    return __reduce_min_sync(dev::kFullWarp, larger < want ? of_lane : 0xffffffffu);
+  // A value that the maxima of at least `want` warps reach, or 0: the want-th largest of them, each
+  // counted once.
+  DEV_FUNCTION uint32_t ReachedByWarps(int want, uint32_t value) {
+    uint32_t of_lane = Exchange(__reduce_max_sync(dev::kFullWarp, value), 0);
+    uint32_t largest = 0;
+    for (int i = 0; i < want; ++i) {
+      largest = __reduce_max_sync(dev::kFullWarp, of_lane);
+      if (of_lane == largest) of_lane = 0;
+    }
+    return largest;
   }
 
  private:
   DEV_FUNCTION static int Lane() { return static_cast<int>(threadIdx.x) % dev::kWarpSize; }
-  DEV_FUNCTION static uint32_t* Row(int turn) {
-    DEV_SHARED(uint32_t, rows, 2 * kSelectWarps);
-    return rows + turn * kSelectWarps;
-  }
   // Lane w gets the value of warp w; `none` where there is no such warp. The row is overwritten
   // after the next barrier but one.
   DEV_FUNCTION uint32_t Exchange(uint32_t value, uint32_t none) {
-    uint32_t* const row = Row(turn_);
+    DEV_SHARED(uint32_t, rows, 2 * kSelectWarps);
+    uint32_t* const row = rows + turn_ * kSelectWarps;
     const int lane = Lane();
     if (lane == 0) row[threadIdx.x / dev::kWarpSize] = value;
     __syncthreads();

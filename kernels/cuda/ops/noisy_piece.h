@@ -102,7 +102,7 @@ DEV_FUNCTION float ReachedBy(int want, float best, BlockReduce* block) {
   const uint32_t key = KeyBits(best);
   uint32_t bound = 0;
   if (want <= kSelectWarps) {
-    bound = block->LargestOfWarps(want, key);
+    bound = block->ReachedByWarps(want, key);
   } else if (want <= kSelectThreads) {
     bound = LargestWith(want, 32, [&](uint32_t t) { return block->Sum(key >= t ? 1 : 0); });
   }
@@ -112,62 +112,96 @@ DEV_FUNCTION float ReachedBy(int want, float best, BlockReduce* block) {
   return value - fmaf(fabsf(value), 0x1p-21f, kNoiseGap);
 }
 
-inline constexpr int kMostKept = 1024;  // tokens of a piece whose keys are computed
-
-// Writes the list.want tokens with the largest keys to out [list.want], largest first, of equal
-// keys the lower token first, and the lowest bad token of the piece to *bad_token. Returns false,
-// for the whole block, and writes no token, if bounds do not suffice: where only a few tokens have
-// a finite logit, or list.want is large.
-DEV_FUNCTION bool ListNoisyPiece(const ListTask& list, const RowPiece& piece, BlockReduce* block,
-                                 ListEntry* out, int32_t* bad_token) {
-  float bounds[kThreadTokens];  // logits at first
-  piece.Load(bounds);
-  const uint32_t bad = block->Min(FirstBad(bounds, piece.first));
-  if (threadIdx.x == 0) *bad_token = static_cast<int32_t>(bad);
-  piece.DropBiased(bounds);
+// Makes bounds of the keys of logits [kThreadTokens], and returns the largest of those that say
+// how small the key can be at least (IsNoiseNear).
+DEV_FUNCTION float BoundKeys(const ListTask& list, int64_t first, float (&logits)[kThreadTokens]) {
   float best = __uint_as_float(0xff800000u);
   DEV_UNROLL
   for (int i = 0; i < kThreadTokens; i += 2) {
     const PhiloxWords words = TokenWords(list.seed, list.path_hash, list.slot,
-                                         static_cast<uint32_t>(piece.first) + PieceIndex(i));
+                                         static_cast<uint32_t>(first) + PieceIndex(i));
     DEV_UNROLL
     for (int odd = 0; odd < 2; ++odd) {
       const uint32_t rest = ~words.x[2 * odd];
-      float& bound = bounds[i + odd];
+      float& bound = logits[i + odd];
       bound = dev::AddRn(dev::MulRn(bound, list.inverse_temperature), NoiseAbove(rest));
       if (IsNoiseNear(rest)) best = fmaxf(best, bound);
     }
   }
+  return best;
+}
+
+inline constexpr int kMostKept = 1024;  // tokens of a piece whose keys are computed
+
+// Writes the places of the thread's tokens `kept` (bit i: token i) to places [kMostKept], in any
+// order, and returns how many there are in the block. If they are more than kMostKept, writes none.
+DEV_FUNCTION int Gather(uint32_t kept, BlockReduce* block, uint32_t* places) {
+  const uint32_t below = (1u << threadIdx.x % dev::kWarpSize) - 1;
+  const uint32_t of_warp = __reduce_add_sync(dev::kFullWarp, static_cast<uint32_t>(__popc(kept)));
+  int total = 0;
+  int next = block->WarpsBefore(static_cast<int>(of_warp), &total);
+  if (total > kMostKept) return total;
+  // A token of every lane that has one, in turns: most warps have a few at most.
+  uint32_t lanes = __ballot_sync(dev::kFullWarp, kept != 0);
+  while (lanes != 0) {
+    if (kept != 0) {
+      places[next + __popc(lanes & below)] = PieceIndex(__ffs(static_cast<int>(kept)) - 1);
+      kept &= kept - 1;
+    }
+    next += __popc(lanes);
+    lanes = __ballot_sync(dev::kFullWarp, kept != 0);
+  }
+  return total;
+}
+
+// The key of the token at a place of the piece.
+DEV_FUNCTION uint32_t KeyAt(const ListTask& list, const RowPiece& piece, uint32_t index) {
+  const PhiloxWords words =
+      TokenWords(list.seed, list.path_hash, list.slot, static_cast<uint32_t>(piece.first) + index);
+  const bool odd = index % 2 != 0;
+  return NoisyKey(list, piece.LogitAt(index),
+                  GumbelOfWords(odd ? words.x[2] : words.x[0], odd ? words.x[3] : words.x[1]));
+}
+
+// Writes the list.want tokens with the largest keys to out [list.want], largest first, of equal
+// keys the lower token first, and the lowest bad token of the piece to *bad_token. Returns false,
+// for the whole block, and writes nothing, if bounds do not suffice: where only a few tokens have a
+// finite logit, or list.want is large.
+DEV_FUNCTION bool ListNoisyPiece(const ListTask& list, const RowPiece& piece, BlockReduce* block,
+                                 ListEntry* out, int32_t* bad_token) {
+  DEV_SHARED(uint32_t, bad_of_warp, kSelectWarps);
+  DEV_SHARED(uint32_t, places, kMostKept);
+  DEV_SHARED(uint32_t, keys, kMostKept);
+  float bounds[kThreadTokens];
+  piece.Load(bounds);
+  uint32_t bad = FirstBad(bounds, piece.first);
+  piece.DropBiased(bounds);
+  const float best = BoundKeys(list, piece.first, bounds);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % dev::kWarpSize, warp = thread / dev::kWarpSize;
+  bad = __reduce_min_sync(dev::kFullWarp, bad);
+  if (lane == 0) bad_of_warp[warp] = bad;
   const float reached = ReachedBy(list.want, best, block);
   if (!(reached > __uint_as_float(0xff800000u))) return false;
 
-  DEV_SHARED(uint32_t, kept_index, kMostKept);
-  DEV_SHARED(uint32_t, kept_key, kMostKept);
-  uint32_t kept = 0;  // bit i: token i of the thread
+  uint32_t kept = 0;
   DEV_UNROLL
   for (int i = 0; i < kThreadTokens; ++i) kept |= bounds[i] >= reached ? 1u << i : 0u;
-  int total = 0;
-  int place = block->SumBefore(__popc(kept), &total);
+  const int total = Gather(kept, block, places);
   if (total > kMostKept) return false;
-  for (; kept != 0; kept &= kept - 1) {
-    kept_index[place++] = PieceIndex(__ffs(static_cast<int>(kept)) - 1);
+  if (warp == 0) {
+    const uint32_t of_lane = lane < kSelectWarps ? bad_of_warp[lane] : kNoToken;
+    bad = __reduce_min_sync(dev::kFullWarp, of_lane);
+    if (lane == 0) *bad_token = static_cast<int32_t>(bad);
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < total; i += kSelectThreads) {
-    const uint32_t index = kept_index[i];
-    const PhiloxWords words = TokenWords(list.seed, list.path_hash, list.slot,
-                                         static_cast<uint32_t>(piece.first) + index);
-    const bool odd = index % 2 != 0;
-    kept_key[i] =
-        NoisyKey(list, piece.LogitAt(index),
-                 GumbelOfWords(odd ? words.x[2] : words.x[0], odd ? words.x[3] : words.x[1]));
-  }
+  for (int i = thread; i < total; i += kSelectThreads) keys[i] = KeyAt(list, piece, places[i]);
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < total; i += kSelectThreads) {
-    const uint32_t key = kept_key[i], index = kept_index[i];
+  for (int i = thread; i < total; i += kSelectThreads) {
+    const uint32_t key = keys[i], index = places[i];
     int rank = 0;
     for (int j = 0; j < total; ++j) {
-      rank += kept_key[j] > key || (kept_key[j] == key && kept_index[j] < index) ? 1 : 0;
+      rank += keys[j] > key || (keys[j] == key && places[j] < index) ? 1 : 0;
     }
     if (rank < list.want) out[rank] = {key, static_cast<int32_t>(piece.first + index)};
   }
