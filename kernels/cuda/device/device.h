@@ -2,9 +2,9 @@
 // nvcc compiles kernels for the GPU, and every instruction that needs assembly is wrapped here. Any
 // other compiler compiles the same files for the simulator (simt.h), which runs them on a CPU.
 //
-// Beside CUDA C++ (threadIdx, __syncthreads, __syncwarp, shuffles, votes, __ldg) a kernel uses what
-// this header declares. Restrictions: shuffles of the whole warp's width, shared memory by
-// DEV_SHARED and DEV_DYNAMIC_SHARED, launches by Launch, no atomics but those below.
+// Beside CUDA C++ (threadIdx, __syncthreads, __syncwarp, shuffles, votes, __popc, __ffs, __ldg) a
+// kernel uses what this header declares. Restrictions: shuffles of the whole warp's width, shared
+// memory by DEV_SHARED and DEV_DYNAMIC_SHARED, launches by Launch, no atomics but those below.
 #pragma once
 
 #include <cuda_bf16.h>

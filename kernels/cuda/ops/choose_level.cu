@@ -247,7 +247,7 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 1)
     __syncthreads();
     Draw(task, rows, level);
     __syncthreads();
-    CostTokens(task, level, rows);
+    CostTokens(level, rows);
     __syncthreads();
     ListKnown(all, task, rows, level);
     __syncthreads();
@@ -274,6 +274,8 @@ void ChooseLevels(const LevelsView& levels, const ListsView& lists, cudaStream_t
       const int64_t nodes =
           task.level == 0 ? view->starts[task.forest].roots : view->states[task.forest].count;
       cost.bytes += nodes * (task.support + 17) * 8 + nodes * task.support * 16 + task.width * 24;
+      // The keys of draws, written and read.
+      if (task.picks != 0) cost.bytes += int64_t{task.beam_width} * kReaches * task.support * 8;
     }
     return cost;
   });

@@ -11,7 +11,7 @@
 namespace coppice::kernels::cuda::levels {
 
 inline constexpr int kRows = kMostLevelRows, kSlots = kMostLevelSlots, kSupport = kMostLevelSupport;
-inline constexpr int kReaches = 4;  // nodes that a slot draws from: "its 4 cheapest n"
+inline constexpr int kReaches = kLevelReaches;
 inline constexpr int kHedges = 24;  // candidates beyond the width that are ranked, at least
 inline constexpr int kCandidates =
     2 * kMostLevelRows > kMostLevelRows + kHedges ? 2 * kMostLevelRows : kMostLevelRows + kHedges;
@@ -219,7 +219,7 @@ DEV_FUNCTION float DrawKey(const LevelTask& task, const Level* level, const Leve
 }
 
 // The draw of each slot from each node that it reaches; of the first, the slot's predicted output.
-DEV_FUNCTION void Draw(const LevelTask& task, const LevelScratch* rows, Level* level) {
+DEV_FUNCTION void Draw(const LevelTask& task, LevelScratch* rows, Level* level) {
   const int warp = static_cast<int>(threadIdx.x) / dev::kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
   for (int i = warp; i < level->slots * kReaches; i += kSelectWarps) {
@@ -234,6 +234,7 @@ DEV_FUNCTION void Draw(const LevelTask& task, const LevelScratch* rows, Level* l
     int32_t token = 0x7fffffff;
     for (int e = lane; e < rows->entries[node]; e += dev::kWarpSize) {
       const float key = DrawKey(task, level, rows, slot, node, e);
+      rows->key[i * kSupport + e] = key;
       const int32_t of = rows->token[node * kSupport + e];
       if (key > best || (key == best && of < token)) {
         best = key;
@@ -250,7 +251,7 @@ DEV_FUNCTION void Draw(const LevelTask& task, const LevelScratch* rows, Level* l
 }
 
 // How far each token is from being an output, least over the slots.
-DEV_FUNCTION void CostTokens(const LevelTask& task, const Level* level, LevelScratch* rows) {
+DEV_FUNCTION void CostTokens(const Level* level, LevelScratch* rows) {
   for (int i = static_cast<int>(threadIdx.x); i < level->count * kSupport; i += kSelectThreads) {
     const int node = i / kSupport, entry = i % kSupport;
     if (entry >= rows->entries[node]) continue;
@@ -261,7 +262,7 @@ DEV_FUNCTION void CostTokens(const LevelTask& task, const Level* level, LevelScr
       for (int reach = 0; reach < level->reaches[slot]; ++reach) {
         const int at = slot * kReaches + reach;
         if (level->reach_node[at] != node) continue;
-        const float gap = level->reach_key[at] - DrawKey(task, level, rows, slot, node, entry);
+        const float gap = level->reach_key[at] - rows->key[at * kSupport + entry];
         const float cost = level->reach_cost[at] + fmaxf(gap, 0.0f);
         if (!(cost < least)) continue;
         least = cost;

@@ -11,6 +11,7 @@ namespace coppice::kernels::cuda {
 
 inline constexpr int kSelectThreads = 512;
 inline constexpr int kSelectWarps = kSelectThreads / dev::kWarpSize;
+static_assert(kSelectWarps <= dev::kWarpSize);  // a lane for each warp
 
 // Bits that order as the floats do, -0 as 0; 0 for NaN and -inf, which are never chosen.
 DEV_FUNCTION uint32_t KeyBits(float value) {
