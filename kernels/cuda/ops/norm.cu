@@ -64,18 +64,19 @@ DEV_FUNCTION Spread SpreadOf(const NormArgs& norm, const HeldRow<N>& held, const
   return spread;
 }
 
-// The normed values from column c on.
+// The normed values from column c on. The product with the gain is rounded before the bias is added:
+// said here, as the compiler's choice would depend on the code around it.
 template <int N>
 DEV_FUNCTION dev::Pack<float, N> Normed(const NormArgs& norm, const Spread& spread, int64_t c,
                                         dev::Pack<float, N> values) {
   if (norm.gain == nullptr) return values;
   const dev::Pack<float, N> gain = dev::LoadPack<N>(norm.gain + c);
   for (int i = 0; i < N; ++i) {
-    values.value[i] = (values.value[i] - spread.mean) * spread.scale * gain.value[i];
+    values.value[i] = dev::MulRn((values.value[i] - spread.mean) * spread.scale, gain.value[i]);
   }
   if (norm.bias == nullptr) return values;
   const dev::Pack<float, N> bias = dev::LoadPack<N>(norm.bias + c);
-  for (int i = 0; i < N; ++i) values.value[i] += bias.value[i];
+  for (int i = 0; i < N; ++i) values.value[i] = dev::AddRn(values.value[i], bias.value[i]);
   return values;
 }
 
@@ -95,7 +96,9 @@ DEV_KERNEL void AddAnyNormRows(AddNormArgs args) {
     const Spread spread = SpreadOf<N>(args.addend_norm, added, addend, args.columns);
     const auto sum = [&](dev::Pack<float, N> values, const dev::Pack<float, N>& other, int64_t c) {
       const dev::Pack<float, N> normed = Normed<N>(args.addend_norm, spread, c, other);
-      for (int i = 0; i < N; ++i) values.value[i] += args.scale * normed.value[i];
+      for (int i = 0; i < N; ++i) {
+        values.value[i] = fmaf(args.scale, normed.value[i], values.value[i]);
+      }
       return values;
     };
     Held::Each(args.columns,
