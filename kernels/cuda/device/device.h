@@ -2,9 +2,9 @@
 // nvcc compiles kernels for the GPU, and every instruction that needs assembly is wrapped here. Any
 // other compiler compiles the same files for the simulator (simt.h), which runs them on a CPU.
 //
-// Beside CUDA C++ (threadIdx, __syncthreads, __syncwarp, shuffles, votes, __ldg) a kernel uses what
-// this header declares. Restrictions: shuffles of the whole warp's width, shared memory by
-// DEV_SHARED and DEV_DYNAMIC_SHARED, launches by Launch, no atomics but those below.
+// Beside CUDA C++ (threadIdx, __syncthreads, __syncwarp, shuffles, votes, __popc, __ffs, __ldg) a
+// kernel uses what this header declares. Restrictions: shuffles of the whole warp's width, shared
+// memory by DEV_SHARED and DEV_DYNAMIC_SHARED, launches by Launch, no atomics but those below.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -232,6 +232,14 @@ DEV_FUNCTION float AddRn(float a, float b) { return __fadd_rn(a, b); }
 DEV_FUNCTION float MulRn(float a, float b) { return __fmul_rn(a, b); }
 DEV_FUNCTION double AddRn(double a, double b) { return __dadd_rn(a, b); }
 DEV_FUNCTION double MulRn(double a, double b) { return __dmul_rn(a, b); }
+
+// The whole product, by one instruction. Of the 64-bit product of a constant above 2^31 the compiler
+// also adds the part that is zero.
+DEV_FUNCTION uint64_t MulWide(uint32_t a, uint32_t b) {
+  uint64_t product;
+  asm("mul.wide.u32 %0,%1,%2;" : "=l"(product) : "r"(a), "r"(b));
+  return product;
+}
 
 // Enqueues one launch in clusters of this many neighbours along y; grid.y is a multiple. A block's
 // rank in its cluster is blockIdx.y % cluster. `shared` is dynamic shared memory in bytes. Errors:

@@ -4,27 +4,22 @@
 #include "kernels/cuda/ops/gumbel_noise.h"
 #include "kernels/cuda/ops/kernel_types.h"
 #include "kernels/cuda/ops/list_select.h"
+#include "kernels/cuda/ops/noisy_piece.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr int kPairs = kPieceTokens / 2 / kSelectThreads;  // pairs of tokens per thread
 constexpr int kPieceBits = 13;
 static_assert(1 << kPieceBits == kPieceTokens && kMostWanted <= kRoom);
-constexpr uint32_t kNoToken = 0x7fffffff;
 
-// The keys of a thread's tokens in registers: pair j of the thread is pair j * kSelectThreads +
-// thread of the piece. Indices are those in the piece.
+// The keys of a thread's tokens in registers. Indices are those in the piece.
 struct PieceKeys {
-  uint32_t key[2 * kPairs];
+  uint32_t key[kThreadTokens];
 
   template <class F>
   DEV_FUNCTION void Each(F f) const {
     DEV_UNROLL
-    for (int i = 0; i < 2 * kPairs; ++i) f(key[i], Index(i));
-  }
-  DEV_FUNCTION static uint32_t Index(int i) {
-    return 2 * (i / 2 * kSelectThreads + threadIdx.x) + i % 2;
+    for (int i = 0; i < kThreadTokens; ++i) f(key[i], PieceIndex(i));
   }
 };
 
@@ -41,23 +36,18 @@ struct EntryKeys {
   }
 };
 
-// Bit t: token first + t has a bias.
-DEV_FUNCTION const uint32_t* MarkBiased(const DeviceLists& all, const ListTask& list,
-                                        int64_t first) {
-  constexpr int kWords = kPieceTokens / 32;
-  static_assert(kWords <= kSelectThreads);
-  DEV_SHARED(uint32_t, marks, kWords);
+DEV_FUNCTION void MarkBiased(const DeviceLists& all, const ListTask& list, int64_t first) {
+  static_assert(kPieceTokens / 32 <= kSelectThreads);
   const int word = static_cast<int>(threadIdx.x);
-  if (word < kWords) {
+  if (word < kPieceTokens / 32) {
     uint32_t bits = 0;
     for (int i = list.bias_begin; i < list.bias_end; ++i) {
       const int64_t index = all.bias[i].token - first;
       if (index >= 0 && index < kPieceTokens && index / 32 == word) bits |= 1u << index % 32;
     }
-    marks[word] = bits;
+    BiasMarks()[word] = bits;
   }
   __syncthreads();
-  return marks;
 }
 
 DEV_FUNCTION int64_t FirstPiece(const LogitRows& rows) { return rows.first_token / kPieceTokens; }
@@ -69,42 +59,41 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
   dev::WaitForPrevious();
   const DeviceLists& all = *lists;
   if (static_cast<int>(blockIdx.x) >= all.list_count) return;
-  const ListTask list = all.lists[blockIdx.x];
+  const ListTask& list = all.lists[blockIdx.x];
   const int64_t first = (FirstPiece(rows) + blockIdx.y) * kPieceTokens;
-  const uint32_t* biased = MarkBiased(all, list, first);
-  const float* row = rows.logits + list.row * rows.columns;
+  const bool has_bias = list.bias_begin < list.bias_end;
+  if (has_bias) MarkBiased(all, list, first);
+  const RowPiece piece = {rows.logits + list.row * rows.columns, rows.columns, first,
+                          first - rows.first_token, has_bias};
+  const int64_t place = blockIdx.x * int64_t{gridDim.y} + blockIdx.y;
+  int32_t* const bad_token = all.bad_tokens + place;
+  ListEntry* const out = all.entries + list.entries + blockIdx.y * int64_t{list.want};
+  BlockReduce block;
+  if (list.noisy != 0 && ListNoisyPiece(list, piece, &block, out, bad_token)) return;
+
+  float logits[kThreadTokens];
+  piece.Load(logits);
+  const uint32_t bad = block.Min(FirstBad(logits, first));
+  if (threadIdx.x == 0) *bad_token = static_cast<int32_t>(bad);
+  piece.DropBiased(logits);
   PieceKeys keys;
-  uint32_t bad = kNoToken;
   DEV_UNROLL
-  for (int j = 0; j < kPairs; ++j) {
-    const uint32_t even = PieceKeys::Index(2 * j);
+  for (int i = 0; i < kThreadTokens; i += 2) {
     NoisePair noise = {0.0f, 0.0f};
     if (list.noisy != 0) {
-      noise = TokenNoise(list.seed, list.path_hash, list.slot, static_cast<uint32_t>(first) + even);
+      noise = TokenNoise(list.seed, list.path_hash, list.slot,
+                         static_cast<uint32_t>(first) + PieceIndex(i));
     }
     DEV_UNROLL
     for (int odd = 0; odd < 2; ++odd) {
-      const uint32_t index = even + odd;
-      const int64_t token = first + index, column = token - rows.first_token;
-      keys.key[2 * j + odd] = 0;
-      if (column < 0 || column >= rows.columns) continue;
-      const float logit = dev::LoadInput(row + column);
-      if (!(logit < __uint_as_float(0x7f800000u))) bad = min(bad, static_cast<uint32_t>(token));
-      if ((biased[index / 32] >> index % 32 & 1) != 0) continue;
+      const float logit = logits[i + odd];
       uint32_t key = KeyBits(logit);
       if (list.noisy != 0 && key != 0) {
-        const float x = dev::MulRn(logit, list.inverse_temperature);
-        // Never 0, which means no key: a product that overflows is still a key.
-        key = max(KeyBits(dev::AddRn(x, odd == 0 ? noise.even : noise.odd)), 1u);
+        key = NoisyKey(list, logit, odd == 0 ? noise.even : noise.odd);
       }
-      keys.key[2 * j + odd] = key;
+      keys.key[i + odd] = key;
     }
   }
-  BlockReduce block;
-  bad = block.Min(bad);
-  const int64_t piece = blockIdx.x * int64_t{gridDim.y} + blockIdx.y;
-  if (threadIdx.x == 0) all.bad_tokens[piece] = static_cast<int32_t>(bad);
-  ListEntry* const out = all.entries + list.entries + blockIdx.y * int64_t{list.want};
   uint32_t least = 0;
   const int count = SelectLargest(keys, list.want, kPieceBits, &block, &least,
                                   [&](int place, uint32_t key, uint32_t index) {
@@ -135,6 +124,32 @@ DEV_FUNCTION void WriteRowFacts(const DeviceLists& all, const ListTask& list, co
   }
 }
 
+constexpr int kMostRanked = 128;
+
+// What SelectLargest does, for at most kMostRanked entries, with fewer steps that wait for each
+// other: each entry counts those before it. Writes the largest first.
+template <class Write>
+DEV_FUNCTION int RankEntries(const EntryKeys& keys, int want, BlockReduce* block, uint32_t* least,
+                             Write write) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const ListEntry own = thread < keys.count ? keys.entries[thread] : ListEntry{0, 0};
+  const int count = min(want, block->Sum(own.key != 0 ? 1 : 0));
+  uint32_t lowest = 0xffffffffu;
+  if (own.key != 0) {
+    int rank = 0;
+    for (int j = 0; j < keys.count; ++j) {
+      const ListEntry other = keys.entries[j];
+      rank += other.key > own.key || (other.key == own.key && other.token < own.token) ? 1 : 0;
+    }
+    if (rank < count) {
+      write(rank, own.key, static_cast<uint32_t>(own.token));
+      lowest = own.key;
+    }
+  }
+  *least = block->Min(lowest);
+  return count;
+}
+
 // Block (list).
 DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
     MergeEachList(const DeviceLists* lists, LogitRows rows, int pieces) {
@@ -150,11 +165,13 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
   const EntryKeys keys = {all.entries + list.entries, pieces * list.want};
   BlockReduce block;
   uint32_t least = 0;
-  const int count = SelectLargest(
-      keys, list.want, /*index_bits=*/31, &block, &least, [&](int place, uint32_t, uint32_t token) {
-        out[2 * place] = token;
-        out[2 * place + 1] = __float_as_uint(row[token - rows.first_token]);
-      });
+  const auto write = [&](int place, uint32_t, uint32_t token) {
+    out[2 * place] = token;
+    out[2 * place + 1] = __float_as_uint(row[token - rows.first_token]);
+  };
+  const int count = list.noisy != 0 && keys.count <= kMostRanked
+                        ? RankEntries(keys, list.want, &block, &least, write)
+                        : SelectLargest(keys, list.want, /*index_bits=*/31, &block, &least, write);
   if (threadIdx.x != 0) return;
   ListHeader* header = reinterpret_cast<ListHeader*>(record);
   header->count = count;

@@ -224,7 +224,7 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 1)
   dev::WaitForPrevious();
   DEV_SHARED(Level, level, 1);
   // Rows are read before there are candidates.
-  constexpr size_t kStaged = kSelectWarps * kListed * 2 * sizeof(float);
+  constexpr size_t kStaged = kSelectWarps * kListed * sizeof(uint64_t);
   DEV_SHARED(float, shared, (sizeof(Candidates) > kStaged ? sizeof(Candidates) : kStaged) / 4);
   const DeviceLevels& all = *levels;
   if (static_cast<int>(blockIdx.x) >= all.count) return;
@@ -236,9 +236,9 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 1)
   const int nodes = level->count;
   if (nodes == 0 || FindBadRow(*lists, task, nodes, &block, state)) return;
   const int warp = static_cast<int>(threadIdx.x) / dev::kWarpSize;
-  float* const staged = shared + warp * 2 * kListed;
+  uint64_t* const sorted = reinterpret_cast<uint64_t*>(shared) + warp * kListed;
   for (int n = warp; n < nodes; n += kSelectWarps) {
-    ReadRow(*lists, task, n, rows, staged, reinterpret_cast<int32_t*>(staged + kListed));
+    ReadRow(*lists, task, n, rows, sorted);
     __syncwarp();
   }
   __syncthreads();
@@ -247,7 +247,7 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 1)
     __syncthreads();
     Draw(task, rows, level);
     __syncthreads();
-    CostTokens(task, level, rows);
+    CostTokens(level, rows);
     __syncthreads();
     ListKnown(all, task, rows, level);
     __syncthreads();
@@ -274,6 +274,8 @@ void ChooseLevels(const LevelsView& levels, const ListsView& lists, cudaStream_t
       const int64_t nodes =
           task.level == 0 ? view->starts[task.forest].roots : view->states[task.forest].count;
       cost.bytes += nodes * (task.support + 17) * 8 + nodes * task.support * 16 + task.width * 24;
+      // The keys of draws, written and read.
+      if (task.picks != 0) cost.bytes += int64_t{task.beam_width} * kReaches * task.support * 8;
     }
     return cost;
   });

@@ -21,6 +21,7 @@ inline constexpr int kMostLevelSlots = 32;    // output slots
 inline constexpr int kMostLevelSupport = 64;  // tokens of a draft row
 inline constexpr int kMostLevelBias = 32;     // biases of a draft row
 inline constexpr int kMostLevels = 8;
+inline constexpr int kLevelReaches = 4;  // nodes that a slot draws from: "its 4 cheapest n"
 
 // One forest at one level.
 struct LevelTask {
@@ -78,6 +79,8 @@ struct LevelScratch {
   float cost[kMostLevelRows * kMostLevelSupport];        // distance from being an output, nats
   int32_t replaces[kMostLevelRows * kMostLevelSupport];  // slot whose output it would replace
   int32_t entries[kMostLevelRows];
+  // Keys by which a slot draws from the entries of a node that it reaches.
+  float key[kMostLevelSlots * kLevelReaches * kMostLevelSupport];  // [slot][reach][entry]
 };
 
 // What a forward pass asks for; in device memory itself, as DeviceLists.

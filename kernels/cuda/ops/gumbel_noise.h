@@ -55,6 +55,22 @@ DEV_FUNCTION float GumbelOfWords(uint32_t first, uint32_t second) {
   return -LogOf(Split(-LogOf(u)));
 }
 
+// Bounds of GumbelOfWords(first, second) for every second word, without a logarithm, by rest =
+// ~first: 1 - u is at least rest 2^-32, and -log(u) at least 1 - u. The bits of a float, as a
+// number, are 2^23 times a bound from below of its base-2 logarithm, off by at most 0.0861. Checked
+// for all words: lab/measurements/2026-11-29-cuda-lists.md.
+
+// No noise is larger. Above 0.
+DEV_FUNCTION float NoiseAbove(uint32_t rest) {
+  constexpr float kAtZero = 110.2105f;  // 159 ln 2, and 1e-4 for all roundings
+  const uint32_t bits = __float_as_uint(static_cast<float>(rest));
+  return fmaf(static_cast<float>(static_cast<int32_t>(bits)), -0x1.62e42ep-24f, kAtZero);
+}
+// Where it is: the noise is at least NoiseAbove(rest) - kNoiseGap. That u is at least 3/4, and not
+// so near 1 that the second word counts.
+DEV_FUNCTION bool IsNoiseNear(uint32_t rest) { return rest - 0x1000u < 0x3ffff000u; }
+inline constexpr float kNoiseGap = 0.165f;
+
 struct PhiloxWords {
   uint32_t x[4];
 };
@@ -64,8 +80,8 @@ DEV_FUNCTION PhiloxWords PhiloxOf(PhiloxWords counter, uint32_t key0, uint32_t k
   uint32_t c0 = counter.x[0], c1 = counter.x[1], c2 = counter.x[2], c3 = counter.x[3];
   DEV_UNROLL
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * c0;
-    const uint64_t b = uint64_t{0xCD9E8D57u} * c2;
+    const uint64_t a = dev::MulWide(c0, 0xD2511F53u);
+    const uint64_t b = dev::MulWide(c2, 0xCD9E8D57u);
     c0 = static_cast<uint32_t>(b >> 32) ^ c1 ^ key0;
     c1 = static_cast<uint32_t>(b);
     c2 = static_cast<uint32_t>(a >> 32) ^ c3 ^ key1;
@@ -76,17 +92,22 @@ DEV_FUNCTION PhiloxWords PhiloxOf(PhiloxWords counter, uint32_t key0, uint32_t k
   return {{c0, c1, c2, c3}};
 }
 
+// The words of an even token's noise and of the next token's, two each, for either token.
+DEV_FUNCTION PhiloxWords TokenWords(uint64_t seed, uint64_t path_hash, uint32_t slot,
+                                    uint32_t token) {
+  constexpr uint32_t kTokenDomain = 1;  // Domain::kToken of sampling/rng.h
+  return PhiloxOf({{token >> 1, static_cast<uint32_t>(path_hash),
+                    static_cast<uint32_t>(path_hash >> 32), kTokenDomain << 24 | slot}},
+                  static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+}
+
 // Noise of a token and of the next, for an even token.
 struct NoisePair {
   float even, odd;
 };
 DEV_FUNCTION NoisePair TokenNoise(uint64_t seed, uint64_t path_hash, uint32_t slot,
                                   uint32_t token) {
-  constexpr uint32_t kTokenDomain = 1;  // Domain::kToken of sampling/rng.h
-  const PhiloxWords words =
-      PhiloxOf({{token >> 1, static_cast<uint32_t>(path_hash),
-                 static_cast<uint32_t>(path_hash >> 32), kTokenDomain << 24 | slot}},
-               static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+  const PhiloxWords words = TokenWords(seed, path_hash, slot, token);
   return {GumbelOfWords(words.x[0], words.x[1]), GumbelOfWords(words.x[2], words.x[3])};
 }
 

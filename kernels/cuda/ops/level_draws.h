@@ -6,11 +6,12 @@
 #include "kernels/cuda/ops/gumbel_noise.h"
 #include "kernels/cuda/ops/kernel_types.h"
 #include "kernels/cuda/ops/list_select.h"
+#include "kernels/cuda/ops/warp_sort.h"
 
 namespace coppice::kernels::cuda::levels {
 
 inline constexpr int kRows = kMostLevelRows, kSlots = kMostLevelSlots, kSupport = kMostLevelSupport;
-inline constexpr int kReaches = 4;  // nodes that a slot draws from: "its 4 cheapest n"
+inline constexpr int kReaches = kLevelReaches;
 inline constexpr int kHedges = 24;  // candidates beyond the width that are ranked, at least
 inline constexpr int kCandidates =
     2 * kMostLevelRows > kMostLevelRows + kHedges ? 2 * kMostLevelRows : kMostLevelRows + kHedges;
@@ -51,73 +52,90 @@ DEV_FUNCTION bool Stops(const DeviceLevels& all, const LevelTask& task, int32_t 
   return false;
 }
 
-// A warp's node: its `support` likeliest tokens with log q, from the record of its list.
-DEV_FUNCTION void ReadRow(const DeviceLists& lists, const LevelTask& task, int node,
-                          LevelScratch* out, float* staged_x, int32_t* staged_token) {
-  const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
-  const ListTask& list = lists.lists[task.first_list + node];
+// Entry e of a record as a number that orders as the entries do: the value, then the lower token. 0
+// if its value is -inf.
+DEV_FUNCTION uint64_t EntryOrder(float x, int32_t token) {
+  const uint32_t key = KeyBits(x);
+  return key == 0 ? 0 : uint64_t{key} << 32 | ~static_cast<uint32_t>(token);
+}
+DEV_FUNCTION float ValueOf(uint64_t entry) { return KeyValue(static_cast<uint32_t>(entry >> 32)); }
+DEV_FUNCTION int32_t TokenOf(uint64_t entry) {
+  return static_cast<int32_t>(~static_cast<uint32_t>(entry));
+}
+
+DEV_FUNCTION uint64_t ReadEntry(const DeviceLists& lists, const LevelTask& task,
+                                const ListTask& list, int e) {
   const uint32_t* const record = lists.records + list.record;
   const int count = reinterpret_cast<const ListHeader*>(record)->count;
   const int biased = list.bias_end - list.bias_begin;
   const uint32_t* const logits = record + kHeaderWords;
   const uint32_t* const pairs = logits + biased;
-  for (int e = lane; e < kListed; e += dev::kWarpSize) {
-    float x = -FloatInfinity();
-    int32_t token = 0;
-    if (e < count) {
-      token = static_cast<int32_t>(pairs[2 * e]);
-      x = __uint_as_float(pairs[2 * e + 1]) * task.inverse_temperature;
-    } else if (e < count + biased) {
-      const TokenBias* const bias = lists.bias + list.bias_begin;
-      token = bias[e - count].token;
-      double sum = __uint_as_float(logits[e - count]);
-      for (int i = 0; i < biased; ++i) {
-        if (bias[i].token != token) continue;
-        if (i < e - count) sum = -FloatInfinity();  // an entry before stands for the token
-        sum += bias[i].bias;
-      }
-      x = static_cast<float>(sum) * task.inverse_temperature;
-    }
-    staged_x[e] = x;
-    staged_token[e] = token;
+  if (e < count) {
+    return EntryOrder(__uint_as_float(pairs[2 * e + 1]) * task.inverse_temperature,
+                      static_cast<int32_t>(pairs[2 * e]));
   }
+  if (e >= count + biased) return 0;
+  const TokenBias* const bias = lists.bias + list.bias_begin;
+  const int32_t token = bias[e - count].token;
+  double sum = __uint_as_float(logits[e - count]);
+  for (int i = 0; i < biased; ++i) {
+    if (bias[i].token != token) continue;
+    if (i < e - count) return 0;  // an entry before stands for the token
+    sum += bias[i].bias;
+  }
+  return EntryOrder(static_cast<float>(sum) * task.inverse_temperature, token);
+}
+
+// A warp's node: its `support` likeliest tokens with log q, from the first 32 kEach entries of the
+// record of its list. sorted [32 kEach] belongs to the warp.
+template <int kEach>
+DEV_FUNCTION void ReadEntries(const DeviceLists& lists, const LevelTask& task, int node,
+                              LevelScratch* out, uint64_t* sorted) {
+  const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+  const ListTask& list = lists.lists[task.first_list + node];
+  uint64_t entry[kEach], in_order[kEach];
+  DEV_UNROLL
+  for (int j = 0; j < kEach; ++j) {
+    entry[j] = in_order[j] = ReadEntry(lists, task, list, lane + j * dev::kWarpSize);
+  }
+  SortWarp(in_order);
+  DEV_UNROLL
+  for (int j = 0; j < kEach; ++j) sorted[lane * kEach + j] = in_order[j];
   __syncwarp();
-  float largest = -FloatInfinity();
-  for (int e = lane; e < kListed; e += dev::kWarpSize) largest = fmaxf(largest, staged_x[e]);
-  largest = dev::WarpMax(largest);
-  int rank[kListed / dev::kWarpSize];
+  const uint64_t last = max(sorted[task.support - 1], uint64_t{1});
+  const float largest = ValueOf(sorted[0]);
   float sum = 0;
   int kept = 0;
   DEV_UNROLL
-  for (int j = 0; j < kListed / dev::kWarpSize; ++j) {
-    const int e = lane + j * dev::kWarpSize;
-    const float x = staged_x[e];
-    rank[j] = kListed;
-    if (!(x > -FloatInfinity())) continue;
-    rank[j] = 0;
-    for (int o = 0; o < kListed; ++o) {
-      const float other = staged_x[o];
-      rank[j] += other > x || (other == x && staged_token[o] < staged_token[e]) ? 1 : 0;
-    }
-    if (rank[j] >= task.support) continue;
-    sum += dev::Exp2((x - largest) * 1.44269504f);
+  for (int j = 0; j < kEach; ++j) {
+    if (entry[j] < last) continue;
+    sum += dev::Exp2((ValueOf(entry[j]) - largest) * 1.44269504f);
     ++kept;
   }
   sum = dev::WarpSum(sum);
   kept = static_cast<int>(__reduce_add_sync(dev::kFullWarp, static_cast<unsigned>(kept)));
   const float log_sum = kept > 0 ? LogOf(Split(sum)) : 0.0f;
-  DEV_UNROLL
-  for (int j = 0; j < kListed / dev::kWarpSize; ++j) {
-    if (rank[j] >= task.support) continue;
-    const int e = lane + j * dev::kWarpSize, at = node * kSupport + rank[j];
-    out->token[at] = staged_token[e];
-    out->log_prob[at] = fminf(staged_x[e] - largest - log_sum, 0.0f);
+  for (int e = lane; e < kept; e += dev::kWarpSize) {
+    out->token[node * kSupport + e] = TokenOf(sorted[e]);
+    out->log_prob[node * kSupport + e] = fminf(ValueOf(sorted[e]) - largest - log_sum, 0.0f);
   }
   if (lane != 0) return;
   out->entries[node] = max(kept, 1);
   if (kept > 0) return;
   out->token[node * kSupport] = 0;  // without a finite logit the row is token 0, as on the host
   out->log_prob[node * kSupport] = 0;
+}
+
+// sorted [kListed] belongs to the warp.
+DEV_FUNCTION void ReadRow(const DeviceLists& lists, const LevelTask& task, int node,
+                          LevelScratch* out, uint64_t* sorted) {
+  const ListTask& list = lists.lists[task.first_list + node];
+  const int count = reinterpret_cast<const ListHeader*>(lists.records + list.record)->count;
+  if (count + list.bias_end - list.bias_begin <= kListed / 2) {
+    ReadEntries<kListed / 2 / dev::kWarpSize>(lists, task, node, out, sorted);
+  } else {
+    ReadEntries<kListed / dev::kWarpSize>(lists, task, node, out, sorted);
+  }
 }
 
 // The first node whose row is not valid ends the forest.
@@ -201,7 +219,7 @@ DEV_FUNCTION float DrawKey(const LevelTask& task, const Level* level, const Leve
 }
 
 // The draw of each slot from each node that it reaches; of the first, the slot's predicted output.
-DEV_FUNCTION void Draw(const LevelTask& task, const LevelScratch* rows, Level* level) {
+DEV_FUNCTION void Draw(const LevelTask& task, LevelScratch* rows, Level* level) {
   const int warp = static_cast<int>(threadIdx.x) / dev::kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
   for (int i = warp; i < level->slots * kReaches; i += kSelectWarps) {
@@ -216,6 +234,7 @@ DEV_FUNCTION void Draw(const LevelTask& task, const LevelScratch* rows, Level* l
     int32_t token = 0x7fffffff;
     for (int e = lane; e < rows->entries[node]; e += dev::kWarpSize) {
       const float key = DrawKey(task, level, rows, slot, node, e);
+      rows->key[i * kSupport + e] = key;
       const int32_t of = rows->token[node * kSupport + e];
       if (key > best || (key == best && of < token)) {
         best = key;
@@ -232,7 +251,7 @@ DEV_FUNCTION void Draw(const LevelTask& task, const LevelScratch* rows, Level* l
 }
 
 // How far each token is from being an output, least over the slots.
-DEV_FUNCTION void CostTokens(const LevelTask& task, const Level* level, LevelScratch* rows) {
+DEV_FUNCTION void CostTokens(const Level* level, LevelScratch* rows) {
   for (int i = static_cast<int>(threadIdx.x); i < level->count * kSupport; i += kSelectThreads) {
     const int node = i / kSupport, entry = i % kSupport;
     if (entry >= rows->entries[node]) continue;
@@ -243,7 +262,7 @@ DEV_FUNCTION void CostTokens(const LevelTask& task, const Level* level, LevelScr
       for (int reach = 0; reach < level->reaches[slot]; ++reach) {
         const int at = slot * kReaches + reach;
         if (level->reach_node[at] != node) continue;
-        const float gap = level->reach_key[at] - DrawKey(task, level, rows, slot, node, entry);
+        const float gap = level->reach_key[at] - rows->key[at * kSupport + entry];
         const float cost = level->reach_cost[at] + fmaxf(gap, 0.0f);
         if (!(cost < least)) continue;
         least = cost;

@@ -11,6 +11,7 @@ namespace coppice::kernels::cuda {
 
 inline constexpr int kSelectThreads = 512;
 inline constexpr int kSelectWarps = kSelectThreads / dev::kWarpSize;
+static_assert(kSelectWarps <= dev::kWarpSize);  // a lane for each warp
 
 // Bits that order as the floats do, -0 as 0; 0 for NaN and -inf, which are never chosen.
 DEV_FUNCTION uint32_t KeyBits(float value) {
@@ -29,46 +30,54 @@ DEV_FUNCTION float KeyValue(uint32_t key) {
 class BlockReduce {
  public:
   DEV_FUNCTION int Sum(int value) {
-    const uint32_t* warps =
-        Exchange(__reduce_add_sync(dev::kFullWarp, static_cast<unsigned>(value)));
-    uint32_t total = 0;
-    for (int w = 0; w < kSelectWarps; ++w) total += warps[w];
-    return static_cast<int>(total);
+    const unsigned of_warp = __reduce_add_sync(dev::kFullWarp, static_cast<unsigned>(value));
+    return static_cast<int>(__reduce_add_sync(dev::kFullWarp, Exchange(of_warp, 0)));
   }
   DEV_FUNCTION uint32_t Min(uint32_t value) {
-    const uint32_t* warps = Exchange(__reduce_min_sync(dev::kFullWarp, value));
-    uint32_t least = warps[0];
-    for (int w = 1; w < kSelectWarps; ++w) least = min(least, warps[w]);
-    return least;
+    const uint32_t of_warp = __reduce_min_sync(dev::kFullWarp, value);
+    return __reduce_min_sync(dev::kFullWarp, Exchange(of_warp, 0xffffffffu));
   }
   // The sum of the values of the threads before this one; *total is that of all.
   DEV_FUNCTION int SumBefore(int value, int* total) {
-    const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+    const int lane = Lane();
     int sum = value;
     for (int step = 1; step < dev::kWarpSize; step *= 2) {
       const int before = __shfl_up_sync(dev::kFullWarp, sum, step);
       if (lane >= step) sum += before;
     }
-    const int of_warp = __shfl_sync(dev::kFullWarp, sum, dev::kWarpSize - 1);
-    const uint32_t* warps = Exchange(static_cast<uint32_t>(of_warp));
-    int before = sum - value;
-    *total = 0;
-    for (int w = 0; w < kSelectWarps; ++w) {
-      if (w < static_cast<int>(threadIdx.x) / dev::kWarpSize) before += static_cast<int>(warps[w]);
-      *total += static_cast<int>(warps[w]);
+    return sum - value + WarpsBefore(__shfl_sync(dev::kFullWarp, sum, dev::kWarpSize - 1), total);
+  }
+  // The same of values of the warps.
+  DEV_FUNCTION int WarpsBefore(int of_warp, int* total) {
+    const uint32_t of_lane = Exchange(static_cast<uint32_t>(of_warp), 0);
+    *total = static_cast<int>(__reduce_add_sync(dev::kFullWarp, of_lane));
+    const bool precedes = Lane() < static_cast<int>(threadIdx.x) / dev::kWarpSize;
+    return static_cast<int>(__reduce_add_sync(dev::kFullWarp, precedes ? of_lane : 0u));
+  }
+  // A value that the maxima of at least `want` warps reach, or 0: the want-th largest of them, each
+  // counted once.
+  DEV_FUNCTION uint32_t ReachedByWarps(int want, uint32_t value) {
+    uint32_t of_lane = Exchange(__reduce_max_sync(dev::kFullWarp, value), 0);
+    uint32_t largest = 0;
+    for (int i = 0; i < want; ++i) {
+      largest = __reduce_max_sync(dev::kFullWarp, of_lane);
+      if (of_lane == largest) of_lane = 0;
     }
-    return before;
+    return largest;
   }
 
  private:
-  // The values of all warps; the row is overwritten after the next barrier but one.
-  DEV_FUNCTION const uint32_t* Exchange(uint32_t value) {
+  DEV_FUNCTION static int Lane() { return static_cast<int>(threadIdx.x) % dev::kWarpSize; }
+  // Lane w gets the value of warp w; `none` where there is no such warp. The row is overwritten
+  // after the next barrier but one.
+  DEV_FUNCTION uint32_t Exchange(uint32_t value, uint32_t none) {
     DEV_SHARED(uint32_t, rows, 2 * kSelectWarps);
     uint32_t* const row = rows + turn_ * kSelectWarps;
-    if (threadIdx.x % dev::kWarpSize == 0) row[threadIdx.x / dev::kWarpSize] = value;
+    const int lane = Lane();
+    if (lane == 0) row[threadIdx.x / dev::kWarpSize] = value;
     __syncthreads();
     turn_ = 1 - turn_;
-    return row;
+    return lane < kSelectWarps ? row[lane] : none;
   }
 
   int turn_ = 0;

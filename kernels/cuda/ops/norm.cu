@@ -6,13 +6,25 @@ namespace {
 
 constexpr int kThreads = kNormThreads;
 
+// What is added to a row, from memory.
+template <int N>
+struct RowAddend {
+  const float* row;
+
+  DEV_FUNCTION dev::Pack<float, N> At(int64_t c) const { return dev::LoadPack<N>(row + c); }
+  DEV_FUNCTION void Group(int first, int64_t columns,
+                          dev::Pack<float, N> (&added)[HeldRow<N>::kGroup]) const {
+    HeldRow<N>::EachOf(first, columns, [&](int j, int64_t c) { added[j - first] = At(c); });
+  }
+};
+
 // One block a row. A plain AddNorm.
 template <class T, int N>
 DEV_KERNEL void AddNormRows(AddNormArgs args) {
   dev::WaitForPrevious();
   const int64_t row = blockIdx.x;
   NormRow<T, N>(args, row, args.addend != nullptr,
-                [&](int64_t c) { return dev::LoadPack<N>(args.addend + row * args.columns + c); });
+                RowAddend<N>{args.addend == nullptr ? nullptr : args.addend + row * args.columns});
 }
 
 // What a norm does to the values of a row before gain and bias: (value - mean) * scale.
@@ -23,43 +35,48 @@ struct Spread {
 // The sum of f(value) over a row, by all threads of the block. A thread reads only what it may have
 // written itself.
 template <int N, class F>
-DEV_FUNCTION float RowSum(const float* row, int64_t columns, F f) {
+DEV_FUNCTION float RowSum(const HeldRow<N>& held, const float* row, int64_t columns, F f) {
   float sum = 0.0f;
-  for (int64_t c = int64_t{threadIdx.x} * N; c < columns; c += kThreads * N) {
-    const dev::Pack<float, N> values = dev::LoadPack<N>(row + c);
+  const auto add = [&](const dev::Pack<float, N>& values) {
     for (int i = 0; i < N; ++i) sum += f(values.value[i]);
-  }
+  };
+  HeldRow<N>::Each(columns, [&](int j, int64_t) { add(held.pack[j]); });
+  HeldRow<N>::EachBeyond(columns, [&](int64_t c) { add(dev::LoadPack<N>(row + c)); });
   __syncthreads();  // every thread has read the sum before
   return NormBlockSum(sum);
 }
 
-// The variance is that of the differences from the mean: no digits cancel.
+// Of a row, of which `held` has a part. The variance is that of the differences from the mean: no
+// digits cancel.
 template <int N>
-DEV_FUNCTION Spread SpreadOf(const NormArgs& norm, const float* row, int64_t columns) {
+DEV_FUNCTION Spread SpreadOf(const NormArgs& norm, const HeldRow<N>& held, const float* row,
+                             int64_t columns) {
   Spread spread;
   if (norm.gain == nullptr) return spread;
   const auto count = static_cast<float>(columns);
   if (norm.kind == NormKind::kLayer) {
-    spread.mean = RowSum<N>(row, columns, [](float value) { return value; }) / count;
+    spread.mean = RowSum<N>(held, row, columns, [](float value) { return value; }) / count;
   }
-  const float squares = RowSum<N>(
-      row, columns, [mean = spread.mean](float value) { return (value - mean) * (value - mean); });
+  const float squares = RowSum<N>(held, row, columns, [mean = spread.mean](float value) {
+    return (value - mean) * (value - mean);
+  });
   spread.scale = 1.0f / sqrtf(squares / count + norm.epsilon);
   return spread;
 }
 
-// The normed values from column c on.
+// The normed values from column c on. The product with the gain is rounded before the bias is added:
+// said here, as the compiler's choice would depend on the code around it.
 template <int N>
 DEV_FUNCTION dev::Pack<float, N> Normed(const NormArgs& norm, const Spread& spread, int64_t c,
                                         dev::Pack<float, N> values) {
   if (norm.gain == nullptr) return values;
   const dev::Pack<float, N> gain = dev::LoadPack<N>(norm.gain + c);
   for (int i = 0; i < N; ++i) {
-    values.value[i] = (values.value[i] - spread.mean) * spread.scale * gain.value[i];
+    values.value[i] = dev::MulRn((values.value[i] - spread.mean) * spread.scale, gain.value[i]);
   }
   if (norm.bias == nullptr) return values;
   const dev::Pack<float, N> bias = dev::LoadPack<N>(norm.bias + c);
-  for (int i = 0; i < N; ++i) values.value[i] += bias.value[i];
+  for (int i = 0; i < N; ++i) values.value[i] = dev::AddRn(values.value[i], bias.value[i]);
   return values;
 }
 
@@ -67,27 +84,44 @@ DEV_FUNCTION dev::Pack<float, N> Normed(const NormArgs& norm, const Spread& spre
 template <class T, int N>
 DEV_KERNEL void AddAnyNormRows(AddNormArgs args) {
   dev::WaitForPrevious();
+  using Held = HeldRow<N>;
   const int64_t begin = blockIdx.x * args.columns;
   float* x = args.x + begin;
+  Held in;
+  in.Load(x, args.columns);
   if (args.addend != nullptr) {
     const float* addend = args.addend + begin;
-    const Spread spread = SpreadOf<N>(args.addend_norm, addend, args.columns);
-    for (int64_t c = int64_t{threadIdx.x} * N; c < args.columns; c += kThreads * N) {
-      dev::Pack<float, N> sum = dev::LoadPack<N>(x + c);
-      const dev::Pack<float, N> added =
-          Normed<N>(args.addend_norm, spread, c, dev::LoadPack<N>(addend + c));
-      for (int i = 0; i < N; ++i) sum.value[i] += args.scale * added.value[i];
-      dev::StorePack(x + c, sum);
-    }
+    Held added;
+    added.Load(addend, args.columns);
+    const Spread spread = SpreadOf<N>(args.addend_norm, added, addend, args.columns);
+    const auto sum = [&](dev::Pack<float, N> values, const dev::Pack<float, N>& other, int64_t c) {
+      const dev::Pack<float, N> normed = Normed<N>(args.addend_norm, spread, c, other);
+      for (int i = 0; i < N; ++i) {
+        values.value[i] = fmaf(args.scale, normed.value[i], values.value[i]);
+      }
+      return values;
+    };
+    Held::Each(args.columns,
+               [&](int j, int64_t c) { in.pack[j] = sum(in.pack[j], added.pack[j], c); });
+    Held::Each(args.columns, [&](int j, int64_t c) { dev::StorePack(x + c, in.pack[j]); });
+    Held::EachBeyond(args.columns, [&](int64_t c) {
+      dev::StorePack(x + c, sum(dev::LoadPack<N>(x + c), dev::LoadPack<N>(addend + c), c));
+    });
   }
-  const Spread spread = SpreadOf<N>(args.norm, x, args.columns);
+  const Spread spread = SpreadOf<N>(args.norm, in, x, args.columns);
   T* out = static_cast<T*>(args.out) + begin;
-  for (int64_t c = int64_t{threadIdx.x} * N; c < args.columns; c += kThreads * N) {
-    const dev::Pack<float, N> normed = Normed<N>(args.norm, spread, c, dev::LoadPack<N>(x + c));
+  const auto write = [&](const dev::Pack<float, N>& normed, int64_t c) {
     dev::Pack<T, N> rounded;
     for (int i = 0; i < N; ++i) rounded.value[i] = dev::FromFloat<T>(normed.value[i]);
     dev::StorePack(out + c, rounded);
-  }
+  };
+  // All loads of gain and bias are under way before the first store.
+  Held::Each(args.columns,
+             [&](int j, int64_t c) { in.pack[j] = Normed<N>(args.norm, spread, c, in.pack[j]); });
+  Held::Each(args.columns, [&](int j, int64_t c) { write(in.pack[j], c); });
+  Held::EachBeyond(args.columns, [&](int64_t c) {
+    write(Normed<N>(args.norm, spread, c, dev::LoadPack<N>(x + c)), c);
+  });
 }
 
 // Of one element: times that a norm reads f32 values (itself, its gain and its bias), operations.

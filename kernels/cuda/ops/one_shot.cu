@@ -72,15 +72,16 @@ struct Exchange {
     return true;
   }
 
+  DEV_FUNCTION const float* PartOf(int from, const float* values) const {
+    return from == args.rank ? values : Inbox(args.rank, from);
+  }
+
   // The sum in rank order.
   template <int N>
   DEV_FUNCTION dev::Pack<float, N> SumAt(const float* values, int64_t i) const {
-    const auto part = [&](int from) {
-      return dev::LoadPack<N>((from == args.rank ? values : Inbox(args.rank, from)) + i);
-    };
-    dev::Pack<float, N> sum = part(0);
+    dev::Pack<float, N> sum = dev::LoadPack<N>(PartOf(0, values) + i);
     for (int from = 1; from < args.ranks; ++from) {
-      const dev::Pack<float, N> next = part(from);
+      const dev::Pack<float, N> next = dev::LoadPack<N>(PartOf(from, values) + i);
       for (int e = 0; e < N; ++e) sum.value[e] += next.value[e];
     }
     return sum;
@@ -111,6 +112,36 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 2)
   exchange.End();
 }
 
+// The sum over the ranks as what is added to a row (NormRow).
+template <int N>
+struct SumAddend {
+  const Exchange& exchange;
+  const float* values;  // this rank's, of all rows
+  int64_t begin;        // of the row
+
+  DEV_FUNCTION dev::Pack<float, N> At(int64_t c) const {
+    return exchange.SumAt<N>(values, begin + c);
+  }
+  // Rank after rank, so that the loads of one rank are under way together.
+  DEV_FUNCTION void Group(int first, int64_t columns,
+                          dev::Pack<float, N> (&sum)[HeldRow<N>::kGroup]) const {
+    using Held = HeldRow<N>;
+    for (int from = 0; from < exchange.args.ranks; ++from) {
+      const float* const part = exchange.PartOf(from, values) + begin;
+      dev::Pack<float, N> next[Held::kGroup] = {};
+      Held::EachOf(first, columns,
+                   [&](int j, int64_t c) { next[j - first] = dev::LoadPack<N>(part + c); });
+      Held::EachOf(first, columns, [&](int j, int64_t) {
+        dev::Pack<float, N>& of = sum[j - first];
+        for (int e = 0; e < N; ++e) {
+          of.value[e] =
+              from == 0 ? next[j - first].value[e] : of.value[e] + next[j - first].value[e];
+        }
+      });
+    }
+  }
+};
+
 // One block a row.
 template <class T, int N>
 DEV_KERNEL void DEV_BOUNDS(kThreads, 2) SumAndNormRows(OneShotArgs args, AddNormArgs norm) {
@@ -120,8 +151,7 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 2) SumAndNormRows(OneShotArgs args, AddNorm
   const int64_t begin = blockIdx.x * norm.columns;
   exchange.Send<N>(norm.addend, begin, begin + norm.columns);
   if (exchange.Meet(came)) {
-    NormRow<T, N>(norm, blockIdx.x, /*adds=*/true,
-                  [&](int64_t c) { return exchange.SumAt<N>(norm.addend, begin + c); });
+    NormRow<T, N>(norm, blockIdx.x, /*adds=*/true, SumAddend<N>{exchange, norm.addend, begin});
   }
   exchange.End();
 }

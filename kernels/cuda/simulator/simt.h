@@ -250,6 +250,8 @@ template <class T>
 T max(T a, T b) {
   return a < b ? b : a;
 }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline unsigned __float_as_uint(float x) {
@@ -422,6 +424,7 @@ inline float AddRn(float a, float b) { return a + b; }
 inline float MulRn(float a, float b) { return a * b; }
 inline double AddRn(double a, double b) { return a + b; }
 inline double MulRn(double a, double b) { return a * b; }
+inline uint64_t MulWide(uint32_t a, uint32_t b) { return uint64_t{a} * b; }
 
 template <class... Params, class... Args>
 void LaunchClusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared,

@@ -249,6 +249,99 @@ TEST(CudaCandidateLists, NoisyShardsOfOddSizes) {
     TestNoisy(TestShard::Of(50257, rank, ranks), Normal, {NoisyTask(0, 5, 2)});
 }
 
+// The list is that of the f32 keys of all tokens, bit for bit, whatever the kernel leaves out.
+void ExpectKeys(const TestLists& lists, int list, const TestShard& shard) {
+  const ListTask& task = lists.lists[list];
+  std::vector<std::pair<float, TokenId>> keys;
+  for (int64_t v = shard.begin; v < shard.end; ++v) {
+    const auto token = static_cast<TokenId>(v);
+    const float logit = lists.Logit(task.row, token);
+    if (!(logit > -kInf) || IsBiased(lists, task, token)) continue;
+    const NoisePair noise =
+        TokenNoise(task.seed, task.path_hash, task.slot, static_cast<uint32_t>(v));
+    keys.emplace_back(logit * task.inverse_temperature + (v % 2 == 0 ? noise.even : noise.odd), v);
+  }
+  std::sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) {
+    return a.first > b.first || (a.first == b.first && a.second < b.second);
+  });
+  keys.resize(std::min<size_t>(keys.size(), task.want));
+  const TestRecord record = lists.Record(list);
+  std::set<TokenId> want;
+  for (const auto& [key, token] : keys) want.insert(token);
+  EXPECT_EQ(std::set<TokenId>(record.tokens.begin(), record.tokens.end()), want);
+  ASSERT_EQ(record.tokens.size(), keys.size());
+  if (!keys.empty()) {
+    EXPECT_EQ(record.header.least_key, keys.back().first);
+  }
+  ExpectRowFacts(lists, task, shard, record);
+}
+
+void TestKeys(const TestShard& shard, const Maker& maker, const std::vector<ListTask>& tasks) {
+  TestLists lists(shard, MakeRow(shard, maker, shard.vocab));
+  lists.lists = tasks;
+  lists.Run();
+  for (size_t list = 0; list < tasks.size(); ++list) {
+    SCOPED_TRACE(testing::Message() << "list " << list << " of " << shard.vocab << " tokens from "
+                                    << shard.begin << " on");
+    ExpectKeys(lists, static_cast<int>(list), shard);
+  }
+}
+
+// Temperatures from one where the logits decide to one where the noise does; lists of all ways to
+// find a threshold.
+TEST(CudaCandidateLists, NoisyListsAreThoseOfAllKeys) {
+  const std::vector<ListTask> tasks = {NoisyTask(0, 5, 0),      NoisyTask(0, 16, 1, 0.05f),
+                                       NoisyTask(0, 1, 2, 30),  NoisyTask(0, 17, 3),
+                                       NoisyTask(0, 300, 4, 2), NoisyTask(0, 700, 5, 0.3f)};
+  TestKeys(TestShard::Of(15), Normal, tasks);
+  TestKeys(TestShard::Of(1000), Coarse, tasks);
+  TestKeys(TestShard::Of(9001), Normal, tasks);
+  for (const auto& [rank, ranks] : {std::pair(1, 2), {2, 3}, {15, 16}})
+    TestKeys(TestShard::Of(50257, rank, ranks), Normal, {tasks[0], tasks[3]});
+}
+
+// The token with the largest bound of its key often has not the largest key.
+TEST(CudaCandidateLists, NoisyListsOfOneToken) {
+  std::vector<ListTask> tasks;
+  for (int i = 0; i < 64; ++i) {
+    tasks.push_back(NoisyTask(0, 1, i % 32, 30));
+    tasks.back().seed += i;
+  }
+  TestKeys(TestShard::Of(1000), Normal, tasks);
+}
+
+TEST(CudaCandidateLists, NoisyListsOfHardRows) {
+  const TestShard shard = TestShard::Of(9000);
+  const std::vector<std::pair<const char*, Maker>> makers = {
+      {"all equal", [](int64_t, auto&) { return -2.5f; }},
+      {"one token", [](int64_t v, auto& random) { return v == 8500 ? 40 : Normal(v, random); }},
+      {"one thread", [](int64_t v, auto&) { return v % 1024 < 2 ? 60.0f : v % 7 - 3.0f; }},
+      {"one warp", [](int64_t v, auto&) { return v % 1024 / 64 == 5 ? 90.0f : 0.0f; }},
+      {"three warps", [](int64_t v, auto&) { return v % 1024 / 64 < 3 ? 90.0f : 0.0f; }},
+      {"few finite", [](int64_t v, auto&) { return v % 5000 == 4999 ? 1.0f : -kInf; }},
+      {"half a piece", [](int64_t v, auto&) { return v < 4000 ? v * 1e-3f : -kInf; }},
+      {"none finite", [](int64_t, auto&) { return -kInf; }},
+      {"huge", [](int64_t v, auto&) { return v % 3 == 0 ? 3e38f : -3e38f; }},
+      {"bad", [](int64_t v, auto&) { return v == 8192      ? kNan
+                                            : v % 97 == 96 ? kInf
+                                                           : 0.5f; }},
+  };
+  for (const auto& [name, maker] : makers) {
+    SCOPED_TRACE(name);
+    TestKeys(shard, maker, {NoisyTask(0, 5, 0), NoisyTask(0, 40, 31, 9)});
+  }
+}
+
+TEST(CudaCandidateLists, NoisyListsLeaveOutBiasedTokens) {
+  const TestShard shard = TestShard::Of(30000, 1, 2);  // tokens 15000 to 29999
+  TestLists lists(shard, MakeRow(shard, Normal, 8));
+  for (int v = 0; v < 4000; ++v) lists.bias.push_back({15001 + 3 * v, 0, 0.5});
+  lists.lists = {NoisyTask(0, 5, 0), NoisyTask(0, 30, 1)};
+  for (ListTask& task : lists.lists) task.bias_end = 4000;
+  lists.Run();
+  for (int list = 0; list < 2; ++list) ExpectKeys(lists, list, shard);
+}
+
 // Small enough for every order of threads.
 TEST(CudaCandidateLists, SmallMixedLists) {
   const TestShard shard = TestShard::Of(700);
@@ -295,6 +388,29 @@ TEST(GumbelNoise, IsThatOfTheHostInF32) {
                       std::abs(noise.odd - odd) / (std::abs(odd) + 2)});
   }
   EXPECT_LT(worst, 0x1p-23);
+}
+
+// Every first word near the powers of two, where the bounds are tightest, and others.
+TEST(GumbelNoise, BoundsWithoutALogarithm) {
+  float least = kInf, widest = 0;
+  const auto check = [&](uint32_t rest) {
+    for (const uint32_t second : {0u, 0x80000000u, 0xffffffffu}) {
+      const float noise = GumbelOfWords(~rest, second), above = NoiseAbove(rest);
+      least = std::min(least, above - noise);
+      if (IsNoiseNear(rest)) widest = std::max(widest, above - noise);
+    }
+  };
+  for (int bit = 0; bit < 32; ++bit) {
+    for (uint32_t i = 0; i < 4096; ++i) {
+      check((1u << bit) + i);
+      check((1u << bit) - 1 - i);
+    }
+  }
+  for (uint32_t rest = 0; rest < 0xfffff000u; rest += 4093) check(rest);
+  EXPECT_GT(least, 0);
+  EXPECT_LT(widest, kNoiseGap);
+  EXPECT_TRUE(IsNoiseNear(0x3fffffff) && IsNoiseNear(0x1000));
+  EXPECT_FALSE(IsNoiseNear(0x40000000) || IsNoiseNear(0xfff));
 }
 
 // Both ends of the 52 bits and both sides of 1/2, where the formula changes.

@@ -35,9 +35,9 @@ struct Token {
 // One level of some forests, all by one rule: lists of random logits, the kernel's choice.
 class LevelsFixture {
  public:
-  static constexpr int kListed = 30, kSupport = 20;
-
-  LevelsFixture(int forests, int nodes, bool picks, uint64_t seed)
+  // Coarse: logits are multiples of 1/4, so many are equal.
+  LevelsFixture(int forests, int nodes, bool picks, uint64_t seed, int listed = 30,
+                int support = 20, bool coarse = false)
       : nodes_(nodes), tasks_(forests), starts_(forests), states_(forests), scratch_(forests) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal(0, 2);
@@ -47,7 +47,7 @@ class LevelsFixture {
       task.forest = f;
       task.first_list = static_cast<int32_t>(lists_.size());
       task.width = 5;
-      task.support = kSupport;
+      task.support = support;
       task.picks = picks ? 1 : 0;
       task.beam_width = 1;
       task.refill = 1;
@@ -74,7 +74,7 @@ class LevelsFixture {
         const auto put_float = [&](float value) { records_.push_back(__float_as_uint(value)); };
         put(-1);
         put_float(0);
-        put(kListed);
+        put(listed);
         put_float(-100);
         for (int i = 0; i < list.bias_end; ++i) {
           const float logit = bias[i].token == 5 ? 1.25f : bias[i].token == 900 ? 9.0f : -0.5f;
@@ -83,14 +83,15 @@ class LevelsFixture {
           for (const TokenBias& entry : bias) sum += entry.token == bias[i].token ? entry.bias : 0;
           if (sum > -1e20) x[bias[i].token] = sum / 0.8;
         }
-        for (int i = 0; i < kListed; ++i) {
+        for (int i = 0; i < listed; ++i) {
           const int32_t token = 10 + 7 * i + static_cast<int32_t>(random() % 7);
-          const float logit = normal(random);
+          const float drawn = normal(random);
+          const float logit = coarse ? std::round(4 * drawn) / 4 : drawn;
           put(token);
           put_float(logit);
           x[token] = logit / 0.8;
         }
-        rows_.push_back(Row(x));
+        rows_.push_back(Row(x, support));
       }
     }
     bias_ = bias;
@@ -121,12 +122,13 @@ class LevelsFixture {
   }
 
   // The largest, renormalised.
-  static std::vector<Token> Row(const std::map<int32_t, double>& x) {
+  static std::vector<Token> Row(const std::map<int32_t, double>& x, int support) {
     std::vector<Token> row;
     for (const auto& [token, value] : x) row.push_back({token, value});
-    std::sort(row.begin(), row.end(),
-              [](const Token& a, const Token& b) { return a.log_prob > b.log_prob; });
-    row.resize(std::min<size_t>(row.size(), kSupport));
+    // Ascending in their tokens, so that of equal ones the lower comes first.
+    std::stable_sort(row.begin(), row.end(),
+                     [](const Token& a, const Token& b) { return a.log_prob > b.log_prob; });
+    row.resize(std::min<size_t>(row.size(), support));
     double sum = 0;
     for (const Token& token : row) sum += std::exp(token.log_prob);
     for (Token& token : row) token.log_prob -= std::log(sum);
@@ -181,6 +183,28 @@ TEST(CudaDraftLevels, ByScore) {
       EXPECT_EQ(state.hash[i],
                 sampling::ExtendHash(levels.starts_[f].hash[got[i].first], got[i].second));
       EXPECT_EQ(state.cost[i], 0);
+    }
+  }
+}
+
+// The rows as the kernel keeps them, of lists that one sort of 64 entries or of 128 takes: sorted,
+// of equal values the lower token first.
+TEST(CudaDraftLevels, RowsAreSorted) {
+  for (const auto& [listed, support] :
+       {std::pair(1, 1), {20, 20}, {60, 60}, {61, 17}, {64, 64}, {81, 64}, {92, 1}}) {
+    for (const bool coarse : {false, true}) {
+      LevelsFixture levels(1, 6, /*picks=*/false, listed, listed, support, coarse);
+      levels.Run();
+      const LevelScratch& rows = levels.scratch_.data()[0];
+      for (int n = 0; n < 6; ++n) {
+        const std::vector<Token>& want = levels.RowOf(0, n);
+        ASSERT_EQ(rows.entries[n], static_cast<int>(want.size())) << listed << " " << support;
+        for (size_t e = 0; e < want.size(); ++e) {
+          const size_t at = n * kMostLevelSupport + e;
+          ASSERT_EQ(rows.token[at], want[e].token) << listed << " node " << n << " entry " << e;
+          ASSERT_NEAR(rows.log_prob[at], want[e].log_prob, 2e-5);
+        }
+      }
     }
   }
 }

@@ -61,6 +61,14 @@ TEST(CudaNorm, ManyRowsAndWideRows) {
   TestAddNorm<float>(1, 5120, true);
 }
 
+// Longer than what the threads hold in registers: 8 packs of 4 columns each, or of one.
+TEST(CudaNorm, RowsThatAreNotHeld) {
+  for (const int64_t columns : {8192, 8196, 9300, 16500, 2047, 2049, 4359}) {
+    TestAddNorm<dev::bf16>(2, columns, true);
+    TestAddNorm<float>(1, columns, false);
+  }
+}
+
 TEST(CudaNorm, NoRows) { TestAddNorm<float>(0, 64, true); }
 
 TEST(CudaNorm, ZeroRowStaysZero) {
@@ -190,6 +198,13 @@ TEST(CudaNorm, EveryKindOfNormAlone) {
       TestAnyNorm<dev::bf16>({{}, norm}, 3, columns);
       TestAnyNorm<float>({{}, norm, false, 1, true}, 3, columns);
     }
+  }
+}
+
+TEST(CudaNorm, RowsOfEveryKindThatAreNotHeld) {
+  for (const int64_t columns : {8196, 9300, 2049, 4359}) {
+    TestAnyNorm<dev::bf16>({kNorms[4], kNorms[3], true, 0.25f}, 2, columns);
+    TestAnyNorm<float>({kNorms[1], kNorms[4], true, 2.0f, true}, 2, columns);
   }
 }
 
