@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device/overlap.h"
 #include "kernels/cuda/forest_steps.h"
+#include "kernels/cuda/ops/block_matrix.h"
 #include "kernels/cuda/ops/row_bucket.h"
 #include "kernels/cuda/products/matrix_products.h"
 #include "kernels/cuda/products/pass_products.h"
@@ -30,6 +31,7 @@
 #include "kernels/cuda/steps/step_queue.h"
 #include "kernels/cuda/steps/step_upload.h"
 #include "kernels/cuda/steps/step_watchdog.h"
+#include "kernels/matrix_source.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -80,11 +82,19 @@ class CudaBackend final : public Backend {
   bool batch_invariant() const override { return exact_; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
   bool stores(DType dtype) const override {
-    return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+    return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
+           IsDeviceBlocks(dtype);
   }
+  bool serves_blocks(DType beside, bool experts) const override {
+    return beside != DType::kF32 && !experts;
+  }
+  void SetActivations(DType dtype) override { matrix_dtype_ = dtype; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;
+  absl::StatusOr<std::unique_ptr<Weight>> PackEach(absl::Span<const MatrixSource> stacked,
+                                                   absl::Span<const DType> dtypes,
+                                                   std::vector<float> bias) override;
   absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain,
                                                    std::vector<float> bias) override {
     return loader_.PackGain(gain, bias);
@@ -147,7 +157,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<StepQueue> queue_;
   std::vector<DeviceBuffer> tensors_;
-  std::optional<DType> matrix_dtype_;  // type of all matrices, once there is one
+  // Type of all matrices that are not in blocks, and of activations, once it is known.
+  std::optional<DType> matrix_dtype_;
 
   ForestSteps forests_;
 
@@ -193,7 +204,19 @@ absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::Pack(absl::Span<const Matri
                                                           DType dtype, std::vector<float> bias) {
   if (!stores(dtype)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "pack: the CUDA backend stores weights as F32, BF16 or F16, not as ", DTypeName(dtype)));
+        "pack: the CUDA backend stores weights as F32, BF16, F16, Q8_0 or Q4_0, not as ",
+        DTypeName(dtype)));
+  }
+  if (IsDeviceBlocks(dtype)) {
+    const DType values = matrix_dtype_.value_or(DType::kBF16);
+    if (values == DType::kF32) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pack: ", DTypeName(dtype), " after F32: blocks need BF16 or F16"));
+    }
+    COPPICE_ASSIGN_OR_RETURN(std::unique_ptr<Weight> blocks,
+                             loader_.PackBlocks(stacked, dtype, values, bias));
+    matrix_dtype_ = values;
+    return blocks;
   }
   if (matrix_dtype_.has_value() && dtype != *matrix_dtype_) {
     return absl::InvalidArgumentError(
@@ -203,6 +226,26 @@ absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::Pack(absl::Span<const Matri
   COPPICE_ASSIGN_OR_RETURN(std::unique_ptr<Weight> matrix, loader_.Pack(stacked, dtype, bias));
   matrix_dtype_ = dtype;
   return matrix;
+}
+
+// A stack is in one type: of Q4_0 and Q8_0 the latter, which holds the values of both; of blocks and
+// another type that one, in which products have the values of blocks.
+absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::PackEach(
+    absl::Span<const MatrixSource> stacked, absl::Span<const DType> dtypes,
+    std::vector<float> bias) {
+  COPPICE_RETURN_IF_ERROR(CheckTypes(stacked, dtypes));
+  DType all = dtypes[0];
+  for (const DType dtype : dtypes) {
+    if (dtype == all) continue;
+    if (IsDeviceBlocks(dtype) && IsDeviceBlocks(all)) {
+      all = DType::kQ8_0;
+    } else if (IsDeviceBlocks(all)) {
+      all = dtype;
+    } else if (!IsDeviceBlocks(dtype)) {
+      return Backend::PackEach(stacked, dtypes, std::move(bias));  // refuses it
+    }
+  }
+  return Pack(stacked, all, std::move(bias));
 }
 
 absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DType dtype) {
