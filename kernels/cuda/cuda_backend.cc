@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +14,6 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device/overlap.h"
 #include "kernels/cuda/forest_steps.h"
-#include "kernels/cuda/ops/block_matrix.h"
 #include "kernels/cuda/ops/row_bucket.h"
 #include "kernels/cuda/products/matrix_products.h"
 #include "kernels/cuda/products/pass_products.h"
@@ -25,13 +23,13 @@
 #include "kernels/cuda/runtime/expert_memory.h"
 #include "kernels/cuda/runtime/rank_agreement.h"
 #include "kernels/cuda/runtime/step_marks.h"
+#include "kernels/cuda/runtime/weight_packer.h"
 #include "kernels/cuda/steps/cuda_step_rows.h"
 #include "kernels/cuda/steps/device_op.h"
 #include "kernels/cuda/steps/rank_rows.h"
 #include "kernels/cuda/steps/step_queue.h"
 #include "kernels/cuda/steps/step_upload.h"
 #include "kernels/cuda/steps/step_watchdog.h"
-#include "kernels/matrix_source.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -81,20 +79,21 @@ class CudaBackend final : public Backend {
   std::string pci_bus_id() const override { return parts_.facts.pci_bus_id; }
   bool batch_invariant() const override { return exact_; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
-  bool stores(DType dtype) const override {
-    return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
-           IsDeviceBlocks(dtype);
-  }
+  bool stores(DType dtype) const override { return WeightPacker::Stores(dtype); }
   bool serves_blocks(DType beside, bool experts) const override {
     return beside != DType::kF32 && !experts;
   }
-  void SetActivations(DType dtype) override { matrix_dtype_ = dtype; }
+  void SetActivations(DType dtype) override { packer_.SetActivations(dtype); }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
-                                               std::vector<float> bias) override;
+                                               std::vector<float> bias) override {
+    return packer_.Pack(stacked, dtype, bias);
+  }
   absl::StatusOr<std::unique_ptr<Weight>> PackEach(absl::Span<const MatrixSource> stacked,
                                                    absl::Span<const DType> dtypes,
-                                                   std::vector<float> bias) override;
+                                                   std::vector<float> bias) override {
+    return packer_.PackEach(stacked, dtypes, bias);
+  }
   absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain,
                                                    std::vector<float> bias) override {
     return loader_.PackGain(gain, bias);
@@ -111,7 +110,7 @@ class CudaBackend final : public Backend {
   }
   absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) override;
   absl::StatusOr<Tensor> AllocateSummed(int64_t rows, int64_t columns) override;
-  DType activation_dtype() const override { return matrix_dtype_.value_or(DType::kF32); }
+  DType activation_dtype() const override { return packer_.activations(); }
 
   absl::Status Prepare(Pass* pass, const std::function<void()>& moves_on) override;
   std::vector<RowCost> RowCosts() const override { return row_costs_; }
@@ -146,6 +145,7 @@ class CudaBackend final : public Backend {
   const std::string tuning_cache_;
   DeviceParts parts_;
   DeviceLoader loader_;
+  WeightPacker packer_{&loader_};
   ExpertMemory experts_{&loader_};
   StepUpload upload_;
   std::unique_ptr<MatrixProducts> products_;
@@ -157,8 +157,6 @@ class CudaBackend final : public Backend {
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<StepQueue> queue_;
   std::vector<DeviceBuffer> tensors_;
-  // Type of all matrices that are not in blocks, and of activations, once it is known.
-  std::optional<DType> matrix_dtype_;
 
   ForestSteps forests_;
 
@@ -198,54 +196,6 @@ CudaBackend::~CudaBackend() {
 void CudaBackend::Abandon(const absl::Status& why) {
   if (ranks_ != nullptr) ranks_->Abort(why);
   parts_.stream.Synchronize("a step that failed").IgnoreError();
-}
-
-absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::Pack(absl::Span<const MatrixSource> stacked,
-                                                          DType dtype, std::vector<float> bias) {
-  if (!stores(dtype)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pack: the CUDA backend stores weights as F32, BF16, F16, Q8_0 or Q4_0, not as ",
-        DTypeName(dtype)));
-  }
-  if (IsDeviceBlocks(dtype)) {
-    const DType values = matrix_dtype_.value_or(DType::kBF16);
-    if (values == DType::kF32) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("pack: ", DTypeName(dtype), " after F32: blocks need BF16 or F16"));
-    }
-    COPPICE_ASSIGN_OR_RETURN(std::unique_ptr<Weight> blocks,
-                             loader_.PackBlocks(stacked, dtype, values, bias));
-    matrix_dtype_ = values;
-    return blocks;
-  }
-  if (matrix_dtype_.has_value() && dtype != *matrix_dtype_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pack: ", DTypeName(dtype), " after ", DTypeName(*matrix_dtype_),
-                     ": the CUDA backend keeps all matrices in one type"));
-  }
-  COPPICE_ASSIGN_OR_RETURN(std::unique_ptr<Weight> matrix, loader_.Pack(stacked, dtype, bias));
-  matrix_dtype_ = dtype;
-  return matrix;
-}
-
-// A stack is in one type: of Q4_0 and Q8_0 the latter, which holds the values of both; of blocks and
-// another type that one, in which products have the values of blocks.
-absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::PackEach(
-    absl::Span<const MatrixSource> stacked, absl::Span<const DType> dtypes,
-    std::vector<float> bias) {
-  COPPICE_RETURN_IF_ERROR(CheckTypes(stacked, dtypes));
-  DType all = dtypes[0];
-  for (const DType dtype : dtypes) {
-    if (dtype == all) continue;
-    if (IsDeviceBlocks(dtype) && IsDeviceBlocks(all)) {
-      all = DType::kQ8_0;
-    } else if (IsDeviceBlocks(all)) {
-      all = dtype;
-    } else if (!IsDeviceBlocks(dtype)) {
-      return Backend::PackEach(stacked, dtypes, std::move(bias));  // refuses it
-    }
-  }
-  return Pack(stacked, all, std::move(bias));
 }
 
 absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DType dtype) {

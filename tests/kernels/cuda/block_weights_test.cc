@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_family.h"
+#include "tests/testing/tiny_gguf.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -61,49 +64,33 @@ void RoundToBlocks(DType format, const std::string& dtype, test::TinyTensor* ten
   }
 }
 
-class BlockWeightsTest : public testing::TestWithParam<BlockModel> {
+// The largest difference, in units of the largest value.
+float Distance(const std::vector<float>& a, const std::vector<float>& b) {
+  float difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference = std::max(difference, std::abs(a[i] - b[i]));
+    size = std::max(size, std::abs(b[i]));
+  }
+  return difference / size;
+}
+
+class BlockModelTest : public testing::Test {
  protected:
   static constexpr int kVocab = 96, kPrompt = 30;
 
-  BlockWeightsTest() {
-    fake::Configure({.devices = 2});
-    test::TinyLlama tiny = test::MakeTinyLlama({.hidden = 64,
-                                                .intermediate = 96,
-                                                .vocab = kVocab,
-                                                .dtype = GetParam().dtype,
-                                                .tied = GetParam().tied,
-                                                .attention_bias = true});
-    values_ = WithValues(tiny);
-    if (GetParam().reduced) {
-      std::vector<int> ids;
-      for (int id = 0; id < kVocab; id += 3) ids.push_back(id);
-      test::ReduceHead(&tiny, ids);
-    }
-    test::WriteTinyLlama(tiny, dir_.path());
-    test::WriteTinyLlama(WithValues(tiny), values_dir_.path());
-  }
-  ~BlockWeightsTest() override {
+  BlockModelTest() { fake::Configure({.devices = 2}); }
+  ~BlockModelTest() override {
     EXPECT_THAT(fake::Violations(), testing::IsEmpty());
     fake::Configure({});
     fake::Recover();
   }
 
-  // The model whose weights are the values of the blocks.
-  static test::TinyLlama WithValues(test::TinyLlama model) {
-    const bool four = std::string(GetParam().weight_dtype) == "int4";
-    for (auto& [name, tensor] : model.tensors) {
-      if (tensor.shape.size() != 2) continue;
-      const bool fine = !absl::StrContains(name, "mlp") && !absl::StrContains(name, "o_proj");
-      RoundToBlocks(four && !fine ? DType::kQ4_0 : DType::kQ8_0, GetParam().dtype, &tensor);
-    }
-    return model;
-  }
-
   std::unique_ptr<ModelRunner> Load(const std::string& dir, const std::string& weight_dtype,
-                                    bool exact) {
+                                    bool exact, const std::string& dtype = "auto") {
     ModelRunnerOptions options;
     options.dir = dir;
     options.backend = "cuda";
+    options.dtype = dtype;
     options.weight_dtype = weight_dtype;
     options.kv_bytes = 1 << 20;
     options.threads = 1;
@@ -138,9 +125,40 @@ class BlockWeightsTest : public testing::TestWithParam<BlockModel> {
     return all;
   }
 
+  std::unique_ptr<comm::Communicator> one_ = comm::MakeSingleCommunicator();
+};
+
+class BlockWeightsTest : public BlockModelTest, public testing::WithParamInterface<BlockModel> {
+ protected:
+  BlockWeightsTest() {
+    test::TinyLlama tiny = test::MakeTinyLlama({.hidden = 64,
+                                                .intermediate = 96,
+                                                .vocab = kVocab,
+                                                .dtype = GetParam().dtype,
+                                                .tied = GetParam().tied,
+                                                .attention_bias = true});
+    values_ = WithValues(tiny);
+    if (GetParam().reduced) {
+      std::vector<int> ids;
+      for (int id = 0; id < kVocab; id += 3) ids.push_back(id);
+      test::ReduceHead(&tiny, ids);
+    }
+    test::WriteTinyLlama(tiny, dir_.path());
+    test::WriteTinyLlama(WithValues(tiny), values_dir_.path());
+  }
+  // The model whose weights are the values of the blocks.
+  static test::TinyLlama WithValues(test::TinyLlama model) {
+    const bool four = std::string(GetParam().weight_dtype) == "int4";
+    for (auto& [name, tensor] : model.tensors) {
+      if (tensor.shape.size() != 2) continue;
+      const bool fine = !absl::StrContains(name, "mlp") && !absl::StrContains(name, "o_proj");
+      RoundToBlocks(four && !fine ? DType::kQ4_0 : DType::kQ8_0, GetParam().dtype, &tensor);
+    }
+    return model;
+  }
+
   test::TempDir dir_, values_dir_;
   test::TinyLlama values_;  // with its whole head
-  std::unique_ptr<comm::Communicator> one_ = comm::MakeSingleCommunicator();
 };
 
 TEST_P(BlockWeightsTest, ExactLogitsAndTokensAreThoseOfTheValues) {
@@ -198,6 +216,33 @@ INSTANTIATE_TEST_SUITE_P(Formats, BlockWeightsTest,
                                                info.param.tied ? "_tied" : "",
                                                info.param.reduced ? "_reduced" : "");
                          });
+
+// Blocks of a file stay as they are, where nothing else is asked.
+TEST_F(BlockModelTest, BlocksOfAGgufFileHaveTheBitsOfTheirValues) {
+  const test::TinyLlama tiny =
+      test::MakeTinyLlama({.hidden = 64, .intermediate = 96, .vocab = kVocab});
+  test::GgufBuilder file = test::GgufOf(tiny);
+  std::mt19937 random(7);
+  for (const auto& [name, tensor] : tiny.tensors) {
+    if (tensor.shape.size() != 2) continue;
+    std::vector<float> values;
+    constexpr int kQ8 = 8;
+    file.Tensor(test::GgufNameOf(name), tensor.shape, kQ8,
+                test::RandomBlocks(tensor.shape[0] * tensor.shape[1], &random, &values));
+  }
+  test::TempDir dir;
+  dir.Write("model.gguf", file.Bytes());
+  const std::string path = dir.File("model.gguf");
+  const test::CapturedLog log;
+  const auto kept = Load(path, "auto", /*exact=*/true);
+  EXPECT_THAT(log.text(), HasSubstr("MB of weights (Q8_0)"));
+  const auto widened = Load(path, "auto", /*exact=*/true, "bf16");
+  EXPECT_THAT(log.text(), HasSubstr("MB of weights (BF16)"));
+  const std::vector<float> got = Decode(kept.get(), 5), want = Decode(widened.get(), 5);
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0);
+  const auto quick = Load(path, "auto", /*exact=*/false);
+  EXPECT_LT(Distance(Decode(quick.get(), 0), Decode(kept.get(), 0)), 5e-2);
+}
 
 // What the backend does not serve in blocks keeps the type of the model, and says so.
 TEST(BlockWeightsFallbackTest, ExpertsAndF32KeepTheirType) {

@@ -141,11 +141,9 @@ INSTANTIATE_TEST_SUITE_P(
               sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, Sampling(1)},
         Shape{"Experts", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4, Sampling(0.9),
               1, true},
-        Shape{"BlockDraft", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4,
-              Sampling(0.9), 1, false, "auto", "int8"},
-        Shape{"BlockDraftVocabulary", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4,
-              Sampling(0.9), 7, false, "auto", "int4"},
-        Shape{"BlocksBoth", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4,
+        Shape{"BlockDraftVocabulary", "gumbel_coupling", sampling::DecodingKind::kMultinomial, 1,
+              Sampling(0.9), 7, false, "auto", "int8"},
+        Shape{"BlocksBoth", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 2,
               Sampling(0.9), 1, false, "int4", "int8"}),
     [](const auto& info) { return info.param.name; });
 
