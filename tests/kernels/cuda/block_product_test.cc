@@ -204,9 +204,12 @@ TEST(CudaBlockProduct, RunsOfALongRow) {
   }
 }
 
-// More stages than there are at a time.
+// Runs of more stages than there are at a time, which take each other's place.
 TEST(CudaBlockProduct, OneRunOfALongRow) {
-  TestBlocks<bf16, bf16>({DType::kQ8_0, 9, 72, 15 * 64 + 8, true, true, 0});
+  constexpr int64_t kInputs = 95 * 64 + 8;  // eight runs of twelve units
+  ASSERT_EQ(ProductRuns(24, kInputs), 8);
+  TestBlocks<bf16, bf16>({DType::kQ8_0, 9, 24, kInputs, true, true, 0});
+  TestBlocks<bf16, float>({DType::kQ4_0, 20, 24, kInputs, false, true});
 }
 
 // The bits of a row are those that it has alone, whatever the other rows hold.
