@@ -275,6 +275,13 @@ class Backend {
   // Whether weights may be kept in this type; KV too, if the type is for both. Every backend keeps
   // KV as kI8.
   virtual bool stores(DType dtype) const = 0;
+  // Whether a model may have weights in the block formats that the backend stores, if its other
+  // weights have this type, and if it has layers of experts.
+  virtual bool serves_blocks(DType /*beside*/, bool /*experts*/) const { return true; }
+  // Called before the first Pack of a model: the type of its weights that are not in blocks, and of
+  // its activations where the backend keeps them in the type of weights. Without it, the first weight
+  // decides.
+  virtual void SetActivations(DType /*dtype*/) {}
 
   // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. Sources
   // in a block format are kept in it bit for bit. Of the block formats only those that can be
@@ -283,8 +290,8 @@ class Backend {
   // that is too large for F16, and the block whose scale is not finite.
   virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,
                                                        DType dtype, std::vector<float> bias) = 0;
-  // The same with a type for each source: a GGUF file may mix them in one stack. Unimplemented when
-  // they differ and the backend keeps a stack in one type.
+  // The same with a type for each source: a GGUF file may mix them in one stack. A backend that keeps
+  // a stack in one type takes one that holds the values of all, or returns Unimplemented.
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackEach(absl::Span<const MatrixSource> stacked,
                                                            absl::Span<const DType> dtypes,
                                                            std::vector<float> bias);

@@ -1,7 +1,9 @@
 #include "kernels/matrix_source.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -90,6 +92,30 @@ absl::Status CheckTypes(absl::Span<const MatrixSource> sources, absl::Span<const
           absl::StrCat("pack: ", DTypeName(dtypes[i]), " from ", DTypeName(sources[i].dtype),
                        ", expected ", DTypeName(dtypes[i]), ": its blocks are kept"));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBlockScales(absl::Span<const MatrixSource> sources, ThreadTeam* team) {
+  for (size_t s = 0; s < sources.size(); ++s) {
+    const MatrixSource& source = sources[s];
+    if (!IsBlockFormat(source.dtype)) continue;
+    const int64_t blocks = source.columns / FormatOf(source.dtype).values;
+    const auto chunks = std::min<int64_t>(source.rows, ThreadTeam::kMaxChunks);
+    std::vector<int64_t> bad(chunks, -1);  // row * blocks + block
+    team->Run(static_cast<int>(chunks), [&](int chunk) {
+      const int64_t end = source.rows * (chunk + 1) / chunks;
+      for (int64_t row = source.rows * chunk / chunks; row < end && bad[chunk] < 0; ++row) {
+        const int64_t block = FirstNotFinite(source.dtype, RowData(source, row), blocks);
+        if (block >= 0) bad[chunk] = row * blocks + block;
+      }
+    });
+    const auto first = std::find_if(bad.begin(), bad.end(), [](int64_t at) { return at >= 0; });
+    if (first == bad.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pack: ",
+        sources.size() > 1 ? absl::StrCat("matrix ", s + 1, " of ", sources.size(), ", ") : "",
+        "row ", *first / blocks, ", block ", *first % blocks, ": scale is not finite"));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/thread_team.h"
 #include "kernels/backend.h"
 
 namespace coppice::kernels {
@@ -19,6 +20,9 @@ absl::Status CheckStack(absl::Span<const MatrixSource> sources, size_t bias);
 // The same for Backend::PackEach: a type for each source; for its own sources alone if it is a block
 // format that nothing is quantised to.
 absl::Status CheckTypes(absl::Span<const MatrixSource> sources, absl::Span<const DType> dtypes);
+
+// InvalidArgument names the first block of a source whose scale is not finite.
+absl::Status CheckBlockScales(absl::Span<const MatrixSource> sources, ThreadTeam* team);
 
 // Rows [begin, end), columns [begin, end). InvalidArgument when the columns do not begin and end
 // with a block of the source's format.

@@ -42,17 +42,30 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Model
   return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
+bool ServesBlocks(const ModelConfig& config, kernels::DType stored,
+                  const kernels::Backend& backend) {
+  return backend.serves_blocks(stored, /*experts=*/config.experts.count > 0);
+}
+
 // How matrices are stored in memory: like the other weights if the backend lacks the requested
 // type.
-absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DType stored,
-                                           const kernels::Backend& backend) {
+absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, const ModelConfig& config,
+                                           kernels::DType stored, const kernels::Backend& backend) {
   if (asked == "auto") return stored;
   if (asked != "int8" && asked != "int4") {
     return absl::InvalidArgumentError(
         absl::StrCat("weight_dtype: ", asked, ", expected auto, int8 or int4"));
   }
   const kernels::DType dtype = asked == "int8" ? kernels::DType::kQ8_0 : kernels::DType::kQ4_0;
-  return backend.stores(dtype) ? dtype : stored;
+  return backend.stores(dtype) && ServesBlocks(config, stored, backend) ? dtype : stored;
+}
+
+// What a backend that stores these types does not have, for a warning.
+std::string LackedWeights(const ModelConfig& config, kernels::DType stored,
+                          const kernels::Backend& backend) {
+  if (!backend.stores(kernels::DType::kQ8_0)) return "weights";
+  if (config.experts.count > 0) return "weights in a model with experts";
+  return absl::StrCat("weights beside ", kernels::DTypeName(stored));
 }
 
 absl::StatusOr<kernels::DType> KvDType(const std::string& asked, kernels::DType stored) {
@@ -110,10 +123,11 @@ absl::StatusOr<Prepared> Prepare(const LoadOptions& options, const kernels::Back
                            StoredDType(options.dtype, parts.config, *prepared.checkpoint, backend));
   COPPICE_ASSIGN_OR_RETURN(parts.kv_dtype, KvDType(options.kv_dtype, parts.dtype));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
-                           MatrixDType(options.weight_dtype, parts.dtype, backend));
+                           MatrixDType(options.weight_dtype, parts.config, parts.dtype, backend));
   prepared.memory = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
                                   backend.activation_dtype(), parts.max_rows, ranks);
-  prepared.keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto";
+  prepared.keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto" &&
+                          ServesBlocks(parts.config, parts.dtype, backend);
   parts.weight_types = kernels::DTypeName(parts.weight_dtype);
   if (prepared.keeps_blocks)
     TakeBlocks(prepared.checkpoint->Blocks(backend), ranks, &parts, &prepared.memory);
@@ -125,8 +139,9 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   COPPICE_ASSIGN_OR_RETURN(Prepared prepared, Prepare(options, *backend, rank, ranks));
   TransformerParts& parts = prepared.parts;
   if (options.weight_dtype != "auto" && parts.weight_dtype == parts.dtype && rank == 0) {
-    spdlog::warn("{}: weight_dtype: {}, but the {} backend has no such weights; keeps them as {}",
+    spdlog::warn("{}: weight_dtype: {}, but the {} backend has no such {}; keeps them as {}",
                  options.dir, options.weight_dtype, backend->name(),
+                 LackedWeights(parts.config, parts.dtype, *backend),
                  kernels::DTypeName(parts.dtype));
   }
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
@@ -139,6 +154,7 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
     quantised.Add(absl::StrCat(parts.fingerprint, " ", parts.weight_types));
     parts.fingerprint = quantised.value();
   }
+  backend->SetActivations(parts.dtype);
   WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype, parts.dtype};
   request.keeps_blocks = prepared.keeps_blocks;
   request.progress = options.progress;

@@ -29,12 +29,13 @@ FlagGroup ModelGroup(NodeFlags* flags) {
        {.name = "weight_dtype",
         .value = &runner->weight_dtype,
         .words = {"auto", "int8", "int4"},
-        .text = "how the CPU backend keeps the matrices of the model; auto is the type of --dtype, "
-                "int8 takes half the memory of bf16, int4 a little over a third (embedding, head "
-                "and QKV stay int8); the answers are those of the quantised model; other backends "
-                "keep the type of --dtype and say so",
+        .text = "how the matrices of the model are kept; auto is the type of --dtype, int8 takes "
+                "half the memory of bf16, int4 a little over a third (embedding, head and QKV stay "
+                "int8); the answers are those of the quantised model",
         .more = "int8 is the format Q8_0 of GGUF, int4 its format Q4_0: groups of 32 with a scale "
-                "each. Both are faster than bf16 ([performance.md](performance.md))."},
+                "each. On the CPU both are faster than bf16 ([performance.md](performance.md)). "
+                "CUDA has them beside bf16 or f16 and in models without experts; else it keeps the "
+                "type of --dtype and says so."},
        {.name = "kv_dtype",
         .value = &runner->kv_dtype,
         .words = {"auto", "int8"},

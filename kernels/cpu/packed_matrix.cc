@@ -9,9 +9,9 @@
 #include "base/status.h"
 #include "kernels/block_format.h"
 #include "kernels/cpu/block_panel.h"
-#include "kernels/cpu/quantise.h"
 #include "kernels/element.h"
 #include "kernels/matrix_source.h"
+#include "kernels/quantise.h"
 
 namespace coppice::kernels::cpu {
 namespace {
@@ -20,6 +20,8 @@ namespace {
 struct PanelRows {
   const uint8_t* row[kPanelWidth];
 };
+
+static_assert(kPanelWidth == kQuantisedOutputs);
 
 // Columns are packed in strips, so that the 16 rows read and the strip written stay in the
 // first-level cache.
@@ -138,31 +140,6 @@ PanelRows ReadRowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_
   return rows;
 }
 
-// The first block whose scale is not finite.
-absl::Status CheckScales(absl::Span<const MatrixSource> sources, ThreadTeam* team) {
-  for (size_t s = 0; s < sources.size(); ++s) {
-    const MatrixSource& source = sources[s];
-    if (!IsBlockFormat(source.dtype)) continue;
-    const int64_t blocks = source.columns / FormatOf(source.dtype).values;
-    const auto chunks = std::min<int64_t>(source.rows, ThreadTeam::kMaxChunks);
-    std::vector<int64_t> bad(chunks, -1);  // row * blocks + block
-    team->Run(static_cast<int>(chunks), [&](int chunk) {
-      const int64_t end = source.rows * (chunk + 1) / chunks;
-      for (int64_t row = source.rows * chunk / chunks; row < end && bad[chunk] < 0; ++row) {
-        const int64_t block = FirstNotFinite(source.dtype, RowData(source, row), blocks);
-        if (block >= 0) bad[chunk] = row * blocks + block;
-      }
-    });
-    const auto first = std::find_if(bad.begin(), bad.end(), [](int64_t at) { return at >= 0; });
-    if (first == bad.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pack: ",
-        sources.size() > 1 ? absl::StrCat("matrix ", s + 1, " of ", sources.size(), ", ") : "",
-        "row ", *first / blocks, ", block ", *first % blocks, ": scale is not finite"));
-  }
-  return absl::OkStatus();
-}
-
 void PackPanels(absl::Span<const MatrixSource> sources, int64_t begin, int64_t end,
                 CpuMatrix* matrix) {
   std::vector<float> values;  // of rows that are converted in two steps
@@ -232,7 +209,7 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
         absl::StrCat("pack: the CPU backend stores weights as F32, BF16 or in blocks, not as ",
                      DTypeName(dtype)));
   }
-  COPPICE_RETURN_IF_ERROR(CheckScales(sources, team));
+  COPPICE_RETURN_IF_ERROR(CheckBlockScales(sources, team));
   std::vector<std::unique_ptr<CpuMatrix>> runs;
   for (size_t begin = 0, end; begin < sources.size(); begin = end) {
     for (end = begin + 1; end < sources.size() && dtypes[end] == dtypes[begin];) ++end;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "kernels/cuda/runtime/expert_memory.h"
 #include "kernels/cuda/runtime/rank_agreement.h"
 #include "kernels/cuda/runtime/step_marks.h"
+#include "kernels/cuda/runtime/weight_packer.h"
 #include "kernels/cuda/steps/cuda_step_rows.h"
 #include "kernels/cuda/steps/device_op.h"
 #include "kernels/cuda/steps/rank_rows.h"
@@ -79,12 +79,21 @@ class CudaBackend final : public Backend {
   std::string pci_bus_id() const override { return parts_.facts.pci_bus_id; }
   bool batch_invariant() const override { return exact_; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
-  bool stores(DType dtype) const override {
-    return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+  bool stores(DType dtype) const override { return WeightPacker::Stores(dtype); }
+  bool serves_blocks(DType beside, bool experts) const override {
+    return beside != DType::kF32 && !experts;
   }
+  void SetActivations(DType dtype) override { packer_.SetActivations(dtype); }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
-                                               std::vector<float> bias) override;
+                                               std::vector<float> bias) override {
+    return packer_.Pack(stacked, dtype, bias);
+  }
+  absl::StatusOr<std::unique_ptr<Weight>> PackEach(absl::Span<const MatrixSource> stacked,
+                                                   absl::Span<const DType> dtypes,
+                                                   std::vector<float> bias) override {
+    return packer_.PackEach(stacked, dtypes, bias);
+  }
   absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain,
                                                    std::vector<float> bias) override {
     return loader_.PackGain(gain, bias);
@@ -101,7 +110,7 @@ class CudaBackend final : public Backend {
   }
   absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) override;
   absl::StatusOr<Tensor> AllocateSummed(int64_t rows, int64_t columns) override;
-  DType activation_dtype() const override { return matrix_dtype_.value_or(DType::kF32); }
+  DType activation_dtype() const override { return packer_.activations(); }
 
   absl::Status Prepare(Pass* pass, const std::function<void()>& moves_on) override;
   std::vector<RowCost> RowCosts() const override { return row_costs_; }
@@ -136,6 +145,7 @@ class CudaBackend final : public Backend {
   const std::string tuning_cache_;
   DeviceParts parts_;
   DeviceLoader loader_;
+  WeightPacker packer_{&loader_};
   ExpertMemory experts_{&loader_};
   StepUpload upload_;
   std::unique_ptr<MatrixProducts> products_;
@@ -147,7 +157,6 @@ class CudaBackend final : public Backend {
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<StepQueue> queue_;
   std::vector<DeviceBuffer> tensors_;
-  std::optional<DType> matrix_dtype_;  // type of all matrices, once there is one
 
   ForestSteps forests_;
 
@@ -191,22 +200,6 @@ CudaBackend::~CudaBackend() {
 void CudaBackend::Abandon(const absl::Status& why) {
   if (ranks_ != nullptr) ranks_->Abort(why);
   parts_.stream.Synchronize("a step that failed").IgnoreError();
-}
-
-absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::Pack(absl::Span<const MatrixSource> stacked,
-                                                          DType dtype, std::vector<float> bias) {
-  if (!stores(dtype)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pack: the CUDA backend stores weights as F32, BF16 or F16, not as ", DTypeName(dtype)));
-  }
-  if (matrix_dtype_.has_value() && dtype != *matrix_dtype_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pack: ", DTypeName(dtype), " after ", DTypeName(*matrix_dtype_),
-                     ": the CUDA backend keeps all matrices in one type"));
-  }
-  COPPICE_ASSIGN_OR_RETURN(std::unique_ptr<Weight> matrix, loader_.Pack(stacked, dtype, bias));
-  matrix_dtype_ = dtype;
-  return matrix;
 }
 
 absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DType dtype) {

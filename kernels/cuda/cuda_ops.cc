@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "kernels/block_format.h"
 #include "kernels/cuda/products/pass_products.h"
 #include "kernels/cuda/runtime/cuda_weights.h"
 
@@ -70,13 +71,13 @@ void CudaOps::CommitKv(KvPool* pool) { recorded_.push_back(CommitOp{PoolOf(*pool
 void CudaOps::Embed(const Weight& w, int64_t first_row, float scale, Tensor x) {
   const auto& matrix = static_cast<const CudaWeight&>(w);
   recorded_.push_back(EmbedArgs{matrix.values.data(), w.dtype, w.rows, w.columns, first_row, scale,
-                                Floats(x, w.columns)});
+                                Floats(x, w.columns), matrix.value_dtype});
 }
 
 void CudaOps::AddPositions(const Weight& w, int offset, Tensor x) {
   const auto& matrix = static_cast<const CudaWeight&>(w);
-  recorded_.push_back(
-      PositionArgs{matrix.values.data(), w.dtype, w.columns, offset, Floats(x, w.columns)});
+  recorded_.push_back(PositionArgs{matrix.values.data(), w.dtype, w.columns, offset,
+                                   Floats(x, w.columns), matrix.value_dtype});
 }
 
 void CudaOps::AddNorm(Tensor x, const Addend& addend, const Norm& norm, Tensor out) {
@@ -107,8 +108,10 @@ void CudaOps::AddNorm(Tensor x, const Addend& addend, const Norm& norm, Tensor o
 void CudaOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
   CheckRows(x, w.columns);
   CheckRows(y, w.rows);
-  COPPICE_CHECK_MSG(x.dtype == w.dtype,
-                    absl::StrCat("x is ", DTypeName(x.dtype), ", the weight ", DTypeName(w.dtype)));
+  const DType values =
+      IsBlockFormat(w.dtype) ? static_cast<const CudaWeight&>(w).value_dtype : w.dtype;
+  COPPICE_CHECK_MSG(x.dtype == values,
+                    absl::StrCat("x is ", DTypeName(x.dtype), ", the weight ", DTypeName(values)));
   if (rows_ == 0) return;
   product_ = {&w, x, y, accumulate};
   recorded_.push_back(ArgsOf(product_, rows_));

@@ -34,10 +34,12 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
   model.device_forests = options.device_forests;
   model.free_windows = options.free_windows;
   model.dir = options.target_dir;
+  model.weight_dtype = options.target_weights;
   COPPICE_ASSIGN_OR_RETURN(replica->target_,
                            model::ModelRunner::Load(model, replica->single_.get()));
   if (options.draft_dir.empty()) return replica;
   model.dir = options.draft_dir;
+  model.weight_dtype = options.draft_weights;
   model.exact = false;  // the draft model need not be exact
   COPPICE_ASSIGN_OR_RETURN(replica->draft_,
                            model::ModelRunner::Load(model, replica->single_.get()));

@@ -31,8 +31,10 @@ struct LocalReplicaOptions {
   std::string draft_dir;                  // empty: no draft model
   int64_t kv_bytes = int64_t{256} << 20;  // of either pool
   int threads = 1;
-  std::string backend = "cpu";     // BackendOptions::kind
-  bool exact = false;              // BackendOptions
+  std::string backend = "cpu";  // BackendOptions::kind
+  bool exact = false;           // BackendOptions
+  // ModelRunnerOptions::weight_dtype of the target and of the draft.
+  std::string target_weights = "auto", draft_weights = "auto";
   bool device_forests = true;      // ModelRunnerOptions
   bool free_windows = true;        // ModelRunnerOptions
   int chunk = 256;                 // prompt or path tokens per pass

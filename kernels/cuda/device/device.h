@@ -171,6 +171,12 @@ DEV_FUNCTION void StoreAtOnce(P* p, const P& values) {
   }
 }
 
+// Four bytes of a (numbers 0 to 3) and b (4 to 7), the lowest first: each by four bits of `which`,
+// below 8.
+DEV_FUNCTION uint32_t PickBytes(uint32_t a, uint32_t b, uint32_t which) {
+  return __byte_perm(a, b, which);
+}
+
 // 2^x to about 2 ulp; 0 for -inf.
 DEV_FUNCTION float Exp2(float x) {
   float y;

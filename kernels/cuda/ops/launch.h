@@ -62,25 +62,27 @@ struct DevicePool {
 void CommitKv(const StepView& step, const DevicePool& pool, cudaStream_t stream);
 
 // x[r] = scale times row token[r] - first_row of matrix [matrix_rows, columns] of `dtype`, else
-// zeros.
+// zeros. dtype may be Q8_0 or Q4_0 (block_matrix.h), with values of `value_dtype`.
 struct EmbedArgs {
   const void* matrix = nullptr;
   DType dtype = DType::kBF16;
   int64_t matrix_rows = 0, columns = 0, first_row = 0;
   float scale = 1;
   float* x = nullptr;
+  DType value_dtype = DType::kBF16;
 
   bool operator==(const EmbedArgs&) const = default;
 };
 void Embed(const StepView& step, const EmbedArgs& args, cudaStream_t stream);
 
-// x[r] += row position[r] + offset of matrix [.., columns] of `dtype`.
+// x[r] += row position[r] + offset of matrix [.., columns]; its type is as above.
 struct PositionArgs {
   const void* matrix = nullptr;
   DType dtype = DType::kBF16;
   int64_t columns = 0;
   int32_t offset = 0;
   float* x = nullptr;
+  DType value_dtype = DType::kBF16;
 
   bool operator==(const PositionArgs&) const = default;
 };

@@ -25,8 +25,8 @@ struct MatMulArgs {
   const void* w = nullptr;
   const void* x = nullptr;
   void* y = nullptr;
-  DType type = DType::kF32;    // type of w and x
-  DType y_type = DType::kF32;  // f32 or `type`
+  DType type = DType::kF32;    // type of w and x; or of w alone: Q8_0, Q4_0, not by cuBLASLt
+  DType y_type = DType::kF32;  // f32 or that of x
   int64_t rows = 0, inputs = 0, outputs = 0;
   bool accumulate = false;
   const float* bias = nullptr;  // [outputs] or nullptr
@@ -36,6 +36,7 @@ struct MatMulArgs {
   // Rows for which x and y have room, at least `rows`; 0 = rows. Rows after `rows` may also be
   // computed, from any values.
   int64_t room = 0;
+  DType block_values = DType::kBF16;  // with w in blocks: type of its values and of x
 
   bool operator==(const MatMulArgs&) const = default;
 };

@@ -3,11 +3,14 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "kernels/cuda/ops/block_matrix.h"
+#include "kernels/cuda/ops/block_product.h"
 #include "kernels/cuda/ops/gemm_skinny.h"
 #include "kernels/cuda/ops/launch.h"
 #include "kernels/cuda/ops/row_bucket.h"
@@ -23,6 +26,16 @@ constexpr int kProposals = 8;          // algorithms that cuBLASLt proposes
 // Runs that the inputs are cut into. More do not pay, since their sums are written and read.
 constexpr int kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16};
 constexpr int64_t kLeastStages = 4;  // stages per run
+
+// The only choice for a key, if it has one: kRows in exact mode, kBlocks for blocks.
+std::optional<ProductChoice> OnlyChoice(const ProductKey& key, bool exact) {
+  ProductChoice only;
+  only.kind = ProductChoice::Kind::kBlocks;
+  if (IsDeviceBlocks(key.type)) return only;
+  only.kind = ProductChoice::Kind::kRows;
+  if (exact) return only;
+  return std::nullopt;
+}
 
 absl::Status Launched(absl::string_view kernel, const ProductKey& key) {
   const cudaError_t error = cudaGetLastError();
@@ -56,14 +69,11 @@ ProductKey MatrixProducts::KeyOf(const MatMulArgs& args) {
 
 absl::Status MatrixProducts::Enqueue(const MatMulArgs& args) {
   COPPICE_CHECK(args.rows > 0 && args.inputs > 0 && args.outputs > 0);
-  COPPICE_CHECK(args.y_type == args.type || args.y_type == DType::kF32);
+  COPPICE_CHECK(args.y_type == DType::kF32 ||
+                args.y_type == (IsDeviceBlocks(args.type) ? args.block_values : args.type));
   COPPICE_CHECK(args.gated == nullptr || (args.outputs % 2 == 0 && !args.accumulate));
   const ProductKey key = KeyOf(args);
-  if (exact_) {
-    ProductChoice only;
-    only.kind = ProductChoice::Kind::kRows;
-    return Enqueue(args, only);
-  }
+  if (const auto only = OnlyChoice(key, exact_); only.has_value()) return Enqueue(args, *only);
   auto chosen = chosen_.find(key);
   if (chosen == chosen_.end()) {
     COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
@@ -81,6 +91,7 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice
     COPPICE_RETURN_IF_ERROR(Launched("the row product", key));
     return EnqueueGate(args, key);
   }
+  if (choice.kind == ProductChoice::Kind::kBlocks) return EnqueueBlocks(args, key);
   if (choice.kind == ProductChoice::Kind::kSkinny) {
     return EnqueueSkinny(args, choice.splits, key);
   }
@@ -101,11 +112,8 @@ absl::Status MatrixProducts::EnqueueGate(const MatMulArgs& args, const ProductKe
 }
 
 absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const ProductKey& key) {
-  if (exact_) {
-    ProductChoice only;
-    only.kind = ProductChoice::Kind::kRows;
-    return std::vector<ProductChoice>{only};
-  }
+  if (const auto only = OnlyChoice(key, exact_); only.has_value())
+    return std::vector<ProductChoice>{*only};
   COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
   std::vector<ProductChoice> candidates;
   for (const CublasMatMul::Algorithm& algorithm : proposed) {
@@ -125,8 +133,9 @@ absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const Prod
 }
 
 bool MatrixProducts::Takes(const ProductKey& key, const ProductChoice& choice) {
-  const bool rows = choice.kind == ProductChoice::Kind::kRows;
-  if (exact_ || rows) return exact_ && rows;
+  if (const auto only = OnlyChoice(key, exact_); only.has_value()) return choice.kind == only->kind;
+  if (choice.kind == ProductChoice::Kind::kRows || choice.kind == ProductChoice::Kind::kBlocks)
+    return false;
   return choice.kind == ProductChoice::Kind::kSkinny ? TakesSkinny(key, choice.splits)
                                                      : library_->Takes(key, choice.algorithm);
 }
@@ -159,6 +168,30 @@ void MatrixProducts::EnqueueRows(const MatMulArgs& args) {
   product.counters = static_cast<uint32_t*>(counters_.data());
   product.counter_count = kMostTiles;
   RowProduct(product, stream_->get());
+}
+
+absl::Status MatrixProducts::EnqueueBlocks(const MatMulArgs& args, const ProductKey& key) {
+  BlockProductArgs product;
+  product.w = args.w;
+  product.x = args.x;
+  product.gated =
+      args.gated != nullptr && CanGateBlocks(args.block_values, args.y_type, args.outputs);
+  product.y = product.gated ? args.gated : args.y;
+  product.bias = args.bias;
+  product.w_type = args.type;
+  product.type = args.block_values;
+  product.y_type = args.y_type;
+  product.rows = static_cast<int32_t>(args.rows);
+  product.outputs = args.outputs;
+  product.inputs = args.inputs;
+  product.accumulate = args.accumulate;
+  product.partials = library_->workspace().floats();
+  product.partial_bytes = workspace_bytes();
+  product.counters = static_cast<uint32_t*>(counters_.data());
+  product.counter_count = kMostTiles;
+  BlockProduct(product, stream_->get());
+  COPPICE_RETURN_IF_ERROR(Launched("the block product", key));
+  return product.gated ? absl::OkStatus() : EnqueueGate(args, key);
 }
 
 absl::Status MatrixProducts::EnqueueSkinny(const MatMulArgs& args, int splits,

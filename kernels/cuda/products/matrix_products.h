@@ -1,8 +1,8 @@
 // The matrix products of steps: each by the algorithm that was measured to be the fastest for its
 // shape and bucket of rows (product_tuner.h), or else by the first that cuBLASLt proposes. Rows are
 // padded to the bucket (row_bucket.h), so the bits of a row depend on the bucket alone, not on how
-// many rows of it are used. In exact mode they do not depend on the bucket either. Owned by
-// CudaBackend. Thread-compatible.
+// many rows of it are used. In exact mode they do not depend on the bucket either; nor do those of
+// products with weights in blocks, in any mode. Owned by CudaBackend. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace coppice::kernels::cuda {
 
 class MatrixProducts {
  public:
-  // *stream must outlive the result. exact: every product is one of row_product.h. clusters: the
-  // device has clusters of blocks.
+  // *stream must outlive the result. exact: every product is one of row_product.h or
+  // block_product.h. clusters: the device has clusters of blocks.
   static absl::StatusOr<std::unique_ptr<MatrixProducts>> Create(DeviceStream* stream,
                                                                 bool exact = false,
                                                                 bool clusters = false);
@@ -50,6 +50,7 @@ class MatrixProducts {
   // Enqueues SwiGLU after a product that has left it out.
   absl::Status EnqueueGate(const MatMulArgs& args, const ProductKey& key);
   void EnqueueRows(const MatMulArgs& args);
+  absl::Status EnqueueBlocks(const MatMulArgs& args, const ProductKey& key);
   bool TakesSkinny(const ProductKey& key, int splits) const;
   // Once a launch of clusters has failed, warns and uses none: the bits are the same.
   absl::Status EnqueueSkinny(const MatMulArgs& args, int splits, const ProductKey& key);

@@ -71,6 +71,7 @@ MatMulArgs ArgsOf(const PassProduct& product, int64_t rows) {
   args.x = product.x.data;
   args.y = product.y.data;
   args.type = matrix.dtype;
+  args.block_values = matrix.value_dtype;
   args.y_type = product.y.dtype;
   args.rows = rows;
   args.inputs = matrix.columns;

@@ -25,9 +25,10 @@ namespace {
 
 // With another number, older files are measured anew. Increase it with every change of the text,
 // and of the kernel of gemm_skinny.cu that changes its speed.
-constexpr char kVersion[] = "coppice matrix products 2";
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-constexpr char kLibraryWord[] = "cublaslt", kSkinnyWord[] = "skinny", kRowsWord[] = "rows";
+constexpr char kVersion[] = "coppice matrix products 3";
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_0};
+constexpr char kLibraryWord[] = "cublaslt", kSkinnyWord[] = "skinny", kRowsWord[] = "rows",
+               kBlocksWord[] = "blocks";
 constexpr int kMostSplits = 1024;
 
 std::string Head(const TuningPlace& place) {
@@ -68,6 +69,7 @@ std::string ChoiceText(const ProductChoice& choice) {
   if (choice.kind == ProductChoice::Kind::kSkinny)
     return absl::StrCat(kSkinnyWord, " ", choice.splits);
   if (choice.kind == ProductChoice::Kind::kRows) return kRowsWord;
+  if (choice.kind == ProductChoice::Kind::kBlocks) return kBlocksWord;
   std::string text = kLibraryWord;
   for (const uint64_t word : choice.algorithm) absl::StrAppendFormat(&text, " %016x", word);
   return text;
@@ -81,6 +83,10 @@ bool ParseChoice(const std::vector<absl::string_view>& words, size_t at, Product
   }
   if (words[at] == kRowsWord) {
     choice->kind = ProductChoice::Kind::kRows;
+    return words.size() == at + 1;
+  }
+  if (words[at] == kBlocksWord) {
+    choice->kind = ProductChoice::Kind::kBlocks;
     return words.size() == at + 1;
   }
   if (words[at] != kLibraryWord || words.size() != at + 1 + choice->algorithm.size()) return false;

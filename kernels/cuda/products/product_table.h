@@ -23,7 +23,7 @@ namespace coppice::kernels::cuda {
 // y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, with a bias, added to y, or with SwiGLU.
 struct ProductKey {
   int64_t outputs = 0, inputs = 0, rows = 0;  // rows: padded
-  DType type = DType::kF32;                   // type of w and x
+  DType type = DType::kF32;                   // type of w; of x too, unless w is in blocks
   DType y_type = DType::kF32;
   bool accumulate = false, bias = false;
   bool gated = false;  // never with accumulate
@@ -33,8 +33,9 @@ struct ProductKey {
 std::string ProductName(const ProductKey& key);  // "32 rows by 4096 x 4096 BF16 to F32, added"
 
 struct ProductChoice {
-  // kLibrary: cuBLASLt. kSkinny: gemm_skinny.h. kRows: row_product.h, in exact mode alone.
-  enum class Kind { kLibrary, kSkinny, kRows };
+  // kLibrary: cuBLASLt. kSkinny: gemm_skinny.h. kRows: row_product.h, in exact mode alone. kBlocks:
+  // block_product.h, for weights in blocks, which have no other.
+  enum class Kind { kLibrary, kSkinny, kRows, kBlocks };
   Kind kind = Kind::kLibrary;
   std::array<uint64_t, 8> algorithm = {};  // kLibrary: a cublasLtMatmulAlgo_t
   int splits = 0;                          // kSkinny: number of splits

@@ -44,6 +44,7 @@ std::vector<ShapeGroup> GroupByShape(const std::vector<PassProduct>& products) {
 
 std::string NameOf(const ProductChoice& choice) {
   if (choice.kind == ProductChoice::Kind::kRows) return "the row product";
+  if (choice.kind == ProductChoice::Kind::kBlocks) return "the block product";
   if (choice.kind == ProductChoice::Kind::kLibrary) return "cuBLASLt";
   return absl::StrCat("the skinny kernel, ", choice.splits, " splits");
 }

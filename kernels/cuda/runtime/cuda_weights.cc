@@ -7,7 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "kernels/cuda/ops/block_matrix.h"
+#include "kernels/cuda/ops/block_product.h"
 #include "kernels/cuda/ops/launch.h"
+#include "kernels/cuda/runtime/block_packing.h"
 #include "kernels/element.h"
 #include "kernels/kv_pool_shape.h"
 #include "kernels/matrix_source.h"
@@ -29,17 +32,42 @@ StackedRow FindRow(absl::Span<const MatrixSource> stacked, int64_t row) {
   return {source, row};
 }
 
+std::string NameOf(const Weight& matrix) {
+  return absl::StrCat("a weight of ", matrix.rows, " x ", matrix.columns, " ",
+                      DTypeName(matrix.dtype));
+}
+
+absl::Status BeyondF16(absl::string_view what, DType source) {
+  return absl::InvalidArgumentError(absl::StrCat("pack: ", what, " from ", DTypeName(source),
+                                                 ": a value is beyond ", kLargestF16,
+                                                 ", the largest of F16; BF16 and F32 hold it"));
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::Pack(
+absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::Begin(
     absl::Span<const MatrixSource> stacked, DType dtype, const std::vector<float>& bias) {
   COPPICE_RETURN_IF_ERROR(CheckStack(stacked, bias.size()));
   auto matrix = std::make_unique<CudaWeight>();
   for (const MatrixSource& source : stacked) matrix->rows += source.rows;
   matrix->columns = stacked[0].columns;
   matrix->dtype = dtype;
-  const std::string what =
-      absl::StrCat("a weight of ", matrix->rows, " x ", matrix->columns, " ", DTypeName(dtype));
+  return matrix;
+}
+
+absl::Status DeviceLoader::AddBias(const std::vector<float>& bias, absl::string_view what,
+                                   CudaWeight* matrix) {
+  if (!bias.empty()) {
+    COPPICE_ASSIGN_OR_RETURN(matrix->bias, UploadValues(bias, absl::StrCat("the bias of ", what)));
+  }
+  matrix->bytes = matrix->values.size() + matrix->bias.size();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::Pack(
+    absl::Span<const MatrixSource> stacked, DType dtype, const std::vector<float>& bias) {
+  COPPICE_ASSIGN_OR_RETURN(auto matrix, Begin(stacked, dtype, bias));
+  const std::string what = NameOf(*matrix);
   const size_t row_bytes = matrix->columns * DTypeSize(dtype);
   COPPICE_ASSIGN_OR_RETURN(matrix->values, DeviceBuffer::Allocate(matrix->rows * row_bytes, what));
   std::atomic<bool> fits = true;
@@ -50,15 +78,37 @@ absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::Pack(
     }
   };
   COPPICE_RETURN_IF_ERROR(Upload({matrix->rows, row_bytes, fill}, matrix->values.data(), what));
-  if (!fits) {
+  if (!fits) return BeyondF16(what, stacked[0].dtype);
+  COPPICE_RETURN_IF_ERROR(AddBias(bias, what, matrix.get()));
+  return matrix;
+}
+
+absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackBlocks(
+    absl::Span<const MatrixSource> stacked, DType dtype, DType values,
+    const std::vector<float>& bias) {
+  COPPICE_ASSIGN_OR_RETURN(auto matrix, Begin(stacked, dtype, bias));
+  COPPICE_RETURN_IF_ERROR(CheckBlockScales(stacked, team_));
+  matrix->value_dtype = values;
+  const std::string what = NameOf(*matrix);
+  if (!CanMultiplyBlocks(matrix->columns)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("pack: ", what, " from ", DTypeName(stacked[0].dtype), ": a value is beyond ",
-                     kLargestF16, ", the largest of F16; BF16 and F32 hold it"));
+        absl::StrCat("pack: ", what,
+                     ": its columns are no multiple of 8, as the CUDA backend "
+                     "needs for blocks; BF16 and F16 hold it"));
   }
-  if (!bias.empty()) {
-    COPPICE_ASSIGN_OR_RETURN(matrix->bias, UploadValues(bias, absl::StrCat("the bias of ", what)));
-  }
-  matrix->bytes = matrix->values.size() + matrix->bias.size();
+  const auto panel_bytes =
+      static_cast<size_t>(BlockPanelBytes(dtype == DType::kQ4_0, matrix->columns));
+  const int64_t panels = BlockPanels(matrix->rows);
+  COPPICE_ASSIGN_OR_RETURN(matrix->values, DeviceBuffer::Allocate(panels * panel_bytes, what));
+  std::atomic<bool> fits = true;
+  const auto fill = [&](int64_t begin, int64_t end, uint8_t* place) {
+    for (int64_t panel = begin; panel < end; ++panel, place += panel_bytes) {
+      if (!FillBlockPanel(stacked, panel * kBlockPanel, dtype, values, place)) fits = false;
+    }
+  };
+  COPPICE_RETURN_IF_ERROR(Upload({panels, panel_bytes, fill}, matrix->values.data(), what));
+  if (!fits) return BeyondF16(what, stacked[0].dtype);
+  COPPICE_RETURN_IF_ERROR(AddBias(bias, what, matrix.get()));
   return matrix;
 }
 

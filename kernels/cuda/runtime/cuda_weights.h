@@ -1,6 +1,7 @@
 // Weights and KV pools in device memory, and how they get there: through two pinned halves, one
 // filled by the threads of the host while the other is copied. Matrices are row-major as in the
-// checkpoint, [rows, columns]. Owned by CudaBackend. Thread-compatible.
+// checkpoint, [rows, columns], or in the panels of ops/block_matrix.h. Owned by CudaBackend.
+// Thread-compatible.
 #pragma once
 
 #include <array>
@@ -24,6 +25,8 @@ namespace coppice::kernels::cuda {
 // there, -1 = none (int32, [rows]).
 class CudaWeight : public Weight {
  public:
+  // Of a matrix in blocks: the type of its values where they are used, and of the activations.
+  DType value_dtype = DType::kBF16;
   DeviceBuffer values;
   DeviceBuffer bias;  // f32, as many as there are outputs or gains, or nothing
 };
@@ -46,6 +49,10 @@ class DeviceLoader {
   // As in Backend. All return when the copies are done.
   absl::StatusOr<std::unique_ptr<CudaWeight>> Pack(absl::Span<const MatrixSource> stacked,
                                                    DType dtype, const std::vector<float>& bias);
+  // As Backend::Pack of Q8_0 or Q4_0. values: F16 or BF16.
+  absl::StatusOr<std::unique_ptr<CudaWeight>> PackBlocks(absl::Span<const MatrixSource> stacked,
+                                                         DType dtype, DType values,
+                                                         const std::vector<float>& bias);
   absl::StatusOr<std::unique_ptr<CudaWeight>> PackGain(const std::vector<float>& gain,
                                                        const std::vector<float>& bias);
   absl::StatusOr<std::unique_ptr<CudaWeight>> PackScatter(const std::vector<int32_t>& ids,
@@ -67,6 +74,10 @@ class DeviceLoader {
     std::function<void(int64_t begin, int64_t end, uint8_t* place)> fill;
   };
 
+  // rows, columns and type of what the stack becomes. Errors are those of the stack.
+  absl::StatusOr<std::unique_ptr<CudaWeight>> Begin(absl::Span<const MatrixSource> stacked,
+                                                    DType dtype, const std::vector<float>& bias);
+  absl::Status AddBias(const std::vector<float>& bias, absl::string_view what, CudaWeight* matrix);
   absl::Status Upload(const Rows& rows, void* device, absl::string_view what);
   template <class T>
   absl::StatusOr<DeviceBuffer> UploadValues(const std::vector<T>& values, absl::string_view what);

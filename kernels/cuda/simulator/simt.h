@@ -414,6 +414,17 @@ void StoreAtOnce(P* p, const P& values) {
   *p = values;
 }
 
+inline uint32_t PickBytes(uint32_t a, uint32_t b, uint32_t which) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t picked = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t byte = which >> (4 * i) & 15;
+    if (byte > 7) simt::Fail("PickBytes of more than eight bytes");
+    picked |= static_cast<uint32_t>(bytes >> (8 * byte) & 0xff) << (8 * i);
+  }
+  return picked;
+}
+
 inline float Exp2(float x) { return std::exp2(x); }
 
 using simt::Cost;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "absl/strings/match.h"
+#include "kernels/cuda/ops/row_product.h"
 #include "kernels/cuda/simulator/fake/fake_device.h"
 #include "kernels/rope_table.h"
 #include "model/model_runner.h"
@@ -201,6 +202,31 @@ TEST_F(CostTest, WideAttention) {
     fake::Configure(settings);
     AttendedRows(TestBackend::MakeWide().get(), {4, 1, 64}, DType::kBF16, &names);
     EXPECT_THAT(names, ElementsAre("attention T128")) << major << "." << minor;
+  }
+}
+
+// A code and a sixteenth of two bytes for each weight, as often as 64 rows need them.
+TEST_F(CostTest, ProductsWithWeightsInBlocksReadTheBlocks) {
+  const std::vector<float> values(128 * 256, 0.5f);
+  const MatrixSource source = {values.data(), DType::kF32, 128, 256, 256};
+  for (const DType format : {DType::kQ8_0, DType::kQ4_0}) {
+    const auto backend = TestBackend::Make("cuda");
+    const auto w = (*backend)->Pack({source}, format, {}).value();
+    for (const int rows : {8, 64, 128}) {
+      const Tensor x = backend->Put(std::vector<float>(rows * 256, 0.5f), 256, DType::kBF16);
+      const Tensor y = backend->Poisoned(rows, 128, DType::kF32);
+      fake::ClearTotals();
+      RunOps(backend->get(), PlanOfRows(rows), [&](Ops* ops) { ops->MatMul(*w, x, y, false); });
+      const auto totals = fake::TotalsByName();
+      ASSERT_EQ(totals.count("block product"), 1u);
+      const fake::Totals& of = totals.at("block product");
+      const int64_t w_bytes = 128 * 256 * (format == DType::kQ8_0 ? 34 : 18) / 32;
+      const int64_t runs = cuda::ProductRuns(128, 256);
+      EXPECT_EQ(of.launches, 1);
+      EXPECT_EQ(of.bytes, w_bytes * ((rows + 63) / 64) + 2 * 2 * rows * 256 + 4 * rows * 128 +
+                              (runs > 1 ? 8 * runs * rows * 128 : 0));
+      EXPECT_EQ(of.flops, int64_t{2} * rows * 128 * 256);
+    }
   }
 }
 

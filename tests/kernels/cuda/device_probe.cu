@@ -117,6 +117,12 @@ DEV_KERNEL void HalfValues(int count, const uint16_t* bits, float* values) {
   values[i] = dev::ToFloat(reinterpret_cast<const dev::f16*>(bits)[i]);
 }
 
+DEV_KERNEL void PickedBytes(int count, const uint32_t* a, const uint32_t* b, const uint32_t* which,
+                            uint32_t* picked) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) picked[i] = dev::PickBytes(a[i], b[i], which[i]);
+}
+
 DEV_KERNEL void WriteLate(uint32_t seed, uint32_t* values) {
   dev::WaitForPrevious();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -195,6 +201,11 @@ void ProbeValues(int count, const float* x, float* exp2, uint32_t* bf16, uint32_
 }
 void ProbeHalves(int count, const uint16_t* bits, float* values) {
   dev::Launch(HalfValues, dim3((count + 63) / 64), dim3(64), 0, nullptr, count, bits, values);
+}
+void ProbePickBytes(int count, const uint32_t* a, const uint32_t* b, const uint32_t* which,
+                    uint32_t* picked) {
+  dev::Launch(PickedBytes, dim3((count + 63) / 64), dim3(64), 0, nullptr, count, a, b, which,
+              picked);
 }
 void ProbeOverlap(bool overlap, int blocks, uint32_t seed, uint32_t* values, uint32_t* out) {
   const OverlapScope scope(overlap);

@@ -40,6 +40,10 @@ void ProbeValues(int count, const float* x, float* exp2, uint32_t* bf16, uint32_
 // values[i] = ToFloat of the f16 that bits[i] are.
 void ProbeHalves(int count, const uint16_t* bits, float* values);
 
+// picked[i] = PickBytes(a[i], b[i], which[i]).
+void ProbePickBytes(int count, const uint32_t* a, const uint32_t* b, const uint32_t* which,
+                    uint32_t* picked);
+
 // values[i] = i + seed for blocks x 256 values, late in each thread; a second launch, which with `overlap`
 // may be placed before the first is done, copies them to out in reverse.
 void ProbeOverlap(bool overlap, int blocks, uint32_t seed, uint32_t* values, uint32_t* out);

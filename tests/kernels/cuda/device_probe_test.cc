@@ -248,6 +248,25 @@ TEST(DeviceProbe, EveryF16AsAFloat) {
   }
 }
 
+TEST(DeviceProbe, PicksAnyByteToAnyPlace) {
+  std::vector<uint32_t> which;
+  for (uint32_t place = 0; place < 4; ++place) {
+    for (uint32_t byte = 0; byte < 8; ++byte)
+      which.push_back((0x5713u & ~(15u << place * 4)) | byte << place * 4);
+  }
+  const auto count = static_cast<int>(which.size());
+  const DeviceArray<uint32_t> a(std::vector<uint32_t>(count, 0x83828180u));
+  const DeviceArray<uint32_t> b(std::vector<uint32_t>(count, 0x87868584u));
+  const DeviceArray<uint32_t> selectors(which);
+  DeviceArray<uint32_t> picked(count);
+  ProbePickBytes(count, a.data(), b.data(), selectors.data(), picked.data());
+  WaitForDevice();
+  for (int i = 0; i < count; ++i)
+    EXPECT_EQ(picked[i], (which[i] & 15u) + 0x80u + ((which[i] >> 4 & 15u) + 0x80u) * 0x100u +
+                             ((which[i] >> 8 & 15u) + 0x80u) * 0x10000u +
+                             ((which[i] >> 12 & 15u) + 0x80u) * 0x1000000u);
+}
+
 TEST(DeviceProbe, ALaunchThatOverlapsSeesWhatTheOneBeforeWrote) {
   constexpr int kBlocks = 40, kCount = kBlocks * 256;
   DeviceArray<uint32_t> values(kCount), out(kCount);

@@ -1,10 +1,13 @@
+#include "tests/kernels/cuda/device_blocks.h"
 #include "tests/kernels/cuda/step_fixture.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
+// format: of the matrix, whose values are T.
 template <class T>
-void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row, float scale = 1) {
+void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row, float scale = 1,
+               DType format = kTypeOf<T>) {
   StepPlan plan;
   std::mt19937_64 generator(rows * 31 + columns);
   for (int r = 0; r < rows; ++r) {
@@ -20,11 +23,15 @@ void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row
   plan.slot.assign(rows, 0);
   plan.chain_begin.assign(rows + 1, 0);
   const TestStep step(plan);
-  DeviceArray<T> matrix(RandomValues<T>(matrix_rows * columns, columns));
+  const bool in_blocks = IsDeviceBlocks(format);
+  const DeviceBlocks blocks(in_blocks ? format : DType::kQ8_0, matrix_rows, columns, 3);
+  const DeviceArray<T> matrix(in_blocks ? blocks.Values<T>()
+                                        : RandomValues<T>(matrix_rows * columns, columns));
   DeviceArray<float> x(rows * columns);
   EmbedArgs args;
-  args.matrix = matrix.data();
-  args.dtype = kTypeOf<T>;
+  args.matrix = in_blocks ? blocks.data() : matrix.data();
+  args.dtype = format;
+  args.value_dtype = kTypeOf<T>;
   args.matrix_rows = matrix_rows;
   args.columns = columns;
   args.first_row = first_row;
@@ -59,8 +66,19 @@ TEST(CudaEmbed, ScalesTheRows) {
   TestEmbed<dev::bf16>(5, 63, 51, 100, 0.5f);
 }
 
+TEST(CudaEmbed, RowsInBlocks) {
+  for (const DType format : {DType::kQ8_0, DType::kQ4_0}) {
+    for (const int64_t columns : {8, 72, 328}) {
+      for (const int64_t first_row : {0, 100}) {
+        TestEmbed<dev::bf16>(5, columns, 51, first_row, 1.0f, format);
+        TestEmbed<dev::f16>(5, columns, 49, first_row, 0.5f, format);
+      }
+    }
+  }
+}
+
 template <class T>
-void TestPositions(int rows, int64_t columns, int offset) {
+void TestPositions(int rows, int64_t columns, int offset, DType format = kTypeOf<T>) {
   constexpr int kPositions = 40;
   StepPlan plan;
   std::mt19937_64 generator(rows * 31 + columns);
@@ -72,10 +90,20 @@ void TestPositions(int rows, int64_t columns, int offset) {
   plan.slot.assign(rows, 0);
   plan.chain_begin.assign(rows + 1, 0);
   const TestStep step(plan);
-  DeviceArray<T> matrix(RandomValues<T>((kPositions + offset) * columns, columns));
+  const bool in_blocks = IsDeviceBlocks(format);
+  const DeviceBlocks blocks(in_blocks ? format : DType::kQ8_0, kPositions + offset, columns, 3);
+  const DeviceArray<T> matrix(
+      in_blocks ? blocks.Values<T>() : RandomValues<T>((kPositions + offset) * columns, columns));
   const std::vector<float> before = RandomValues<float>(rows * columns, 5);
   DeviceArray<float> x(before);
-  AddPositions(step.view, {matrix.data(), kTypeOf<T>, columns, offset, x.data()}, nullptr);
+  PositionArgs args;
+  args.matrix = in_blocks ? blocks.data() : matrix.data();
+  args.dtype = format;
+  args.value_dtype = kTypeOf<T>;
+  args.columns = columns;
+  args.offset = offset;
+  args.x = x.data();
+  AddPositions(step.view, args, nullptr);
   WaitForDevice();
   for (int r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
@@ -95,6 +123,8 @@ TEST(CudaEmbed, AddsLearnedPositions) {
       }
     }
   }
+  TestPositions<dev::bf16>(5, 72, 2, DType::kQ8_0);
+  TestPositions<dev::f16>(5, 328, 0, DType::kQ4_0);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ struct ModelCase {
   std::string dtype;
   bool experts = false;
   std::string kv_dtype = "auto";
+  std::string weight_dtype = "auto";
 };
 
 class ExactTest : public testing::TestWithParam<ModelCase> {
@@ -64,6 +65,7 @@ class ExactTest : public testing::TestWithParam<ModelCase> {
     options.backend = "cuda";
     options.dtype = GetParam().dtype;
     options.kv_dtype = GetParam().kv_dtype;
+    options.weight_dtype = GetParam().weight_dtype;
     options.kv_bytes = 4 << 20;
     options.threads = 1;
     options.max_rows = 512;
@@ -182,17 +184,17 @@ TEST_P(ExactTest, WithoutItTheBitsDiffer) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Types, ExactTest,
-                         testing::Values(ModelCase{"f32"}, ModelCase{"bf16"}, ModelCase{"f16"},
-                                         ModelCase{"f32", false, "int8"},
-                                         ModelCase{"bf16", false, "int8"},
-                                         ModelCase{"f16", false, "int8"}, ModelCase{"f32", true},
-                                         ModelCase{"bf16", true}),
-                         [](const auto& info) {
-                           return absl::StrCat(info.param.experts ? "experts_" : "",
-                                               info.param.dtype,
-                                               info.param.kv_dtype == "auto" ? "" : "_kv8");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Types, ExactTest,
+    testing::Values(ModelCase{"f32"}, ModelCase{"bf16"}, ModelCase{"f16"},
+                    ModelCase{"f32", false, "int8"}, ModelCase{"bf16", false, "int8"},
+                    ModelCase{"f16", false, "int8"}, ModelCase{"f32", true},
+                    ModelCase{"bf16", true}, ModelCase{"bf16", false, "auto", "int4"}),
+    [](const auto& info) {
+      return absl::StrCat(info.param.experts ? "experts_" : "", info.param.dtype,
+                          info.param.kv_dtype == "auto" ? "" : "_kv8",
+                          info.param.weight_dtype == "auto" ? "" : "_int4");
+    });
 
 }  // namespace
 }  // namespace coppice::model

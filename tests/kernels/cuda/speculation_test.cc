@@ -23,6 +23,12 @@ struct Shape {
   sampling::SamplingParams sampling;
   int head_stride = 1;   // the draft's head has every so many ids
   bool experts = false;  // of target and draft
+  // How their weights are kept; if not "auto", the checkpoints are BF16.
+  const char *target_weights = "auto", *draft_weights = "auto";
+
+  bool in_blocks() const {
+    return std::string(target_weights) != "auto" || std::string(draft_weights) != "auto";
+  }
 };
 
 sampling::SamplingParams Sampling(double temperature, int top_k = 0, double top_p = 0) {
@@ -50,6 +56,7 @@ class SpeculationTest : public testing::TestWithParam<Shape> {
     options.vocab = kVocab;
     options.layers = layers;
     options.seed = seed;
+    if (GetParam().in_blocks()) options.dtype = "BF16";
     test::TinyLlama model = test::MakeTinyLlama(options);
     std::vector<int> ids;
     for (int id = 0; id < kVocab; id += head_stride) ids.push_back(id);
@@ -62,6 +69,8 @@ class SpeculationTest : public testing::TestWithParam<Shape> {
     options.exact = true;  // a draft changes how many rows a step has
     options.kv_bytes = 1 << 20;
     options.always_list = always_list;
+    options.target_weights = GetParam().target_weights;
+    options.draft_weights = GetParam().draft_weights;
     return test::CheckedReplica(options);
   }
   static decoding::DecodingParams Params(uint64_t seed) {
@@ -131,7 +140,11 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"WithoutReplacement", "gumbel_top_k",
               sampling::DecodingKind::kBeamSamplingWithoutReplacement, 3, Sampling(1)},
         Shape{"Experts", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 4, Sampling(0.9),
-              1, true}),
+              1, true},
+        Shape{"BlockDraftVocabulary", "gumbel_coupling", sampling::DecodingKind::kMultinomial, 1,
+              Sampling(0.9), 7, false, "auto", "int8"},
+        Shape{"BlocksBoth", "gumbel_coupling", sampling::DecodingKind::kBeamSampling, 2,
+              Sampling(0.9), 1, false, "int4", "int8"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

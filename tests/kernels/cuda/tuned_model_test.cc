@@ -94,6 +94,24 @@ TEST_F(TunedModelTest, GivesTheRowsOfAModelThatIsNotTuned) {
   EXPECT_THAT(fake::Violations(), testing::IsEmpty());
 }
 
+// There is one product for weights in blocks; its times are measured and kept all the same.
+TEST_F(TunedModelTest, WeightsInBlocksHaveCostsAndTheSameBits) {
+  for (const bool exact : {false, true}) {
+    ModelRunnerOptions options = Options("");
+    options.weight_dtype = "int4";
+    options.exact = exact;
+    const auto plain = ModelRunner::Load(options, one_.get()).value();
+    options.tuning_cache = cache_.path();
+    const auto tuned = ModelRunner::Load(options, one_.get()).value();
+    ASSERT_EQ(tuned->row_costs().size(), 5u);
+    EXPECT_GT(tuned->row_costs()[0].seconds, 0);
+    EXPECT_EQ(Logits(tuned.get()).value(), Logits(plain.get()).value());
+    const int64_t timed = fake::CountCallsOf("cudaEventElapsedTime");
+    EXPECT_EQ(ModelRunner::Load(options, one_.get()).value()->row_costs().size(), 5u);
+    EXPECT_EQ(fake::CountCallsOf("cudaEventElapsedTime"), timed);
+  }
+}
+
 // What is measured of a model with experts leaves their products out, so it is no cost of a step.
 TEST_F(TunedModelTest, WithExpertsNoCostOfRowsIsKnown) {
   test::WriteTinyLlama(test::MakeTinyFamily("mixtral", {.layers = 2}), dir_.path());

@@ -5,17 +5,17 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/panel.h"
 
-namespace coppice::kernels::cpu {
+namespace coppice::kernels {
 
-inline constexpr int64_t kQuantisedGroup = 32;  // inputs that share a scale
+inline constexpr int64_t kQuantisedGroup = 32;    // inputs that share a scale
+inline constexpr int64_t kQuantisedOutputs = 16;  // that are quantised together
 
-// A block of each output of a panel.
+// A block of each of the outputs.
 struct QuantisedGroup {
-  float values[kQuantisedGroup][kPanelWidth];   // inputs that are absent are 0
-  uint8_t codes[kQuantisedGroup][kPanelWidth];  // as the format has them
-  uint16_t scale[kPanelWidth];                  // bits of an f16
+  float values[kQuantisedGroup][kQuantisedOutputs];   // inputs that are absent are 0
+  uint8_t codes[kQuantisedGroup][kQuantisedOutputs];  // as the format has them
+  uint16_t scale[kQuantisedOutputs];                  // bits of an f16
 };
 
 // Sets codes and scales from the values, for kQ4_0 or kQ8_0. Codes are the nearest for the scale as
@@ -26,4 +26,4 @@ struct QuantisedGroup {
 //   for its steps, and takes the one with the least squared error.
 void Quantise(DType dtype, QuantisedGroup* group);
 
-}  // namespace coppice::kernels::cpu
+}  // namespace coppice::kernels

@@ -1,11 +1,11 @@
-#include "kernels/cpu/quantise.h"
+#include "kernels/quantise.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/element.h"
 
-namespace coppice::kernels::cpu {
+namespace coppice::kernels {
 namespace {
 
 constexpr int kTries = 9;
@@ -15,7 +15,7 @@ constexpr float kLargest = 3.4028235e38f;
 constexpr float kSmallest = 16 * 1.17549435e-38f;
 
 // One value for each output. Loops over it become vector instructions.
-using Lanes = float[kPanelWidth];
+using Lanes = float[kQuantisedOutputs];
 
 // The steps of a type are from kLeast to kMost.
 template <int kLeastStep, int kMostStep>
@@ -42,15 +42,15 @@ uint16_t ScaleThatReaches(uint16_t scale, float largest) {
 // value is not finite.
 void FindLargest(const QuantisedGroup& group, Lanes largest) {
   Lanes not_finite = {};
-  std::fill_n(largest, kPanelWidth, 0.0f);
+  std::fill_n(largest, kQuantisedOutputs, 0.0f);
   for (const Lanes& values : group.values) {
-    for (int lane = 0; lane < kPanelWidth; ++lane) {
+    for (int lane = 0; lane < kQuantisedOutputs; ++lane) {
       const float value = values[lane];
       largest[lane] = std::abs(value) > std::abs(largest[lane]) ? value : largest[lane];
       not_finite[lane] = std::abs(value) <= kLargest ? not_finite[lane] : 1.0f;
     }
   }
-  for (int lane = 0; lane < kPanelWidth; ++lane) {
+  for (int lane = 0; lane < kQuantisedOutputs; ++lane) {
     if (std::abs(largest[lane]) < kSmallest) largest[lane] = 0;
     if (not_finite[lane] != 0) largest[lane] = NAN;
   }
@@ -58,20 +58,20 @@ void FindLargest(const QuantisedGroup& group, Lanes largest) {
 
 // The scales of the least error, in units of the largest value: with steps q the best scale is
 // sum(v q) / sum(q q), and its error is sum(v v) - sum(v q)^2 / sum(q q).
-void FindScales(const float (*units)[kPanelWidth], Lanes scale) {
+void FindScales(const float (*units)[kQuantisedOutputs], Lanes scale) {
   Lanes best = {};
-  std::fill_n(scale, kPanelWidth, 0.0f);
+  std::fill_n(scale, kQuantisedOutputs, 0.0f);
   for (int t = 0; t < kTries; ++t) {
     const float steps_per_unit = -(kFewestSteps + kMoreSteps * static_cast<float>(t));
     Lanes vq = {}, qq = {};
     for (int64_t k = 0; k < kQuantisedGroup; ++k) {
-      for (int lane = 0; lane < kPanelWidth; ++lane) {
+      for (int lane = 0; lane < kQuantisedOutputs; ++lane) {
         const float q = StepsOfInt4::Nearest(units[k][lane], steps_per_unit);
         vq[lane] += units[k][lane] * q;
         qq[lane] += q * q;
       }
     }
-    for (int lane = 0; lane < kPanelWidth; ++lane) {
+    for (int lane = 0; lane < kQuantisedOutputs; ++lane) {
       const float gain = qq[lane] > 0 ? vq[lane] * vq[lane] / qq[lane] : 0;
       if (gain <= best[lane]) continue;
       best[lane] = gain;
@@ -82,16 +82,16 @@ void FindScales(const float (*units)[kPanelWidth], Lanes scale) {
 
 // Codes of the values, which are `units` times the largest, for the scales of the group.
 template <class Steps>
-void SetCodes(const float (*units)[kPanelWidth], const Lanes per_largest, int offset,
+void SetCodes(const float (*units)[kQuantisedOutputs], const Lanes per_largest, int offset,
               QuantisedGroup* group) {
   Lanes steps_per_unit;
-  for (int lane = 0; lane < kPanelWidth; ++lane) {
+  for (int lane = 0; lane < kQuantisedOutputs; ++lane) {
     // The scale as the kernels will read it, in units of the largest value.
     const float stored = F16ToFloat(group->scale[lane]) * per_largest[lane];
     steps_per_unit[lane] = stored != 0 ? 1 / stored : 0;
   }
   for (int64_t k = 0; k < kQuantisedGroup; ++k) {
-    for (int lane = 0; lane < kPanelWidth; ++lane) {
+    for (int lane = 0; lane < kQuantisedOutputs; ++lane) {
       const float q = Steps::Nearest(units[k][lane], steps_per_unit[lane]);
       group->codes[k][lane] = static_cast<uint8_t>(static_cast<int>(q) + offset);
     }
@@ -103,11 +103,11 @@ void SetCodes(const float (*units)[kPanelWidth], const Lanes per_largest, int of
 void Quantise(DType dtype, QuantisedGroup* group) {
   Lanes largest, per_largest;
   FindLargest(*group, largest);
-  for (int lane = 0; lane < kPanelWidth; ++lane)
+  for (int lane = 0; lane < kQuantisedOutputs; ++lane)
     per_largest[lane] = std::abs(largest[lane]) > 0 ? 1 / largest[lane] : 0;  // 0 for NaN too
-  float units[kQuantisedGroup][kPanelWidth];
+  float units[kQuantisedGroup][kQuantisedOutputs];
   for (int64_t k = 0; k < kQuantisedGroup; ++k) {
-    for (int lane = 0; lane < kPanelWidth; ++lane) {
+    for (int lane = 0; lane < kQuantisedOutputs; ++lane) {
       const float value = std::isnan(largest[lane]) ? 0 : group->values[k][lane];
       units[k][lane] = value * per_largest[lane];
     }
@@ -115,11 +115,11 @@ void Quantise(DType dtype, QuantisedGroup* group) {
   if (dtype == DType::kQ4_0) {
     Lanes scale;
     FindScales(units, scale);
-    for (int lane = 0; lane < kPanelWidth; ++lane)
+    for (int lane = 0; lane < kQuantisedOutputs; ++lane)
       group->scale[lane] = FloatToF16(scale[lane] * largest[lane]);
     SetCodes<StepsOfInt4>(units, per_largest, 8, group);
   } else {
-    for (int lane = 0; lane < kPanelWidth; ++lane) {
+    for (int lane = 0; lane < kQuantisedOutputs; ++lane) {
       const uint16_t nearest = FloatToF16(largest[lane] / StepsOfInt8::kMost);
       group->scale[lane] = ScaleThatReaches(nearest, largest[lane]);
     }
@@ -127,4 +127,4 @@ void Quantise(DType dtype, QuantisedGroup* group) {
   }
 }
 
-}  // namespace coppice::kernels::cpu
+}  // namespace coppice::kernels
