@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lab/bench/cuda/llama_shape.h"
+#include "lab/bench/cuda/report.h"
 
 namespace coppice::bench {
 namespace {
@@ -40,7 +41,7 @@ class Goals {
     if (found == measured_.cases.end()) return std::nullopt;
     return found->second.us;
   }
-  // Bytes that must be moved in the time that was taken, of what a copy moves, in percent.
+  // Bytes that must be moved in the time that was taken, of what reading alone moves, in percent.
   std::optional<double> Percent(const std::string& name, double bytes) const {
     const std::optional<double> us = Us(name);
     if (!us.has_value() || measured_.bandwidth == 0) return std::nullopt;
@@ -75,8 +76,7 @@ absl::StatusOr<Measured> Measured::Read(const std::string& path) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ", line ", number, ": neither a time nor a rate: ", line));
     }
-    if (const double rate = Number(Field(line, "bytes_per_second")); rate > 0)
-      measured.bandwidth = rate;
+    if (const double rate = Number(Field(line, kBandwidth)); rate > 0) measured.bandwidth = rate;
     if (const std::optional<std::string> us = Field(line, "us"); us.has_value())
       measured.cases[absl::StrCat(*part, ", ", *name)] = {Number(us), Number(Field(line, "bytes"))};
   }
