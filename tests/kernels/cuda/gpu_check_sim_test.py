@@ -41,7 +41,7 @@ class SimulatedDeviceTest(Folder):
         timed = {m["part"] for m in measured}
         self.assertLessEqual({"ceilings", "tune", "matmul", "attention", "wide", "small", "candidate_list", "step", "draft", "round"}, timed)
         goals = [m for m in measured if m["part"] == "goals"]
-        self.assertEqual(len(goals), 11)
+        self.assertEqual(len(goals), 13)
         self.assertEqual([m for m in goals if m["value"] is None], [])
         self.assertIn("\nround      ", result.stdout)
 
