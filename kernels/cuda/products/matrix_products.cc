@@ -1,7 +1,11 @@
 #include "kernels/cuda/products/matrix_products.h"
 
-#include <algorithm>
+#include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <string>
+
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -40,6 +44,12 @@ absl::StatusOr<std::unique_ptr<MatrixProducts>> MatrixProducts::Create(DeviceStr
   return made;
 }
 
+ProductChoice MatrixProducts::RowChoice() {
+  ProductChoice rows;
+  rows.kind = ProductChoice::Kind::kRows;
+  return rows;
+}
+
 ProductKey MatrixProducts::KeyOf(const MatMulArgs& args) {
   return {args.outputs,
           args.inputs,
@@ -56,19 +66,32 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args) {
   COPPICE_CHECK(args.y_type == args.type || args.y_type == DType::kF32);
   COPPICE_CHECK(args.gated == nullptr || (args.outputs % 2 == 0 && !args.accumulate));
   const ProductKey key = KeyOf(args);
-  if (exact_) {
-    ProductChoice only;
-    only.kind = ProductChoice::Kind::kRows;
-    return Enqueue(args, only);
+  if (exact_) return Enqueue(args, RowChoice());
+  const auto chosen = chosen_.find(key);
+  if (chosen != chosen_.end()) {
+    const absl::Status enqueued = Enqueue(args, chosen->second);
+    if (!absl::IsUnimplemented(enqueued)) return enqueued;
   }
-  auto chosen = chosen_.find(key);
-  if (chosen == chosen_.end()) {
-    COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
+  return EnqueueFirstTaken(args, key);
+}
+
+absl::Status MatrixProducts::EnqueueFirstTaken(const MatMulArgs& args, const ProductKey& key) {
+  const absl::StatusOr<std::vector<CublasMatMul::Algorithm>> proposed =
+      library_->Propose(key, kProposals);
+  absl::Status refused = proposed.status();
+  if (!refused.ok() && !absl::IsUnimplemented(refused)) return refused;
+  for (const CublasMatMul::Algorithm& algorithm :
+       proposed.value_or(std::vector<CublasMatMul::Algorithm>())) {
     ProductChoice choice;
-    choice.algorithm = proposed[0];
-    chosen = chosen_.emplace(key, choice).first;
+    choice.algorithm = algorithm;
+    const absl::Status enqueued = Enqueue(args, choice);
+    if (enqueued.ok()) chosen_[key] = choice;
+    if (!absl::IsUnimplemented(enqueued)) return enqueued;
+    refused = enqueued;
   }
-  return Enqueue(args, chosen->second);
+  spdlog::warn("cuBLASLt takes no product of {}, which goes by the row product: {}",
+               ProductName(key), std::string(refused.message()));
+  return Enqueue(args, chosen_[key] = RowChoice());
 }
 
 absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice& choice) {
@@ -99,14 +122,13 @@ absl::Status MatrixProducts::EnqueueGate(const MatMulArgs& args, const ProductKe
 }
 
 absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const ProductKey& key) {
-  if (exact_) {
-    ProductChoice only;
-    only.kind = ProductChoice::Kind::kRows;
-    return std::vector<ProductChoice>{only};
-  }
-  COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
+  if (exact_) return std::vector<ProductChoice>{RowChoice()};
+  const absl::StatusOr<std::vector<CublasMatMul::Algorithm>> proposed =
+      library_->Propose(key, kProposals);
+  if (!proposed.ok() && !absl::IsUnimplemented(proposed.status())) return proposed.status();
   std::vector<ProductChoice> candidates;
-  for (const CublasMatMul::Algorithm& algorithm : proposed) {
+  for (const CublasMatMul::Algorithm& algorithm :
+       proposed.value_or(std::vector<CublasMatMul::Algorithm>())) {
     ProductChoice choice;
     choice.algorithm = algorithm;
     candidates.push_back(choice);
@@ -124,7 +146,7 @@ absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const Prod
 
 bool MatrixProducts::Takes(const ProductKey& key, const ProductChoice& choice) {
   const bool rows = choice.kind == ProductChoice::Kind::kRows;
-  if (exact_ || rows) return exact_ && rows;
+  if (exact_ || rows) return rows;
   return choice.kind == ProductChoice::Kind::kSkinny ? TakesSkinny(key, choice.splits)
                                                      : library_->Takes(key, choice.algorithm);
 }
