@@ -64,7 +64,8 @@ pack() {
 pack_one() {
   local toolkit=$1 version=$2 build=$root/build/gpu_pack-$2 to=$out/cuda-$2 program library foreign bytes major=${2%.*} nccl=ON
   [ -f "$toolkit/include/nccl.h" ] || nccl=OFF
-  if [ ! -f "$build/build.ninja" ]; then
+  if [ ! -f "$build/build.ninja" ] || ! grep -qsx "COPPICE_NVCC:.*=$toolkit/bin/nvcc" "$build/CMakeCache.txt"; then
+    rm -rf "$build"
     cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCOPPICE_CUDA=ON -DCOPPICE_PORTABLE=ON \
       "-DCOPPICE_FOLDERS=base;plan;sampling;decoding;comm;kernels;proto;model;lab;tests" "-DCUDAToolkit_ROOT=$toolkit" \
       "-DCOPPICE_NVCC=$toolkit/bin/nvcc" "-DCOPPICE_CUDA_INCLUDE=$toolkit/include" -DCOPPICE_NCCL=$nccl \
@@ -102,8 +103,9 @@ least_glibc() { objdump -T "$1"/* 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -
 
 # Prints the folders in which cuBLASLt may be, each after a colon, to be appended to LD_LIBRARY_PATH.
 library_folders() {
-  local toolkit folder
-  for toolkit in ${CUDA_HOME:+"$CUDA_HOME"} ${CUDA_PATH:+"$CUDA_PATH"} "$(own_toolkit)" /usr/local/cuda /usr/local/cuda-*; do
+  local toolkit folder own
+  own=$(own_toolkit)
+  for toolkit in ${CUDA_HOME:+"$CUDA_HOME"} ${CUDA_PATH:+"$CUDA_PATH"} ${own:+"$own"} /usr/local/cuda /usr/local/cuda-*; do
     for folder in "$toolkit/lib64" "$toolkit/targets/x86_64-linux/lib"; do
       [ ! -d "$folder" ] || printf ':%s' "$folder"
     done

@@ -45,7 +45,7 @@ ctest --preset "$preset" --parallel "$jobs" --no-tests=error "${arguments[@]}"
 cuda=${CUDA_PATH:-/usr/local/cuda}
 if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/cuda_bf16.h" ]; then
   programs=(coppice-bench-cuda coppice-coordinator coppice-draft coppice-predict-cuda coppice-worker fake_nvml)
-  suites=(cuda_backend_test cuda_device_test cuda_exact_engine_test cuda_exact_test cuda_families_test cuda_one_shot_ranks_test cuda_ranks_test
+  suites=(cuda_backend_test cuda_bench_test cuda_device_test cuda_exact_engine_test cuda_exact_test cuda_families_test cuda_one_shot_ranks_test cuda_ranks_test
     cuda_speculation_test cuda_tuning_test cuda_windows_test)
   deploy/build.sh cuda-sim "${programs[@]}" "${suites[@]}" cuda_kernels_test
   names=("${suites[@]}" cuda_gpu_check_sim cuda_predict cuda_predict_exact cuda_predict_goals cluster_cuda cluster_cuda_ranks)
