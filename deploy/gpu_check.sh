@@ -67,7 +67,7 @@ pack_one() {
   if [ ! -f "$build/build.ninja" ] || ! grep -qsx "COPPICE_NVCC:.*=$toolkit/bin/nvcc" "$build/CMakeCache.txt"; then
     rm -rf "$build"
     cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCOPPICE_CUDA=ON -DCOPPICE_PORTABLE=ON \
-      "-DCOPPICE_FOLDERS=base;plan;sampling;decoding;comm;kernels;proto;model;lab;tests" "-DCUDAToolkit_ROOT=$toolkit" \
+      "-DCOPPICE_FOLDERS=base;model_files;plan;sampling;decoding;comm;kernels;proto;model;lab;tests" "-DCUDAToolkit_ROOT=$toolkit" \
       "-DCOPPICE_NVCC=$toolkit/bin/nvcc" "-DCOPPICE_CUDA_INCLUDE=$toolkit/include" -DCOPPICE_NCCL=$nccl \
       "-DCOPPICE_CUDART=$(library_of "$toolkit" libcudart_static.a)"
   fi

@@ -210,6 +210,12 @@ class PackTest(Folder):
                 self.assertIn(f"-D{option} ", line)
         self.assertEqual(len(configured), 2)
 
+    def test_every_folder_that_the_programs_need(self):
+        with open(os.path.join(os.path.dirname(SCRIPT), "../CMakeLists.txt"), encoding="utf8") as file:
+            folders = re.search(r"set\(COPPICE_FOLDERS ([\w\s]*) model\s", file.read()).group(1).split()
+        with open(SCRIPT, encoding="utf8") as file:
+            self.assertIn(f'"-DCOPPICE_FOLDERS={";".join(folders)};model;lab;tests"', file.read())
+
     def test_cublas_beside_the_programs(self):
         self.assertIn("own has no libcublasLt.so.13", self.run_pack("--cublas").stderr)
         result = self.run_pack("--cublas", toolkit="old")
