@@ -60,13 +60,14 @@ pack() {
   say "on the GPU machine: gpu_check/gpu_check.sh run --out DIR"
 }
 
-# Builds with that toolkit alone: nothing of another one is looked for.
+# Builds with that toolkit alone: nothing of another one is looked for. Files that are compiled together would bring in what only
+# one of them needs, such as MPI.
 pack_one() {
   local toolkit=$1 version=$2 build=$root/build/gpu_pack-$2 to=$out/cuda-$2 program library foreign bytes major=${2%.*} nccl=ON
   [ -f "$toolkit/include/nccl.h" ] || nccl=OFF
   if [ ! -f "$build/build.ninja" ] || ! grep -qsx "COPPICE_NVCC:.*=$toolkit/bin/nvcc" "$build/CMakeCache.txt"; then
     rm -rf "$build"
-    cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCOPPICE_CUDA=ON -DCOPPICE_PORTABLE=ON \
+    cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCOPPICE_CUDA=ON -DCOPPICE_PORTABLE=ON -DCOPPICE_UNITY=OFF \
       "-DCOPPICE_FOLDERS=base;model_files;plan;sampling;decoding;comm;kernels;proto;model;lab;tests" "-DCUDAToolkit_ROOT=$toolkit" \
       "-DCOPPICE_NVCC=$toolkit/bin/nvcc" "-DCOPPICE_CUDA_INCLUDE=$toolkit/include" -DCOPPICE_NCCL=$nccl \
       "-DCOPPICE_CUDART=$(library_of "$toolkit" libcudart_static.a)"
