@@ -147,7 +147,7 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
   COPPICE_RETURN_IF_ERROR(CheckFits(options.dir, prepared.memory,
                                     memory.of_device ? options.kv_bytes : 0, parts.weight_dtype,
-                                    memory));
+                                    ShareOf(memory, options.gpu_memory, /*used=*/0)));
   COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, prepared.checkpoint->ComputeFingerprint());
   if (parts.weight_dtype != parts.dtype) {  // a different model than the checkpoint
     Fingerprint quantised;

@@ -22,6 +22,7 @@ struct LoadOptions {
   std::string kv_dtype = "auto";   // type of KV: auto (as dtype), int8
   int max_rows = kDefaultMaxRows;  // rows of a step, at most
   int64_t kv_bytes = 0;            // bytes of the KV pool that must fit beside the weights
+  double gpu_memory = 1;           // share of the device's memory in which all must fit
   std::function<void(double fraction)> progress;  // 0..1, may be empty
   std::function<void()> on_layer;                 // as in TransformerParts
 };

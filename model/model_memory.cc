@@ -124,6 +124,14 @@ absl::Status CheckFits(const std::string& dir, const ModelMemory& model, int64_t
                    ". What takes less: more ranks (--tp), --dtype=bf16, a smaller --kv_bytes"));
 }
 
+kernels::MemoryFacts ShareOf(const kernels::MemoryFacts& memory, double share, int64_t used) {
+  if (!memory.of_device || share >= 1) return memory;
+  kernels::MemoryFacts mine = memory;
+  mine.total = static_cast<int64_t>(static_cast<double>(memory.total) * share);
+  mine.free = std::max<int64_t>(0, std::min(memory.free, mine.total - used));
+  return mine;
+}
+
 int64_t DefaultKvBytes(const ModelMemory& model, const kernels::MemoryFacts& memory) {
   if (!memory.of_device) return kHostKvBytes;
   return std::max<int64_t>(0, memory.free - model.activations - memory.total / 10);

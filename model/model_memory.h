@@ -27,6 +27,11 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
 absl::Status CheckFits(const std::string& dir, const ModelMemory& model, int64_t kv_bytes,
                        kernels::DType dtype, const kernels::MemoryFacts& memory);
 
+// The memory of a device as it is for a process that may use this share of it and has used `used`
+// bytes of that: others have the rest, also where they have not taken it yet. Host memory is as it
+// was.
+kernels::MemoryFacts ShareOf(const kernels::MemoryFacts& memory, double share, int64_t used);
+
 // Size of the KV pool if none was requested: on a device, the memory that is free beside the
 // activations, less a tenth of the device's memory; 1 GiB on a host, whose memory others share.
 // free: after the weights have been loaded.

@@ -62,6 +62,10 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(const ModelRunner
     return absl::InvalidArgumentError(
         absl::StrCat("--kv_bytes: ", options.kv_bytes, ", expected at least 0"));
   }
+  if (!(options.gpu_memory > 0 && options.gpu_memory <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpu_memory: ", options.gpu_memory, ", expected above 0, at most 1"));
+  }
   const int cores = AvailableCores(), threads = options.threads > 0 ? options.threads : cores;
   if (threads > cores) {
     spdlog::warn("threads: {}, but this process may use {} core{}: passes will be slower", threads,
@@ -93,6 +97,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   load.kv_dtype = options_.kv_dtype;
   load.max_rows = options_.max_rows;
   load.kv_bytes = options_.kv_bytes;
+  load.gpu_memory = options_.gpu_memory;
   load.on_layer = [this] { progress_watchdog_.MovesOn(); };
   double last_log_s = begin_s;
   load.progress = [&](double fraction) {
@@ -146,7 +151,7 @@ absl::StatusOr<int64_t> ModelRunner::KvBytes(const TransformerParts& parts, int 
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend_->Memory());
   const ModelMemory model = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
                                           backend_->activation_dtype(), parts.max_rows, ranks);
-  return DefaultKvBytes(model, memory);
+  return DefaultKvBytes(model, ShareOf(memory, options_.gpu_memory, model.weights));
 }
 
 StepBuilder ModelRunner::NewStep() {

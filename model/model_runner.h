@@ -48,6 +48,8 @@ struct ModelRunnerOptions {
   // tenth of its memory; on a host 1 GiB. A host commits the memory as blocks are used. Raise it
   // when requests wait for KV or are refused with kv_capacity_exceeded.
   int64_t kv_bytes = 0;
+  // Share of a device's memory that this process may take in all, where others use the same device.
+  double gpu_memory = 1;
   // Threads that compute. 0: one per core that this process may use. Set it when several processes
   // share a machine.
   int threads = 0;

@@ -55,6 +55,11 @@ FlagGroup KvGroup(WorkerFlags* flags) {
             .own_default = "0: on a GPU the memory left beside the weights, less a tenth of the "
                            "whole; on a CPU 1 GiB",
             .text = "bytes of the KV pool of each rank"},
+           {.name = "gpu_memory",
+            .value = &runner->gpu_memory,
+            .range = {0.01, 1},
+            .text = "share of a GPU's memory that this process may take in all, where others use "
+                    "the same GPU"},
            {.name = "scratch_blocks",
             .value = &runner->scratch_blocks,
             .range = {0},

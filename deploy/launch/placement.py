@@ -4,7 +4,8 @@ import collections
 
 from description import Cluster, DescriptionError, Part
 
-MANY = 10**6  # slots of a host without a limit
+MANY = 10**6       # slots of a host without a limit
+DRAFT_SHARE = 0.2  # of a GPU's memory, left for each draft node that shares it with a replica
 
 
 class Room:
@@ -56,7 +57,7 @@ def place_replica(room, name, tp, where):
     return ranks
 
 
-def place_draft(room, name, where, notes):
+def place_draft(room, name, where):
     """A draft node gets a GPU of its own if one is free, else it shares the one with the fewest processes."""
     best = max(room.hosts, key=room.free)
     if room.free(best) >= 1:
@@ -64,8 +65,28 @@ def place_draft(room, name, where, notes):
     if not room.bound:
         raise DescriptionError(f"{where}: {name} needs a slot; free are: {room.said()}")
     host, gpu = min(((host, gpu) for host in room.hosts for gpu in host.gpus), key=lambda at: room.users[at[0].name, at[1]])
-    notes.append(f"{name} shares GPU {gpu} of {host.name} with another process: give replicas a kv_bytes that leaves room for it")
     return [room.take(host, gpu)]
+
+
+def drafts_beside(parts, drafts):
+    """Of each GPU of a replica, (host, GPU): the indices of the draft nodes that use it, too."""
+    return {(part.host.name, gpu): [i for i, draft in enumerate(drafts) if draft.host == part.host and gpu in draft.gpus]
+            for part in parts for gpu in part.gpus}
+
+
+def gpu_memory(parts, drafts):
+    """The share of its GPUs' memory that a replica may take: what its draft nodes leave on the GPU with the most of them."""
+    most = max((len(beside) for beside in drafts_beside(parts, drafts).values()), default=0)
+    return round(max(0.5, 1 - DRAFT_SHARE * most), 2)
+
+
+def notes_of(replicas, drafts):
+    for i, parts in enumerate(replicas):
+        for (host, gpu), beside in drafts_beside(parts, drafts).items():
+            if beside:
+                names = " and ".join(f"draft-{k}" for k in beside) + (" shares" if len(beside) == 1 else " share")
+                yield (f"{names} GPU {gpu} of {host} with replica-{i}, which takes {gpu_memory(parts, drafts):.0%} of its memory unless "
+                       "kv_bytes is given; they compute in turns unless MPS runs there")
 
 
 def parts_of(ranks):
@@ -82,19 +103,19 @@ def parts_of(ranks):
 
 def place(settings, hosts, coordinator, replicas, drafts, flags, environment, where):
     """replicas, drafts: the places of those that are placed by name, [] if none is. where(field) is the place of a setting."""
-    room, notes = Room(hosts, settings["backend"]), []
+    room = Room(hosts, settings["backend"])
     for ranks in replicas + drafts:
         for host, gpu in ranks:
             room.take(host, gpu)
     if not replicas:
         replicas = [place_replica(room, f"replica-{i}", settings["tp"], where("replicas")) for i in range(settings["replicas"])]
     if not drafts and settings["draft"] is not None:
-        drafts = [place_draft(room, f"draft-{i}", where("drafts"), notes) for i in range(settings["drafts"])]
+        drafts = [place_draft(room, f"draft-{i}", where("drafts")) for i in range(settings["drafts"])]
     for i, ranks in enumerate(replicas):
         names = [host.name for host, _ in ranks]
         if any(name in names[:k] and names[k - 1] != name for k, name in enumerate(names)):
             raise DescriptionError(f"{where('replicas')}: replica-{i}: the ranks of a host must stand together, got {', '.join(names)}")
     host, listen, control_port = coordinator
     settings = dict(settings, listen=listen, control_port=control_port)
-    return Cluster(settings, tuple(hosts), host, tuple(parts_of(ranks) for ranks in replicas),
-                   tuple(parts_of(ranks)[0] for ranks in drafts), flags, environment, tuple(notes))
+    replicas, drafts = tuple(parts_of(ranks) for ranks in replicas), tuple(parts_of(ranks)[0] for ranks in drafts)
+    return Cluster(settings, tuple(hosts), host, replicas, drafts, flags, environment, tuple(notes_of(replicas, drafts)))

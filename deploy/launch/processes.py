@@ -6,6 +6,7 @@ import pathlib
 import shlex
 
 from description import DescriptionError, is_local, url_of
+from placement import gpu_memory
 
 CONTROL_PORT = 7000
 WITH_ADDRESS = pathlib.Path(__file__).resolve().parents[1] / "with_address.sh"
@@ -79,6 +80,14 @@ def compute_flags(cluster, host, threads):
             *flag("tuning_cache", settings["tuning_cache"])]
 
 
+def memory_flags(cluster, parts):
+    """Of a replica: the size of its pools if it is given, else the share of its GPUs' memory where draft nodes use them, too."""
+    if cluster.settings["kv_bytes"] is not None:
+        return flag("kv_bytes", cluster.settings["kv_bytes"])
+    share = gpu_memory(parts, cluster.drafts)
+    return flag("gpu_memory", share if share < 1 else None)
+
+
 def variables(cluster, launch, part, host, name):
     """Of a process: the GPUs of its part, what the cluster file gives, and the mark by which it is found again."""
     device = {"CUDA_VISIBLE_DEVICES": ",".join(part.gpus)} if part is not None and part.gpus else {}
@@ -138,7 +147,7 @@ def worker_command(cluster, launch, i, part, threads):
     return [*([str(WITH_ADDRESS), part.host.address] if nccl else []), f"{launch.bin}/coppice-worker", f"--coordinator={control_endpoint(cluster, launch)}", f"--replica_id=replica-{i}",
             f"--tp={sum(p.ranks for p in parts)}", f"--model={settings['target']}", *compute_flags(cluster, part.host, threads),
             *flag("communicator", settings["communicator"]), *(["--exact"] if settings["exact"] else []),
-            *flag("kv_bytes", settings["kv_bytes"]),
+            *memory_flags(cluster, parts),
             *([] if len(parts) == 1 else [f"--plan_listen=tcp://{parts[0].host.address}:*"]),
             *shared_flags(cluster), *cluster.flags["worker"]]
 

@@ -145,7 +145,7 @@ class CudaRanks(unittest.TestCase):
             self.assertNotIn("in symmetric windows", output)
 
     def test_a_call_of_nccl_that_fails(self):
-        with self.cluster(2, "nccl", environment={"DEV_FAIL_NCCL": "ncclAllReduce:1:15"},
+        with self.cluster(2, "nccl", environment={"DEV_FAIL_NCCL": "ncclAllReduce:1:18"},
                           coordinator_flags=("--failover_wait=1",)) as cluster:
             status, answer = cluster.api.post(dict(prompt="The", max_tokens=9, temperature=0))
             self.assertEqual((status, answer["error"]["code"]), (503, "replica_lost"), answer)

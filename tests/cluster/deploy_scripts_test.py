@@ -23,10 +23,13 @@ class DeployScripts(unittest.TestCase):
     def test_gpu_check_ends_with_its_part(self):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(ROOT / "deploy/gpu_check.sh", folder)
+            pack = pathlib.Path(folder, "cuda-13.0")
+            pack.mkdir()
+            (pack / "needs").write_text("cuda=13.0\ndriver=13000\n")
             write_program(folder, "ldd", "true")
-            write_program(folder, "coppice-bench-cuda", "true")
-            write_program(folder, "cuda_backend_test", "true")
-            write_program(folder, "cuda_kernels_gpu_test", "echo begun; sleep 1000")
+            for program in ("coppice-bench-cuda", "coppice-cuda-driver", "cuda_backend_test"):
+                write_program(pack, program, "true")
+            write_program(pack, "cuda_kernels_gpu_test", "echo begun; sleep 1000")
             with_programs = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
             log = pathlib.Path(folder, "out/kernels.log")
             for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):

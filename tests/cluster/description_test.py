@@ -183,7 +183,14 @@ NCCL_SOCKET_IFNAME = "eth1"
     def test_draft_nodes_share_a_gpu_when_none_is_free(self):
         lines = self.lines(TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "drafts = 1"))
         self.assertIn("CUDA_VISIBLE_DEVICES=0 ", lines[5])
-        self.assertIn("# draft-0 shares GPU 0 of gpu1 with another process: give replicas a kv_bytes that leaves room for it", self.comments)
+        self.assertIn("# draft-0 shares GPU 0 of gpu1 with replica-0, which takes 80% of its memory unless kv_bytes is given; they compute in "
+                      "turns unless MPS runs there", self.comments)
+        self.assertEqual([re.findall(r"--gpu_memory=\S+", line) for line in lines[1:]], [["--gpu_memory=0.8"], [], [], [], []])
+        given = self.lines(TWO_HOSTS.replace("replicas = 3", "replicas = 4\nkv_bytes = 5000").replace("drafts = 2", "drafts = 1"))
+        self.assertNotIn("--gpu_memory", "".join(given))
+        self.assertIn("--kv_bytes=5000", given[1])
+        many = self.lines(TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "drafts = 32"))
+        self.assertEqual({share for line in many for share in re.findall(r"--gpu_memory=(\S+)", line)}, {"0.5"})
 
     def test_host_file(self):
         hosts = pathlib.Path(self.folder, "hosts")

@@ -144,6 +144,21 @@ TEST(ModelMemory, WhatDoesNotFitIsRefusedWithFigures) {
   EXPECT_TRUE(CheckFits("m", model, 0, DType::kF32, MemoryFacts()).ok()) << "nothing is known";
 }
 
+// Whoever comes first leaves to the other what is not its own.
+TEST(ModelMemory, AShareOfADevice) {
+  const ModelMemory model{2000, 400};
+  const MemoryFacts others{9000, 10000, true};
+  const auto pool = [&](const MemoryFacts& memory) { return DefaultKvBytes(model, memory); };
+  EXPECT_EQ(pool(ShareOf(others, 0.75, 2000)), 7500 - 2000 - 400 - 750);
+  EXPECT_EQ(pool(ShareOf({3000, 10000, true}, 0.75, 2000)), 3000 - 400 - 750) << "others took more";
+  EXPECT_EQ(pool(ShareOf(others, 0.25, 2600)), 0);
+  EXPECT_EQ(pool(ShareOf(others, 1, 2000)), pool(others));
+  EXPECT_TRUE(CheckFits("m", model, 100, DType::kBF16, ShareOf(others, 0.25, 0)).ok());
+  EXPECT_THAT(CheckFits("m", model, 101, DType::kBF16, ShareOf(others, 0.25, 0)).message(),
+              HasSubstr("m does not fit"));
+  EXPECT_EQ(ShareOf({50, 100, false}, 0.25, 0).free, 50) << "of a host";
+}
+
 TEST(ModelMemory, TheKvPoolTakesWhatIsLeftOfADevice) {
   const ModelMemory model{0, 400};
   EXPECT_EQ(DefaultKvBytes(model, {9000, 10000, true}), 9000 - 400 - 1000);

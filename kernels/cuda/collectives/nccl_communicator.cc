@@ -10,11 +10,13 @@
 #include <thread>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/cuda/collectives/nccl_api.h"
 #include "kernels/cuda/collectives/nccl_caller.h"
 #include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/device_graph.h"
 #include "kernels/cuda/runtime/rank_agreement.h"
 
 namespace coppice::kernels::cuda {
@@ -23,7 +25,8 @@ namespace {
 constexpr char kJoin[] = "the ranks of a replica join", kSum[] = "a sum over the ranks",
                kFirstSum[] = "the first sum over the ranks", kEnd[] = "the ranks of a replica part",
                kWindow[] = "a window of sums over the ranks",
-               kFirstWindowSum[] = "the first sum in a window";
+               kFirstWindowSum[] = "the first sum in a window",
+               kCapturedSum[] = "a sum over the ranks in a graph";
 constexpr double kPartWithin_s = 5;
 constexpr int64_t kFirstSumCount = 1000;
 
@@ -43,13 +46,15 @@ class NcclCommunicator final : public DeviceCollectives {
         caller_(api, host->rank(), host->size()) {}
   ~NcclCommunicator() override;
 
-  // Collective: the ranks join, form one sum, which makes the connections, and check it.
+  // Collective: the ranks join, form one sum, which makes the connections, and check it. Then they
+  // try one in a graph; where that fails, they join anew and steps launch their sums one by one.
   absl::Status Enter();
 
   std::string description() const override {
-    return absl::StrCat("NCCL ", VersionName(version_), in_windows_ ? " in symmetric windows" : "");
+    return absl::StrCat("NCCL ", VersionName(version_), captures_ ? "" : ", not in graphs",
+                        in_windows_ ? " in symmetric windows" : "");
   }
-  bool only_enqueues() const override { return true; }
+  bool only_enqueues() const override { return captures_; }
   absl::StatusOr<float*> AllocateSummed(int64_t count) override;
   absl::Status AllReduceSum(float* values, int64_t count, DeviceStream* stream) override {
     return Sum(values, count, stream, kSum, kNoDeadline);
@@ -65,11 +70,18 @@ class NcclCommunicator final : public DeviceCollectives {
   };
 
   absl::StatusOr<std::string> ShareId();
-  absl::Status JoinAndSum(const std::string& id_bytes, double end_s);
+  // values [kFirstSumCount]
+  absl::Status JoinAndSum(const std::string& id_bytes, float* values, double end_s);
   absl::Status Sum(float* values, int64_t count, DeviceStream* stream, const char* what,
                    double end_s);
   // Forms one sum of this many of these values and checks it. Aborts on failure.
   absl::Status SumOnce(float* device, int64_t count, const char* what, double end_s);
+  // The same; `sum` enqueues it.
+  absl::Status CheckSum(float* device, int64_t count, const char* what, double end_s,
+                        absl::FunctionRef<absl::Status()> sum);
+  // Collective: records a sum of this many of these values in a graph, replays it and checks it. Not
+  // OK on any rank: on all.
+  absl::Status TryCapture(float* device, int64_t count, double end_s);
   absl::Status AllocateMemory(size_t bytes, Memory* memory) const;
   absl::Status RegisterWindow(int64_t count, Memory* memory);
   // Records why there are no windows: `mine`, if it is this rank that lacks them.
@@ -84,12 +96,15 @@ class NcclCommunicator final : public DeviceCollectives {
   NcclCaller caller_;
   std::list<Memory> memory_;  // NCCL writes to an element while it registers it
   bool tries_windows_ = true, in_windows_ = false;
+  bool captures_ = true;  // a graph may hold sums
 };
 
 // A window is freed before its communicator, its memory after both.
 NcclCommunicator::~NcclCommunicator() {
   if (Deregister()) caller_.Part(kEnd, caller_.NowSeconds() + kPartWithin_s);
   if (!caller_.Ended(kPartWithin_s)) {
+    spdlog::warn("NCCL has not ended a communicator within {} s: it stays until the process ends",
+                 kPartWithin_s);
     if (!memory_.empty())
       new std::list<Memory>(std::move(memory_));  // NCCL may still use all of it
     return;
@@ -131,21 +146,44 @@ absl::StatusOr<std::string> NcclCommunicator::ShareId() {
 
 absl::Status NcclCommunicator::Enter() {
   COPPICE_ASSIGN_OR_RETURN(const std::string id_bytes, ShareId());
-  const absl::Status joined = JoinAndSum(id_bytes, caller_.NowSeconds() + deadline_s_);
+  const double end_s = caller_.NowSeconds() + deadline_s_;
+  absl::StatusOr<DeviceBuffer> values =
+      DeviceBuffer::Allocate(kFirstSumCount * sizeof(float), kFirstSum);
+  absl::Status joined = values.status();
+  if (joined.ok()) joined = JoinAndSum(id_bytes, values->floats(), end_s);
   if (!joined.ok()) caller_.Abort(joined);
-  return Agree(host_, joined);
+  COPPICE_RETURN_IF_ERROR(Agree(host_, joined));
+  if (!captures_) return absl::OkStatus();
+  const absl::Status captured =
+      TryCapture(values->floats(), kFirstSumCount, caller_.NowSeconds() + deadline_s_);
+  if (captured.ok()) return captured;
+  spdlog::warn("sums over the ranks are not in CUDA graphs, steps launch them one by one: {}",
+               std::string(captured.message()));
+  captures_ = false;
+  caller_.Abort(absl::CancelledError("a sum over the ranks cannot be in a graph"));
+  COPPICE_RETURN_IF_ERROR(caller_.BeginAnew(deadline_s_));
+  return Enter();
 }
 
-absl::Status NcclCommunicator::JoinAndSum(const std::string& id_bytes, double end_s) {
+// A rank that has no graph says so before the others launch theirs, which would wait for it.
+absl::Status NcclCommunicator::TryCapture(float* device, int64_t count, double end_s) {
+  const absl::StatusOr<DeviceGraph> graph = DeviceGraph::Capture(
+      stream_, kCapturedSum, [&] { return Sum(device, count, stream_, kCapturedSum, end_s); });
+  COPPICE_RETURN_IF_ERROR(Agree(host_, graph.status()));
+  const absl::Status replayed = CheckSum(device, count, kCapturedSum, end_s,
+                                         [&] { return graph->Launch(stream_, kCapturedSum); });
+  return Agree(host_, replayed);
+}
+
+absl::Status NcclCommunicator::JoinAndSum(const std::string& id_bytes, float* values,
+                                          double end_s) {
   ncclUniqueId id;
   if (id_bytes.size() != sizeof id) {
     return absl::InternalError("rank 0 could not make an id of NCCL");
   }
   std::memcpy(&id, id_bytes.data(), sizeof id);
   COPPICE_RETURN_IF_ERROR(caller_.Join(id, kJoin, end_s));
-  COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer values,
-                           DeviceBuffer::Allocate(kFirstSumCount * sizeof(float), kFirstSum));
-  return SumOnce(values.floats(), kFirstSumCount, kFirstSum, end_s);
+  return SumOnce(values, kFirstSumCount, kFirstSum, end_s);
 }
 
 absl::Status NcclCommunicator::Sum(float* values, int64_t count, DeviceStream* stream,
@@ -157,6 +195,12 @@ absl::Status NcclCommunicator::Sum(float* values, int64_t count, DeviceStream* s
 
 absl::Status NcclCommunicator::SumOnce(float* device, int64_t count, const char* what,
                                        double end_s) {
+  return CheckSum(device, count, what, end_s,
+                  [&] { return Sum(device, count, stream_, what, end_s); });
+}
+
+absl::Status NcclCommunicator::CheckSum(float* device, int64_t count, const char* what,
+                                        double end_s, absl::FunctionRef<absl::Status()> sum) {
   const size_t bytes = count * sizeof(float);
   COPPICE_ASSIGN_OR_RETURN(const PinnedBuffer host, PinnedBuffer::Allocate(bytes, what));
   COPPICE_ASSIGN_OR_RETURN(DeviceEvent summed, DeviceEvent::Create(what));
@@ -164,7 +208,7 @@ absl::Status NcclCommunicator::SumOnce(float* device, int64_t count, const char*
   std::fill_n(values, count, static_cast<float>(caller_.rank() + 1));
   const auto form = [&]() -> absl::Status {
     COPPICE_RETURN_IF_ERROR(stream_->CopyToDevice(device, values, bytes, what));
-    COPPICE_RETURN_IF_ERROR(Sum(device, count, stream_, what, end_s));
+    COPPICE_RETURN_IF_ERROR(sum());
     COPPICE_RETURN_IF_ERROR(stream_->CopyToHost(values, device, bytes, what));
     COPPICE_RETURN_IF_ERROR(summed.Record(*stream_, what));
     while (true) {
@@ -240,9 +284,14 @@ absl::StatusOr<float*> NcclCommunicator::AllocateSummed(int64_t count) {
     GoOnWithoutWindows(allocated);
     return nullptr;
   }
-  const absl::Status registered = RegisterWindow(count, &memory_.back());
+  absl::Status registered = RegisterWindow(count, &memory_.back());
   if (!registered.ok()) caller_.Abort(registered);
-  if (Agree(host_, registered).ok()) {
+  absl::Status all_registered = Agree(host_, registered);
+  if (all_registered.ok() && captures_) {
+    all_registered = registered = TryCapture(memory_.back().data, std::min(count, kFirstSumCount),
+                                             caller_.NowSeconds() + deadline_s_);
+  }
+  if (all_registered.ok()) {
     in_windows_ |= memory_.back().window != nullptr;
     return memory_.back().data;
   }

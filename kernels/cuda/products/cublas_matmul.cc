@@ -1,7 +1,12 @@
 #include "kernels/cuda/products/cublas_matmul.h"
 
-#include <bit>
+#include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/cuda/ops/row_bucket.h"
@@ -11,6 +16,7 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr uint64_t kBufferAlignment = 256;  // bytes, of every buffer; the library's default
 constexpr char kWorkspaceName[] = "the workspace of cuBLASLt";
 constexpr uint32_t kReductions =
     CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -39,19 +45,44 @@ absl::StatusOr<bool> SumsInF32(const cublasLtMatmulAlgo_t& algorithm, const Prod
   return (scheme & ~kReductions) == 0;
 }
 
-absl::Status MakePreference(const ProductKey& key, cublasLtMatmulPreferenceOpaque_t* preference) {
-  const uint64_t workspace = kWorkspaceBytes;
-  cublasStatus_t status = cublasLtMatmulPreferenceInit(preference);
-  if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatmulPreferenceInit", key);
-  status = cublasLtMatmulPreferenceSetAttribute(
-      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-  if (status == CUBLAS_STATUS_SUCCESS) {
-    status = cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &kReductions, sizeof kReductions);
-  }
+// Alignment of the rows of a matrix in a buffer, at most that of buffers, in bytes.
+uint32_t RowAlignment(int64_t columns, DType type) {
+  const auto bytes = static_cast<uint64_t>(columns) * DTypeSize(type);
+  return static_cast<uint32_t>(std::min(bytes & (~bytes + 1), kBufferAlignment));
+}
+
+absl::Status Set(cublasLtMatmulPreferenceOpaque_t* preference,
+                 cublasLtMatmulPreferenceAttributes_t attribute, const void* value, size_t size,
+                 const ProductKey& key) {
+  const cublasStatus_t status =
+      cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size);
   return status == CUBLAS_STATUS_SUCCESS
              ? absl::OkStatus()
              : Failed(status, "cublasLtMatmulPreferenceSetAttribute", key);
+}
+
+// of_rows: the alignment to count on is that of each matrix's rows; else that of buffers, which is
+// what the library expects unless told.
+absl::Status MakePreference(const ProductKey& key, bool of_rows,
+                            cublasLtMatmulPreferenceOpaque_t* preference) {
+  const uint64_t workspace = kWorkspaceBytes;
+  const cublasStatus_t status = cublasLtMatmulPreferenceInit(preference);
+  if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatmulPreferenceInit", key);
+  COPPICE_RETURN_IF_ERROR(
+      Set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace, key));
+  COPPICE_RETURN_IF_ERROR(Set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &kReductions,
+                              sizeof kReductions, key));
+  if (!of_rows) return absl::OkStatus();
+  const uint32_t of_inputs = RowAlignment(key.inputs, key.type);
+  const uint32_t of_outputs = RowAlignment(key.outputs, key.y_type);
+  for (const auto& [attribute, bytes] :
+       {std::pair(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, of_inputs),
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_inputs},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_outputs},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_outputs}}) {
+    COPPICE_RETURN_IF_ERROR(Set(preference, attribute, &bytes, sizeof bytes, key));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -98,10 +129,24 @@ uint64_t CublasMatMul::version() { return cublasLtGetVersion(); }
 
 absl::StatusOr<std::vector<CublasMatMul::Algorithm>> CublasMatMul::Propose(const ProductKey& key,
                                                                            int count) {
+  absl::StatusOr<std::vector<Algorithm>> proposed = Ask(key, count, /*of_rows=*/false);
+  const bool odd = RowAlignment(key.inputs, key.type) < kBufferAlignment ||
+                   RowAlignment(key.outputs, key.y_type) < kBufferAlignment;
+  if (!odd || !absl::IsUnimplemented(proposed.status())) return proposed;
+  proposed = Ask(key, count, /*of_rows=*/true);
+  if (proposed.ok()) {
+    spdlog::info("cuBLASLt proposes algorithms for {} once it counts on less alignment",
+                 ProductName(key));
+  }
+  return proposed;
+}
+
+absl::StatusOr<std::vector<CublasMatMul::Algorithm>> CublasMatMul::Ask(const ProductKey& key,
+                                                                       int count, bool of_rows) {
   Layouts layouts;
   COPPICE_RETURN_IF_ERROR(Layouts::Make(key, &layouts));
   cublasLtMatmulPreferenceOpaque_t preference;
-  COPPICE_RETURN_IF_ERROR(MakePreference(key, &preference));
+  COPPICE_RETURN_IF_ERROR(MakePreference(key, of_rows, &preference));
   std::vector<cublasLtMatmulHeuristicResult_t> results(count);
   int found = 0;
   const cublasStatus_t status =
@@ -145,7 +190,11 @@ absl::Status CublasMatMul::Enqueue(const MatMulArgs& args, const ProductKey& key
       cublasLtMatmul(handle_, &layouts.product, &one, args.w, &layouts.w, args.x, &layouts.x, &beta,
                      args.y, &layouts.y, args.y, &layouts.y, &opaque, workspace_.data(),
                      workspace_.size(), stream_->get());
-  return status == CUBLAS_STATUS_SUCCESS ? absl::OkStatus() : Failed(status, "cublasLtMatmul", key);
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  const absl::Status failed = Failed(status, "cublasLtMatmul", key);
+  const bool refused =
+      status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_ARCH_MISMATCH;
+  return refused ? absl::UnimplementedError(failed.message()) : failed;
 }
 
 }  // namespace coppice::kernels::cuda

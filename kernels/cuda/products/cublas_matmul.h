@@ -56,7 +56,8 @@ class CublasMatMul {
   const DeviceBuffer& workspace() const { return workspace_; }
 
   // The algorithms that the library proposes, its first choice first, at most `count`; leaves out
-  // those whose way of summing it cannot tell. Unimplemented: there are none.
+  // those whose way of summing it cannot tell. Where it has none for matrices that are aligned as
+  // buffers are, it is asked again for the alignment of their rows. Unimplemented: there are none.
   absl::StatusOr<std::vector<Algorithm>> Propose(const ProductKey& key, int count);
   // Whether this library accepts the algorithm, with our workspace, and it sums as required.
   bool Takes(const ProductKey& key, const Algorithm& algorithm);
@@ -68,6 +69,7 @@ class CublasMatMul {
   struct Layouts;
 
   explicit CublasMatMul(DeviceStream* stream) : stream_(stream) {}
+  absl::StatusOr<std::vector<Algorithm>> Ask(const ProductKey& key, int count, bool of_rows);
 
   DeviceStream* const stream_;
   cublasLtHandle_t handle_ = nullptr;

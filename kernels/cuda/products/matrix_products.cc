@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -56,6 +57,12 @@ absl::StatusOr<std::unique_ptr<MatrixProducts>> MatrixProducts::Create(DeviceStr
   return made;
 }
 
+ProductChoice MatrixProducts::RowChoice() {
+  ProductChoice rows;
+  rows.kind = ProductChoice::Kind::kRows;
+  return rows;
+}
+
 ProductKey MatrixProducts::KeyOf(const MatMulArgs& args) {
   return {args.outputs,
           args.inputs,
@@ -74,14 +81,31 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args) {
   COPPICE_CHECK(args.gated == nullptr || (args.outputs % 2 == 0 && !args.accumulate));
   const ProductKey key = KeyOf(args);
   if (const auto only = OnlyChoice(key, exact_); only.has_value()) return Enqueue(args, *only);
-  auto chosen = chosen_.find(key);
-  if (chosen == chosen_.end()) {
-    COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
-    ProductChoice choice;
-    choice.algorithm = proposed[0];
-    chosen = chosen_.emplace(key, choice).first;
+  const auto chosen = chosen_.find(key);
+  if (chosen != chosen_.end()) {
+    const absl::Status enqueued = Enqueue(args, chosen->second);
+    if (!absl::IsUnimplemented(enqueued)) return enqueued;
   }
-  return Enqueue(args, chosen->second);
+  return EnqueueFirstTaken(args, key);
+}
+
+absl::Status MatrixProducts::EnqueueFirstTaken(const MatMulArgs& args, const ProductKey& key) {
+  const absl::StatusOr<std::vector<CublasMatMul::Algorithm>> proposed =
+      library_->Propose(key, kProposals);
+  absl::Status refused = proposed.status();
+  if (!refused.ok() && !absl::IsUnimplemented(refused)) return refused;
+  for (const CublasMatMul::Algorithm& algorithm :
+       proposed.value_or(std::vector<CublasMatMul::Algorithm>())) {
+    ProductChoice choice;
+    choice.algorithm = algorithm;
+    const absl::Status enqueued = Enqueue(args, choice);
+    if (enqueued.ok()) chosen_[key] = choice;
+    if (!absl::IsUnimplemented(enqueued)) return enqueued;
+    refused = enqueued;
+  }
+  spdlog::warn("cuBLASLt takes no product of {}, which goes by the row product: {}",
+               ProductName(key), std::string(refused.message()));
+  return Enqueue(args, chosen_[key] = RowChoice());
 }
 
 absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice& choice) {
@@ -114,9 +138,12 @@ absl::Status MatrixProducts::EnqueueGate(const MatMulArgs& args, const ProductKe
 absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const ProductKey& key) {
   if (const auto only = OnlyChoice(key, exact_); only.has_value())
     return std::vector<ProductChoice>{*only};
-  COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
+  const absl::StatusOr<std::vector<CublasMatMul::Algorithm>> proposed =
+      library_->Propose(key, kProposals);
+  if (!proposed.ok() && !absl::IsUnimplemented(proposed.status())) return proposed.status();
   std::vector<ProductChoice> candidates;
-  for (const CublasMatMul::Algorithm& algorithm : proposed) {
+  for (const CublasMatMul::Algorithm& algorithm :
+       proposed.value_or(std::vector<CublasMatMul::Algorithm>())) {
     ProductChoice choice;
     choice.algorithm = algorithm;
     candidates.push_back(choice);
@@ -134,8 +161,8 @@ absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const Prod
 
 bool MatrixProducts::Takes(const ProductKey& key, const ProductChoice& choice) {
   if (const auto only = OnlyChoice(key, exact_); only.has_value()) return choice.kind == only->kind;
-  if (choice.kind == ProductChoice::Kind::kRows || choice.kind == ProductChoice::Kind::kBlocks)
-    return false;
+  if (choice.kind == ProductChoice::Kind::kBlocks) return false;
+  if (choice.kind == ProductChoice::Kind::kRows) return true;
   return choice.kind == ProductChoice::Kind::kSkinny ? TakesSkinny(key, choice.splits)
                                                      : library_->Takes(key, choice.algorithm);
 }

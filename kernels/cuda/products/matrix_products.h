@@ -29,11 +29,14 @@ class MatrixProducts {
 
   // The product as the table knows it, its rows padded.
   static ProductKey KeyOf(const MatMulArgs& args);
-  // Enqueues the product. Errors name its shape.
+  // Enqueues the product. What the choice of tuning, or every proposal of cuBLASLt, refuses goes by
+  // RowChoice from then on, after a warning. Errors name its shape.
   absl::Status Enqueue(const MatMulArgs& args);
 
   // ---- for tuning
-  // The choices to try for a product, cuBLASLt's first proposal first.
+  // The product of row_product.h, which takes every shape and type.
+  static ProductChoice RowChoice();
+  // The choices to try for a product, cuBLASLt's first proposal first; maybe none.
   absl::StatusOr<std::vector<ProductChoice>> Candidates(const ProductKey& key);
   // Whether a choice, for example from a file, can be used here.
   bool Takes(const ProductKey& key, const ProductChoice& choice);
@@ -47,6 +50,8 @@ class MatrixProducts {
  private:
   MatrixProducts(DeviceStream* stream, bool exact, bool clusters)
       : stream_(stream), exact_(exact), clusters_(clusters) {}
+  // Enqueues the first proposal of cuBLASLt that it takes, or RowChoice, and keeps it for the key.
+  absl::Status EnqueueFirstTaken(const MatMulArgs& args, const ProductKey& key);
   // Enqueues SwiGLU after a product that has left it out.
   absl::Status EnqueueGate(const MatMulArgs& args, const ProductKey& key);
   void EnqueueRows(const MatMulArgs& args);

@@ -14,7 +14,7 @@ namespace {
 constexpr char kWhat[] = "the tuning of matrix products";
 constexpr int kRuns = 5;
 constexpr double kFarAbove = 1.5;
-constexpr size_t kCaches = 4;  // filling this many takes as long as enqueuing some products
+constexpr size_t kCaches = 4;  // reading this many takes as long as enqueuing some products
 constexpr size_t kPatternBytes = size_t{1} << 20;
 
 size_t BytesOf(const Tensor& tensor) {
@@ -29,7 +29,8 @@ absl::StatusOr<ProductTimer> ProductTimer::Create(const DeviceFacts& device, Dev
   ProductTimer timer(stream, std::move(begin), std::move(end));
   COPPICE_ASSIGN_OR_RETURN(timer.values_, PinnedBuffer::Allocate(kPatternBytes, kWhat));
   if (device.l2_bytes > 0) {
-    absl::StatusOr<DeviceBuffer> cover = DeviceBuffer::Allocate(kCaches * device.l2_bytes, kWhat);
+    absl::StatusOr<CacheCover> cover =
+        CacheCover::Allocate(kCaches * device.l2_bytes, device, kWhat);
     if (cover.ok()) {
       timer.cover_ = *std::move(cover);
     } else if (!absl::IsResourceExhausted(cover.status())) {
@@ -64,9 +65,7 @@ absl::Status ProductTimer::FillZero(const Tensor& tensor) {
 absl::StatusOr<double> ProductTimer::RunOnce(absl::Span<const MatMulArgs> calls,
                                              const ProductChoice& choice,
                                              MatrixProducts* products) {
-  // Also keeps the device busy meanwhile, so that the host's time for enqueuing does not count.
-  if (cover_.size() > 0)
-    COPPICE_RETURN_IF_ERROR(stream_->FillZero(cover_.data(), cover_.size(), kWhat));
+  if (cover_.has_value()) COPPICE_RETURN_IF_ERROR(cover_->Read(stream_, kWhat));
   COPPICE_RETURN_IF_ERROR(begin_.Record(*stream_, kWhat));
   for (const MatMulArgs& call : calls) {
     const absl::Status enqueued = products->Enqueue(call, choice);

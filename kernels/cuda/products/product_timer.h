@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/cuda/products/matrix_products.h"
+#include "kernels/cuda/runtime/cache_cover.h"
 #include "kernels/cuda/runtime/device_buffer.h"
 #include "kernels/cuda/runtime/device_check.h"
 #include "kernels/cuda/runtime/device_stream.h"
@@ -37,7 +39,7 @@ class ProductTimer {
 
   DeviceStream* stream_;
   DeviceEvent begin_, end_;
-  DeviceBuffer cover_;  // what fills the L2 cache; empty when there is no memory for it
+  std::optional<CacheCover> cover_;  // nullopt when there is no memory for it
   PinnedBuffer values_;
 };
 

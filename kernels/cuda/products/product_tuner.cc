@@ -190,7 +190,7 @@ absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t ro
   COPPICE_ASSIGN_OR_RETURN(const std::vector<ProductChoice> candidates, products_->Candidates(key));
   ProductChoice best;
   best.seconds = std::numeric_limits<double>::infinity();
-  absl::Status refused;
+  absl::Status refused = absl::UnimplementedError("no algorithm is proposed");
   for (ProductChoice candidate : candidates) {
     const absl::StatusOr<double> seconds = timer_->Time(calls, candidate, best.seconds, products_);
     if (absl::IsUnimplemented(seconds.status())) {
@@ -201,7 +201,12 @@ absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t ro
     candidate.seconds = *seconds;
     if (candidate.seconds < best.seconds) best = candidate;
   }
-  if (best.seconds == std::numeric_limits<double>::infinity()) return refused;
+  if (best.seconds == std::numeric_limits<double>::infinity()) {
+    spdlog::warn("cuBLASLt takes no product of {}, which goes by the row product: {}",
+                 ProductName(key), std::string(refused.message()));
+    best = MatrixProducts::RowChoice();
+    COPPICE_ASSIGN_OR_RETURN(best.seconds, timer_->Time(calls, best, best.seconds, products_));
+  }
   spdlog::debug("{}: {} in {:.1f} us, of {} candidates", ProductName(key), NameOf(best),
                 best.seconds * 1e6, candidates.size());
   return best;

@@ -1,8 +1,11 @@
 #include "kernels/cuda/runtime/device_check.h"
 
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,6 +21,19 @@ constexpr char kWhat[] = "the CUDA backend";
 
 std::string VersionName(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+// Whether processes share the device by MPS instead of taking turns. Runtimes before 13 do not tell:
+// then whether its control daemon has its pipe where it is looked for.
+bool UsesMps(const cudaDeviceProp& device) {
+#if CUDART_VERSION >= 13000
+  return device.mpsEnabled != 0;
+#else
+  static_cast<void>(device);
+  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const std::string pipe = absl::StrCat(folder == nullptr ? "/tmp/nvidia-mps" : folder, "/control");
+  return access(pipe.c_str(), F_OK) == 0;
+#endif
 }
 
 absl::Status DriverTooOld() {
@@ -65,6 +81,7 @@ absl::StatusOr<DeviceFacts> UseDevice(int place) {
   DeviceFacts facts;
   facts.description = absl::StrCat(device.name, ", ", gib, " GiB");
   if (devices > 1) absl::StrAppend(&facts.description, ", device ", number, " of ", devices);
+  if (UsesMps(device)) absl::StrAppend(&facts.description, ", by MPS");
   facts.pci_bus_id =
       absl::StrFormat("%04x:%02x:%02x.0", device.pciDomainID, device.pciBusID, device.pciDeviceID);
   facts.multiprocessors = device.multiProcessorCount;

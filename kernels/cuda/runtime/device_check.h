@@ -12,7 +12,7 @@
 namespace coppice::kernels::cuda {
 
 struct DeviceFacts {
-  std::string description;  // "NVIDIA H100 80GB HBM3, 79 GiB"
+  std::string description;  // "NVIDIA H100 80GB HBM3, 79 GiB, by MPS"
   std::string pci_bus_id;   // "0000:3b:00.0": which of the host's devices it is
   int multiprocessors = 0;
   int64_t shared_bytes = 0;        // bytes of shared memory per multiprocessor

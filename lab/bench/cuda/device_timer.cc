@@ -9,6 +9,7 @@
 namespace coppice::bench {
 namespace {
 
+using kernels::cuda::CacheCover;
 using kernels::cuda::CudaStatus;
 
 constexpr char kWhat[] = "a benchmark";
@@ -27,9 +28,9 @@ absl::StatusOr<std::unique_ptr<DeviceTimer>> DeviceTimer::Create() {
   COPPICE_ASSIGN_OR_RETURN(kernels::cuda::DeviceFacts facts, kernels::cuda::UseDevice());
   COPPICE_ASSIGN_OR_RETURN(kernels::cuda::DeviceStream stream,
                            kernels::cuda::DeviceStream::Create(kWhat));
-  std::unique_ptr<DeviceTimer> timer(new DeviceTimer(std::move(facts), std::move(stream)));
-  COPPICE_ASSIGN_OR_RETURN(timer->cover_,
-                           kernels::cuda::DeviceBuffer::Allocate(kCoverBytes, kWhat));
+  COPPICE_ASSIGN_OR_RETURN(CacheCover cover, CacheCover::Allocate(kCoverBytes, facts, kWhat));
+  std::unique_ptr<DeviceTimer> timer(
+      new DeviceTimer(std::move(facts), std::move(stream), std::move(cover)));
   COPPICE_RETURN_IF_ERROR(
       CudaStatus(cudaEventCreateWithFlags(&timer->begin_, 0), "cudaEventCreate", kWhat));
   COPPICE_RETURN_IF_ERROR(
@@ -42,15 +43,10 @@ DeviceTimer::~DeviceTimer() {
   if (end_ != nullptr) cudaEventDestroy(end_);
 }
 
-absl::Status DeviceTimer::OverwriteCache(int value) {
-  return CudaStatus(cudaMemsetAsync(cover_.data(), value, kCoverBytes, stream_.get()),
-                    "cudaMemsetAsync", kWhat);
-}
-
 absl::StatusOr<Timing> DeviceTimer::Time(absl::FunctionRef<absl::Status()> enqueue) {
   std::vector<double> us;
   for (int run = -kWarmUps; run < kRuns; ++run) {
-    COPPICE_RETURN_IF_ERROR(OverwriteCache(run & 0xff));
+    COPPICE_RETURN_IF_ERROR(cover_.Read(&stream_, kWhat));
     COPPICE_RETURN_IF_ERROR(
         CudaStatus(cudaEventRecord(begin_, stream_.get()), "cudaEventRecord", kWhat));
     COPPICE_RETURN_IF_ERROR(enqueue());

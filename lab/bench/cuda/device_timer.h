@@ -1,6 +1,6 @@
-// Time of work on the device, by events: the median of several runs, the L2 cache overwritten
-// before each. What overwrites it keeps the device busy while the host enqueues, so that launches
-// themselves do not count; the pair of events does (ceilings.cc measures an empty one).
+// Time of work on the device, by events: the median of several runs, before each of which other
+// memory is read into the L2 cache (cache_cover.h). Launches themselves do not count; the pair of
+// events does (ceilings.cc measures an empty one).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/runtime/device_buffer.h"
+#include "kernels/cuda/runtime/cache_cover.h"
 #include "kernels/cuda/runtime/device_check.h"
 #include "kernels/cuda/runtime/device_stream.h"
 #include "lab/bench/cuda/report.h"
@@ -35,13 +35,13 @@ class DeviceTimer {
   absl::StatusOr<Timing> Time(absl::FunctionRef<absl::Status()> enqueue);
 
  private:
-  DeviceTimer(kernels::cuda::DeviceFacts facts, kernels::cuda::DeviceStream stream)
-      : facts_(std::move(facts)), stream_(std::move(stream)) {}
-  absl::Status OverwriteCache(int value);
+  DeviceTimer(kernels::cuda::DeviceFacts facts, kernels::cuda::DeviceStream stream,
+              kernels::cuda::CacheCover cover)
+      : facts_(std::move(facts)), stream_(std::move(stream)), cover_(std::move(cover)) {}
 
   const kernels::cuda::DeviceFacts facts_;
   kernels::cuda::DeviceStream stream_;
-  kernels::cuda::DeviceBuffer cover_;
+  kernels::cuda::CacheCover cover_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 

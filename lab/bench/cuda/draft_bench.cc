@@ -3,7 +3,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "lab/bench/cuda/bench_parts.h"
 #include "lab/bench/cuda/device_step.h"
@@ -92,30 +94,62 @@ struct TargetStep {
   double bytes;  // weights once, and every request's context
 };
 
-absl::StatusOr<TargetStep> StepOf(int requests, int rows) {
+absl::StatusOr<TargetStep> StepOf(int requests, int context, int rows, const Room& room) {
   TargetStep step;
-  step.plan = ForestPlan(requests, kContext, rows).plan;
+  step.plan = ForestPlan(requests, context, rows).plan;
   NeedDraws(kBeams, &step.plan);
   step.bytes = static_cast<double>(kTarget.weight_bytes()) +
-               static_cast<double>(kTarget.kv_token_bytes()) * requests * (kContext + rows);
-  COPPICE_RETURN_IF_ERROR(Check(step.plan, TargetRoom(), kTarget));
+               static_cast<double>(kTarget.kv_token_bytes()) * requests * (context + rows);
+  COPPICE_RETURN_IF_ERROR(Check(step.plan, room, kTarget));
   return step;
 }
 
-absl::Status BenchPlain(int requests, LlamaModel* target, Report* report) {
-  COPPICE_ASSIGN_OR_RETURN(const TargetStep step, StepOf(requests, 1));
-  const BenchCase plain = {"round", absl::StrCat(requests, " x plain"), step.bytes};
-  if (!report->Wants(plain)) return absl::OkStatus();
+absl::Status BenchTarget(const std::string& name, const TargetStep& step, LlamaModel* target,
+                         Report* report) {
+  const BenchCase timed = {"round", name, step.bytes};
+  if (!report->Wants(timed)) return absl::OkStatus();
   COPPICE_ASSIGN_OR_RETURN(const StepTiming timing, TimeSteps(step.plan, /*graphs=*/true, target));
-  report->Add(plain, timing.step);
+  report->Add(timed, timing.step);
   return absl::OkStatus();
+}
+
+absl::Status BenchPlain(int requests, LlamaModel* target, Report* report) {
+  COPPICE_ASSIGN_OR_RETURN(const TargetStep step, StepOf(requests, kContext, kRoots, TargetRoom()));
+  return BenchTarget(absl::StrCat(requests, " x plain"), step, target, report);
+}
+
+// Steps of kMostRequests without drafts, and with drafts as if those took no time.
+absl::Status BenchMostRequests(int context, Report* report, DeviceTimer* timer) {
+  const int rows = kNarrowShape.rows();
+  const Room room = {kMostRequests * rows, ForestPlan(kMostRequests, context, rows).blocks};
+  COPPICE_ASSIGN_OR_RETURN(const TargetStep plain, StepOf(kMostRequests, context, kRoots, room));
+  COPPICE_ASSIGN_OR_RETURN(const TargetStep verify, StepOf(kMostRequests, context, rows, room));
+  const std::string at = absl::StrCat(" at ", context);
+  std::unique_ptr<LlamaModel> target;
+  if (!report->listing()) {
+    absl::StatusOr<std::unique_ptr<LlamaModel>> made = MakeModel(kTarget, room, *report, timer);
+    if (absl::IsResourceExhausted(made.status())) {
+      absl::PrintF("round: not measured with %d requests%s: %s\n", kMostRequests, at,
+                   made.status().message());
+      return absl::OkStatus();
+    }
+    COPPICE_RETURN_IF_ERROR(made.status());
+    target = *std::move(made);
+  }
+  const std::string name = absl::StrCat(kMostRequests, " x ");
+  COPPICE_RETURN_IF_ERROR(
+      BenchTarget(absl::StrCat(name, "plain", at), plain, target.get(), report));
+  return BenchTarget(absl::StrCat(name, rows, " rows", at), verify, target.get(), report);
 }
 
 absl::Status BenchRound(int requests, const RoundShape& round, const ModelShape& shape,
                         LlamaModel* draft, LlamaModel* target, Report* report) {
-  COPPICE_ASSIGN_OR_RETURN(const TargetStep step, StepOf(requests, round.rows()));
+  COPPICE_ASSIGN_OR_RETURN(const TargetStep step,
+                           StepOf(requests, kContext, round.rows(), TargetRoom()));
   DraftShape forest = {requests, kContext};
+  forest.roots = kRoots;
   forest.width = round.width;
+  forest.depth = round.depth;
   const BenchForests forests = DraftForests(forest);
   COPPICE_RETURN_IF_ERROR(CheckForests(forests.plan, shape));
   const BenchCase timed = {
@@ -127,15 +161,7 @@ absl::Status BenchRound(int requests, const RoundShape& round, const ModelShape&
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status BenchDrafts(Report* report, DeviceTimer* timer) {
-  for (const ModelShape& shape : kDrafts)
-    COPPICE_RETURN_IF_ERROR(BenchOneDraft(shape, report, timer));
-  return absl::OkStatus();
-}
-
-absl::Status BenchRounds(Report* report, DeviceTimer* timer) {
+absl::Status BenchDraftedRounds(Report* report, DeviceTimer* timer) {
   std::unique_ptr<LlamaModel> target;
   if (!report->listing()) {
     COPPICE_ASSIGN_OR_RETURN(target, MakeModel(kTarget, TargetRoom(), *report, timer));
@@ -154,6 +180,21 @@ absl::Status BenchRounds(Report* report, DeviceTimer* timer) {
       }
     }
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status BenchDrafts(Report* report, DeviceTimer* timer) {
+  for (const ModelShape& shape : kDrafts)
+    COPPICE_RETURN_IF_ERROR(BenchOneDraft(shape, report, timer));
+  return absl::OkStatus();
+}
+
+absl::Status BenchRounds(Report* report, DeviceTimer* timer) {
+  COPPICE_RETURN_IF_ERROR(BenchDraftedRounds(report, timer));
+  for (const int context : kContexts)
+    COPPICE_RETURN_IF_ERROR(BenchMostRequests(context, report, timer));
   return absl::OkStatus();
 }
 

@@ -17,11 +17,13 @@ coppice::ForestPlan::Forest OneForest(int request, const DraftShape& shape) {
   forest.rule.width = shape.width;
   forest.rule.support = kSupport;
   forest.rule.seed = static_cast<uint64_t>(request);
-  forest.rule.beam_width = shape.roots;
+  forest.rule.beam_width = shape.beams;
   for (int root = 0; root < shape.roots; ++root) {
     forest.root_hash.push_back(static_cast<uint64_t>(request) << 8 | static_cast<uint64_t>(root));
     forest.root_score.push_back(-root);
-    forest.slot_root.push_back(root);
+  }
+  for (int beam = 0; beam < shape.beams; ++beam) {
+    forest.slot_root.push_back(beam % shape.roots);
     forest.slot_token.push_back(-1);
     forest.slot_log_prob.push_back(0);
   }

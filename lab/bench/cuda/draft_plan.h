@@ -10,6 +10,7 @@ namespace coppice::bench {
 struct DraftShape {
   int requests = 1, context = 0;
   int roots = 4, width = 7, depth = 4;  // with the roots, 32 rows for the target
+  int beams = 4;                        // that the roots, which are distinct, stand for
 };
 
 struct BenchForests {

@@ -11,13 +11,13 @@ namespace coppice::bench {
 inline constexpr int kLayers = 2, kHidden = 128, kIntermediate = 256, kVocabulary = 512;
 inline constexpr int kQHeads = 8, kKvHeads = 2, kHeadDim = 64;
 inline constexpr int kContexts[] = {64, 200}, kRuns = 2, kTunedRows = 40;
-inline constexpr int kManyRequests = 2;
+inline constexpr int kManyRequests = 2, kMostRequests = 3;
 inline constexpr int64_t kCopyBytes = 1 << 16, kProductSide = 64, kCoverBytes = 1 << 16;
 #else
 inline constexpr int kLayers = 32, kHidden = 4096, kIntermediate = 14336, kVocabulary = 128256;
 inline constexpr int kQHeads = 32, kKvHeads = 8, kHeadDim = 128;
 inline constexpr int kContexts[] = {1024, 8192}, kRuns = 25, kTunedRows = 512;
-inline constexpr int kManyRequests = 8;
+inline constexpr int kManyRequests = 8, kMostRequests = 64;
 inline constexpr int64_t kCopyBytes = int64_t{2} << 30, kProductSide = 8192;
 inline constexpr int64_t kCoverBytes = 256 << 20;  // several times the L2 cache of any device
 #endif

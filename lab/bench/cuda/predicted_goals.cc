@@ -47,7 +47,7 @@ class GoalPredictor {
           plan->rows(), host.submit.us);
     }
     for (const int requests : {1, kManyRequests}) {
-      StepPlan rows = ForestPlan(requests, kContexts[0], 1).plan;
+      StepPlan rows = ForestPlan(requests, kContexts[0], kRoots).plan;
       NeedDraws(kBeams, &rows);
       COPPICE_RETURN_IF_ERROR(
           Step(absl::StrCat("round, ", requests, " x plain"), rows, target.get()));
@@ -79,7 +79,9 @@ class GoalPredictor {
       for (const RoundShape& round : kRoundShapes) {
         if (!of_target) continue;
         DraftShape forest = {requests, kContexts[0]};
+        forest.roots = kRoots;
         forest.width = round.width;
+        forest.depth = round.depth;
         const BenchForests forests = DraftForests(forest);
         COPPICE_ASSIGN_OR_RETURN(const PredictedStep grown,
                                  PredictForests(forests.plan, ceilings_, draft.get()));

@@ -15,6 +15,9 @@ struct BenchCase {
   double bytes = 0;  // moved in device memory at least; 0: no floor
 };
 
+// The unit and name of the rate that floors and goals are computed from: reading alone.
+inline constexpr char kBandwidth[] = "bytes_per_second";
+
 struct Timing {
   double us = 0;      // median
   double spread = 0;  // (ninth decile - first decile) / median
@@ -35,7 +38,8 @@ class Report {
   // Whether to measure this case. False when listing, after a line for it.
   bool Wants(const BenchCase& bench_case);
   void Add(const BenchCase& bench_case, const Timing& timing);
-  // A rate that others are compared with: unit "bytes_per_second" or "flops_per_second".
+  // A rate that others are compared with: unit kBandwidth, "copied_bytes_per_second" or
+  // "flops_per_second".
   void AddCeiling(const std::string& name, const std::string& unit, double rate, double spread);
   // Something that is counted, not timed.
   void AddCount(const BenchCase& bench_case, int64_t count);

@@ -47,6 +47,13 @@ TEST_F(FakeDeviceTest, WorkRunsOnlyWhenSomebodyWaits) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);  // "not ready" is no error to a later launch
 }
 
+#if CUDART_VERSION >= 13000  // earlier ones do not tell
+TEST_F(FakeDeviceTest, ADeviceThatIsSharedByMpsSaysSo) {
+  EXPECT_EQ(CheckMessage({.mps = true}), "simulated device, 2 GiB, by MPS");
+  EXPECT_EQ(CheckMessage({}), "simulated device, 2 GiB");
+}
+#endif
+
 TEST_F(FakeDeviceTest, CopiesStayInsideOfBuffersAndOfPinnedMemory) {
   std::vector<uint8_t> pageable(100);
   EXPECT_FALSE(stream_.CopyToDevice(device_.data(), pinned_.data(), 101, "a test").ok());

@@ -10,15 +10,22 @@ import unittest
 SCRIPT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 PARTS = ["facts", "ceilings", "kernels", "backend", "probe", "memcheck", "racecheck", "tune", "matmul", "attention", "wide",
          "small", "candidate_list", "step", "draft", "round", "goals"]
+PACK = "cuda-13.0"
 
 
 class Folder(unittest.TestCase):
-    """A folder with the script and programs, as the script packs it."""
+    """A folder with the script and programs, as the script packs it: PACK for CUDA 13.0, others by pack()."""
 
     def setUp(self):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
         shutil.copy(SCRIPT, self.folder)
+        self.pack("13.0")
+
+    def pack(self, cuda):
+        """What a pack has beside its other programs: what it needs, and the program that asks for the driver's version."""
+        self.write(f"cuda-{cuda}/needs", f"cuda={cuda}\ndriver={cuda.split('.')[0]}000\n")
+        self.write(f"cuda-{cuda}/coppice-cuda-driver", "#!/usr/bin/env bash\necho 13000\n")
 
     def write(self, name, text):
         path = os.path.join(self.folder, name)

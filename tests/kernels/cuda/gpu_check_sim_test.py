@@ -6,7 +6,7 @@ import os
 import sys
 import unittest
 
-from gpu_check_folder import PARTS, Folder
+from gpu_check_folder import PACK, PARTS, Folder
 
 PROGRAMS = [os.path.abspath(sys.argv.pop(1)) for _ in sys.argv[1:4]]
 # What the parts with tests run of them here.
@@ -27,8 +27,8 @@ class SimulatedDeviceTest(Folder):
     def setUp(self):
         super().setUp()
         for name, program in zip(("cuda_kernels_gpu_test", "cuda_backend_test"), PROGRAMS):
-            self.write(name, FEW.format(program=program))
-        self.write("coppice-bench-cuda", f'#!/usr/bin/env bash\nexec {PROGRAMS[2]} "$@"\n')
+            self.write(f"{PACK}/{name}", FEW.format(program=program))
+        self.write(f"{PACK}/coppice-bench-cuda", f'#!/usr/bin/env bash\nexec {PROGRAMS[2]} "$@"\n')
         self.write("tools/ldd", "#!/usr/bin/env bash\necho statically linked\n")
         self.write("tools/compute-sanitizer", "#!/usr/bin/env bash\necho Device not supported\nexit 1\n")
 
@@ -41,7 +41,7 @@ class SimulatedDeviceTest(Folder):
         timed = {m["part"] for m in measured}
         self.assertLessEqual({"ceilings", "tune", "matmul", "attention", "wide", "small", "candidate_list", "step", "draft", "round"}, timed)
         goals = [m for m in measured if m["part"] == "goals"]
-        self.assertEqual(len(goals), 11)
+        self.assertEqual(len(goals), 13)
         self.assertEqual([m for m in goals if m["value"] is None], [])
         self.assertIn("\nround      ", result.stdout)
 

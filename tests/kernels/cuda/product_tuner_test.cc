@@ -269,10 +269,80 @@ TEST_F(ProductTunerTest, AProposalThatIsNotTakenAfterAllIsPassedOver) {
   Configure();
   StartAnew();
   folder_ += "2";
-  const absl::Status status =
-      TuneProducts({pass_, folder_, {}}, device_, &stream_, products_.get()).status();
-  EXPECT_THAT(status.message(), HasSubstr("a product of 96 rows by 24 x 16 BF16 to BF16"));
-  EXPECT_THAT(status.message(), HasSubstr("CUBLAS_STATUS_NOT_SUPPORTED"));
+  Tune();
+  EXPECT_EQ(Kept().at(MatrixProducts::KeyOf(ArgsOf(pass_[0], 96))).kind,
+            ProductChoice::Kind::kRows);
+  const int64_t timings = TimingCalls();
+  StartAnew();
+  Tune();  // such a choice of the file is taken
+  EXPECT_EQ(TimingCalls(), timings);
+  EXPECT_EQ(InAStep(0, 96).algorithm, -1);
+}
+
+// ---- Steps go on where cuBLASLt does not take a product
+
+TEST_F(ProductTunerTest, WhatTheLibraryRefusesInAStepGoesByTheRowProduct) {
+  Add(1, 24, 16, DType::kBF16);
+  auto timer = ProductTimer::Create(device_, &stream_);
+  ASSERT_TRUE(timer.ok());
+  for (const Tensor& tensor :
+       {pass_[0].x, Tensor{const_cast<void*>(ArgsOf(pass_[0], 1).w), DType::kBF16, 24, 16}})
+    ASSERT_TRUE(timer->FillInputs(tensor).ok());
+  const auto values = [&](MatrixProducts* products) {
+    const size_t bytes = kRows * 24 * 2;
+    const PinnedBuffer host = PinnedBuffer::Allocate(bytes, "a test").value();
+    EXPECT_TRUE(products->Enqueue(ArgsOf(pass_[0], kRows)).ok());
+    EXPECT_TRUE(stream_.CopyToHost(host.data(), pass_[0].y.data, bytes, "a test").ok());
+    EXPECT_TRUE(stream_.Synchronize("a test").ok());
+    return std::vector<uint8_t>(host.data(), host.data() + bytes);
+  };
+  const auto exact = MatrixProducts::Create(&stream_, /*exact=*/true).value();
+  const std::vector<uint8_t> want = values(exact.get());
+  for (const bool tuned : {false, true}) {
+    settings_.refuses_all = false;
+    Configure();
+    StartAnew();
+    if (tuned) Tune();
+    settings_.refuses_all = true;
+    for (const cublasStatus_t refusal :
+         {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_ARCH_MISMATCH}) {
+      settings_.refusal = refusal;
+      Configure();
+      EXPECT_EQ(values(products_.get()), want) << refusal;
+    }
+    // The choice stays, whatever the library would take later.
+    settings_.refuses_all = false;
+    Configure();
+    EXPECT_EQ(InAStep(0, kRows).algorithm, -1);
+  }
+}
+
+// A device that fails is no refusal.
+TEST_F(ProductTunerTest, WhatFailsInAStepFailsTheStep) {
+  Add(1, 24, 16, DType::kBF16);
+  settings_.refuses_all = true;
+  settings_.refusal = CUBLAS_STATUS_EXECUTION_FAILED;
+  Configure();
+  EXPECT_THAT(products_->Enqueue(ArgsOf(pass_[0], 8)).message(),
+              HasSubstr("CUBLAS_STATUS_EXECUTION_FAILED"));
+}
+
+TEST_F(ProductTunerTest, TheNextProposalIsTakenInAStepThatIsNotTuned) {
+  Add(1, 24, 16, DType::kBF16);
+  settings_.refused_algorithm = 0;
+  Configure();
+  EXPECT_EQ(InAStep(0, 8).algorithm, 1);
+}
+
+// Rows of 30 bytes do not begin at multiples of 256, which is what the library counts on.
+TEST_F(ProductTunerTest, OddRowsAreProposedForWithTheirAlignment) {
+  Add(1, 23, 15, DType::kBF16);
+  settings_.proposes_only_aligned = true;
+  Configure();
+  EXPECT_EQ(InAStep(0, 8).algorithm, 0) << "not tuned";
+  cost_ = [](const fake::FakeProduct& p) { return p.algorithm == 2 ? 5.0 : 10.0; };
+  Tune();
+  EXPECT_EQ(InAStep(0, 8).algorithm, 2);
 }
 
 // How it sums is not known, so it may not be used; the others may.

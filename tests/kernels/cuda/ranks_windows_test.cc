@@ -121,10 +121,23 @@ TEST_F(RanksWindowsTest, WithoutWindowsWhereARankNeverRegisters) {
 TEST_F(RanksWindowsTest, WithoutWindowsWhereTheFirstSumInOneFails) {
   const std::vector<TokenId> want = Decode(1);
   fake::RecoverNccl();
-  fake::FailNccl({"ncclAllReduce", 0, /*nth=*/2, ncclInternalError, /*later=*/true});
+  fake::FailNccl({"ncclAllReduce", 0, /*nth=*/4, ncclInternalError, /*later=*/true});
   EXPECT_EQ(Decode(2), want);
   EXPECT_TRUE(fake::NcclFailed());
   EXPECT_THAT(description_, Not(HasSubstr(kInWindows)));
+}
+
+// A sum in a window that cannot be in a graph takes the windows with it; sums elsewhere are in graphs.
+TEST_F(RanksWindowsTest, WithoutWindowsWhereAGraphCannotHoldASumInOne) {
+  const std::vector<TokenId> want = Decode(1);
+  for (const int64_t nth : {3, 5}) {
+    fake::RecoverNccl();
+    fake::FailNccl({"ncclAllReduce", 1, nth, ncclInvalidUsage});
+    EXPECT_EQ(Decode(2), want);
+    EXPECT_TRUE(fake::NcclFailed());
+    EXPECT_THAT(description_, AllOf(Not(HasSubstr(kInWindows)), Not(HasSubstr("not in graphs"))));
+    for (const int rank : {0, 1}) EXPECT_EQ(Calls(rank, "ncclCommInitRankConfig"), 2);
+  }
 }
 
 // Only the rank that has it knows. The other one, whose sum is right, follows it.
@@ -132,7 +145,7 @@ TEST_F(RanksWindowsTest, WithoutWindowsWhereTheFirstSumInOneIsWrong) {
   const std::vector<TokenId> want = Decode(1);
   for (const int rank : {0, 1}) {
     fake::RecoverNccl();
-    fake::FailNccl({.call = "ncclAllReduce", .rank = rank, .nth = 2, .wrong = true});
+    fake::FailNccl({.call = "ncclAllReduce", .rank = rank, .nth = 4, .wrong = true});
     EXPECT_EQ(Decode(2), want);
     EXPECT_TRUE(fake::NcclFailed());
     EXPECT_THAT(description_, Not(HasSubstr(kInWindows)));

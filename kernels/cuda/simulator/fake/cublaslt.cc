@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,12 @@ namespace {
 struct PreferenceFields {
   uint64_t workspace;
   uint32_t reductions;
+  uint32_t alignments[4];  // bytes, of a, b, c and d
 };
+constexpr uint32_t kDefaultAlignment = 256;
+constexpr cublasLtMatmulPreferenceAttributes_t kAlignments[] = {
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
 // An algorithm: its number, and the only product for which it was proposed.
 struct AlgorithmFields {
   uint64_t height, width, depth, workspace;
@@ -67,6 +73,15 @@ uint32_t ReductionOf(const DeviceSettings& settings, int algorithm) {
   const auto listed = static_cast<size_t>(algorithm);
   return listed < settings.reductions.size() ? settings.reductions[listed]
                                              : uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE};
+}
+
+bool AlignedAsWished(const Product& p, const PreferenceFields& wishes) {
+  const LayoutFields* const layouts[] = {&p.a, &p.b, &p.c, &p.d};
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t value_bytes = layouts[i]->type == CUDA_R_32F ? 4 : 2;
+    if (layouts[i]->leading * value_bytes % wishes.alignments[i] != 0) return false;
+  }
+  return true;
 }
 
 cublasStatus_t CheckPlaces(DeviceState& state, const Product& p) {
@@ -161,7 +176,11 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t 
 cublasStatus_t CUBLASWINAPI
 cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference, size_t) {
   return LtCall("cublasLtMatmulPreferenceInit", [&](DeviceState&) {
-    Write(PreferenceFields{0, CUBLASLT_REDUCTION_SCHEME_MASK}, preference);
+    Write(PreferenceFields{0,
+                           CUBLASLT_REDUCTION_SCHEME_MASK,
+                           {kDefaultAlignment, kDefaultAlignment, kDefaultAlignment,
+                            kDefaultAlignment}},
+          preference);
     return CUBLAS_STATUS_SUCCESS;
   });
 }
@@ -176,6 +195,10 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceSetAttribute(
     } else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK &&
                size == sizeof(uint32_t)) {
       std::memcpy(&fields.reductions, value, size);
+    } else if (const auto* alignment =
+                   std::find(std::begin(kAlignments), std::end(kAlignments), attribute);
+               alignment != std::end(kAlignments) && size == sizeof(uint32_t)) {
+      std::memcpy(&fields.alignments[alignment - kAlignments], value, size);
     } else {
       return CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -196,6 +219,8 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
     const auto wishes = Read<PreferenceFields>(preference);
+    if (state.settings.proposes_only_aligned && !AlignedAsWished(p, wishes))
+      return CUBLAS_STATUS_NOT_SUPPORTED;
     const uint64_t workspace =
         std::min<uint64_t>(wishes.workspace, p.d.rows * p.d.columns * sizeof(float));
     for (int number = 0; number < state.settings.algorithms && *found < wanted; ++number) {
@@ -271,7 +296,8 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
     cublasStatus_t status = Check(p);
     if (status == CUBLAS_STATUS_SUCCESS) status = Fits(fields, p);
     if (status == CUBLAS_STATUS_SUCCESS) status = CheckPlaces(state, p);
-    if (fields.number == state.settings.refused_algorithm) return state.settings.refusal;
+    if (fields.number == state.settings.refused_algorithm || state.settings.refuses_all)
+      return state.settings.refusal;
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (!state.IsStream(stream) || workspace_bytes < fields.workspace ||
         !state.Holds(Place::kDevice, workspace, workspace_bytes)) {

@@ -116,7 +116,10 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* device, int number
     device->multiProcessorCount = settings.multiprocessors;
     device->sharedMemPerMultiprocessor = settings.block_shared_bytes + (1 << 10);
     device->sharedMemPerBlockOptin = settings.block_shared_bytes;
-    device->l2CacheSize = 1 << 16;
+    device->l2CacheSize = 1 << 14;
+#if CUDART_VERSION >= 13000
+    device->mpsEnabled = settings.mps;
+#endif
     return cudaSuccess;
   });
 }

@@ -44,6 +44,7 @@ struct DeviceSettings {
   size_t block_shared_bytes = 227 << 10;
   int driver_version = CUDART_VERSION;  // 0: no driver
   int multiprocessors = 4;
+  bool mps = false;  // processes share it by MPS (from CUDA 13 on)
   // The device of this number has memory for only this many graphs that are ready to be launched.
   int small_device = -1;
   int64_t graphs_of_small_device = 0;
@@ -61,9 +62,12 @@ struct DeviceSettings {
   std::vector<uint32_t> reductions;
   bool ignores_reduction_mask = false;
   int refused_algorithm = -1;  // one that it proposes and then refuses, with this status
+  bool refuses_all = false;    // all that it proposes, with that status
   cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
   bool captures_overlap = true;   // else a capture refuses launches that overlap
   bool clusters = true;           // else launches of clusters are refused
+  // It proposes nothing for matrices whose rows are less aligned than it may count on.
+  bool proposes_only_aligned = false;
   int unreadable_algorithm = -1;  // one that it proposes without telling how it sums
   uint64_t library_version = 130100;
 };

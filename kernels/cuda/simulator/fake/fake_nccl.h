@@ -34,8 +34,8 @@ struct NcclFailure {
   bool later = false;  // the call stays in progress, and ncclCommGetAsyncError returns the failure
   bool wrong =
       false;  // ncclAllReduce: it succeeds instead, and the first value on this rank is wrong
-  double late_s =
-      0;  // ncclCommDestroy: it succeeds instead, so late, or when RecoverNccl is called
+  // ncclCommDestroy and ncclCommAbort: succeeds instead, so late, or when RecoverNccl is called.
+  double late_s = 0;
 };
 // A future call returns this result and does nothing, unless it ends a communicator.
 void FailNccl(const NcclFailure& failure);

@@ -132,6 +132,18 @@ ncclResult_t End(DeviceState& state, ncclComm_t handle) {
   return ncclSuccess;
 }
 
+// The lock of the state is held, but for while it waits.
+void BeLate(DeviceState& state) {
+  NcclState& nccl = NcclState::Get();
+  const int64_t recoveries = nccl.recoveries;
+  for (double late_s = std::exchange(nccl.late_s, 0); late_s > 0 && nccl.recoveries == recoveries;
+       late_s -= 0.001) {
+    state.mutex.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    state.mutex.lock();
+  }
+}
+
 bool IsNonBlocking(const ncclConfig_t* config) {
   return config != nullptr && config->size == sizeof(ncclConfig_t) &&
          config->version == NCCL_VERSION_CODE && config->blocking == 0;
@@ -213,14 +225,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
       "ncclCommDestroy", handle,
       [&](DeviceState& state, NcclRank& comm) {
         if (comm.has_windows()) state.Violate("a communicator ends before its windows");
-        NcclState& nccl = NcclState::Get();
-        const int64_t recoveries = nccl.recoveries;
-        for (double late_s = std::exchange(nccl.late_s, 0);
-             late_s > 0 && nccl.recoveries == recoveries; late_s -= 0.001) {
-          state.mutex.unlock();
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          state.mutex.lock();
-        }
+        BeLate(state);
         return End(state, handle);
       },
       true);
@@ -236,6 +241,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
           state.mutex.lock();
         }
+        BeLate(state);
         return End(state, handle);
       },
       true);
