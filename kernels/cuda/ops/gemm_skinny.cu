@@ -237,9 +237,17 @@ void LaunchSkinny(const SkinnyArgs& args, cudaStream_t stream) {
     const int64_t sums = args.rows * args.outputs;
     const int64_t y_bytes = sums * (args.y_type == DType::kF32 ? 4 : 2) / (args.gated ? 2 : 1);
     const int64_t partial = args.splits > 1 ? 8 * sums * args.splits : 0;
-    return dev::Cost{2 * args.inputs * (args.outputs + SkinnyTiles(args.outputs) * args.rows) +
-                         y_bytes * (args.accumulate ? 2 : 1) + partial,
-                     2 * sums * args.inputs};
+    dev::Cost cost = {2 * args.inputs * (args.outputs + SkinnyTiles(args.outputs) * args.rows) +
+                          y_bytes * (args.accumulate ? 2 : 1) + partial,
+                      2 * sums * args.inputs};
+    cost.cold_bytes = 2 * args.inputs * args.outputs;
+    // Weights and inputs into shared memory, and out of it: inputs by each of the four warps.
+    cost.shared_bytes =
+        2 * args.inputs * SkinnyTiles(args.outputs) * (2 * kTile + 5 * Shape::kRows);
+    cost.dependent_loads = args.splits > 1 ? 4 : 1;  // joins write, count and read
+    cost.resident = 2;
+    cost.block_bytes = (Shape::kStages - 1) * int64_t{kTile + Shape::kRows} * kDepth * 2;
+    return cost;
   });
   dev::Launch(MultiplySkinny<Shape>, grid, dim3(kThreads), Shape::kSharedBytes, stream, args);
 }

@@ -140,7 +140,12 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream) {
       // x is read again for the output, and the gain by every row.
       const int64_t element = (args.addend == nullptr ? 3 : 5) * sizeof(float) + sizeof(T);
       const int64_t elements = args.rows * args.columns;
-      return dev::Cost{elements * element, 4 * elements};
+      dev::Cost cost = {elements * element, 4 * elements};
+      // Loads of the first pass wait for the stores before them, those of the second hit the cache.
+      cost.dependent_loads = CeilDiv(args.columns, kThreads * (args.columns % 4 == 0 ? 4 : 1)) + 1;
+      cost.serial_instructions = 250;
+      cost.resident = 8;
+      return cost;
     });
     const bool whole = args.columns % 4 == 0;
     const auto kernel = args.plain() ? (whole ? AddNormRows<T, 4> : AddNormRows<T, 1>)

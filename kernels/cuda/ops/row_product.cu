@@ -131,9 +131,12 @@ dev::Cost CostOf(const RowProductArgs& args, int64_t tile_outputs, int64_t tile_
   const int64_t loads = args.outputs * Tiles(args.rows, tile_rows) +
                         int64_t{args.rows} * Tiles(args.outputs, tile_outputs);
   const int64_t y_bytes = sums * (args.y_type == DType::kF32 ? 4 : element);
-  return {element * args.inputs * loads + y_bytes * (args.accumulate ? 2 : 1) +
-              (runs > 1 ? 8 * sums * runs : 0),
-          2 * sums * args.inputs};
+  dev::Cost cost = {element * args.inputs * loads + y_bytes * (args.accumulate ? 2 : 1) +
+                        (runs > 1 ? 8 * sums * runs : 0),
+                    2 * sums * args.inputs};
+  cost.cold_bytes = element * args.inputs * args.outputs;
+  cost.dependent_loads = runs > 1 ? 4 : 1;
+  return cost;
 }
 
 template <class S>

@@ -25,8 +25,9 @@ void LaunchKernel(void* stream, std::function<void()> kernel) {
     auto* queue = static_cast<CUstream_st*>(stream);
     if (!state.IsStream(queue)) return state.Violate("a kernel on a stream that does not live");
     const auto work = [&state, kernel = std::move(kernel), declared = simt::TakeDeclared()] {
-      const simt::Cost cost = declared.name == nullptr ? simt::Cost() : declared.cost();
-      state.Count(declared.name == nullptr ? "undeclared" : declared.name, cost.bytes, cost.flops);
+      const bool named = declared.name != nullptr;
+      state.Count({named ? declared.name : "undeclared", named ? declared.cost() : simt::Cost(),
+                   declared.blocks, declared.threads, declared.overlaps});
       if (!state.settings.count_only) kernel();
       return cudaSuccess;
     };
@@ -152,10 +153,10 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, 
     }
     const bool queued = state.Queue(stream, [=, &state] {
       if (!HoldsCopy(state, to, from, bytes, kind)) return cudaErrorIllegalAddress;
-      state.Count(kind == cudaMemcpyHostToDevice   ? "copy to device"
-                  : kind == cudaMemcpyDeviceToHost ? "copy to host"
-                                                   : "copy",
-                  static_cast<int64_t>(bytes), 0);
+      state.Count({kind == cudaMemcpyHostToDevice   ? "copy to device"
+                   : kind == cudaMemcpyDeviceToHost ? "copy to host"
+                                                    : "copy",
+                   {static_cast<int64_t>(bytes)}});
       if (!state.settings.count_only || kind == cudaMemcpyHostToDevice)
         std::memcpy(to, from, bytes);
       return cudaSuccess;
@@ -172,7 +173,7 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void* data, int value, size_t bytes, cudaS
     if (!state.IsStream(stream)) return state.Violate("a fill on a stream that does not live");
     if (!state.Holds(Place::kDevice, data, bytes)) return state.Violate("a fill beyond a buffer");
     state.Queue(stream, [=, &state] {
-      state.Count("fill", static_cast<int64_t>(bytes), 0);
+      state.Count({"fill", {static_cast<int64_t>(bytes)}});
       if (!state.settings.count_only) std::memset(data, value, bytes);
       return cudaSuccess;
     });

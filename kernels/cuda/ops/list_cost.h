@@ -1,0 +1,35 @@
+// What the launches of candidate lists and of the choice of levels cost besides bytes. Instructions
+// were counted in the machine code of nvcc 13.0 for compute capability 9.0; loops as often as they
+// run. For .cu files.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/ops/candidate_lists.h"
+#include "kernels/cuda/ops/list_select.h"
+
+namespace coppice::kernels::cuda {
+
+// Instructions of a thread for its 16 tokens of a piece: loads and keys, and with noise all of it.
+inline constexpr int64_t kKeyInstructions = 320, kNoisyKeyInstructions = 2717;
+// Instructions of a thread that chooses: rounds of a search bit by bit, then a pass over what was
+// taken. It takes 32 rounds at most, and 13 to 17 on average for 5 to 81 of 8,192 normal logits.
+inline constexpr int64_t kSelectRounds = 16, kRoundInstructions = 45, kSelectRest = 260;
+inline constexpr int64_t kSelectInstructions = kSelectRounds * kRoundInstructions + kSelectRest;
+
+// Instructions of a thread of a piece.
+constexpr int64_t PieceInstructions(bool noisy) {
+  return (noisy ? kNoisyKeyInstructions : kKeyInstructions) + kSelectInstructions;
+}
+
+// Instructions of the busiest thread that chooses a level. A warp ranks a row of 128 entries by
+// pairs, 4 entries a lane; 16 warps share the rows. Draws, costs and picks each have noise.
+constexpr int64_t ChoiceInstructions(int64_t nodes, int64_t slots, bool picks) {
+  constexpr int64_t kRank = 4 * 128 * 6, kNoise = 170;
+  const int64_t passes = (nodes + kSelectWarps - 1) / kSelectWarps;
+  const int64_t draws = (slots * 4 + kSelectWarps - 1) / kSelectWarps * 2 + slots + 1;
+  return passes * kRank + kSelectInstructions + (picks ? draws * kNoise + 500 : 250);
+}
+
+}  // namespace coppice::kernels::cuda
