@@ -24,7 +24,7 @@ constexpr Ceilings kOptimistic = {
     .bandwidth = 3.0e12,
     .flops = 620e12,
     .mma_flops = 620e12,
-    .cache_bandwidth = 5.5e12,
+    .cache_bandwidth = 6.5e12,
     .cache_bytes = 50e6,
     .clock = 1.755e9,
     .issue = 3.6,
@@ -45,7 +45,7 @@ Ceilings Pessimistic() {
   c.bandwidth = 2.8e12;
   c.flops = 500e12;
   c.mma_flops = 400e12;
-  c.cache_bandwidth = 4.0e12;
+  c.cache_bandwidth = 5.0e12;
   c.clock = 1.6e9;
   c.issue = 2.8;
   c.stall = 8;

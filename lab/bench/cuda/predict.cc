@@ -126,7 +126,8 @@ absl::Status RunAll(const Options& options) {
                            kernels::cuda::DeviceStream::Create("the model"));
   if (options.goals) return PredictGoals(options.device, &stream);
   if (options.wide) return PredictWide(options.device, options.details, &stream);
-  if (options.table) return PredictTable(options.device, options.details, folder.path(), &stream);
+  if (options.table)
+    return PredictTable(options.device, {options.overlap, options.details, folder.path()}, &stream);
   std::vector<Case> cases;
   for (const int requests : options.requests) {
     for (const int context : kContexts) {

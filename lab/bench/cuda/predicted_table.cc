@@ -48,19 +48,10 @@ struct Gain {
   PredictedStep round;
 };
 
-PredictedStep WithoutOverlap(Work work, const DeviceModel& device) {
-  for (auto& piece : work) piece.overlaps = false;
-  return Predict(work, device, 0);
-}
-
 class Table {
  public:
-  Table(const DeviceModel& device, bool details, std::string tuning_cache,
-        kernels::cuda::DeviceStream* stream)
-      : device_(device),
-        details_(details),
-        tuning_cache_(std::move(tuning_cache)),
-        stream_(stream) {}
+  Table(const DeviceModel& device, const TableOptions& options, kernels::cuda::DeviceStream* stream)
+      : device_(device), options_(options), stream_(stream) {}
 
   absl::Status Print() {
     COPPICE_ASSIGN_OR_RETURN(target_,
@@ -100,8 +91,8 @@ class Table {
     options.max_rows = max_rows;
     options.blocks = blocks;
     options.shape = shape;
-    options.overlap_launches = true;
-    options.tuning_cache = tuning_cache_;
+    options.overlap_launches = options_.overlap;
+    options.tuning_cache = options_.tuning_cache;
     return LlamaModel::Create(options, stream_);
   }
 
@@ -112,13 +103,14 @@ class Table {
     const Ceilings &a = device_.optimistic, &b = device_.pessimistic;
     absl::PrintF(
         "%s: reads %s TB/s, %s TFLOP/s (mma.sync %s), gaps %s us (overlapped %s), a load in a "
-        "chain %s us, hand-over to the copy engine %s us, host %s us a round trip. Nothing is "
+        "chain %s us, hand-over to the copy engine %s us, host %s us a round trip; launches %s. "
+        "Nothing is "
         "measured.\n",
         device_.name, range(b.bandwidth / 1e12, a.bandwidth / 1e12, 1),
         range(b.flops / 1e12, a.flops / 1e12, 0), range(b.mma_flops / 1e12, a.mma_flops / 1e12, 0),
         range(a.gap_us, b.gap_us, 1), range(a.overlapped_gap_us, b.overlapped_gap_us, 1),
         range(a.load_us, b.load_us, 2), range(a.handoff_us, b.handoff_us, 0),
-        range(a.host_us, b.host_us, 0));
+        range(a.host_us, b.host_us, 0), options_.overlap ? "overlap" : "do not overlap");
   }
 
   absl::StatusOr<PredictedStep> Step(int requests, int context, int rows) {
@@ -152,13 +144,13 @@ class Table {
   }
 
   // The pass of the last of two levels of seven rows.
-  absl::StatusOr<PredictedStep> PassOfSeven(const PredictedDraft& draft, bool overlaps) {
+  absl::StatusOr<PredictedStep> PassOfSeven(const PredictedDraft& draft) {
     DraftShape shape = DraftShapeOf(1, kContexts[0], kMostWidth);
     shape.depth = 2;
     COPPICE_ASSIGN_OR_RETURN(
         Work work, CountStep(DraftForests(shape).plan.levels.back(), models_[Key(draft)].get()));
     work = Changed(draft, std::move(work), {});
-    return overlaps ? Predict(work, device_, 0) : WithoutOverlap(std::move(work), device_);
+    return Predict(work, device_, /*round_trips=*/0);
   }
 
   // forests: by width and depth; empty: they cost nothing.
@@ -208,7 +200,7 @@ class Table {
         for (int depth = 1; depth <= kMostDepth; ++depth)
           forests[{width, depth}] = Predict(FirstLevels(work, depth), device_, 1);
       }
-      COPPICE_ASSIGN_OR_RETURN(const PredictedStep pass, PassOfSeven(draft, /*overlaps=*/true));
+      COPPICE_ASSIGN_OR_RETURN(const PredictedStep pass, PassOfSeven(draft));
       PrintRow(draft.name, Text(pass.device_ms()), cell, forests);
     }
     PrintRow("free", "0", cell, {});
@@ -234,26 +226,19 @@ class Table {
     NeedEveryRow(&one);
     COPPICE_ASSIGN_OR_RETURN(const Work plain, CountStep(one, target_.get()));
     const double bytes = static_cast<double>(kTarget.weight_bytes());
-    for (const bool overlaps : {false, true}) {
-      const Interval ms =
-          (overlaps ? Predict(plain, device_, 0) : WithoutOverlap(plain, device_)).device_ms();
-      const Interval share = {100 * bytes / device_.pessimistic.bandwidth / (ms.high * 1e-3),
-                              100 * bytes / device_.optimistic.bandwidth / (ms.low * 1e-3)};
-      PrintGoal(absl::StrCat("plain step, 1 request: weight bytes at the rate of reading",
-                             overlaps ? ", launches overlap" : ""),
-                true, 85, "%", share);
-    }
+    const Interval ms = Predict(plain, device_, /*round_trips=*/0).device_ms();
+    const Interval share = {100 * bytes / device_.pessimistic.bandwidth / (ms.high * 1e-3),
+                            100 * bytes / device_.optimistic.bandwidth / (ms.low * 1e-3)};
+    PrintGoal("plain step, 1 request at 1k: weight bytes at the rate of reading", true, 85, "%",
+              share);
     const double bounds[] = {1.0, 0.55, 0, 0.3, 0};
     const std::vector<PredictedDraft> drafts = PredictedDrafts();
+    std::vector<PredictedStep> passes;
     for (size_t i = 0; i < drafts.size(); ++i) {
+      COPPICE_ASSIGN_OR_RETURN(passes.emplace_back(), PassOfSeven(drafts[i]));
       if (bounds[i] == 0) continue;
-      for (const bool overlaps : {false, true}) {
-        COPPICE_ASSIGN_OR_RETURN(const PredictedStep pass, PassOfSeven(drafts[i], overlaps));
-        PrintGoal(
-            absl::StrCat("pass of 7 rows, ", drafts[i].name, overlaps ? ", launches overlap" : ""),
-            false, bounds[i], "ms", pass.device_ms());
-        if (overlaps) passes_.emplace_back(drafts[i].name, pass);
-      }
+      PrintGoal(absl::StrCat("pass of 7 rows, ", drafts[i].name), false, bounds[i], "ms",
+                passes.back().device_ms());
     }
     COPPICE_ASSIGN_OR_RETURN(PredictedStep noisy, Step(8, kContexts[0], 32));
     Interval lists = noisy.kernels["candidate lists of pieces"].ms;
@@ -265,10 +250,9 @@ class Table {
                   bound, "x", gains_.at({drafts[i].name, requests, kContexts[0], kCoverages[1]}));
       }
     }
-    for (const auto& [name, pass] : passes_) {
-      if (!details_) break;
-      absl::PrintF("\npass of 7 rows, %s: %s ms\n", name, Text(pass.device_ms(), 3));
-      PrintKernels(pass);
+    for (size_t i = 0; i < drafts.size() && options_.details; ++i) {
+      absl::PrintF("\npass of 7 rows, %s: %s ms\n", drafts[i].name, Text(passes[i].device_ms(), 3));
+      PrintKernels(passes[i]);
     }
     return absl::OkStatus();
   }
@@ -281,13 +265,11 @@ class Table {
   };
 
   const DeviceModel device_;
-  const bool details_;
-  const std::string tuning_cache_;
+  const TableOptions options_;
   kernels::cuda::DeviceStream* const stream_;
   std::unique_ptr<LlamaModel> target_;
   std::map<int, std::unique_ptr<LlamaModel>> models_;  // of drafts
   std::map<GainKey, Interval> gains_;
-  std::vector<std::pair<const char*, PredictedStep>> passes_;
 };
 
 }  // namespace
@@ -303,9 +285,9 @@ double LayersOf(double p, int nodes, int depth) {
   return layers;
 }
 
-absl::Status PredictTable(const DeviceModel& device, bool details, const std::string& tuning_cache,
+absl::Status PredictTable(const DeviceModel& device, const TableOptions& options,
                           kernels::cuda::DeviceStream* stream) {
-  return Table(device, details, tuning_cache, stream).Print();
+  return Table(device, options, stream).Print();
 }
 
 }  // namespace coppice::bench

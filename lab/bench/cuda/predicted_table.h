@@ -17,8 +17,12 @@ double CoverageOf(double p, int nodes);
 // Layers that a step with a forest decides: 1 + p + .. + p^depth.
 double LayersOf(double p, int nodes, int depth);
 
-// Prints tables. details: what each kernel of a draft's pass takes. tuning_cache: a folder for products as the predicted times choose them.
-absl::Status PredictTable(const DeviceModel& device, bool details, const std::string& tuning_cache,
+struct TableOptions {
+  bool overlap = false;      // launches overlap
+  bool details = false;      // prints what each kernel of a draft's pass takes
+  std::string tuning_cache;  // a folder for products as the predicted times choose them
+};
+absl::Status PredictTable(const DeviceModel& device, const TableOptions& options,
                           kernels::cuda::DeviceStream* stream);
 
 }  // namespace coppice::bench
