@@ -176,7 +176,7 @@ void ListPieces(const ListsView& lists, const LogitRows& rows, cudaStream_t stre
     // A row once for each of its lists.
     dev::Cost cost = {.dependent_loads = 3, .resident = 2};
     for (int i = 0; i < view->list_count; ++i) {
-      const int64_t thread = PieceInstructions(view->lists[i].noisy != 0);
+      const int64_t thread = PieceInstructions(view->lists[i].noisy != 0, view->lists[i].want);
       cost.bytes += rows.columns * int64_t{sizeof(float)} +
                     PiecesOf(rows) * view->lists[i].want * int64_t{sizeof(ListEntry)};
       cost.instructions += PiecesOf(rows) * kSelectWarps * thread;

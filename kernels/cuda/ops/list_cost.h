@@ -11,25 +11,28 @@
 
 namespace coppice::kernels::cuda {
 
-// Instructions of a thread for its 16 tokens of a piece: loads and keys, and with noise all of it.
-inline constexpr int64_t kKeyInstructions = 320, kNoisyKeyInstructions = 2717;
+// Instructions of a thread for its 16 tokens of a piece: loads and keys, or with noise all draws and
+// a bound of each key, and the choice by them.
+inline constexpr int64_t kKeyInstructions = 320, kBoundInstructions = 960, kBoundRest = 285;
 // Instructions of a thread that chooses: rounds of a search bit by bit, then a pass over what was
 // taken. It takes 32 rounds at most, and 13 to 17 on average for 5 to 81 of 8,192 normal logits.
-inline constexpr int64_t kSelectRounds = 16, kRoundInstructions = 45, kSelectRest = 260;
+inline constexpr int64_t kSelectRounds = 16, kRoundInstructions = 35, kSelectRest = 260;
 inline constexpr int64_t kSelectInstructions = kSelectRounds * kRoundInstructions + kSelectRest;
 
-// Instructions of a thread of a piece.
-constexpr int64_t PieceInstructions(bool noisy) {
-  return (noisy ? kNoisyKeyInstructions : kKeyInstructions) + kSelectInstructions;
+// Instructions of a thread of a piece, of which a list wants this many tokens.
+constexpr int64_t PieceInstructions(bool noisy, int64_t want) {
+  if (!noisy) return kKeyInstructions + kSelectInstructions;
+  const int64_t search = want > kSelectWarps ? kSelectRounds * kRoundInstructions : 0;
+  return kBoundInstructions + kBoundRest + search;
 }
 
-// Instructions of the busiest thread that chooses a level. A warp ranks a row of 128 entries by
-// pairs, 4 entries a lane; 16 warps share the rows. Draws, costs and picks each have noise.
+// Instructions of the busiest thread that chooses a level. A warp reads and sorts a row of 128
+// entries; 16 warps share the rows. Draws, costs and picks each have noise.
 constexpr int64_t ChoiceInstructions(int64_t nodes, int64_t slots, bool picks) {
-  constexpr int64_t kRank = 4 * 128 * 6, kNoise = 170;
+  constexpr int64_t kRow = 1050, kNoise = 170;
   const int64_t passes = (nodes + kSelectWarps - 1) / kSelectWarps;
   const int64_t draws = (slots * 4 + kSelectWarps - 1) / kSelectWarps * 2 + slots + 1;
-  return passes * kRank + kSelectInstructions + (picks ? draws * kNoise + 500 : 250);
+  return passes * kRow + kSelectInstructions + (picks ? draws * kNoise + 500 : 250);
 }
 
 }  // namespace coppice::kernels::cuda

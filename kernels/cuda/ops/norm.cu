@@ -141,8 +141,9 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream) {
       const int64_t element = (args.addend == nullptr ? 3 : 5) * sizeof(float) + sizeof(T);
       const int64_t elements = args.rows * args.columns;
       dev::Cost cost = {elements * element, 4 * elements};
-      // Loads of the first pass wait for the stores before them, those of the second hit the cache.
-      cost.dependent_loads = CeilDiv(args.columns, kThreads * (args.columns % 4 == 0 ? 4 : 1)) + 1;
+      // Four loads of a thread are under way together, twice; those beyond wait for each other.
+      const int64_t packs = CeilDiv(args.columns, kThreads * (args.columns % 4 == 0 ? 4 : 1));
+      cost.dependent_loads = packs <= 8 ? CeilDiv(packs, 4) : packs - 6;
       cost.serial_instructions = 250;
       cost.resident = 8;
       return cost;
