@@ -22,6 +22,8 @@ struct LaunchCost {
   // Blocks with work; 0: the grid. How many a multiprocessor holds; 0: one. Bytes of global memory
   // that a block keeps on their way; 0: 32 bytes a thread.
   int64_t blocks = 0, resident = 0, block_bytes = 0;
+  // Bytes of weights that a block fetches before it waits for the launch before it, if they overlap.
+  int64_t early_bytes = 0;
 };
 
 }  // namespace coppice::kernels::cuda

@@ -17,13 +17,14 @@ namespace {
 // - issue: at most 4. stall: 4 cycles of arithmetic, some 25 of shared memory; loops mix them.
 // - load_us: L2 200 to 260 cycles, memory 400 to 480, idle (arXiv 2402.13499; PMC10448217).
 // - gap_us: 1.3 between nodes of a CUDA graph on H100 (hazyresearch.stanford.edu, "no bubbles",
-//   2025). overlapped_gap_us, memory_us, overlap, handoff_us: estimates, no source.
+//   2025). library, overlapped_gap_us, memory_us, overlap, handoff_us: estimates, no source.
 // - host_bandwidth: PCIe 5.0 x16. host_us: an estimate; Submit alone takes 34 to 46 us of one core
 //   (lab/measurements/2026-11-23-cuda-goals.md).
 constexpr Ceilings kOptimistic = {
     .bandwidth = 3.0e12,
     .flops = 620e12,
     .mma_flops = 620e12,
+    .library = 1,
     .cache_bandwidth = 6.5e12,
     .cache_bytes = 50e6,
     .clock = 1.755e9,
@@ -45,6 +46,7 @@ Ceilings Pessimistic() {
   c.bandwidth = 2.8e12;
   c.flops = 500e12;
   c.mma_flops = 400e12;
+  c.library = 0.9;
   c.cache_bandwidth = 5.0e12;
   c.clock = 1.6e9;
   c.issue = 2.8;

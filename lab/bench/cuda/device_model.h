@@ -12,6 +12,7 @@ struct Ceilings {
   double bandwidth = 0;          // bytes a second read from memory
   double flops = 0;              // operations a second in bf16 products of cuBLASLt
   double mma_flops = 0;          // the same of our kernels (mma.sync)
+  double library = 0;            // share of the bandwidth that products of cuBLASLt reach
   double cache_bandwidth = 0;    // bytes a second from the L2 cache
   double cache_bytes = 0;        // of the L2 cache
   double clock = 0;              // cycles a second

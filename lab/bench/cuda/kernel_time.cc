@@ -32,7 +32,7 @@ double MemoryUs(const kernels::cuda::fake::Counted& launch, const Placement& pla
   const double warm = static_cast<double>(launch.cost.bytes - launch.cost.cold_bytes);
   const bool cached = warm <= c.cache_bytes / 2;
   const double bytes = static_cast<double>(cached ? launch.cost.cold_bytes : launch.cost.bytes);
-  double rate = c.bandwidth;
+  double rate = launch.blocks == 0 ? c.library * c.bandwidth : c.bandwidth;
   if (launch.blocks > 0) {
     const int64_t of_block =
         launch.cost.block_bytes > 0 ? launch.cost.block_bytes : 32 * launch.threads;
@@ -91,6 +91,12 @@ KernelTime TimeOf(const kernels::cuda::fake::Counted& launch, const Ceilings& c)
   const double start = static_cast<double>(loads) * c.load_us;
   const double second = (1 - c.overlap) * parts[1].us;
   return {start + parts[0].us + second, start > parts[0].us ? Limit::kLatency : parts[0].limit};
+}
+
+double EarlyUs(const kernels::cuda::fake::Counted& launch, const Ceilings& c) {
+  if (!launch.overlaps) return 0;
+  const double bytes = Placement(launch, c).resident * static_cast<double>(launch.cost.early_bytes);
+  return 1e6 * std::min(bytes, static_cast<double>(launch.cost.cold_bytes)) / c.bandwidth;
 }
 
 }  // namespace coppice::bench

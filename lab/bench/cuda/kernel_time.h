@@ -25,4 +25,8 @@ struct KernelTime {
 // Of the second longest, the part that `overlap` leaves. The gap to the next launch is not in it.
 KernelTime TimeOf(const kernels::cuda::fake::Counted& launch, const Ceilings& ceilings);
 
+// Microseconds of memory time that a launch has behind it when it begins, if it overlaps: the weights
+// that its resident blocks fetch early.
+double EarlyUs(const kernels::cuda::fake::Counted& launch, const Ceilings& ceilings);
+
 }  // namespace coppice::bench

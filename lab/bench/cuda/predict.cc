@@ -33,14 +33,14 @@ namespace {
 
 constexpr char kUsage[] =
     "coppice-predict-cuda [--device=h100|h200] [--requests=1,8,64] [--rows=1,32,34] [--exact]\n"
-    "                     [--common=TOKENS] [--layers_per_step=N] [--tuned] [--overlap]\n"
+    "                     [--common=TOKENS] [--layers_per_step=N] [--tuned] [--no_overlap]\n"
     "                     [--details] [ASSUMPTION ...]\n"
     "coppice-predict-cuda --goals|--table|--wide [--device=h100|h200] [ASSUMPTION ...]\n"
     "Prints predicted steps, as intervals from optimistic to pessimistic assumptions.\n"
     "--rows: of the forest of each request; 1 is a plain step. --layers_per_step: what a step\n"
     "with a forest gains. --common: tokens of the contexts that all requests share. --exact: in\n"
     "exact mode. --tuned: products of at most 64 rows as the predicted times choose them, by\n"
-    "cuBLASLt or by the skinny kernel. --overlap: launches overlap. --details: the counts of\n"
+    "cuBLASLt or by the skinny kernel. --no_overlap: launches wait. --details: the counts of\n"
     "each kernel and what limits it. Instead of the steps:\n"
     "--goals: what is predicted of each goal. --table: gains of several drafts over plain\n"
     "steps, by requests and context, and what limits them. --wide: steps of 64 to 512 beams of\n"
@@ -54,7 +54,7 @@ struct Options {
   double layers_per_step = 3.1;
   std::vector<int> requests = {1, 8, 64}, rows = {1, 32, 34};
   int common = 0;
-  bool tuned = false, overlap = false, details = false, exact = false;
+  bool tuned = false, no_overlap = false, details = false, exact = false;
   bool goals = false, table = false, wide = false;
 };
 
@@ -127,7 +127,8 @@ absl::Status RunAll(const Options& options) {
   if (options.goals) return PredictGoals(options.device, &stream);
   if (options.wide) return PredictWide(options.device, options.details, &stream);
   if (options.table)
-    return PredictTable(options.device, {options.overlap, options.details, folder.path()}, &stream);
+    return PredictTable(options.device, {!options.no_overlap, options.details, folder.path()},
+                        &stream);
   std::vector<Case> cases;
   for (const int requests : options.requests) {
     for (const int context : kContexts) {
@@ -137,7 +138,7 @@ absl::Status RunAll(const Options& options) {
   }
   LlamaOptions most;
   most.exact = options.exact;
-  most.overlap_launches = options.overlap;
+  most.overlap_launches = !options.no_overlap;
   most.tuning_cache = folder.path();
   for (const Case& c : cases) {
     const BenchPlan bench = PlanOf(c);
@@ -184,9 +185,10 @@ bool ParseAssumption(absl::string_view argument, Options* options) {
 
 bool ParseFlag(absl::string_view argument, Options* options) {
   static constexpr std::pair<const char*, bool Options::*> kSwitches[] = {
-      {"--details", &Options::details}, {"--goals", &Options::goals}, {"--table", &Options::table},
-      {"--wide", &Options::wide},       {"--exact", &Options::exact}, {"--tuned", &Options::tuned},
-      {"--overlap", &Options::overlap},
+      {"--details", &Options::details},       {"--goals", &Options::goals},
+      {"--table", &Options::table},           {"--wide", &Options::wide},
+      {"--exact", &Options::exact},           {"--tuned", &Options::tuned},
+      {"--no_overlap", &Options::no_overlap},
   };
   for (const auto& [name, member] : kSwitches) {
     if (argument == name) return options->*member = true;

@@ -43,6 +43,13 @@ std::string CauseOf(Kind kind, Limit limit) {
   return "activations";
 }
 
+// Idle device before a launch, less the memory time that the launch gains by it. The kernel before,
+// too, may leave memory idle: that is not counted.
+double GapUs(const fake::Counted& launch, const Ceilings& c) {
+  if (!launch.overlaps) return c.gap_us;
+  return c.overlapped_gap_us - std::min(c.overlapped_gap_us, EarlyUs(launch, c));
+}
+
 // One piece of work after another.
 class Timeline {
  public:
@@ -53,7 +60,7 @@ class Timeline {
     if (up || work.name == "copy to host") return Copy(work, up);
     if (before_ == Before::kLaunch) {
       Spend(&step_.gaps, "gaps between launches",
-            [&](const Ceilings& c) { return work.overlaps ? c.overlapped_gap_us : c.gap_us; });
+            [&](const Ceilings& c) { return GapUs(work, c); });
     } else if (before_ == Before::kCopy) {
       HandOver();
     }
@@ -127,7 +134,7 @@ absl::StatusOr<Work> Count(absl::FunctionRef<absl::Status()> run) {
 }
 
 double UsWithGap(const fake::Counted& launch, const Ceilings& c) {
-  return TimeOf(launch, c).us + (launch.overlaps ? c.overlapped_gap_us : c.gap_us);
+  return TimeOf(launch, c).us + GapUs(launch, c);
 }
 double MiddleUs(const fake::Counted& launch, const DeviceModel& device) {
   return (UsWithGap(launch, device.optimistic) + UsWithGap(launch, device.pessimistic)) / 2;

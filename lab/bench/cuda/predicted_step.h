@@ -20,7 +20,7 @@
 
 namespace coppice::bench {
 
-// Milliseconds under optimistic and pessimistic assumptions.
+// A figure under optimistic and pessimistic assumptions; times in milliseconds.
 struct Interval {
   double low = 0, high = 0;
 

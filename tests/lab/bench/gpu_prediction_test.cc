@@ -30,6 +30,7 @@ Ceilings RoundCeilings() {
   c.bandwidth = 1e12;
   c.flops = 100e12;
   c.mma_flops = 50e12;
+  c.library = 0.5;
   c.cache_bandwidth = 4e12;
   c.cache_bytes = 20e6;
   c.clock = 1e9;
@@ -57,6 +58,7 @@ TEST(KernelTimeTest, MemoryLimitsWhatIsCold) {
   const KernelTime time = TimeOf(Kernel(cost, 1000), RoundCeilings());
   EXPECT_DOUBLE_EQ(time.us, 1 + 49);
   EXPECT_EQ(time.limit, Limit::kMemory);
+  EXPECT_DOUBLE_EQ(TimeOf(Kernel(cost, 0), RoundCeilings()).us, 1 + 98);  // of cuBLASLt
   // What is warm and fits half of the cache comes from there.
   cost.cold_bytes = 0;
   cost.bytes = 8'000'000;
@@ -123,6 +125,18 @@ TEST(PredictTest, ByHand) {
   EXPECT_EQ(step.bytes_up, 10000);
   EXPECT_EQ(step.bytes_down, 20000);
   EXPECT_EQ(step.launches, 2);
+}
+
+// Weights that are fetched early fill the gap, as far as there are any.
+TEST(PredictTest, EarlyWeightsFillTheGap) {
+  const DeviceModel device = {"round", RoundCeilings(), RoundCeilings()};
+  LaunchCost cost = {.bytes = 50'000'000, .cold_bytes = 50'000'000, .early_bytes = 2000};
+  Work work = {Kernel({}, 100), Kernel(cost, 100)};
+  EXPECT_NEAR(Predict(work, device, 0).gaps.low, 1e-3 * 2, 1e-12);
+  work[1].overlaps = true;
+  EXPECT_NEAR(Predict(work, device, 0).gaps.low, 1e-3 * (0.5 - 0.2), 1e-12);
+  work[1].cost.early_bytes = 100'000;
+  EXPECT_NEAR(Predict(work, device, 0).gaps.low, 0, 1e-12);
 }
 
 TEST(PredictTest, KnowsItsDevices) {
@@ -207,16 +221,18 @@ TEST_F(GpuPredictionTest, PartsAndCausesAreTheWhole) {
   EXPECT_EQ(twice.Largest(2), step.Largest(2));
 }
 
+// A list with noise is made for each slot; one of more tokens than warps needs a longer search.
 TEST_F(GpuPredictionTest, NoiseCosts) {
   const auto draft = Model(kDrafts[2]);
-  const auto lists = [&](int slots) {
+  const auto lists = [&](int slots, int count) {
     StepPlan plan = ForestPlan(4, 100, 32).plan;
-    slots == 0 ? NeedEveryRow(&plan) : NeedDraws(slots, &plan);
+    NeedDraws(slots, &plan);
+    for (RowNeed& need : plan.needs) need.count = count;
     return PredictStep(plan, H100(), draft.get()).value().kernels.at("candidate lists of pieces");
   };
-  EXPECT_GT(lists(1).ms.low, 1.02 * lists(0).ms.low);  // as many lists
-  EXPECT_GT(lists(4).ms.low, 3.9 * lists(1).ms.low - 1e-3);
-  EXPECT_EQ(lists(4).limit, Limit::kInstructions);
+  EXPECT_EQ(lists(4, 1).limit, Limit::kInstructions);
+  EXPECT_GT(lists(4, 1).ms.low, 2 * lists(1, 1).ms.low);
+  EXPECT_GT(lists(4, 20).ms.low, 1.3 * lists(4, 1).ms.low);
 }
 
 TEST_F(GpuPredictionTest, OverlapShortensGapsAlone) {
