@@ -104,7 +104,8 @@ class Timeline {
     Interval* const parts[] = {&step_.products, &step_.attention, &step_.lists, &step_.other};
     *parts[static_cast<int>(kind)] += ms;
     if (kind == Kind::kAttention) step_.kv_bytes += work.cost.bytes;
-    step_.causes[CauseOf(kind, high.limit)] += ms;
+    step_.causes[CauseOf(kind, low.limit)].low += ms.low;
+    step_.causes[CauseOf(kind, high.limit)].high += ms.high;
     PredictedStep::OfKernel& of = step_.kernels[work.name];
     ++of.launches;
     of.bytes += work.cost.bytes;

@@ -50,7 +50,7 @@ struct PredictedStep {
   Interval products, attention, lists, other, gaps, copies, host;
   int64_t launches = 0, bytes_up = 0, bytes_down = 0, kv_bytes = 0;
   std::map<std::string, OfKernel> kernels;  // by name
-  std::map<std::string, Interval> causes;   // the same time by what limits it, in words
+  std::map<std::string, Interval> causes;   // the same time by what limits it at each end, in words
 
   Interval kernels_ms() const { return products + attention + lists + other; }
   Interval device_ms() const { return kernels_ms() + gaps + copies; }
