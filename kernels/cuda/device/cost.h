@@ -19,8 +19,8 @@ struct LaunchCost {
   // The longest chain of loads from global memory that wait for each other, and of instructions of
   // one thread of one block.
   int64_t dependent_loads = 0, serial_instructions = 0;
-  // Blocks with work; 0: the grid. How many a multiprocessor holds; 0: one. Bytes of global memory
-  // that a block keeps on their way; 0: 32 bytes a thread.
+  // Blocks with work; 0: the grid. How many a multiprocessor holds; 0: those of 2,048 threads. Bytes of
+  // global memory that a block keeps on their way; 0: 32 bytes a thread.
   int64_t blocks = 0, resident = 0, block_bytes = 0;
   // Bytes of weights that a block fetches before it waits for the launch before it, if they overlap.
   int64_t early_bytes = 0;

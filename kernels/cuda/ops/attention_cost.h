@@ -38,9 +38,8 @@ dev::Cost CostOf(const DeviceWork::OfClass& list, const AttentionArgs& args,
   dev::Cost cost;
   cost.blocks = list.workers;
   cost.block_bytes = int64_t{2} * kKvTile * S::kDim * kElement;  // the next KV tile
-  int64_t most = 0, most_splits = 1;                             // items of a worker
-  for (int w = 0; w < list.workers; ++w)
-    most = std::max<int64_t>(most, list.worker_begin[w + 1] - list.worker_begin[w]);
+  cost.resident = 1;
+  int64_t items = 0, most_splits = 1;
   for (int i = 0; i < list.worker_begin[list.workers]; ++i) {
     const AttentionItem& item = list.items[i];
     const int64_t tokens = std::max(0, item.kv_end - BeginOf(item, args.rule));
@@ -49,6 +48,7 @@ dev::Cost CostOf(const DeviceWork::OfClass& list, const AttentionArgs& args,
     cost.bytes += 2 * tokens * VectorBytes(pool) + packed * pool.head_dim * kElement;
     cost.bytes += item.splits > 1 ? 2 * partial : 0;
     cost.bytes += item.split == 0 ? packed * pool.head_dim * kElement : 0;
+    ++items;
     cost.cold_bytes += 2 * tokens * VectorBytes(pool);
     most_splits = std::max<int64_t>(most_splits, item.splits);
     const int64_t tiles = (tokens + kKvTile - 1) / kKvTile;
@@ -56,7 +56,8 @@ dev::Cost CostOf(const DeviceWork::OfClass& list, const AttentionArgs& args,
     cost.flops += 2 * (S::kDimWarps + 1) * tiles * kKvTile * S::kRows * S::kDim;
   }
   // Step, worker, item, table; q and the first KV tile of each item; a merge writes, counts, reads.
-  cost.dependent_loads = 4 + 2 * most + (most_splits > 1 ? 3 : 0);
+  const int64_t of_worker = (items + list.workers - 1) / std::max(list.workers, 1);
+  cost.dependent_loads = 4 + 2 * of_worker + (most_splits > 1 ? 3 : 0);
   return cost;
 }
 

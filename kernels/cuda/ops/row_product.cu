@@ -149,7 +149,10 @@ void LaunchTiles(const RowProductArgs& args, cudaStream_t stream) {
   const bool together =
       runs > 1 && tiles < kEnough && bytes <= args.partial_bytes && tiles <= args.counter_count;
   dev::Declare("row product", [args, runs, together] {
-    return CostOf(args, S::kOutputs, S::kRows, together ? runs : 1);
+    dev::Cost cost = CostOf(args, S::kOutputs, S::kRows, together ? runs : 1);
+    cost.resident = S::kThreads > 128 ? 1 : 2;
+    cost.block_bytes = (S::kStages - 1) * int64_t{S::kOutputs + S::kRows} * S::kDepth * 2;
+    return cost;
   });
   const dim3 grid(static_cast<unsigned>(row_tiles), CeilDiv(args.outputs, S::kOutputs),
                   together ? static_cast<unsigned>(runs) : 1);

@@ -7,10 +7,10 @@ namespace coppice::bench {
 namespace {
 
 // Both devices have the same processor. Where the figures come from:
-// - bandwidth: data sheets say 3.35 TB/s (H100) and 4.8 (H200). Copies were measured at 3.0 to 3.1
-//   on H100 by several authors, and at 4.3 on an H200; reading alone is said to be faster.
-// - flops: 989 TFLOP/s on the data sheet. 790 was measured on an H200 with random values; an H100
-//   at its power limit is reported at 600 to 700.
+// - bandwidth: data sheets say 3.35 TB/s (H100) and 4.8 (H200). Published copies reach 3.0 to
+//   3.1 on an H100; one was measured at 4.3 on an H200. Reading alone may be faster.
+// - flops: 989 TFLOP/s on the data sheet. 790 was measured on an H200 with random values; 600 to
+//   700 are usual reports of an H100 at its power limit.
 // - mma_flops: mma.sync reaches 63 % of wgmma's peak (arXiv 2501.12084); pessimistic 40 %.
 // - cache_bandwidth: 5.5 to 7 TB/s, cache_bytes: 50 MB (chipsandcheese.com, H100, 2023).
 // - clock: boost 1.755 to 1.98 GHz by data sheets; less at the power limit.

@@ -8,6 +8,7 @@ namespace coppice::bench {
 namespace {
 
 constexpr int64_t kDefaultLoads = 2;          // a pointer, then a value
+constexpr int64_t kMostThreads = 2048;        // of a multiprocessor
 constexpr double kSharedBytesPerCycle = 128;  // of a multiprocessor
 constexpr double kCacheBytesPerCycle = 64;    // from the L2 cache to a multiprocessor
 
@@ -20,7 +21,9 @@ struct Placement {
   Placement(const kernels::cuda::fake::Counted& launch, const Ceilings& c) {
     const int64_t blocks = launch.cost.blocks > 0 ? launch.cost.blocks : launch.blocks;
     const double all = c.multiprocessors;
-    const double held = all * static_cast<double>(std::max<int64_t>(launch.cost.resident, 1));
+    const int64_t fit = kMostThreads / std::max<int64_t>(launch.threads, 1);
+    const int64_t of_one = launch.cost.resident > 0 ? launch.cost.resident : fit;
+    const double held = all * static_cast<double>(std::max<int64_t>(of_one, 1));
     multiprocessors = blocks == 0 ? all : std::min<double>(all, static_cast<double>(blocks));
     resident = blocks == 0 ? held : std::min<double>(held, static_cast<double>(blocks));
     waves = blocks == 0 ? 1 : std::ceil(static_cast<double>(blocks) / held);
@@ -30,7 +33,9 @@ struct Placement {
 double MemoryUs(const kernels::cuda::fake::Counted& launch, const Placement& placed,
                 const Ceilings& c) {
   const double warm = static_cast<double>(launch.cost.bytes - launch.cost.cold_bytes);
-  const bool cached = warm <= c.cache_bytes / 2;
+  // Kernels of ours that stream weights or K and V read the rest of their operands again and again.
+  const bool again = launch.blocks > 0 && launch.cost.cold_bytes > 0;
+  const bool cached = again || warm <= c.cache_bytes / 2;
   const double bytes = static_cast<double>(cached ? launch.cost.cold_bytes : launch.cost.bytes);
   double rate = launch.blocks == 0 ? c.library * c.bandwidth : c.bandwidth;
   if (launch.blocks > 0) {

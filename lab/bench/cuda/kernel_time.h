@@ -18,7 +18,8 @@ struct KernelTime {
 
 // The launch's chain of loads, then the longest of:
 // - cold bytes from memory, at the bandwidth, or what its resident blocks keep on their way in
-//   memory_us if that is less; all bytes where the others do not fit half of the cache;
+//   memory_us if that is less; all bytes where those of an activation or of cuBLASLt do not fit half
+//   of the cache;
 // - all bytes from the L2 cache;
 // - operations, instructions and bytes of shared memory, by the multiprocessors that have a block;
 // - chains of instructions, one after the other where a multiprocessor holds too few blocks.

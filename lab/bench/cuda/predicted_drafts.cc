@@ -61,14 +61,14 @@ Work WithFormat(Work work, const ModelShape& shape, WeightFormat format) {
     piece.overlaps |= IsProduct(piece) && overlaps;
     overlaps = piece.overlaps;
     if (!IsProduct(piece)) continue;
-    const int64_t bytes = piece.cost.cold_bytes;
+    const int64_t bytes = piece.cost.cold_bytes;  // not 0: matrices have weights
     const bool edge =
         bytes == QkvBytes(shape) || bytes == 2 * QkvBytes(shape) || bytes == HeadBytes(shape);
     const int64_t kept = bytes / 64 * GroupBytes(edge ? WeightFormat::kInt8 : format);
     piece.cost.cold_bytes = kept;
     piece.cost.bytes -= bytes - kept;
-    piece.cost.block_bytes = piece.cost.block_bytes * kept / std::max<int64_t>(bytes, 1);
-    piece.cost.early_bytes = piece.cost.early_bytes * kept / std::max<int64_t>(bytes, 1);
+    piece.cost.block_bytes = piece.cost.block_bytes * kept / bytes;
+    piece.cost.early_bytes = piece.cost.early_bytes * kept / bytes;
     piece.cost.instructions = BlockInstructions(bytes / kValueBytes, piece.cost.flops);
   }
   return work;

@@ -189,7 +189,7 @@ class Table {
   absl::Status PrintCell(int requests, int context) {
     COPPICE_ASSIGN_OR_RETURN(const Cell cell, CellOf(requests, context));
     absl::PrintF(
-        "\n%d requests at %d tokens; a plain step of %d rows: %s ms (%s)\n\n"
+        "\n%d request(s) at %d tokens; a plain step of %d rows: %s ms (%s)\n\n"
         "| draft | pass of 7 rows ms | p = .757 | .82 | .87 | nodes x levels at .82 | round ms | "
         "of it |\n|---|---|---|---|---|---|---|---|\n",
         requests, context, requests * kRoots, Text(cell.plain.total_ms()), cell.plain.Largest(3));
@@ -246,7 +246,7 @@ class Table {
     PrintGoal("noisy lists of 256 rows, 4 slots", false, 0.4, "ms", lists);
     for (const auto& [requests, bound] : {std::pair(1, 3.0), std::pair(8, 2.3)}) {
       for (const size_t i : {size_t{3}, size_t{4}}) {
-        PrintGoal(absl::StrCat(requests, " requests at 1k, ", drafts[i].name, ", p = .82"), true,
+        PrintGoal(absl::StrCat(requests, " request(s) at 1k, ", drafts[i].name, ", p = .82"), true,
                   bound, "x", gains_.at({drafts[i].name, requests, kContexts[0], kCoverages[1]}));
       }
     }

@@ -65,6 +65,9 @@ TEST(KernelTimeTest, MemoryLimitsWhatIsCold) {
   EXPECT_DOUBLE_EQ(TimeOf(Kernel(cost, 1000), RoundCeilings()).us, 1 + 2);
   cost.bytes = 16'000'000;
   EXPECT_DOUBLE_EQ(TimeOf(Kernel(cost, 1000), RoundCeilings()).us, 1 + 16);
+  // Where a kernel streams weights, the rest is read again and again.
+  cost.cold_bytes = 2'000'000;
+  EXPECT_DOUBLE_EQ(TimeOf(Kernel(cost, 1000), RoundCeilings()).us, 1 + 4);
 }
 
 // Ten blocks keep ten times their bytes on the way in a microsecond.
