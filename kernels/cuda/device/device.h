@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device/cost.h"
 #include "kernels/cuda/device/overlap.h"
 
 namespace coppice::kernels::cuda::dev {
@@ -195,11 +196,7 @@ DEV_FUNCTION void WaitForPrevious() {
 #endif
 }
 
-// The work of a launch, whatever the hardware: bytes that its threads load from and store to global
-// memory, caches not counted, and arithmetic operations.
-struct Cost {
-  int64_t bytes = 0, flops = 0;
-};
+using Cost = LaunchCost;
 // Called before each launch: its name, and a function that gives its cost when it runs; the
 // function may read what the kernel reads. Only the simulator uses it.
 template <class CostWhenRun>

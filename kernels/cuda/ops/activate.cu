@@ -70,8 +70,10 @@ void Activate(const ActivateArgs& args, cudaStream_t stream) {
                     CeilDiv(args.columns, kThreads * (whole ? kPack : 1)));
     dev::Declare("activation", [args] {
       const int64_t elements = args.rows * args.columns;
-      return dev::Cost{elements * (args.gated ? 3 : 2) * int64_t{sizeof(T)},
-                       elements * FlopsOf(args)};
+      return dev::Cost{.bytes = elements * (args.gated ? 3 : 2) * int64_t{sizeof(T)},
+                       .flops = elements * FlopsOf(args),
+                       .dependent_loads = 1,
+                       .resident = 8};
     });
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, args);
   });

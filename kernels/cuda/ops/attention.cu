@@ -199,9 +199,11 @@ void Attention(const StepView& step, const AttentionArgs& args, const DevicePool
       }
       // Each q head reads K and V itself.
       const int64_t width = int64_t{args.q_heads} * pool.head_dim;
-      return dev::Cost{2 * args.q_heads * tokens * VectorBytes(pool) +
-                           2 * width * step.rows * int64_t{sizeof(T)},
-                       4 * width * tokens};
+      return dev::Cost{.bytes = 2 * args.q_heads * tokens * VectorBytes(pool) +
+                                2 * width * step.rows * int64_t{sizeof(T)},
+                       .flops = 4 * width * tokens,
+                       .cold_bytes = 2 * pool.kv_heads * tokens * VectorBytes(pool),
+                       .dependent_loads = 5};
     });
     dev::Launch(KernelOf<T, P>(pool.head_dim), grid, dim3(kThreads), 0, stream, step.step, args,
                 pool);

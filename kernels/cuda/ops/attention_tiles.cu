@@ -14,6 +14,8 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr int kStages = 2;  // KV tiles in shared memory
+// Blocks of a class that a multiprocessor holds by its registers.
+constexpr int64_t kBlocksByRegisters[kTileClasses] = {3, 2, 1};
 
 // One warp holds 16 packed rows and 64 / kTokenWarps tokens of a KV tile, and sums kDim / kDimWarps
 // dims of V: warps that share rows and tokens score them each for itself. kDim: head_dim, padded
@@ -271,7 +273,9 @@ void LaunchClass(int tile_class, const StepView& step, const AttentionArgs& args
   if (work.blocks[tile_class] == 0) return;
   constexpr const char* kNames[] = {"attention T16", "attention T64", "attention T128"};
   dev::Declare(kNames[tile_class], [work = work.work, tile_class, args, pool] {
-    return CostOf<S>(work->classes[tile_class], args, pool);
+    dev::Cost cost = CostOf<S>(work->classes[tile_class], args, pool);
+    cost.resident = kBlocksByRegisters[tile_class];
+    return cost;
   });
   dev::Launch(AttendTiles<S>, dim3(static_cast<unsigned>(work.blocks[tile_class])),
               dim3(S::kThreads), S::kSharedBytes, stream, step.step, args, work.work, pool,
@@ -331,8 +335,8 @@ int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_
 
 int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes) {
   const int64_t block_bytes = SharedBytes(tile_class, head_dim) + 2048;
-  constexpr int64_t kMost[kTileClasses] = {3, 2, 1};  // blocks that fit by their registers
-  return static_cast<int>(std::clamp<int64_t>(shared_bytes / block_bytes, 1, kMost[tile_class]));
+  return static_cast<int>(
+      std::clamp<int64_t>(shared_bytes / block_bytes, 1, kBlocksByRegisters[tile_class]));
 }
 
 void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,

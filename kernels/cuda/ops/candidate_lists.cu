@@ -3,6 +3,7 @@
 #include "kernels/cuda/ops/candidate_lists.h"
 #include "kernels/cuda/ops/gumbel_noise.h"
 #include "kernels/cuda/ops/kernel_types.h"
+#include "kernels/cuda/ops/list_cost.h"
 #include "kernels/cuda/ops/list_select.h"
 #include "kernels/cuda/ops/noisy_piece.h"
 
@@ -189,12 +190,16 @@ void ListPieces(const ListsView& lists, const LogitRows& rows, cudaStream_t stre
   if (lists.list_room == 0) return;
   const dim3 grid(static_cast<unsigned>(lists.list_room), static_cast<unsigned>(PiecesOf(rows)));
   dev::Declare("candidate lists of pieces", [view = lists.lists, rows] {
-    // A row once for each of its lists. The arithmetic of noise is not counted.
-    dev::Cost cost;
+    // A row once for each of its lists.
+    dev::Cost cost = {.dependent_loads = 3, .resident = 2};
     for (int i = 0; i < view->list_count; ++i) {
+      const int64_t thread = PieceInstructions(view->lists[i].noisy != 0, view->lists[i].want);
       cost.bytes += rows.columns * int64_t{sizeof(float)} +
                     PiecesOf(rows) * view->lists[i].want * int64_t{sizeof(ListEntry)};
+      cost.instructions += PiecesOf(rows) * kSelectWarps * thread;
+      cost.serial_instructions = std::max(cost.serial_instructions, thread);
     }
+    cost.blocks = int64_t{view->list_count} * PiecesOf(rows);
     return cost;
   });
   dev::Launch(ListEachPiece, grid, dim3(kSelectThreads), 0, stream, lists.lists, rows);
@@ -203,7 +208,9 @@ void ListPieces(const ListsView& lists, const LogitRows& rows, cudaStream_t stre
 void MergePieces(const ListsView& lists, const LogitRows& rows, cudaStream_t stream) {
   if (lists.list_room == 0) return;
   dev::Declare("merge of candidate lists", [view = lists.lists, rows] {
-    dev::Cost cost;
+    // The first pass over the entries, one that counts what a cut takes, and two that take it.
+    dev::Cost cost = {.dependent_loads = 2 + 4, .serial_instructions = kSelectInstructions};
+    cost.blocks = view->list_count;
     for (int i = 0; i < view->list_count; ++i) {
       const int64_t want = view->lists[i].want;
       cost.bytes +=

@@ -3,6 +3,7 @@
 // decoding/seeded/gumbel_coupling_drafter.cc and search_drafter.cc do in f64, step for step, in
 // f32.
 #include "kernels/cuda/ops/level_draws.h"
+#include "kernels/cuda/ops/list_cost.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -267,10 +268,13 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 1)
 void ChooseLevels(const LevelsView& levels, const ListsView& lists, cudaStream_t stream) {
   if (levels.room == 0) return;
   dev::Declare("choice of levels", [view = levels.levels] {
-    // Each list once, and the state. The arithmetic of noise is not counted.
-    dev::Cost cost;
+    // Each list once, and the state. Task, state, list, record; then what a warp left for another.
+    dev::Cost cost = {.dependent_loads = 4 + 3, .blocks = view->count};
     for (int i = 0; i < view->count; ++i) {
       const LevelTask& task = view->tasks[i];
+      const int64_t rows = task.level == 0 ? view->starts[task.forest].roots : task.rows;
+      cost.serial_instructions = std::max(
+          cost.serial_instructions, ChoiceInstructions(rows, task.beam_width, task.picks != 0));
       const int64_t nodes =
           task.level == 0 ? view->starts[task.forest].roots : view->states[task.forest].count;
       cost.bytes += nodes * (task.support + 17) * 8 + nodes * task.support * 16 + task.width * 24;

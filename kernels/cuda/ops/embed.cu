@@ -114,8 +114,10 @@ void Embed(const StepView& step, const EmbedArgs& args, cudaStream_t stream) {
     using T = decltype(element);
     dev::Declare("embedding", [rows = step.rows, args] {
       const int64_t elements = int64_t{rows} * args.columns;
-      return dev::Cost{elements * int64_t{sizeof(T) + sizeof(float)},
-                       args.scale == 1 ? 0 : elements};
+      return dev::Cost{.bytes = elements * int64_t{sizeof(T) + sizeof(float)},
+                       .flops = args.scale == 1 ? 0 : elements,
+                       .cold_bytes = elements * int64_t{sizeof(T)},
+                       .dependent_loads = 3};
     });
     const auto kernel = args.columns % 4 == 0 ? CopyRows<T, 4> : CopyRows<T, 1>;
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, step.step, args);

@@ -42,7 +42,12 @@ void LaunchMove(const StepView& step, const GatherArgs& args, cudaStream_t strea
     blocks[i] = CeilDiv(args.of[i].row_bytes, kThreads * int64_t{sizeof(W)});
   }
   dev::Declare("gather of rows", [step = step.step, args] {
-    return dev::Cost{2 * int64_t{step->needs} * (args.of[0].row_bytes + args.of[1].row_bytes)};
+    const int needs = step->needs;
+    const bool in_place = needs == 0 || step->need_row[needs - 1] == needs - 1;
+    dev::Cost cost = {2 * int64_t{needs} * (args.of[0].row_bytes + args.of[1].row_bytes)};
+    cost.dependent_loads = 2 + (in_place ? 0 : 2 * CeilDiv(needs, kBatch));
+    cost.resident = 8;
+    return cost;
   });
   dev::Launch(MoveRows<W>, dim3(blocks[0] + blocks[1]), dim3(kThreads), 0, stream, step.step, args,
               blocks[0]);

@@ -369,9 +369,23 @@ void LaunchSkinny(const SkinnyArgs& args, cudaStream_t stream) {
     const int64_t sums = args.rows * args.outputs;
     const int64_t y_bytes = sums * (args.y_type == DType::kF32 ? 4 : 2) / (args.gated ? 2 : 1);
     const int64_t partial = args.splits > 1 && !args.clustered ? 8 * sums * args.splits : 0;
-    return dev::Cost{2 * args.inputs * (args.outputs + SkinnyTiles(args.outputs) * args.rows) +
-                         y_bytes * (args.accumulate ? 2 : 1) + partial,
-                     2 * sums * args.inputs};
+    dev::Cost cost = {2 * args.inputs * (args.outputs + SkinnyTiles(args.outputs) * args.rows) +
+                          y_bytes * (args.accumulate ? 2 : 1) + partial,
+                      2 * sums * args.inputs};
+    cost.cold_bytes = 2 * args.inputs * args.outputs;
+    // Weights and inputs into shared memory, and out of it: inputs by each of the four warps.
+    cost.shared_bytes =
+        2 * args.inputs * SkinnyTiles(args.outputs) * (2 * kTile + 5 * Shape::kRows);
+    // Joins write, count and read; in a cluster they read.
+    cost.dependent_loads = args.splits == 1 ? 1 : args.clustered ? 2 : 4;
+    // Of a warp for a stage, by groups of rows (machine code of nvcc 13.0, sm_90).
+    constexpr int kStageInstructions[] = {81, 89, 96, 102, 119, 125, 139, 139};
+    cost.instructions = SkinnyTiles(args.outputs) * MostSkinnySplits(args.inputs) *
+                        (kThreads / dev::kWarpSize) * kStageInstructions[Shape::kGroups - 1];
+    cost.resident = 3;
+    cost.block_bytes = (Shape::kStages - 1) * int64_t{kTile + Shape::kRows} * kDepth * 2;
+    cost.early_bytes = (Shape::kStages - 1) * int64_t{kTile} * kDepth * 2;
+    return cost;
   });
   dev::LaunchClusters(MultiplySkinny<Shape>, args.clustered ? args.splits : 1, grid, dim3(kThreads),
                       Shape::kSharedBytes, stream, args);

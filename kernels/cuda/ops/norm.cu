@@ -174,7 +174,13 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream) {
       // x is read again for the output, and the gain by every row.
       const int64_t element = (args.addend == nullptr ? 3 : 5) * sizeof(float) + sizeof(T);
       const int64_t elements = args.rows * args.columns;
-      return dev::Cost{elements * element, 4 * elements};
+      dev::Cost cost = {elements * element, 4 * elements};
+      // Four loads of a thread are under way together, twice; those beyond wait for each other.
+      const int64_t packs = CeilDiv(args.columns, kThreads * (args.columns % 4 == 0 ? 4 : 1));
+      cost.dependent_loads = packs <= 8 ? CeilDiv(packs, 4) : packs - 6;
+      cost.serial_instructions = 250;
+      cost.resident = 8;
+      return cost;
     });
     const bool whole = args.columns % 4 == 0;
     const auto kernel = args.plain() ? (whole ? AddNormRows<T, 4> : AddNormRows<T, 1>)

@@ -63,9 +63,11 @@ void PlaceLevels(const LevelsView& levels, const StepView& step, const WorkView&
                  cudaStream_t stream) {
   if (levels.room == 0) return;
   dev::Declare("placement of levels", [view = levels.levels] {
-    dev::Cost cost;
+    dev::Cost cost = {.serial_instructions = 200, .blocks = view->count};
     for (int i = 0; i < view->count; ++i) {
       const LevelTask& task = view->tasks[i];
+      // Task, state, a parent of each level, its chain, where that goes.
+      cost.dependent_loads = std::max(cost.dependent_loads, int64_t{task.level} + 4);
       const int64_t rows = min(view->states[task.forest].count, task.rows);
       const int64_t slots = int64_t{view->groups} * (task.root_chain + task.level) + 1;
       cost.bytes += rows * (8 * slots + 16 * task.mask_words);

@@ -307,7 +307,10 @@ void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool
     using P = decltype(element);
     dev::Declare("rope and KV store", [step = step.step, args, pool, whole] {
       const dev::Cost row = CostOfRow(args, pool, sizeof(T), whole);
-      return dev::Cost{step->rows * row.bytes, step->rows * row.flops};
+      dev::Cost cost = {step->rows * row.bytes, step->rows * row.flops};
+      cost.dependent_loads = 3;  // the step, position and slot, values
+      cost.resident = 8;
+      return cost;
     });
     auto kernel = StepAndStore<T, P>;
     if constexpr (!kCodes<P>) {

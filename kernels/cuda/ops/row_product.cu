@@ -131,9 +131,12 @@ dev::Cost CostOf(const RowProductArgs& args, int64_t tile_outputs, int64_t tile_
   const int64_t loads = args.outputs * Tiles(args.rows, tile_rows) +
                         int64_t{args.rows} * Tiles(args.outputs, tile_outputs);
   const int64_t y_bytes = sums * (args.y_type == DType::kF32 ? 4 : element);
-  return {element * args.inputs * loads + y_bytes * (args.accumulate ? 2 : 1) +
-              (runs > 1 ? 8 * sums * runs : 0),
-          2 * sums * args.inputs};
+  dev::Cost cost = {element * args.inputs * loads + y_bytes * (args.accumulate ? 2 : 1) +
+                        (runs > 1 ? 8 * sums * runs : 0),
+                    2 * sums * args.inputs};
+  cost.cold_bytes = element * args.inputs * args.outputs;
+  cost.dependent_loads = runs > 1 ? 4 : 1;
+  return cost;
 }
 
 template <class S>
@@ -146,7 +149,10 @@ void LaunchTiles(const RowProductArgs& args, cudaStream_t stream) {
   const bool together =
       runs > 1 && tiles < kEnough && bytes <= args.partial_bytes && tiles <= args.counter_count;
   dev::Declare("row product", [args, runs, together] {
-    return CostOf(args, S::kOutputs, S::kRows, together ? runs : 1);
+    dev::Cost cost = CostOf(args, S::kOutputs, S::kRows, together ? runs : 1);
+    cost.resident = S::kThreads > 128 ? 1 : 2;
+    cost.block_bytes = (S::kStages - 1) * int64_t{S::kOutputs + S::kRows} * S::kDepth * 2;
+    return cost;
   });
   const dim3 grid(static_cast<unsigned>(row_tiles), CeilDiv(args.outputs, S::kOutputs),
                   together ? static_cast<unsigned>(runs) : 1);

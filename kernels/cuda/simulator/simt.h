@@ -33,6 +33,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cuda/device/cost.h"
 #include "kernels/cuda/device/overlap.h"
 
 namespace coppice::kernels::cuda::simt {
@@ -47,12 +48,12 @@ using Enqueue = void (*)(void* stream, LaunchKind kind, std::function<void()> wo
 void SetEnqueue(Enqueue enqueue);
 
 // The declaration for the next launch of this thread. The contract is that of Declare in device.h.
-struct Cost {
-  int64_t bytes = 0, flops = 0;
-};
+using Cost = LaunchCost;
 struct Declared {
   const char* name = nullptr;  // nullptr: the kernel has no name
   std::function<Cost()> cost;
+  int64_t blocks = 0, threads = 0;  // of the grid, of a block
+  bool overlaps = false;
 };
 void Declare(const char* name, std::function<Cost()> cost);
 Declared TakeDeclared();

@@ -38,6 +38,9 @@ void EnqueueGrid(void* stream, Grid grid) {
     return;
   }
   if (const Enqueue enqueue = Hook(); enqueue != nullptr) {
+    declared.blocks = int64_t{grid.grid.x} * grid.grid.y * grid.grid.z;
+    declared.threads = int64_t{grid.block.x} * grid.block.y * grid.block.z;
+    declared.overlaps = grid.overlaps;
     const LaunchKind kind = {grid.overlaps, grid.cluster};
     enqueue(stream, kind, [grid = std::move(grid)] { Run({grid}); });
   } else {

@@ -1,6 +1,7 @@
 #include "lab/bench/cuda/llama_model.h"
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,7 @@ model::ModelConfig ConfigOf(const ModelShape& shape) {
   config.ropes = {{kMaxPositions, kernels::PlainFrequencies(shape.head_dim, 500000)}};
   config.layers.resize(shape.layers);
   config.tied_head = shape.tied;
+  config.draft_vocab_size = shape.kept;
   return config;
 }
 
@@ -86,7 +88,13 @@ absl::Status LlamaModel::Make() {
   const ModelShape& shape = options_.shape;
   COPPICE_ASSIGN_OR_RETURN(weights.embedding, Matrix(shape.vocabulary, shape.hidden));
   if (!shape.tied) {
-    COPPICE_ASSIGN_OR_RETURN(weights.own_head, Matrix(shape.vocabulary, shape.hidden));
+    COPPICE_ASSIGN_OR_RETURN(weights.own_head, Matrix(shape.head_rows(), shape.hidden));
+  }
+  if (shape.kept > 0) {
+    std::vector<int32_t> ids(shape.kept);
+    std::iota(ids.begin(), ids.end(), 0);
+    COPPICE_ASSIGN_OR_RETURN(weights.scatter,
+                             backend_->PackScatter(std::move(ids), shape.vocabulary));
   }
   COPPICE_ASSIGN_OR_RETURN(weights.final_norm, Gain());
   for (int layer = 0; layer < shape.layers; ++layer) {

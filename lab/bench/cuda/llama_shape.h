@@ -31,14 +31,16 @@ inline constexpr int64_t kKvTokenBytes = int64_t{2} * kKvHeads * kHeadDim * kVal
 struct ModelShape {
   const char* name;
   int layers, hidden, intermediate, vocabulary, q_heads, kv_heads, head_dim;
-  bool tied;  // the head is the embedding
+  bool tied;     // the head is the embedding
+  int kept = 0;  // rows of a head that has only these ids (ModelConfig::draft_vocab_size); 0: all
 
+  constexpr int head_rows() const { return kept > 0 ? kept : vocabulary; }
   constexpr int qkv_columns() const { return (q_heads + 2 * kv_heads) * head_dim; }
   // What a step of few rows reads: every matrix but the embedding.
   constexpr int64_t weight_bytes() const {
     const int64_t layer = int64_t{qkv_columns()} * hidden + int64_t{hidden} * q_heads * head_dim +
                           int64_t{3} * intermediate * hidden;
-    return (layers * layer + int64_t{vocabulary} * hidden) * kValueBytes;
+    return (layers * layer + int64_t{head_rows()} * hidden) * kValueBytes;
   }
   // K and V of one token.
   constexpr int64_t kv_token_bytes() const {

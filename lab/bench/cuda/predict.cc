@@ -9,18 +9,22 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "kernels/cuda/runtime/device_check.h"
+#include "lab/bench/cuda/device_model.h"
 #include "lab/bench/cuda/forest_plan.h"
 #include "lab/bench/cuda/llama_model.h"
 #include "lab/bench/cuda/llama_shape.h"
 #include "lab/bench/cuda/predicted_goals.h"
 #include "lab/bench/cuda/predicted_step.h"
+#include "lab/bench/cuda/predicted_table.h"
 #include "lab/bench/cuda/predicted_wide.h"
 #include "plan/plan_check.h"
 
@@ -28,27 +32,30 @@ namespace coppice::bench {
 namespace {
 
 constexpr char kUsage[] =
-    "coppice-predict-cuda [--bandwidth=BYTES_PER_SECOND] [--flops=PER_SECOND] [--gap_us=US]\n"
-    "                     [--layers_per_step=N] [--requests=1,8,64] [--rows=1,32,34] [--exact]\n"
-    "                     [--common=TOKENS] [--skinny] [--details]\n"
-    "coppice-predict-cuda --goals|--wide [--bandwidth=...] [--flops=...] [--gap_us=...]\n"
-    "Prints a table of predicted steps. --gap_us: idle device between two launches. --rows: of "
-    "the\n"
-    "forest of each request; 1 is a plain step. --layers_per_step: what a step with a forest "
-    "gains.\n"
-    "--common: tokens of the contexts that all requests share.\n"
-    "--exact: in exact mode. --skinny: products of at most 64 rows by the skinny kernel, as where\n"
-    "tuning has found it the fastest. --details: the counts of each kernel. --goals: instead of "
-    "the\n"
-    "table, what is predicted of each goal. --wide: steps of 64 to 512 beams of one request.\n"
-    "Defaults: one H200.\n";
+    "coppice-predict-cuda [--device=h100|h200] [--requests=1,8,64] [--rows=1,32,34] [--exact]\n"
+    "                     [--common=TOKENS] [--layers_per_step=N] [--tuned] [--no_overlap]\n"
+    "                     [--details] [ASSUMPTION ...]\n"
+    "coppice-predict-cuda --goals|--table|--wide [--device=h100|h200] [ASSUMPTION ...]\n"
+    "Prints predicted steps, as intervals from optimistic to pessimistic assumptions.\n"
+    "--rows: of the forest of each request; 1 is a plain step. --layers_per_step: what a step\n"
+    "with a forest gains. --common: tokens of the contexts that all requests share. --exact: in\n"
+    "exact mode. --tuned: products of at most 64 rows as the predicted times choose them, by\n"
+    "cuBLASLt or by the skinny kernel. --no_overlap: launches wait. --details: the counts of\n"
+    "each kernel and what limits it. Instead of the steps:\n"
+    "--goals: what is predicted of each goal. --table: gains of several drafts over plain\n"
+    "steps, by requests and context, and what limits them. --wide: steps of 64 to 512 beams of\n"
+    "one request. ASSUMPTION sets one for both ends: --bandwidth=BYTES_PER_SECOND,\n"
+    "--flops=PER_SECOND, --gap_us=, --overlapped_gap_us=, --handoff_us=, --load_us=, --host_us=.\n"
+    "Default: h100.\n";
 
 struct Options {
-  Ceilings ceilings;
+  DeviceModel device = DeviceNamed("h100").value();
+  std::vector<std::pair<double Ceilings::*, double>> assumptions;
   double layers_per_step = 3.1;
   std::vector<int> requests = {1, 8, 64}, rows = {1, 32, 34};
   int common = 0;
-  bool skinny = false, details = false, exact = false, goals = false, wide = false;
+  bool tuned = false, no_overlap = false, details = false, exact = false;
+  bool goals = false, table = false, wide = false;
 };
 
 // A folder for what is tuned, gone with the run; empty when nothing is to be tuned.
@@ -80,22 +87,24 @@ BenchPlan PlanOf(const Case& c) {
   return plan;
 }
 
-void PrintHead(const Ceilings& c) {
+void PrintHead(const DeviceModel& device) {
   std::printf(
-      "Predicted for %.2f TB/s, %.0f TFLOP/s and %.1f us between launches; nothing is measured.\n\n"
-      "| B | context | rows each | launches | attention GB | GEMM ms | attention ms | other ms | "
-      "step ms | with gaps | layers/s | to host MB |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-      c.bandwidth / 1e12, c.flops / 1e12, c.gap_us);
+      "Predicted for %s, from optimistic to pessimistic assumptions; nothing is measured.\n\n"
+      "| B | context | rows each | launches | attention GB | GEMM ms | attention ms | lists ms | "
+      "other ms | gaps ms | copies ms | host ms | step ms | layers/s | limits |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+      device.name.c_str());
 }
 
 void PrintStep(const Case& c, const PredictedStep& step, const Options& options) {
-  const double ms = step.with_gaps_ms(options.ceilings);
-  const double layers = c.rows == 1 ? 1 : options.layers_per_step;
-  std::printf("| %d | %d | %d | %d | %.3g | %.2f | %.2f | %.2f | %.2f | %.2f | %.0f | %.3g |\n",
-              c.requests, c.context, c.rows, static_cast<int>(step.launches), step.attention_gb,
-              step.products_ms, step.attention_ms, step.other_ms, step.floor_ms(), ms,
-              1e3 * c.requests * layers / ms, static_cast<double>(step.bytes_down) / 1e6);
+  const double layers = 1e3 * c.requests * (c.rows == 1 ? 1 : options.layers_per_step);
+  const Interval ms = step.total_ms();
+  absl::PrintF(
+      "| %d | %d | %d | %d | %.3g | %s | %s | %s | %s | %s | %s | %s | %s | %.0f-%.0f | %s |\n",
+      c.requests, c.context, c.rows, step.launches, static_cast<double>(step.kv_bytes) / 1e9,
+      Text(step.products), Text(step.attention), Text(step.lists), Text(step.other),
+      Text(step.gaps), Text(step.copies), Text(step.host), Text(ms), layers / ms.high,
+      layers / ms.low, step.Largest(2));
 }
 
 absl::Status RunCase(const Case& c, const Options& options, LlamaModel* llama) {
@@ -103,25 +112,23 @@ absl::Status RunCase(const Case& c, const Options& options, LlamaModel* llama) {
   COPPICE_RETURN_IF_ERROR(CheckPlan(bench.plan, {bench.plan.rows(), kVocabulary, kMaxPositions,
                                                  bench.blocks, /*needs_before=*/0}));
   COPPICE_ASSIGN_OR_RETURN(const PredictedStep step,
-                           PredictStep(bench.plan, options.ceilings, llama));
+                           PredictStep(bench.plan, options.device, llama));
   PrintStep(c, step, options);
-  for (const auto& [name, of] : step.totals) {
-    if (!options.details) break;
-    std::printf("    %-24s %5d launches %15.0f bytes %18.0f flops %9.3f ms\n", name.c_str(),
-                static_cast<int>(of.launches), static_cast<double>(of.bytes),
-                static_cast<double>(of.flops), FloorMs(of, options.ceilings));
-  }
+  if (options.details) PrintKernels(step);
   return absl::OkStatus();
 }
 
 absl::Status RunAll(const Options& options) {
-  UseCountingDevice();
-  const TuningFolder folder(options.skinny);
+  UseCountingDevice(options.device);
+  const TuningFolder folder(options.tuned || options.table);
   COPPICE_RETURN_IF_ERROR(kernels::cuda::UseDevice().status());
   COPPICE_ASSIGN_OR_RETURN(kernels::cuda::DeviceStream stream,
                            kernels::cuda::DeviceStream::Create("the model"));
-  if (options.goals) return PredictGoals(options.ceilings, &stream);
-  if (options.wide) return PredictWide(options.ceilings, options.details, &stream);
+  if (options.goals) return PredictGoals(options.device, &stream);
+  if (options.wide) return PredictWide(options.device, options.details, &stream);
+  if (options.table)
+    return PredictTable(options.device, {!options.no_overlap, options.details, folder.path()},
+                        &stream);
   std::vector<Case> cases;
   for (const int requests : options.requests) {
     for (const int context : kContexts) {
@@ -131,6 +138,7 @@ absl::Status RunAll(const Options& options) {
   }
   LlamaOptions most;
   most.exact = options.exact;
+  most.overlap_launches = !options.no_overlap;
   most.tuning_cache = folder.path();
   for (const Case& c : cases) {
     const BenchPlan bench = PlanOf(c);
@@ -139,7 +147,7 @@ absl::Status RunAll(const Options& options) {
   }
   COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<LlamaModel> llama,
                            LlamaModel::Create(most, &stream));
-  PrintHead(options.ceilings);
+  PrintHead(options.device);
   for (const Case& c : cases) COPPICE_RETURN_IF_ERROR(RunCase(c, options, llama.get()));
   return absl::OkStatus();
 }
@@ -154,26 +162,50 @@ bool ParseCounts(absl::string_view text, std::vector<int>* out) {
   return true;
 }
 
-bool ParseFlag(absl::string_view argument, Options* options) {
-  const auto positive = [&](double* value) {
-    return absl::SimpleAtod(argument, value) && *value > 0;
+// An assumption about the device, for both ends.
+bool ParseAssumption(absl::string_view argument, Options* options) {
+  static constexpr std::pair<const char*, double Ceilings::*> kAssumptions[] = {
+      {"--bandwidth=", &Ceilings::bandwidth},
+      {"--flops=", &Ceilings::flops},
+      {"--gap_us=", &Ceilings::gap_us},
+      {"--overlapped_gap_us=", &Ceilings::overlapped_gap_us},
+      {"--handoff_us=", &Ceilings::handoff_us},
+      {"--load_us=", &Ceilings::load_us},
+      {"--host_us=", &Ceilings::host_us},
   };
-  if (argument == "--details") return options->details = true;
-  if (argument == "--goals") return options->goals = true;
-  if (argument == "--wide") return options->wide = true;
-  if (argument == "--exact") return options->exact = true;
-  if (argument == "--skinny") return options->skinny = true;
-  if (absl::ConsumePrefix(&argument, "--bandwidth=")) return positive(&options->ceilings.bandwidth);
-  if (absl::ConsumePrefix(&argument, "--flops=")) return positive(&options->ceilings.flops);
-  if (absl::ConsumePrefix(&argument, "--gap_us=")) return positive(&options->ceilings.gap_us);
+  for (const auto& [name, member] : kAssumptions) {
+    if (!absl::ConsumePrefix(&argument, name)) continue;
+    double value = 0;
+    if (!absl::SimpleAtod(argument, &value) || !(value > 0)) return false;
+    options->assumptions.emplace_back(member, value);
+    return true;
+  }
+  return false;
+}
+
+bool ParseFlag(absl::string_view argument, Options* options) {
+  static constexpr std::pair<const char*, bool Options::*> kSwitches[] = {
+      {"--details", &Options::details},       {"--goals", &Options::goals},
+      {"--table", &Options::table},           {"--wide", &Options::wide},
+      {"--exact", &Options::exact},           {"--tuned", &Options::tuned},
+      {"--no_overlap", &Options::no_overlap},
+  };
+  for (const auto& [name, member] : kSwitches) {
+    if (argument == name) return options->*member = true;
+  }
+  if (absl::ConsumePrefix(&argument, "--device=")) {
+    absl::StatusOr<DeviceModel> device = DeviceNamed(std::string(argument));
+    if (device.ok()) options->device = *std::move(device);
+    return device.ok();
+  }
   if (absl::ConsumePrefix(&argument, "--layers_per_step="))
-    return positive(&options->layers_per_step);
+    return absl::SimpleAtod(argument, &options->layers_per_step) && options->layers_per_step > 0;
   if (absl::ConsumePrefix(&argument, "--common="))
     return absl::SimpleAtoi(argument, &options->common) && options->common >= 0;
   if (absl::ConsumePrefix(&argument, "--requests="))
     return ParseCounts(argument, &options->requests);
   if (absl::ConsumePrefix(&argument, "--rows=")) return ParseCounts(argument, &options->rows);
-  return false;
+  return ParseAssumption(argument, options);
 }
 
 int Main(int argc, char** argv) {
@@ -188,6 +220,8 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "coppice-predict-cuda: unknown argument '%s'\n%s", argv[i], kUsage);
     return 2;
   }
+  for (const auto& [member, value] : options.assumptions)
+    options.device.optimistic.*member = options.device.pessimistic.*member = value;
   const absl::Status status = RunAll(options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "coppice-predict-cuda: %s\n", std::string(status.message()).c_str());

@@ -8,6 +8,6 @@
 namespace coppice::bench {
 
 // Prints a table. Values that no count gives (the host's part, wgmma's rate) stay open.
-absl::Status PredictGoals(const Ceilings& ceilings, kernels::cuda::DeviceStream* stream);
+absl::Status PredictGoals(const DeviceModel& device, kernels::cuda::DeviceStream* stream);
 
 }  // namespace coppice::bench

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "lab/bench/cuda/forest_plan.h"
 #include "lab/bench/cuda/llama_model.h"
@@ -17,9 +18,8 @@ namespace {
 constexpr ModelShape kRecommender = {"1.7B", 28, 2048, 6144, 151936, 16, 8, 128, true};
 constexpr int kWidths[] = {64, 128, 256, 512};
 constexpr int kContext = 5000;
-constexpr int kOwnTokens = 3;            // of a beam, the token of the step among them
-constexpr int kAllowed = 64;             // tokens after each path
-constexpr double kHostBytesPerMs = 5e7;  // from the device: PCIe 5.0 x16
+constexpr int kOwnTokens = 3;  // of a beam, the token of the step among them
+constexpr int kAllowed = 64;   // tokens after each path
 
 enum class Sent { kAllowed, kBest, kAll };
 
@@ -48,7 +48,7 @@ void NeedRanks(Sent sent, int width, StepPlan* plan) {
 
 }  // namespace
 
-absl::Status PredictWide(const Ceilings& ceilings, bool details,
+absl::Status PredictWide(const DeviceModel& device, bool details,
                          kernels::cuda::DeviceStream* stream) {
   LlamaOptions options;
   options.shape = kRecommender;
@@ -60,13 +60,12 @@ absl::Status PredictWide(const Ceilings& ceilings, bool details,
   COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<LlamaModel> llama,
                            LlamaModel::Create(options, stream));
   std::printf(
-      "Predicted for %.2f TB/s, %.0f TFLOP/s and %.1f us between launches; nothing is measured.\n"
+      "Predicted for %s; nothing is measured.\n"
       "One request of %d tokens, %s, each beam with %d tokens of its own.\n\n"
-      "| beams | sent of a row | launches | GEMM ms | attention GB | attention ms | other ms | "
-      "with gaps ms | to host MB | copy ms | step ms |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|\n",
-      ceilings.bandwidth / 1e12, ceilings.flops / 1e12, ceilings.gap_us, kContext,
-      kRecommender.name, kOwnTokens);
+      "| beams | sent of a row | launches | GEMM ms | attention GB | attention ms | lists ms | "
+      "other ms | gaps ms | to host MB | copies ms | step ms |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+      device.name.c_str(), kContext, kRecommender.name, kOwnTokens);
   for (const int width : kWidths) {
     for (const auto& [sent, name] :
          {std::pair(Sent::kAllowed, "64 allowed tokens"), std::pair(Sent::kBest, "W+1 best"),
@@ -76,19 +75,13 @@ absl::Status PredictWide(const Ceilings& ceilings, bool details,
       COPPICE_RETURN_IF_ERROR(CheckPlan(bench.plan, {width, kRecommender.vocabulary, kMaxPositions,
                                                      bench.blocks, /*needs_before=*/0}));
       COPPICE_ASSIGN_OR_RETURN(const PredictedStep step,
-                               PredictStep(bench.plan, ceilings, llama.get()));
-      const double copy_ms = static_cast<double>(step.bytes_down) / kHostBytesPerMs;
-      const double gaps_ms = step.with_gaps_ms(ceilings);
-      std::printf("| %d | %s | %d | %.2f | %.3g | %.2f | %.2f | %.2f | %.3g | %.2f | %.2f |\n",
-                  width, name, static_cast<int>(step.launches), step.products_ms, step.attention_gb,
-                  step.attention_ms, step.other_ms, gaps_ms,
-                  static_cast<double>(step.bytes_down) / 1e6, copy_ms, gaps_ms + copy_ms);
-      for (const auto& [kernel, of] : step.totals) {
-        if (!details) break;
-        std::printf("    %-24s %5d launches %15.0f bytes %18.0f flops %9.3f ms\n", kernel.c_str(),
-                    static_cast<int>(of.launches), static_cast<double>(of.bytes),
-                    static_cast<double>(of.flops), FloorMs(of, ceilings));
-      }
+                               PredictStep(bench.plan, device, llama.get()));
+      absl::PrintF("| %d | %s | %d | %s | %.3g | %s | %s | %s | %s | %.3g | %s | %s |\n", width,
+                   name, step.launches, Text(step.products),
+                   static_cast<double>(step.kv_bytes) / 1e9, Text(step.attention), Text(step.lists),
+                   Text(step.other), Text(step.gaps), static_cast<double>(step.bytes_down) / 1e6,
+                   Text(step.copies), Text(step.total_ms()));
+      if (details) PrintKernels(step);
     }
   }
   return absl::OkStatus();

@@ -10,7 +10,7 @@
 namespace coppice::bench {
 
 // Prints a table. details: the counts of each kernel, too.
-absl::Status PredictWide(const Ceilings& ceilings, bool details,
+absl::Status PredictWide(const DeviceModel& device, bool details,
                          kernels::cuda::DeviceStream* stream);
 
 }  // namespace coppice::bench

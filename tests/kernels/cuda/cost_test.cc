@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "absl/strings/match.h"
@@ -115,6 +116,22 @@ TEST_F(CostTest, SplitsWriteAndReadTheirParts) {
   EXPECT_GT(more, 0);
   EXPECT_EQ(more % split, 0);
   EXPECT_EQ(of.flops, 4 * int64_t{16} * 2048 * 64);
+}
+
+// A block of T16 has four warps; each reads 24 matrices of 512 bytes for a KV tile.
+TEST_F(CostTest, AttentionByTilesMovesItsTilesThroughSharedMemory) {
+  fake::Configure({.multiprocessors = 132, .count_only = true});
+  AttentionTotals({4, 1, 128}, ChunkPlan(150, 3), DType::kBF16);
+  const std::vector<fake::Counted> work = fake::WorkInOrder();
+  const auto of = std::find_if(work.begin(), work.end(), [](const fake::Counted& piece) {
+    return piece.name == "attention T16";
+  });
+  ASSERT_NE(of, work.end());
+  EXPECT_EQ(of->cost.shared_bytes, 3 * (2 * 64 * 128 * 2 + 4 * 24 * 512));
+  EXPECT_EQ(of->cost.cold_bytes, 2 * 150 * 128 * 2);
+  EXPECT_EQ(of->cost.blocks, 1);  // too few KV tiles to be split
+  EXPECT_EQ(of->cost.block_bytes, 2 * 64 * 128 * 2);
+  EXPECT_EQ(of->threads, 128);
 }
 
 TEST_F(CostTest, AttentionByRowsWhereNoTileFits) {

@@ -314,8 +314,11 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
     const bool queued = state.Queue(
         stream,
         [p, &state] {
-          state.Count("product " + std::to_string(p.d.rows) + " x " + std::to_string(p.depth()),
-                      p.Bytes(), 2 * static_cast<int64_t>(p.d.rows * p.d.columns * p.depth()));
+          coppice::kernels::cuda::LaunchCost cost = {
+              p.Bytes(), 2 * static_cast<int64_t>(p.d.rows * p.d.columns * p.depth())};
+          cost.cold_bytes = p.WeightBytes();
+          state.Count(
+              {"product " + std::to_string(p.d.rows) + " x " + std::to_string(p.depth()), cost});
           if (!state.settings.count_only) p.Run();
           return cudaSuccess;
         },

@@ -34,8 +34,9 @@ void LaunchKernel(void* stream, simt::LaunchKind kind, std::function<void()> ker
     state.counts.overlapping += kind.overlaps;
     state.counts.clustered += kind.cluster > 1;
     const auto work = [&state, kernel = std::move(kernel), declared = simt::TakeDeclared()] {
-      const simt::Cost cost = declared.name == nullptr ? simt::Cost() : declared.cost();
-      state.Count(declared.name == nullptr ? "undeclared" : declared.name, cost.bytes, cost.flops);
+      const bool named = declared.name != nullptr;
+      state.Count({named ? declared.name : "undeclared", named ? declared.cost() : simt::Cost(),
+                   declared.blocks, declared.threads, declared.overlaps});
       if (!state.settings.count_only) kernel();
       return cudaSuccess;
     };
@@ -164,10 +165,10 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, 
     }
     const bool queued = state.Queue(stream, [=, &state] {
       if (!HoldsCopy(state, to, from, bytes, kind)) return cudaErrorIllegalAddress;
-      state.Count(kind == cudaMemcpyHostToDevice   ? "copy to device"
-                  : kind == cudaMemcpyDeviceToHost ? "copy to host"
-                                                   : "copy",
-                  static_cast<int64_t>(bytes), 0);
+      state.Count({kind == cudaMemcpyHostToDevice   ? "copy to device"
+                   : kind == cudaMemcpyDeviceToHost ? "copy to host"
+                                                    : "copy",
+                   {static_cast<int64_t>(bytes)}});
       if (!state.settings.count_only || kind == cudaMemcpyHostToDevice)
         std::memcpy(to, from, bytes);
       return cudaSuccess;
@@ -184,7 +185,7 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void* data, int value, size_t bytes, cudaS
     if (!state.IsStream(stream)) return state.Violate("a fill on a stream that does not live");
     if (!state.Holds(Place::kDevice, data, bytes)) return state.Violate("a fill beyond a buffer");
     state.Queue(stream, [=, &state] {
-      state.Count("fill", static_cast<int64_t>(bytes), 0);
+      state.Count({"fill", {static_cast<int64_t>(bytes)}});
       if (!state.settings.count_only) std::memset(data, value, bytes);
       return cudaSuccess;
     });

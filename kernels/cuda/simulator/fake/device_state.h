@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -66,6 +67,8 @@ class DeviceState {
   LiveCounts live;
   WorkCounts counts;
   std::map<std::string, Totals> totals;
+  std::vector<Counted> in_order;
+  std::optional<double> ran_us;  // time of the piece of work that has just run, if that is known
   int64_t calls = 0;
   std::map<std::string, int64_t> calls_of;  // calls by name of the function
   cudaError_t lasting_error = cudaSuccess;  // error of failed work: the device is lost
@@ -112,7 +115,7 @@ class DeviceState {
   bool DeviceBusy() const;  // a stream of the current device has work
 
   // Counts one piece of work that has just run.
-  void Count(const std::string& name, int64_t bytes, int64_t flops);
+  void Count(Counted work);
 
   cudaError_t Violate(const std::string& rule);
 

@@ -174,11 +174,13 @@ void DeviceState::RunSome(CUstream_st* stream, uint64_t pieces) {
     if (lasting_error == cudaSuccess) {
       stream->begun = true;
       const CUstream_st::Work work = stream->work.front();
+      ran_us.reset();
       const cudaError_t outcome = work.run();
       if (outcome == cudaErrorNotReady) break;
       lasting_error = outcome;
     }
-    stream->us_after.push_back(stream->us_after.back() + stream->work.front().us);
+    const double us = ran_us.value_or(stream->work.front().us);
+    stream->us_after.push_back(stream->us_after.back() + us);
     stream->work.pop_front();
     stream->begun = false;
     ++stream->done;
@@ -209,11 +211,13 @@ bool DeviceState::DeviceBusy() const {
   });
 }
 
-void DeviceState::Count(const std::string& name, int64_t bytes, int64_t flops) {
-  Totals& of = totals[name];
+void DeviceState::Count(Counted work) {
+  Totals& of = totals[work.name];
   ++of.launches;
-  of.bytes += bytes;
-  of.flops += flops;
+  of.bytes += work.cost.bytes;
+  of.flops += work.cost.flops;
+  if (settings.kernel_us && work.blocks > 0) ran_us = settings.kernel_us(work);
+  if (settings.count_only) in_order.push_back(std::move(work));
 }
 
 void DeviceState::ProtectDevice(bool on) {
@@ -254,6 +258,13 @@ void ClearTotals() {
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   state.totals.clear();
+  state.in_order.clear();
+}
+
+std::vector<Counted> WorkInOrder() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.in_order;
 }
 
 int64_t CountCalls() {

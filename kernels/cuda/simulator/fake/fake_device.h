@@ -27,12 +27,22 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/device/cost.h"
+
 namespace coppice::kernels::cuda::fake {
 
 // A product that cuBLASLt is asked to do, row-major as in matrix_products.h.
 struct FakeProduct {
   int algorithm = 0;
   int64_t rows = 0, outputs = 0, inputs = 0;
+};
+
+// A piece of work that has run.
+struct Counted {
+  std::string name;
+  LaunchCost cost;
+  int64_t blocks = 0, threads = 0;  // 0: not known (products of cuBLASLt, copies)
+  bool overlaps = false;            // may be placed while what ran before still runs (overlap.h)
 };
 
 struct DeviceSettings {
@@ -51,9 +61,10 @@ struct DeviceSettings {
   int work_per_query = 4;   // pieces of work that one query of an event runs
   bool protect = false;     // a host access to device memory ends the process by a signal
   bool count_only = false;  // work is counted; only copies from the host are done
-  // Time on the device, in microseconds: of each piece of work, and of a product by algorithm and
-  // rows where that is set.
+  // Time on the device, in microseconds: of each piece of work; where they are set, of a kernel by
+  // what it declares, and of a product by algorithm and rows.
   double work_us = 1000;
+  std::function<double(const Counted& kernel)> kernel_us;
   std::function<double(const FakeProduct& product)> product_us;
   // What cuBLASLt proposes: this many algorithms, numbered in its order, each summing by a scheme
   // (cublasLtReductionScheme_t) if one is listed. If it ignores the caller's mask, it also proposes
@@ -106,7 +117,9 @@ struct Totals {
   int64_t launches = 0, bytes = 0, flops = 0;
 };
 std::map<std::string, Totals> TotalsByName();
-void ClearTotals();
+// The same pieces of work one by one, as they ran; only while the device counts only.
+std::vector<Counted> WorkInOrder();
+void ClearTotals();  // and what ran in order
 
 // Calls of the runtime, launches of kernels included, since the program began.
 int64_t CountCalls();

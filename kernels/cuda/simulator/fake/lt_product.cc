@@ -43,6 +43,10 @@ float Dot(const std::vector<float>& a, const std::vector<float>& b, size_t first
          DotOf(a.data() + first, b.data() + first, a.size() - first);
 }
 
+int64_t BytesOf(const LayoutFields& layout) {
+  return static_cast<int64_t>(layout.rows * layout.columns * SizeOf(layout.type));
+}
+
 bool IsKnownType(cudaDataType type) {
   return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F;
 }
@@ -54,11 +58,9 @@ size_t Span(const LayoutFields& layout) {
 }
 
 int64_t Product::Bytes() const {
-  const auto bytes = [](const LayoutFields& layout) {
-    return static_cast<int64_t>(layout.rows * layout.columns * SizeOf(layout.type));
-  };
-  return bytes(a) + bytes(b) + bytes(d) + (beta == 0 ? 0 : bytes(c));
+  return BytesOf(a) + BytesOf(b) + BytesOf(d) + (beta == 0 ? 0 : BytesOf(c));
 }
+int64_t Product::WeightBytes() const { return BytesOf(a); }
 
 void Product::Run() const {
   std::vector<std::vector<float>> right(d.columns, std::vector<float>(depth()));

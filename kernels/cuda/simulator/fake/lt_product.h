@@ -39,7 +39,8 @@ struct Product {
   size_t Cut() const { return depth() * ((3 * algorithm + d.columns) % 13 + 1) / 16; }
   uint64_t depth() const { return fields.transpose_a == CUBLAS_OP_T ? a.rows : a.columns; }
 
-  int64_t Bytes() const;  // each operand once
+  int64_t Bytes() const;        // each operand once
+  int64_t WeightBytes() const;  // of a, the weights in products of matrix_products.h
   // d = alpha op(a) op(b) + beta c.
   void Run() const;
 
