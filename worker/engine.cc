@@ -43,6 +43,10 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
 
 Engine::~Engine() { runner_->SendPlansTo(nullptr); }
 
+void Engine::UseOwnDraft(std::unique_ptr<comm::ClientChannel> draft) {
+  drafts_.AddOwn(std::move(draft));
+}
+
 absl::Status Engine::Run() {
   PublishStatus();
   while (!stopped_ && !StopRequested()) {

@@ -57,6 +57,9 @@ class Engine {
          comm::NodeAgent* agent, const Clock* clock);
   ~Engine();
 
+  // Grows drafts in this process, too: DraftClient::AddOwn. Before Run.
+  void UseOwnDraft(std::unique_ptr<comm::ClientChannel> draft);
+
   // Serves until the coordinator says stop or a stop signal arrives. An error means a failed step.
   absl::Status Run();
 

@@ -68,6 +68,13 @@ def place_draft(room, name, where, notes):
     return [room.take(host, gpu)]
 
 
+def drafts_stay(room, settings, flags):
+    """Whether the leaders of replicas should run the draft themselves: no draft node would have a GPU of its own. Not if the draft
+    nodes have flags of their own."""
+    wanted = settings["draft"] is not None and settings["drafts"] > 0 and not flags["draft"]
+    return wanted and room.bound and not any(room.free_gpus(host) for host in room.hosts)
+
+
 def parts_of(ranks):
     """Ranks of the same host, one after the other, are one part."""
     parts = []
@@ -88,7 +95,10 @@ def place(settings, hosts, coordinator, replicas, drafts, flags, environment, wh
             room.take(host, gpu)
     if not replicas:
         replicas = [place_replica(room, f"replica-{i}", settings["tp"], where("replicas")) for i in range(settings["replicas"])]
-    if not drafts and settings["draft"] is not None:
+    own_drafts = not drafts and drafts_stay(room, settings, flags)
+    if own_drafts:
+        notes.append("no GPU is free for a draft node: each replica grows drafts in its leader's process")
+    elif not drafts and settings["draft"] is not None:
         drafts = [place_draft(room, f"draft-{i}", where("drafts"), notes) for i in range(settings["drafts"])]
     for i, ranks in enumerate(replicas):
         names = [host.name for host, _ in ranks]
@@ -97,4 +107,4 @@ def place(settings, hosts, coordinator, replicas, drafts, flags, environment, wh
     host, listen, control_port = coordinator
     settings = dict(settings, listen=listen, control_port=control_port)
     return Cluster(settings, tuple(hosts), host, tuple(parts_of(ranks) for ranks in replicas),
-                   tuple(parts_of(ranks)[0] for ranks in drafts), flags, environment, tuple(notes))
+                   tuple(parts_of(ranks)[0] for ranks in drafts), flags, environment, tuple(notes), own_drafts)

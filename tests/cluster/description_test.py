@@ -180,10 +180,24 @@ NCCL_SOCKET_IFNAME = "eth1"
             self.assertIn(" -x NCCL_DEBUG=WARN -x NCCL_WIN_ENABLE=0 ", part)
         self.assertNotIn("HOSTID", line)
 
-    def test_draft_nodes_share_a_gpu_when_none_is_free(self):
-        lines = self.lines(TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "drafts = 1"))
-        self.assertIn("CUDA_VISIBLE_DEVICES=0 ", lines[5])
-        self.assertIn("# draft-0 shares GPU 0 of gpu1 with another process: give replicas a kv_bytes that leaves room for it", self.comments)
+    def test_leaders_run_the_draft_when_no_gpu_is_free(self):
+        full = TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "draft_kv_bytes = 7000000")
+        lines = self.lines(full)
+        self.assertEqual(len(lines), 5)  # no draft node
+        for i, line in enumerate(lines[1:]):
+            self.assertIn(f"--replica_id=replica-{i} --tp=2 {MODELS} --draft=/models/draft --draft_kv_bytes=7000000", line)
+        self.assertIn("# no GPU is free for a draft node: each replica grows drafts in its leader's process", self.comments)
+        for without in (full.replace("draft_kv", "drafts = 0\ndraft_kv"), full.replace('draft = "/models/draft"\n', "")):
+            lines = self.lines(without)
+            self.assertEqual((len(lines), "--draft=" in "".join(lines)), (5, False))
+
+    def test_draft_nodes_share_a_gpu_when_too_few_are_free(self):
+        flagged = TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "drafts = 1") + '[flags]\ndraft = ["--max_sessions=8"]\n'
+        for text, sharing in ((TWO_HOSTS.replace("drafts = 2", "drafts = 3"), "draft-2"), (flagged, "draft-0")):
+            lines = self.lines(text)
+            self.assertNotIn("--draft=", "".join(lines))
+            self.assertIn("CUDA_VISIBLE_DEVICES=0 ", lines[-1])
+            self.assertIn(f"# {sharing} shares GPU 0 of gpu1 with another process: give replicas a kv_bytes that leaves room for it", self.comments)
 
     def test_host_file(self):
         hosts = pathlib.Path(self.folder, "hosts")
