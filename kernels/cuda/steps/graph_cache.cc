@@ -1,5 +1,6 @@
 #include "kernels/cuda/steps/graph_cache.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,15 @@
 namespace coppice::kernels::cuda {
 namespace {
 
+// The views first: they tell most lists apart.
+bool SameLists(absl::Span<const OpList> some, absl::Span<const OpList> others) {
+  const auto same_views = [](const OpList& one, const OpList& other) {
+    return one.step == other.step && one.work == other.work;
+  };
+  return std::equal(some.begin(), some.end(), others.begin(), others.end(), same_views) &&
+         std::equal(some.begin(), some.end(), others.begin(), others.end());
+}
+
 absl::Status OfOthers(const std::vector<int>& failed) {
   return absl::UnavailableError(
       absl::StrCat("rank ", absl::StrJoin(failed, ", "), " has no graph, and says why"));
@@ -17,18 +27,18 @@ absl::Status OfOthers(const std::vector<int>& failed) {
 
 }  // namespace
 
-GraphCache::Entry* GraphCache::Lists::Find(const OpList& list) {
+GraphCache::Entry* GraphCache::Lists::Find(absl::Span<const OpList> wanted) {
   for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
-    if (entry->list != list) continue;
+    if (!SameLists(entry->lists, wanted)) continue;
     entries.splice(entries.begin(), entries, entry);
     return &entries.front();
   }
   return nullptr;
 }
 
-void GraphCache::Lists::Add(const OpList& list) {
-  if (entries.size() == kMost) entries.pop_back();
-  entries.emplace_front().list = list;
+void GraphCache::Lists::Add(absl::Span<const OpList> added) {
+  if (entries.size() == most) entries.pop_back();
+  entries.emplace_front().lists.assign(added.begin(), added.end());
 }
 
 void GraphCache::Lists::Disable() {
@@ -36,25 +46,31 @@ void GraphCache::Lists::Disable() {
   entries.clear();
 }
 
-absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& name) {
-  const bool summed = HasSums(list.ops);
-  Lists& lists = summed ? summed_ : own_;
-  if (!lists.enabled || !CanCapture(list.ops)) return false;
-  Entry* const entry = lists.Find(list);
+absl::StatusOr<bool> GraphCache::Enqueue(absl::Span<const OpList> lists, const std::string& name) {
+  const bool summed = HasSums(lists.front().ops);
+  Lists& known = summed ? summed_ : lists.size() > 1 ? joined_ : own_;
+  const bool captures = std::all_of(lists.begin(), lists.end(),
+                                    [](const OpList& list) { return CanCapture(list.ops); });
+  if (!known.enabled || !captures) return false;
+  Entry* const entry = known.Find(lists);
   if (entry == nullptr) {
-    lists.Add(list);
+    known.Add(lists);
     return false;
   }
   if (entry->graph.empty()) {
-    absl::StatusOr<DeviceGraph> graph = DeviceGraph::Capture(
-        stream_, name, [&] { return LaunchOps(list, list.ops, products_, stream_); });
+    absl::StatusOr<DeviceGraph> graph = DeviceGraph::Capture(stream_, name, [&] {
+      for (const OpList& list : lists)
+        COPPICE_RETURN_IF_ERROR(LaunchOps(list, list.ops, products_, stream_));
+      return absl::OkStatus();
+    });
     absl::Status why = graph.status();
     if (summed) {
       COPPICE_ASSIGN_OR_RETURN(const std::vector<int> failed, FailedRanks(communicator_, why));
       if (why.ok() && !failed.empty()) why = OfOthers(failed);
     }
     if (!why.ok()) {
-      COPPICE_RETURN_IF_ERROR(FailureOfRanks(list.ops));  // another way of launching would not help
+      COPPICE_RETURN_IF_ERROR(
+          FailureOfRanks(lists.front().ops));  // another way of launching would not help
       Disable(why, summed);
       return false;
     }
@@ -66,6 +82,7 @@ absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& 
 
 void GraphCache::Disable(const absl::Status& why, bool summed) {
   own_.Disable();
+  joined_.Disable();
   const bool all = summed || communicator_->size() == 1;
   if (all) summed_.Disable();
   if (!warn_) return;
