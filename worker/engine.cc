@@ -39,6 +39,7 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
       collectives_(options.collectives),
       energy_(options.energy) {
   runner_->SendPlansTo(plans);
+  sizer_.costs()->Expect(options.row_costs);
 }
 
 Engine::~Engine() { runner_->SendPlansTo(nullptr); }

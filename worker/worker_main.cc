@@ -149,6 +149,7 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, draft_node::Draf
                         runner->pci_bus_id(), Unmeasured(*runner, *plans));
   options.energy = energy.meter.get();
   options.collectives = place.communicator.get();
+  options.row_costs = runner->row_costs();
   if (energy.meter != nullptr) options.drafts.energy_domain = energy.domain;
   options.scheduler.kv_blocks = runner->blocks()->counts().total;
   options.scheduler.kv_storage = node::KvStorageOf(flags.node, *runner);
