@@ -18,6 +18,7 @@ struct OwnDraftFlags {
   std::string dir;  // Hugging Face folder or GGUF file; "": none
   std::string weight_dtype = "auto";
   int64_t kv_bytes = int64_t{256} << 20;
+  int max_sessions = 64;
 };
 
 struct WorkerFlags {

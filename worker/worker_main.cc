@@ -123,6 +123,7 @@ draft_node::DraftServiceOptions OwnDraftService(const WorkerFlags& flags,
   draft_node::DraftServiceOptions options;
   options.max_rows = flags.node.runner.max_rows;
   options.prefill_chunk = flags.node.prefill_chunk;
+  options.max_sessions = flags.draft.max_sessions;
   options.vocabulary = engine.vocabulary;
   options.catalogues = engine.catalogues;
   return options;
