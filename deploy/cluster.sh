@@ -19,7 +19,8 @@
 # hosts processes are started by --agent, called as ssh is (default: ssh -o BatchMode=yes -o ConnectTimeout=10).
 # --backend says where replicas and draft nodes compute. cuda needs a CUDA build: --preset cuda uses the programs of
 # build/cuda (default: release, or $COPPICE_BIN; --bin DIR: those of a folder). Each rank and draft node gets GPUs of its own, of
-# --gpus (default: CUDA_VISIBLE_DEVICES, or all of this host); draft nodes share one if there are too few. --communicator says
+# --gpus (default: CUDA_VISIBLE_DEVICES, or all of this host). If none is left for a draft node, the leader of each replica runs the
+# draft in its own process; if there are some but too few, draft nodes share one. --communicator says
 # how the ranks of a replica form sums (default: GPUs by NCCL where each has it and a GPU of its own, else through the host; CPUs
 # through shared memory on one host, else by MPI). --exact: on GPUs too, a request's tokens do not depend on what else is computed.
 # --tuning-cache keeps what was measured on it; "": nothing is measured (docs/operating.md, "On a GPU"). --chat-template is for a

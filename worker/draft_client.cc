@@ -106,6 +106,11 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
     domains[node.node_id()] = node.energy_domain();
   }
   for (auto it = nodes_.begin(); it != nodes_.end();) {
+    if (it->second.own) {
+      wanted.erase(it->first);
+      ++it;
+      continue;
+    }
     const auto found = wanted.find(it->first);
     if (found != wanted.end() && found->second == it->second.endpoint) {
       wanted.erase(found);
@@ -130,6 +135,15 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
     node.order = OrderOf(options_.order_seed, id);
     node.channel = *std::move(channel);
   }
+}
+
+void DraftClient::AddOwn(std::unique_ptr<comm::ClientChannel> channel) {
+  Node& node = nodes_[kOwnDraft];
+  node.id = kOwnDraft;
+  node.endpoint = channel->endpoint();
+  node.order = OrderOf(options_.order_seed, node.id);
+  node.channel = std::move(channel);
+  node.own = true;
 }
 
 void DraftClient::TakeEnergy(const Node& node, const proto::DraftReply& reply, Session* session) {

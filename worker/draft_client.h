@@ -95,6 +95,9 @@ struct AskedForest {
 // DraftForest::Validate.
 absl::Status CheckForest(const decoding::DraftForest& forest, const AskedForest& limits);
 
+// The name of the draft node of the leader's own process, in logs and metrics.
+inline constexpr char kOwnDraft[] = "in-process";
+
 class DraftClient {
  public:
   explicit DraftClient(const DraftClientOptions& options);
@@ -103,6 +106,9 @@ class DraftClient {
   // nodes: all that are ready now. Sessions on nodes that are gone are lost; their sequences open
   // new ones elsewhere.
   void SetNodes(const proto::DraftNodes& nodes);
+  // Adds the draft of this process (draft_node/draft_thread.h) as the node kOwnDraft. It stays
+  // whatever SetNodes says, until its channel breaks.
+  void AddOwn(std::unique_ptr<comm::ClientChannel> channel);
 
   // Opens a session, so that the draft node prefills while the target does. Does nothing when there
   // are no nodes.
@@ -159,6 +165,7 @@ class DraftClient {
     uint64_t breaks_seen = 0;  // connections that were lost
     double awake_until_s = 0;  // stay awake until then: it has announced a forest
     bool measures = false;     // its energy is not part of the replica's figure
+    bool own = false;          // in this process
   };
   // The node to which a session moves. It is used as soon as it has read the tokens.
   struct Moving {

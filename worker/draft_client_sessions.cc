@@ -166,11 +166,18 @@ void DraftClient::LoseSessions(Node* node) {
   node->sessions = 0;
 }
 
-// A node whose connection was lost no longer knows its sessions.
+// A node whose connection was lost no longer knows its sessions. The draft of this process, which
+// has failed, does not come back.
 void DraftClient::NoticeBreaks(double now_s) {
-  for (auto& [id, node] : nodes_) {
+  for (auto it = nodes_.begin(); it != nodes_.end();) {
+    auto& [id, node] = *it++;
     const uint64_t breaks = node.channel->breaks();
     if (breaks == node.breaks_seen) continue;
+    if (node.own) {
+      LoseSessions(&node);
+      nodes_.erase(std::prev(it));
+      continue;
+    }
     spdlog::warn("draft node {}: the connection was lost", id);
     node.breaks_seen = breaks;
     MarkLate(&node, now_s);

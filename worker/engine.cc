@@ -39,9 +39,14 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
       collectives_(options.collectives),
       energy_(options.energy) {
   runner_->SendPlansTo(plans);
+  sizer_.costs()->Expect(options.row_costs);
 }
 
 Engine::~Engine() { runner_->SendPlansTo(nullptr); }
+
+void Engine::UseOwnDraft(std::unique_ptr<comm::ClientChannel> draft) {
+  drafts_.AddOwn(std::move(draft));
+}
 
 absl::Status Engine::Run() {
   PublishStatus();

@@ -46,6 +46,8 @@ struct EngineOptions {
   std::shared_ptr<catalogue::CatalogueStore> catalogues;
   // The meter of the whole replica. nullptr: not measured. Must outlive the engine.
   const node::EnergyMeter* energy = nullptr;
+  // Backend::RowCosts: what steps are expected to take before they have run. May be empty.
+  std::vector<kernels::RowCost> row_costs;
   // The runner's counter. nullptr: bytes are not reported. Must outlive the engine.
   const comm::CollectiveCounter* collectives = nullptr;
 };
@@ -56,6 +58,9 @@ class Engine {
   Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLeader* plans,
          comm::NodeAgent* agent, const Clock* clock);
   ~Engine();
+
+  // Grows drafts in this process, too: DraftClient::AddOwn. Before Run.
+  void UseOwnDraft(std::unique_ptr<comm::ClientChannel> draft);
 
   // Serves until the coordinator says stop or a stop signal arrives. An error means a failed step.
   absl::Status Run();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "decoding/params.h"
 
@@ -61,12 +62,15 @@ ForestSizer::Best ForestSizer::BestDraft(const Learned& learned, const SizerLimi
   const int widest = draft.width > 0 ? draft.width : decoding::AutoDraftWidth(limits.beam_width);
   const int deepest = draft.depth > 0 ? draft.depth : decoding::kMaxAutoDraftDepth;
   const double plain_s = costs_.Step(limits.plain_rows, /*alone=*/true);
+  const int most_rows = draft.chosen ? std::numeric_limits<int>::max() : costs_.ridge();
   Best best;
   for (int width = draft.width > 0 ? widest : 1; width <= widest; width += 1 + width / 4) {
     for (int depth = draft.depth > 0 ? deepest : 1; depth <= deepest; ++depth) {
       const DraftShape shape = Clip({width, depth}, limits);
       if (shape.depth == 0) continue;
-      const int rows = limits.roots + limits.running * draft.Nodes(shape.width, shape.depth);
+      const int nodes = limits.running * draft.Nodes(shape.width, shape.depth);
+      if (limits.plain_rows + nodes > most_rows) continue;
+      const int rows = limits.roots + nodes;
       const double seconds =
           costs_.Step(rows, /*alone=*/false) + costs_.Draft(shape, limits.running);
       const double layers = Layers(learned, limits.beam_width, shape);

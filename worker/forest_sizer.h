@@ -1,6 +1,7 @@
 // Chooses the size of the next forest when a request leaves it to the server: the shape with the
 // most expected layers per second, from the measured cost of steps and drafts
-// (worker/round_costs.h) and from how often layers are covered. What these do not show, such as
+// (worker/round_costs.h) and from how often layers are covered. Where the products of the device are
+// known, all forests together keep a step left of the ridge. What these do not show, such as
 // the cores and the time that draft nodes take from the target, is in the time that steps with
 // drafts really take: while that is more than their layers are worth, drafts pause. The shape may
 // change every round, because the output of the default methods does not depend on it

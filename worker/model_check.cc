@@ -76,7 +76,8 @@ std::vector<std::string> MemoryLines(const model::LoadEstimate& estimate, int ra
   return {line, windows};
 }
 
-// Why a draft does not fit.
+}  // namespace
+
 absl::Status CheckDraft(const std::string& target, const ModelConfig& config,
                         const std::string& draft) {
   COPPICE_ASSIGN_OR_RETURN(const ModelConfig of_draft, model::ReadModelConfig(draft));
@@ -98,8 +99,6 @@ absl::Status CheckDraft(const std::string& target, const ModelConfig& config,
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options, int ranks,
                                        const CheckedUse& use) {

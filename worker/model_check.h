@@ -3,7 +3,9 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "model/model_config.h"
 #include "model/model_runner.h"
 
 namespace coppice::worker {
@@ -19,5 +21,10 @@ struct CheckedUse {
 // error is that of loading the model, or why the draft does not fit to it.
 absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options, int ranks,
                                        const CheckedUse& use);
+
+// FailedPrecondition: why the draft does not fit to the target, whose settings are `config`. Both
+// are folders or files. Other errors: the draft cannot be read.
+absl::Status CheckDraft(const std::string& target, const model::ModelConfig& config,
+                        const std::string& draft);
 
 }  // namespace coppice::worker

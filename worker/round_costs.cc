@@ -4,13 +4,15 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <limits>
 
 namespace coppice::worker {
 namespace {
 
 constexpr double kLevelGain = 0.3, kTypicalGain = 0.04, kDraftGain = 0.1;
 constexpr double kMostSurprise = 0.693147181;  // one measurement counts as at most twice or half
-constexpr double kUnknown = 2;          // so many times the largest measured rows may take as long
+constexpr double kUnknown = 2;  // so many times the largest measured rows may take as long
+constexpr double kRightOfRidge = 0.5;
 constexpr double kMessageDrift = 1.02;  // the least time of messages is forgotten so slowly
 
 // 1, 2, 3, ... 8 rows, then steps of a quarter.
@@ -25,9 +27,32 @@ double Surprise(double measured, double expected) {
 
 }  // namespace
 
+void RoundCosts::Expect(absl::Span<const kernels::RowCost> products) {
+  for (const kernels::RowCost& cost : products)
+    products_[static_cast<int>(cost.rows)] = cost.seconds;
+  for (auto ridge = products_.begin(); ridge != products_.end(); ++ridge) {
+    const auto [rows, seconds] = *ridge;
+    const bool left = std::any_of(std::next(ridge), products_.end(), [&](const auto& more) {
+      return more.second < seconds * (1 + kRightOfRidge * (more.first - rows) / rows);
+    });
+    if (left) continue;
+    ridge_ = rows;
+    break;
+  }
+}
+
+int RoundCosts::SizeOf(int rows) const {
+  const auto known = products_.lower_bound(rows);
+  return known != products_.end() ? known->first : Size(rows);
+}
+
+double RoundCosts::Growth(int from, int to) const {
+  return std::max(0.0, products_.lower_bound(to)->second - products_.lower_bound(from)->second);
+}
+
 void RoundCosts::RecordStep(int rows, double seconds, bool alone) {
   if (!(seconds > 0)) return;
-  Measured& measured = steps_[Size(rows)];
+  Measured& measured = steps_[SizeOf(rows)];
   Typical& typical = alone ? measured.alone : measured.beside;
   if (++typical.count == 1) {
     typical.seconds = seconds / level_;
@@ -41,12 +66,16 @@ void RoundCosts::RecordStep(int rows, double seconds, bool alone) {
 
 double RoundCosts::Step(int rows, bool alone) const {
   if (steps_.empty()) return 0;
-  const int size = Size(rows);
+  const int size = SizeOf(rows);
   const auto above = steps_.lower_bound(size);
-  if (above == steps_.begin() || (above != steps_.end() && above->first == size))
-    return level_ * above->second.Seconds(alone);
+  if (above != steps_.end() && above->first == size) return level_ * above->second.Seconds(alone);
+  if (above == steps_.begin()) {
+    const double growth_s = ProductsKnown(above->first) ? Growth(size, above->first) : 0;
+    return level_ * std::max(0.0, above->second.Seconds(alone) - growth_s);
+  }
   const auto below = std::prev(above);
   const double least_s = below->second.Seconds(alone);
+  if (ProductsKnown(size)) return level_ * (least_s + Growth(below->first, size));
   const double share_s = above == steps_.end() ? least_s * size / (kUnknown * below->first)
                                                : above->second.Seconds(alone) * size / above->first;
   return level_ * std::max(least_s, share_s);

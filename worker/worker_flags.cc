@@ -67,9 +67,29 @@ FlagGroup KvGroup(WorkerFlags* flags) {
                     "take whole blocks"}}};
 }
 
-FlagGroup DraftGroup(DraftClientOptions* drafts) {
+FlagGroup DraftGroup(OwnDraftFlags* own, DraftClientOptions* drafts) {
   return {"Drafts",
-          {{.name = "draft_deadline_min",
+          {{.name = "draft",
+            .value = &own->dir,
+            .own_default = "none",
+            .text = "Hugging Face folder or GGUF file of a draft model that rank 0 runs in its own "
+                    "process, on the same device; draft nodes may serve beside it",
+            .more = "It needs the target's vocabulary, and has the target's `--dtype`, "
+                    "`--kv_dtype`, `--threads` and `--max_rows`. "
+                    "[operating.md](operating.md), \"A draft in the worker's process\"."},
+           {.name = "draft_weight_dtype",
+            .value = &own->weight_dtype,
+            .words = {"auto", "int8", "int4"},
+            .text = "`--weight_dtype` of the model of --draft"},
+           {.name = "draft_kv_bytes",
+            .value = &own->kv_bytes,
+            .range = {1},
+            .text = "bytes of the KV pool of the model of --draft"},
+           {.name = "draft_max_sessions",
+            .value = &own->max_sessions,
+            .range = {1},
+            .text = "most sequences that the model of --draft serves at the same time"},
+           {.name = "draft_deadline_min",
             .value = &drafts->min_deadline_s,
             .range = {0},
             .text = "least seconds that a round waits for its draft",
@@ -108,7 +128,7 @@ FlagTable WorkerFlagTable(WorkerFlags* flags) {
                         "longest expected time of a step, in seconds, while several clients have "
                         "requests: a longer one gets fewer rows; 0 = no limit",
                     .more = "[step.md](step.md), \"Who gets the rows\"."}}},
-                 DraftGroup(&flags->engine.drafts),
+                 DraftGroup(&flags->draft, &flags->engine.drafts),
                  {"Check",
                   {{.name = "check",
                     .value = &flags->check,

@@ -18,6 +18,7 @@
 #include "tokenizer/vocabulary.h"
 #include "worker/engine.h"
 #include "worker/model_check.h"
+#include "worker/own_draft.h"
 #include "worker/plan_link.h"
 #include "worker/rank_loop.h"
 #include "worker/worker_flags.h"
@@ -115,8 +116,21 @@ std::shared_ptr<const tokenizer::Vocabulary> LoadVocabulary(const std::string& f
   return nullptr;
 }
 
-absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunner* runner,
-                  node::StartWatch* start) {
+// It keeps to formats by the target's vocabulary, which is its own, and counts no energy: the
+// replica's figure has it.
+draft_node::DraftServiceOptions OwnDraftService(const WorkerFlags& flags,
+                                                const EngineOptions& engine) {
+  draft_node::DraftServiceOptions options;
+  options.max_rows = flags.node.runner.max_rows;
+  options.prefill_chunk = flags.node.prefill_chunk;
+  options.max_sessions = flags.draft.max_sessions;
+  options.vocabulary = engine.vocabulary;
+  options.catalogues = engine.catalogues;
+  return options;
+}
+
+absl::Status Lead(const WorkerFlags& flags, const Place& place, draft_node::DraftThread* draft,
+                  model::ModelRunner* runner, node::StartWatch* start) {
   start->Over();  // the next parts have their own deadlines, which name the missing ranks
   EngineOptions options = flags.engine;
   options.vocabulary = LoadVocabulary(flags.node.runner.dir);
@@ -136,6 +150,7 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
                         runner->pci_bus_id(), Unmeasured(*runner, *plans));
   options.energy = energy.meter.get();
   options.collectives = place.communicator.get();
+  options.row_costs = runner->row_costs();
   if (energy.meter != nullptr) options.drafts.energy_domain = energy.domain;
   options.scheduler.kv_blocks = runner->blocks()->counts().total;
   options.scheduler.kv_storage = node::KvStorageOf(flags.node, *runner);
@@ -145,13 +160,17 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, model::ModelRunn
   options.drafts.order_seed = registration.process_id();
   options.drafts.vocab_size = runner->vocab_size();
   const SteadyClock clock;
-  return Engine(options, runner, plans.get(), agent.get(), &clock).Run();
+  Engine engine(options, runner, plans.get(), agent.get(), &clock);
+  if (draft != nullptr) engine.UseOwnDraft(draft->Serve(OwnDraftService(flags, options)));
+  return engine.Run();
 }
 
 absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>& world) {
   if (flags.check) {
+    CheckedUse use = flags.checked;
+    if (use.draft.empty()) use.draft = flags.draft.dir;
     COPPICE_ASSIGN_OR_RETURN(const std::string lines,
-                             CheckModel(flags.node.runner, std::max(1, flags.tp), flags.checked));
+                             CheckModel(flags.node.runner, std::max(1, flags.tp), use));
     std::printf("%s\n", lines.c_str());
     return absl::OkStatus();
   }
@@ -166,6 +185,11 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
   model::ModelRunnerOptions options = flags.node.runner;
   options.collectives = CollectivesOf(flags, place);
   options.on_progress = [&] { start->MovesOn(); };
+  std::unique_ptr<draft_node::DraftThread> draft;
+  if (place.communicator->rank() == 0) {
+    start->At("loads the model of --draft");
+    COPPICE_ASSIGN_OR_RETURN(draft, LoadOwnDraft(flags, place.on_host, options.on_progress));
+  }
   start->At("loads the model with the other ranks");
   COPPICE_ASSIGN_OR_RETURN(const auto runner,
                            model::ModelRunner::Load(options, place.communicator.get()));
@@ -174,7 +198,7 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
     return RunRankLoop(
         place.communicator.get(), runner.get(), [&] { start->Over(); }, place.channel);
   }
-  return Lead(flags, place, runner.get(), start.get());
+  return Lead(flags, place, draft.get(), runner.get(), start.get());
 }
 
 }  // namespace

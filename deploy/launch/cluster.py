@@ -156,7 +156,8 @@ def start_requests(running, cluster, launch, processes, key, api_key, options):
         programs = [f"{launch.bin}/coppice-{role}" for role, needed in
                     (("coordinator", host == cluster.coordinator.name), ("worker", replicas), ("draft", drafts)) if needed]
         models = [cluster.settings["target"]] if replicas or host == cluster.coordinator.name else []
-        models += [cluster.settings["draft"]] if drafts else []
+        leads = any(p.name.startswith("replica-") for p in here)
+        models += [cluster.settings["draft"]] if drafts or (cluster.own_drafts and leads) else []
         folders = [launch.run, *([launch.shm] if launch.shm else []), *(f"{launch.run}/{p.name}" for p in replicas)]
         check = dict(check=dict(environment=cluster.environment, arguments=check_command(cluster, launch))) if host == first else {}
         requests[host] = running.request(
@@ -252,10 +253,14 @@ def check_free(state):
         raise Failure("\n".join([*failed, before.way_out()]))
 
 
+def drafts_said(cluster):
+    return "drafts in their processes" if cluster.own_drafts else f"{len(cluster.drafts)} draft node(s)"
+
+
 def start(running, cluster, launch, processes, key, api_key, options):
     """Starts all and waits until it is ready. Else ends all, and keeps the logs of what failed."""
     tp = "+".join(str(part.ranks) for part in cluster.replicas[0])
-    print(f"cluster: starting 1 coordinator, {len(cluster.replicas)} replica(s) of {tp} rank(s), {len(cluster.drafts)} draft node(s)"
+    print(f"cluster: starting 1 coordinator, {len(cluster.replicas)} replica(s) of {tp} rank(s), {drafts_said(cluster)}"
           + ("" if running.flat() else f" on {len(running.hosts())} hosts"), flush=True)
     for note in cluster.notes:
         print(f"cluster: {note}")

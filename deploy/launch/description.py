@@ -38,6 +38,7 @@ class Cluster:
     flags: dict[str, tuple[str, ...]]             # of "all", "coordinator", "worker", "draft"
     environment: dict[str, str]                   # of every process
     notes: tuple[str, ...]                        # what an operator should know of the placement
+    own_drafts: bool = False                      # replicas grow drafts in their leaders' processes
 
 
 @dataclasses.dataclass(frozen=True)

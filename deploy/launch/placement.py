@@ -6,6 +6,7 @@ from description import Cluster, DescriptionError, Part
 
 MANY = 10**6       # slots of a host without a limit
 DRAFT_SHARE = 0.2  # of a GPU's memory, left for each draft node that shares it with a replica
+OWN_DRAFTS_NOTE = "no GPU is free for a draft node: each replica grows drafts in its leader's process"
 
 
 class Room:
@@ -89,6 +90,13 @@ def notes_of(replicas, drafts):
                        "kv_bytes is given; they compute in turns unless MPS runs there")
 
 
+def drafts_stay(room, settings, flags):
+    """Whether the leaders of replicas should run the draft themselves: no draft node would have a GPU of its own. Not if the draft
+    nodes have flags of their own."""
+    wanted = settings["draft"] is not None and settings["drafts"] > 0 and not flags["draft"]
+    return wanted and room.bound and not any(room.free_gpus(host) for host in room.hosts)
+
+
 def parts_of(ranks):
     """Ranks of the same host, one after the other, are one part."""
     parts = []
@@ -109,7 +117,8 @@ def place(settings, hosts, coordinator, replicas, drafts, flags, environment, wh
             room.take(host, gpu)
     if not replicas:
         replicas = [place_replica(room, f"replica-{i}", settings["tp"], where("replicas")) for i in range(settings["replicas"])]
-    if not drafts and settings["draft"] is not None:
+    own_drafts = not drafts and drafts_stay(room, settings, flags)
+    if not drafts and not own_drafts and settings["draft"] is not None:
         drafts = [place_draft(room, f"draft-{i}", where("drafts")) for i in range(settings["drafts"])]
     for i, ranks in enumerate(replicas):
         names = [host.name for host, _ in ranks]
@@ -118,4 +127,5 @@ def place(settings, hosts, coordinator, replicas, drafts, flags, environment, wh
     host, listen, control_port = coordinator
     settings = dict(settings, listen=listen, control_port=control_port)
     replicas, drafts = tuple(parts_of(ranks) for ranks in replicas), tuple(parts_of(ranks)[0] for ranks in drafts)
-    return Cluster(settings, tuple(hosts), host, replicas, drafts, flags, environment, tuple(notes_of(replicas, drafts)))
+    notes = (OWN_DRAFTS_NOTE,) if own_drafts else tuple(notes_of(replicas, drafts))
+    return Cluster(settings, tuple(hosts), host, replicas, drafts, flags, environment, notes, own_drafts)

@@ -141,13 +141,20 @@ def mpi_settings(parts, launch, name):
     return settings
 
 
+def own_draft_flags(cluster):
+    """Of every rank; the leader uses them."""
+    if not cluster.own_drafts:
+        return []
+    return [f"--draft={cluster.settings['draft']}", *flag("draft_kv_bytes", cluster.settings["draft_kv_bytes"])]
+
+
 def worker_command(cluster, launch, i, part, threads):
     parts, settings = cluster.replicas[i], cluster.settings
     nccl = settings["backend"] == "cuda" and len(parts) > 1  # it finds the interface of the address on the host itself
     return [*([str(WITH_ADDRESS), part.host.address] if nccl else []), f"{launch.bin}/coppice-worker", f"--coordinator={control_endpoint(cluster, launch)}", f"--replica_id=replica-{i}",
             f"--tp={sum(p.ranks for p in parts)}", f"--model={settings['target']}", *compute_flags(cluster, part.host, threads),
             *flag("communicator", settings["communicator"]), *(["--exact"] if settings["exact"] else []),
-            *memory_flags(cluster, parts),
+            *memory_flags(cluster, parts), *own_draft_flags(cluster),
             *([] if len(parts) == 1 else [f"--plan_listen=tcp://{parts[0].host.address}:*"]),
             *shared_flags(cluster), *cluster.flags["worker"]]
 

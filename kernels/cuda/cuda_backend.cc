@@ -35,7 +35,7 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr char kStepName[] = "the step on the device", kFetchName[] = "the end of a fetch",
-               kLevelName[] = "a level of draft forests";
+               kLevelsName[] = "the levels of draft forests";
 
 // The parts of the device that a backend uses, in the order in which they may be destroyed.
 struct DeviceParts {
@@ -131,7 +131,7 @@ class CudaBackend final : public Backend {
   absl::Status Upload(const StepPlan& plan, const StepShape& shape);
   absl::Status EnqueueFetch(const StepPlan& plan);
   absl::Status Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head);
-  absl::Status EnqueueForests(const ForestPlan& plan, Pass* pass);
+  absl::Status EnqueueForests(Pass* pass);
   absl::Status Finish();
   // Not OK once the ranks' work has been aborted.
   absl::Status GoOn() { return watch_ && watch_->alarmed() ? ranks_->Failure() : absl::OkStatus(); }
@@ -331,21 +331,20 @@ absl::Status CudaBackend::SubmitForests(const ForestPlan& plan, Pass* pass) {
   queue_->Begin();
   COPPICE_RETURN_IF_ERROR(forests_.Begin(plan));
   state_ = State::kForests;
-  outcome_ = EnqueueForests(plan, pass);
+  outcome_ = EnqueueForests(pass);
   return absl::OkStatus();
 }
 
-// All levels are queued before the first has run.
-absl::Status CudaBackend::EnqueueForests(const ForestPlan& plan, Pass* pass) {
+// All levels are queued before the first has run. The last head is apart, as that of a step, so that
+// the host sees when it begins.
+absl::Status CudaBackend::EnqueueForests(Pass* pass) {
   const OverlapScope overlap(overlap_);
-  for (int level = 0; level < static_cast<int>(plan.levels.size()); ++level) {
-    COPPICE_ASSIGN_OR_RETURN(const ForestSteps::Level of,
-                             forests_.Upload(level, pass, ops_.get(), &parts_.stream));
-    COPPICE_RETURN_IF_ERROR(queue_->AddOps(of.body, of.body.step.rows, "the body of a level"));
-    COPPICE_RETURN_IF_ERROR(queue_->Mark(kLevelName));
-    queue_->BeginHead();
-    COPPICE_RETURN_IF_ERROR(queue_->AddOps(of.head, of.head.step.needs, "the head of a level"));
-  }
+  COPPICE_ASSIGN_OR_RETURN(const ForestSteps::Lists lists,
+                           forests_.Upload(pass, ops_.get(), &parts_.stream));
+  COPPICE_RETURN_IF_ERROR(queue_->AddLists(lists.levels, kLevelsName));
+  queue_->BeginHead();
+  COPPICE_RETURN_IF_ERROR(
+      queue_->AddOps(lists.last_head, lists.last_head.step.needs, "the last head of forests"));
   COPPICE_RETURN_IF_ERROR(forests_.Download(&parts_.stream));
   return queue_->Mark(kStepName);
 }

@@ -34,16 +34,15 @@ absl::Status ForestSteps::Begin(const ForestPlan& plan) {
   return Grow(forests * sizeof(LevelScratch), &scratch_);
 }
 
-absl::StatusOr<ForestSteps::Level> ForestSteps::Upload(int level, Pass* pass, CudaOps* ops,
-                                                       DeviceStream* stream) {
+absl::Status ForestSteps::Stage(int level, Pass* pass, CudaOps* ops, DeviceStream* stream) {
   const StepPlan& step = plan_->levels[level];
   OfLevel& of = levels_[level];
   const StepShape shape = PaddedShape(step.rows(), static_cast<int64_t>(step.needs.size()));
   ops->Begin(step, shape);
   pass->Body(ops);
-  std::vector<DeviceOp> body = ops->Take();
+  of.body = ops->Take();
   pass->Head(ops);
-  std::vector<DeviceOp> head = ops->Take();
+  of.head = ops->Take();
   COPPICE_RETURN_IF_ERROR(ops->failure());
   COPPICE_CHECK(ops->selection() != nullptr);
   const LogitRows rows = *ops->selection();
@@ -54,17 +53,38 @@ absl::StatusOr<ForestSteps::Level> ForestSteps::Upload(int level, Pass* pass, Cu
         absl::StrCat("a level of a forest: need ", i, " cannot be listed"));
   }
   COPPICE_RETURN_IF_ERROR(of.lists.MakeRoom(&of.list_plan, rows));
-  LevelTasks tasks(*plan_, level, of.list_plan, static_cast<ForestState*>(states_.data()),
+  of.tasks.emplace(*plan_, level, of.list_plan, static_cast<ForestState*>(states_.data()),
                    static_cast<LevelScratch*>(scratch_.data()));
-  COPPICE_RETURN_IF_ERROR(of.upload.Upload(step, shape, ops->work(), &of.lists, stream, &tasks));
-  if (level > 0) body.insert(body.begin(), PlaceLevelsOp());
-  head.push_back(ChooseLevelsOp());
-  Level out;
-  out.body = {of.upload.step(), of.upload.work(), {}, std::move(body)};
-  if (level > 0) out.body.levels = of.upload.levels();
-  out.head = {of.upload.step(), {}, of.upload.lists(), std::move(head), of.upload.levels()};
-  out.head.step.rows = 0;  // the head uses needs alone
-  return out;
+  if (level > 0) of.body.insert(of.body.begin(), PlaceLevelsOp());
+  of.head.push_back(ChooseLevelsOp());
+  return of.upload.Stage(step, shape, ops->work(), &of.lists, stream, &*of.tasks);
+}
+
+// A header's place does not depend on the sizes of the levels, so that the graphs of earlier forests
+// serve this one.
+absl::StatusOr<ForestSteps::Lists> ForestSteps::Upload(Pass* pass, CudaOps* ops,
+                                                       DeviceStream* stream) {
+  const int levels = static_cast<int>(plan_->levels.size());
+  for (int l = 0; l < levels; ++l) COPPICE_RETURN_IF_ERROR(Stage(l, pass, ops, stream));
+  COPPICE_RETURN_IF_ERROR(block_.Upload(stream, "the plans of draft forests", [&](auto* layout) {
+    StepHeader* const headers = layout->template Reserve<StepHeader>(levels);
+    for (int l = 0; l < levels; ++l) {
+      const StepHeader placed = levels_[l].upload.Place(layout);
+      if (headers != nullptr) headers[l] = placed;
+    }
+  }));
+  Lists lists;
+  for (int l = 0; l < levels; ++l) {
+    OfLevel& of = levels_[l];
+    of.upload.Bind(static_cast<const StepHeader*>(block_.device()) + l);
+    OpList body = {of.upload.step(), of.upload.work(), {}, std::move(of.body)};
+    if (l > 0) body.levels = of.upload.levels();
+    lists.levels.push_back(std::move(body));
+    OpList head = {of.upload.step(), {}, of.upload.lists(), std::move(of.head), of.upload.levels()};
+    head.step.rows = 0;  // the head uses needs alone
+    (l + 1 < levels ? lists.levels.emplace_back() : lists.last_head) = std::move(head);
+  }
+  return lists;
 }
 
 absl::Status ForestSteps::Download(DeviceStream* stream) {

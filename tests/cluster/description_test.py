@@ -180,16 +180,32 @@ NCCL_SOCKET_IFNAME = "eth1"
             self.assertIn(" -x NCCL_DEBUG=WARN -x NCCL_WIN_ENABLE=0 ", part)
         self.assertNotIn("HOSTID", line)
 
-    def test_draft_nodes_share_a_gpu_when_none_is_free(self):
-        lines = self.lines(TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "drafts = 1"))
-        self.assertIn("CUDA_VISIBLE_DEVICES=0 ", lines[5])
-        self.assertIn("# draft-0 shares GPU 0 of gpu1 with replica-0, which takes 80% of its memory unless kv_bytes is given; they compute in "
-                      "turns unless MPS runs there", self.comments)
-        self.assertEqual([re.findall(r"--gpu_memory=\S+", line) for line in lines[1:]], [["--gpu_memory=0.8"], [], [], [], []])
-        given = self.lines(TWO_HOSTS.replace("replicas = 3", "replicas = 4\nkv_bytes = 5000").replace("drafts = 2", "drafts = 1"))
+    def test_leaders_run_the_draft_when_no_gpu_is_free(self):
+        full = TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "draft_kv_bytes = 7000000")
+        lines = self.lines(full)
+        self.assertEqual(len(lines), 5)  # no draft node
+        for i, line in enumerate(lines[1:]):
+            self.assertIn(f"--replica_id=replica-{i} --tp=2 {MODELS} --draft=/models/draft --draft_kv_bytes=7000000", line)
+        self.assertIn("# no GPU is free for a draft node: each replica grows drafts in its leader's process", self.comments)
+        for without in (full.replace("draft_kv", "drafts = 0\ndraft_kv"), full.replace('draft = "/models/draft"\n', "")):
+            lines = self.lines(without)
+            self.assertEqual((len(lines), "--draft=" in "".join(lines)), (5, False))
+
+    def test_draft_nodes_share_a_gpu_when_too_few_are_free(self):
+        flagged = '[flags]\ndraft = ["--max_sessions=8"]\n'  # so draft nodes are processes of their own
+        full = TWO_HOSTS.replace("replicas = 3", "replicas = 4")
+        one = full.replace("drafts = 2", "drafts = 1") + flagged
+        for text, sharing in ((TWO_HOSTS.replace("drafts = 2", "drafts = 3"), "draft-2"), (one, "draft-0")):
+            lines = self.lines(text)
+            self.assertNotIn("--draft=", "".join(lines))
+            self.assertIn("CUDA_VISIBLE_DEVICES=0 ", lines[-1])
+            self.assertIn(f"# {sharing} shares GPU 0 of gpu1 with replica-0, which takes 80% of its memory unless kv_bytes is given; they compute "
+                          "in turns unless MPS runs there", self.comments)
+        self.assertEqual([re.findall(r"--gpu_memory=\S+", line) for line in self.lines(one)[1:]], [["--gpu_memory=0.8"], [], [], [], []])
+        given = self.lines(one.replace("replicas = 4", "replicas = 4\nkv_bytes = 5000"))
         self.assertNotIn("--gpu_memory", "".join(given))
         self.assertIn("--kv_bytes=5000", given[1])
-        many = self.lines(TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "drafts = 32"))
+        many = self.lines(full.replace("drafts = 2", "drafts = 32") + flagged)
         self.assertEqual({share for line in many for share in re.findall(r"--gpu_memory=(\S+)", line)}, {"0.5"})
 
     def test_host_file(self):

@@ -193,9 +193,12 @@ class EngineTest : public ::testing::Test {
     return options;
   }
   void RunOn(model::ModelRunner* runner) { RunOn(runner, Options(runner), clock_); }
-  void RunOn(model::ModelRunner* runner, const EngineOptions& options, const Clock& clock) {
+  void RunOn(model::ModelRunner* runner, const EngineOptions& options, const Clock& clock,
+             std::unique_ptr<comm::ClientChannel> own_draft = nullptr) {
     const int64_t used = runner->blocks()->counts().used;
-    const absl::Status run = Engine(options, runner, plans_.get(), &coordinator_, &clock).Run();
+    Engine engine(options, runner, plans_.get(), &coordinator_, &clock);
+    if (own_draft != nullptr) engine.UseOwnDraft(std::move(own_draft));
+    const absl::Status run = engine.Run();
     ASSERT_TRUE(run.ok()) << run;
     EXPECT_EQ(runner->blocks()->counts().used, used);
     EXPECT_TRUE(runner->blocks()->CheckIntegrity().ok()) << runner->blocks()->CheckIntegrity();

@@ -240,5 +240,37 @@ TEST(ForestSizerTest, AMethodThatDraftsNothingGetsNoForest) {
   EXPECT_EQ(sizer.Choose("m", limits).depth, 0);
 }
 
+// Drafts that are nearly always right would pay beyond 200 rows, too, though hardly: what is known of
+// rows and layers is not so exact. A request that prescribes its draft has it.
+TEST(ForestSizerTest, AllForestsTogetherStayLeftOfTheRidge) {
+  const auto cost = [](int rows) { return 0.0035 * std::max(1.0, rows / 200.0); };
+  std::vector<kernels::RowCost> products;
+  for (const int rows : {1, 64, 128, 192, 256, 320, 512}) products.push_back({rows, cost(rows)});
+  for (const int running : {4, 64, 250}) {
+    for (const bool told : {true, false}) {
+      ForestSizer sizer;
+      if (told) sizer.costs()->Expect(products);
+      Replica replica{cost, 0.00001, 0.99};
+      const SizerLimits limits = Limits(1, running);
+      int most = 0, drafted = 0;
+      for (int step = 0; step < 400; ++step) {
+        const DraftShape shape = replica.next;
+        most = std::max(most, running * (1 + shape.width * shape.depth));
+        drafted += shape.depth > 0;
+        replica.Step(&sizer, limits, shape);
+      }
+      if (!told) {
+        EXPECT_EQ(most > 200, running > 4);
+        continue;
+      }
+      EXPECT_LE(most, running > 200 ? running : 200);
+      EXPECT_EQ(drafted > 100, running < 200) << drafted;
+      SizerLimits prescribed = Prescribed(8, 8);
+      prescribed.running = prescribed.roots = prescribed.plain_rows = running;
+      EXPECT_EQ(sizer.Choose("m", prescribed).depth, 8);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace coppice::worker

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace coppice::worker {
@@ -127,6 +128,45 @@ TEST(RoundCostsTest, ADraftThatIsSeenLateCountsWithItsOwnTimeAndThatOfMessages) 
   EXPECT_NEAR(costs.Draft(kShape, 1), 0.0024, 1e-4);
   costs.RecordDraft(kShape, 0.001, 0.002, 1);  // the node says that it worked longer than it took
   EXPECT_NEAR(costs.Draft(kShape, 1), 0.002, 1e-4);
+}
+
+// Products take 3 ms up to 200 rows and their share beyond, but for a size that is slow.
+std::vector<kernels::RowCost> Products() {
+  std::vector<kernels::RowCost> products;
+  for (const int rows : {1, 8, 32, 48, 64, 128, 192, 256, 320, 512})
+    products.push_back({rows, rows == 48 ? 0.0042 : 0.003 * std::max(1.0, rows / 200.0)});
+  return products;
+}
+
+// A pass takes 1 ms besides its products.
+TEST(RoundCostsTest, SizesThatWereNotMeasuredDifferAsTheirProducts) {
+  RoundCosts costs;
+  costs.Expect(Products());
+  EXPECT_EQ(costs.Step(1, true), 0);  // no step has run
+  costs.RecordStep(30, 0.004, true);
+  EXPECT_NEAR(costs.Step(32, true), 0.004, 1e-9);
+  EXPECT_NEAR(costs.Step(1, true), 0.004, 1e-9);
+  EXPECT_NEAR(costs.Step(40, true), 0.0052, 1e-9);
+  EXPECT_NEAR(costs.Step(192, true), 0.004, 1e-9);
+  EXPECT_NEAR(costs.Step(193, true), 0.00484, 1e-9);  // as 256 rows
+  EXPECT_NEAR(costs.Step(512, true), 0.00868, 1e-9);
+  costs.RecordStep(300, 0.007, true);  // slower than was expected
+  EXPECT_NEAR(costs.Step(320, true), 0.007, 1e-9);
+  EXPECT_NEAR(costs.Step(512, true), 0.00988, 1e-9);
+  EXPECT_NEAR(costs.Step(256, true), 0.00484, 1e-9);
+}
+
+TEST(RoundCostsTest, TheRidgeIsWhereRowsBeginToCost) {
+  const int none = std::numeric_limits<int>::max();
+  RoundCosts costs;
+  EXPECT_EQ(costs.ridge(), none);
+  costs.Expect(Products());
+  EXPECT_EQ(costs.ridge(), 192);
+  RoundCosts flat, dear;
+  flat.Expect(std::vector<kernels::RowCost>{{1, 0.003}, {64, 0.003}, {512, 0.0031}});
+  EXPECT_EQ(flat.ridge(), 512);
+  dear.Expect(std::vector<kernels::RowCost>{{1, 0.001}, {2, 0.002}, {4, 0.004}});
+  EXPECT_EQ(dear.ridge(), 1);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "kernels/cuda/steps/graph_cache.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,15 @@
 namespace coppice::kernels::cuda {
 namespace {
 
+// The views first: they tell most lists apart.
+bool SameLists(absl::Span<const OpList> some, absl::Span<const OpList> others) {
+  const auto same_views = [](const OpList& one, const OpList& other) {
+    return one.step == other.step && one.work == other.work;
+  };
+  return std::equal(some.begin(), some.end(), others.begin(), others.end(), same_views) &&
+         std::equal(some.begin(), some.end(), others.begin(), others.end());
+}
+
 absl::Status OfOthers(const std::vector<int>& failed) {
   return absl::UnavailableError(
       absl::StrCat("rank ", absl::StrJoin(failed, ", "), " has no graph, and says why"));
@@ -19,18 +29,18 @@ absl::Status OfOthers(const std::vector<int>& failed) {
 
 }  // namespace
 
-GraphCache::Entry* GraphCache::Lists::Find(const OpList& list) {
+GraphCache::Entry* GraphCache::Lists::Find(absl::Span<const OpList> wanted) {
   for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
-    if (entry->list != list) continue;
+    if (!SameLists(entry->lists, wanted)) continue;
     entries.splice(entries.begin(), entries, entry);
     return &entries.front();
   }
   return nullptr;
 }
 
-void GraphCache::Lists::Add(const OpList& list) {
-  if (entries.size() == kMost) entries.pop_back();
-  entries.emplace_front().list = list;
+void GraphCache::Lists::Add(absl::Span<const OpList> added) {
+  if (entries.size() == most) entries.pop_back();
+  entries.emplace_front().lists.assign(added.begin(), added.end());
 }
 
 void GraphCache::Lists::Disable() {
@@ -38,27 +48,30 @@ void GraphCache::Lists::Disable() {
   entries.clear();
 }
 
-absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& name) {
-  const bool summed = HasSums(list.ops);
-  Lists& lists = summed ? summed_ : own_;
-  if (!lists.enabled || !CanCapture(list.ops)) return false;
-  Entry* const entry = lists.Find(list);
+absl::StatusOr<bool> GraphCache::Enqueue(absl::Span<const OpList> lists, const std::string& name) {
+  const bool summed = HasSums(lists.front().ops);
+  Lists& known = summed ? summed_ : lists.size() > 1 ? joined_ : own_;
+  const bool captures = std::all_of(lists.begin(), lists.end(),
+                                    [](const OpList& list) { return CanCapture(list.ops); });
+  if (!known.enabled || !captures) return false;
+  Entry* const entry = known.Find(lists);
   if (entry == nullptr) {
-    lists.Add(list);
+    known.Add(lists);
     return false;
   }
   if (entry->graph.empty()) {
-    const OverlapScope overlap(launches_overlap && lists.overlap);
+    const OverlapScope overlap(launches_overlap && known.overlap);
     absl::Status why;
-    COPPICE_ASSIGN_OR_RETURN(entry->graph, Capture(list, name, summed, &why));
+    COPPICE_ASSIGN_OR_RETURN(entry->graph, Capture(lists, name, summed, &why));
     if (!why.ok() && launches_overlap) {
       const OverlapScope apart(false);
       const absl::Status with_overlap = std::exchange(why, absl::OkStatus());
-      COPPICE_ASSIGN_OR_RETURN(entry->graph, Capture(list, name, summed, &why));
+      COPPICE_ASSIGN_OR_RETURN(entry->graph, Capture(lists, name, summed, &why));
       if (why.ok()) DropOverlap(with_overlap, summed);
     }
     if (!why.ok()) {
-      COPPICE_RETURN_IF_ERROR(FailureOfRanks(list.ops));  // another way of launching would not help
+      COPPICE_RETURN_IF_ERROR(
+          FailureOfRanks(lists.front().ops));  // another way of launching would not help
       Disable(why, summed);
       return false;
     }
@@ -67,11 +80,14 @@ absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& 
   return true;
 }
 
-absl::StatusOr<DeviceGraph> GraphCache::Capture(const OpList& list, const std::string& name,
-                                                bool summed, absl::Status* why) {
+absl::StatusOr<DeviceGraph> GraphCache::Capture(absl::Span<const OpList> lists,
+                                                const std::string& name, bool summed,
+                                                absl::Status* why) {
   absl::StatusOr<DeviceGraph> graph = DeviceGraph::Capture(stream_, name, [&]() -> absl::Status {
-    COPPICE_RETURN_IF_ERROR(FailureOfRanks(list.ops));
-    return LaunchOps(list, list.ops, products_, stream_);
+    COPPICE_RETURN_IF_ERROR(FailureOfRanks(lists.front().ops));
+    for (const OpList& list : lists)
+      COPPICE_RETURN_IF_ERROR(LaunchOps(list, list.ops, products_, stream_));
+    return absl::OkStatus();
   });
   *why = graph.status();
   if (summed) {
@@ -81,16 +97,21 @@ absl::StatusOr<DeviceGraph> GraphCache::Capture(const OpList& list, const std::s
   return why->ok() ? *std::move(graph) : DeviceGraph();
 }
 
-// The first time alone is worth a warning: lists with sums and without fail for one reason.
+// The first time alone is worth a warning: all lists fail for one reason.
 void GraphCache::DropOverlap(const absl::Status& why, bool summed) {
   const bool first = own_.overlap && summed_.overlap;
-  (summed ? summed_ : own_).overlap = false;
+  if (summed) {
+    summed_.overlap = false;
+  } else {
+    own_.overlap = joined_.overlap = false;
+  }
   if (!first || !warn_) return;
   warn_(absl::StrCat("the launches of CUDA graphs do not overlap from now on: ", why.message()));
 }
 
 void GraphCache::Disable(const absl::Status& why, bool summed) {
   own_.Disable();
+  joined_.Disable();
   const bool all = summed || communicator_->size() == 1;
   if (all) summed_.Disable();
   if (!warn_) return;

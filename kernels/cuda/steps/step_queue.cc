@@ -1,5 +1,7 @@
 #include "kernels/cuda/steps/step_queue.h"
 
+#include <algorithm>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -47,6 +49,23 @@ absl::Status StepQueue::AddOps(const OpList& list, int64_t rows, absl::string_vi
                              graphs_.Enqueue(list, absl::StrCat(what, " of ", rows, " rows")));
   }
   return enqueued ? absl::OkStatus() : LaunchOps(list, list.ops, products_, stream_);
+}
+
+absl::Status StepQueue::AddLists(absl::Span<const OpList> lists, const char* what) {
+  const bool padded = std::all_of(lists.begin(), lists.end(), [](const OpList& list) {
+    return !list.ops.empty() && list.step.rows <= kMostPaddedRows &&
+           list.step.needs <= kMostPaddedRows;
+  });
+  if (padded && lists.size() > 1) {
+    COPPICE_ASSIGN_OR_RETURN(const bool enqueued, graphs_.Enqueue(lists, what));
+    if (enqueued) return Mark(what);
+  }
+  for (const OpList& list : lists) {
+    const bool head = list.step.rows == 0;
+    COPPICE_RETURN_IF_ERROR(AddOps(list, head ? list.step.needs : list.step.rows, what));
+    if (!head) COPPICE_RETURN_IF_ERROR(Mark(what));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> StepQueue::HeadReached() {

@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "comm/communicator.h"
 #include "kernels/cuda/products/matrix_products.h"
 #include "kernels/cuda/runtime/device_stream.h"
@@ -38,6 +39,9 @@ class StepQueue {
   absl::Status AddBody(const OpList& body);
   // Adds ops for this many rows. what: the name in errors.
   absl::Status AddOps(const OpList& ops, int64_t rows, absl::string_view what);
+  // The lists one after the other, by one graph or each for itself, with a mark after the last, or
+  // after each body. what: the name in errors; it must live until Begin.
+  absl::Status AddLists(absl::Span<const OpList> lists, const char* what);
   // Marks the end of what was added so far; `what` must live until Begin.
   absl::Status Mark(const char* what) { return marks_->Add(*stream_, what); }
   // Ops added from here on are the head, which HeadReached asks for.

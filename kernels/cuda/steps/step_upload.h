@@ -4,10 +4,15 @@
 // Thread-compatible.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "kernels/cuda/ops/draft_levels.h"
 #include "kernels/cuda/ops/launch.h"
 #include "kernels/cuda/ops/row_bucket.h"
+#include "kernels/cuda/ops/work_list.h"
 #include "kernels/cuda/runtime/cuda_lists.h"
 #include "kernels/cuda/runtime/device_buffer.h"
 #include "kernels/cuda/runtime/device_stream.h"
@@ -16,6 +21,14 @@
 #include "plan/step_plan.h"
 
 namespace coppice::kernels::cuda {
+
+// What the views of a step point to, in the block that its arrays are in.
+struct StepHeader {
+  DeviceStep steps[kMostKvGroups];
+  DeviceWork works[kMostKvGroups];
+  DeviceLists lists;
+  DeviceLevels levels;
+};
 
 class StepUpload {
  public:
@@ -32,6 +45,14 @@ class StepUpload {
   absl::Status Upload(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
                       const CudaLists* lists, DeviceStream* stream, LevelTasks* levels = nullptr);
 
+  // Its parts, for several steps in one block. Stage makes the arrays; what it is given must live
+  // until Place, which adds them to a block. The result goes to a header in that block, and Bind is
+  // given its place in device memory.
+  absl::Status Stage(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
+                     const CudaLists* lists, DeviceStream* stream, LevelTasks* levels);
+  StepHeader Place(BlockLayout* layout) const;
+  void Bind(const StepHeader* header);
+
   // Views of the last upload. What they point to stays in place from step to step, while no step
   // is larger than those before, or always (`stays`).
   const StepView& step() const { return step_; }
@@ -40,6 +61,26 @@ class StepUpload {
   const LevelsView& levels() const { return levels_; }
 
  private:
+  // Values of each row that follow from the plan.
+  struct RowFacts {
+    std::vector<int32_t> segment, prefix_len;  // [rows]
+    std::vector<int32_t> need_row;             // [needs]
+  };
+  // What Stage has made.
+  struct Staged {
+    const StepPlan* plan = nullptr;
+    StepShape shape;
+    std::optional<WorkShape> work;  // nullopt: no tiled attention
+    const CudaLists* lists = nullptr;
+    const LevelTasks* levels = nullptr;
+    RowFacts facts;
+    WorkList list;
+    std::vector<std::vector<int32_t>> chains;  // [groups]; empty: that of the list
+  };
+
+  static RowFacts FactsOf(const StepPlan& plan);
+  // Rows behind the plan's: token 0 at position 0, a slot of the sink, no context.
+  DeviceStep PlaceStep(BlockLayout* layout) const;
   // Room for partial results and counters.
   absl::Status Grow(const WorkList& list, DeviceStream* stream);
   // Copies the header to its own place.
@@ -49,6 +90,7 @@ class StepUpload {
   UploadBlock block_;
   DeviceBuffer header_;  // used when `stays`
   DeviceBuffer partials_, counters_;
+  Staged staged_;
   StepView step_;
   WorkView work_;
   ListsView lists_;

@@ -38,6 +38,15 @@ std::vector<MachineCosts> Machines() {
       {"avx2", {{1, 11.5}, {6, 12.6}, {8, 17.5}, {16, 33}, {32, 72}}, 2.3, 0.6, 0.08, 0.25},
       {"four-cores", b, 0.34, 0.33, 0.02, 0.05, /*shares_cores=*/false},
       {"gpu", {{1, 3.5}, {200, 3.5}}, 0.0175, 0.30, 0.0, 0.002, false},
+      {"gpu-padded",
+       {{1, 3.5}, {200, 3.5}},
+       0.0175,
+       0.30,
+       0.0,
+       0.002,
+       false,
+       {1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256, 320, 384, 512},
+       0.7},
   };
 }
 
@@ -57,10 +66,11 @@ void Machine::Moves(double now_s) {
   }
 }
 
-double Machine::Clean_ms(double rows) const {
-  const auto& known = costs_.step_ms;
-  if (rows >= known.back().first)
-    return known.back().second + (rows - known.back().first) * costs_.row_ms;
+double MachineCosts::Step_ms(int rows) const {
+  if (const auto to = std::lower_bound(padded.begin(), padded.end(), rows); to != padded.end())
+    rows = *to;
+  const auto& known = step_ms;
+  if (rows >= known.back().first) return known.back().second + (rows - known.back().first) * row_ms;
   size_t above = 1;
   while (known[above].first < rows) ++above;
   const auto [low, low_ms] = known[above - 1];
@@ -68,7 +78,7 @@ double Machine::Clean_ms(double rows) const {
   return low_ms + (rows - low) / (high - low) * (high_ms - low_ms);
 }
 
-double Machine::Step_s(int rows) { return Clean_ms(rows) * 1e-3 * Factor(); }
+double Machine::Step_s(int rows) { return costs_.Step_ms(rows) * 1e-3 * Factor(); }
 
 double Machine::Level_s(int rows, int forests, int prompt_rows) {
   return 1e-3 * Factor() *

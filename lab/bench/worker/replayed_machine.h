@@ -21,6 +21,11 @@ struct MachineCosts {
   double level_ms = 0, level_row_ms = 0;           // a level of drafts, and each of its rows
   double prompt_row_ms = 0;                        // a row of a prompt that the draft node reads
   bool shares_cores = true;  // target and draft node compute on the same cores
+  // What rows are padded to, ascending; empty: they are not.
+  std::vector<int> padded = {};
+  double beside_ms = 0;  // of a step, besides its matrix products
+
+  double Step_ms(int rows) const;  // on a quiet machine
 };
 // Two cores with AVX-512 or AVX2, types of weights, and a GPU.
 std::vector<MachineCosts> Machines();
@@ -49,7 +54,6 @@ class Machine {
 
  private:
   double Factor();
-  double Clean_ms(double rows) const;
   const MachineCosts costs_;
   Draws draws_, levels_;
   double level_ = 1, until_s_ = 0;

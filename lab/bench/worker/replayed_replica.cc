@@ -63,6 +63,11 @@ class Replica {
     draft_.chosen = options.width > 0;
     draft_.width = options.width;
     draft_.depth = options.depth;
+    if (!options.knows_products) return;
+    std::vector<kernels::RowCost> products;
+    for (const int rows : costs.padded)
+      products.push_back({rows, 1e-3 * (costs.Step_ms(rows) - costs.beside_ms)});
+    sizer_.costs()->Expect(products);
   }
 
   ReplayResult Run() {
@@ -75,7 +80,8 @@ class Replica {
       if (HasWork() && share_until_s_ == 0) Step();
     }
     return {tokens_ / now_s_, static_cast<double>(layers_) / rounds_,
-            static_cast<double>(drafted_) / rounds_, static_cast<double>(read_) / last_id_};
+            static_cast<double>(drafted_) / rounds_, static_cast<double>(read_) / last_id_,
+            std::move(step_rows_)};
   }
 
  private:
@@ -295,6 +301,7 @@ class Replica {
     }
     ++step_;
     last_group_ = group_;
+    if (prompt_rows == 0) step_rows_.push_back(rows);
     Compute(machine_.Leader_s(kStep_ms));
     const double begin_s = now_s_;
     Compute(machine_.Step_s(rows));
@@ -405,6 +412,7 @@ class Replica {
   uint64_t last_id_ = 0, last_order_ = 0, step_ = 0;
   int64_t layers_ = 0, rounds_ = 0, drafted_ = 0, read_ = 0;
   double tokens_ = 0;
+  std::vector<int> step_rows_;  // of steps without prompts
 };
 
 }  // namespace

@@ -37,13 +37,16 @@ struct ReplayOptions {
   // or in two groups that have steps of their own, by turns.
   enum class Groups { kProduct, kOne, kTwo };
   Groups groups = Groups::kProduct;
+  // The replica is told at the start what the products of padded steps take.
+  bool knows_products = true;
 };
 
 struct ReplayResult {
   double tokens_per_s = 0;
   double layers_per_round = 0;
-  double drafted_share = 0;  // rounds with a draft
-  double read_share = 0;     // sequences whose prompts a draft node read
+  double drafted_share = 0;    // rounds with a draft
+  double read_share = 0;       // sequences whose prompts a draft node read
+  std::vector<int> step_rows;  // of each step without prompts
 };
 
 ReplayResult Replay(const MachineCosts& costs, const DraftQuality& quality,

@@ -210,15 +210,17 @@ class ForestCostTest : public testing::Test {
     replica->Close();
     return cost;
   }
-  // Grows forests of these widths and depths together, each below a prompt of its own.
-  std::vector<std::set<std::vector<int32_t>>> GrowTogether(
-      const std::vector<std::pair<int, int>>& shapes);
+  using Paths = std::vector<std::set<std::vector<int32_t>>>;  // of each forest
+  // Grows forests of these widths and depths together, each below a prompt of its own; so many
+  // times, the last time by graphs if there were others.
+  Paths GrowTogether(const std::vector<std::pair<int, int>>& shapes, int times = 1);
+  static Paths Grow(absl::Span<ForestBuilder* const> builders, model::ModelRunner* runner);
 
   test::TempDir dir_;
 };
 
-std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
-    const std::vector<std::pair<int, int>>& shapes) {
+ForestCostTest::Paths ForestCostTest::GrowTogether(const std::vector<std::pair<int, int>>& shapes,
+                                                   int times) {
   model::ModelRunnerOptions options;
   options.dir = dir_.path();
   options.backend = "cuda";
@@ -227,8 +229,6 @@ std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
   const auto single = comm::MakeSingleCommunicator();
   const auto runner = model::ModelRunner::Load(options, single.get()).value();
   std::vector<std::unique_ptr<DraftSession>> sessions;
-  std::vector<std::unique_ptr<ForestBuilder>> owned;
-  std::vector<ForestBuilder*> builders;
   for (const auto& [width, depth] : shapes) {
     decoding::DecodingParams params;
     params.kind = sampling::DecodingKind::kBeamSampling;
@@ -243,18 +243,40 @@ std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
     EXPECT_TRUE(session->AppendPrefill(10, &prefill, runner->commits()).ok());
     EXPECT_TRUE(runner->Submit(std::move(prefill)).ok());
     EXPECT_TRUE(runner->Wait().ok());
-    owned.push_back(
-        ForestBuilder::Start(TwoRoots(*session, width, depth), session, runner->blocks()).value());
-    builders.push_back(owned.back().get());
-    EXPECT_TRUE(builders.back()->GrowsOnDevice(*runner));
   }
+  Paths paths;
+  for (int time = 0; time < times; ++time) {
+    std::vector<std::unique_ptr<ForestBuilder>> owned;
+    std::vector<ForestBuilder*> builders;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const auto [width, depth] = shapes[i];
+      DraftSession* const session = sessions[i].get();
+      owned.push_back(
+          ForestBuilder::Start(TwoRoots(*session, width, depth), session, runner->blocks())
+              .value());
+      builders.push_back(owned.back().get());
+      EXPECT_TRUE(builders.back()->GrowsOnDevice(*runner));
+    }
+    const fake::WorkCounts before = fake::CountWork();
+    paths = Grow(builders, runner.get());
+    const fake::WorkCounts after = fake::CountWork();
+    if (time > 1) {
+      EXPECT_EQ(after.graph_launches - before.graph_launches, 2);
+      EXPECT_EQ(after.launches, before.launches);
+    }
+  }
+  return paths;
+}
+
+ForestCostTest::Paths ForestCostTest::Grow(absl::Span<ForestBuilder* const> builders,
+                                           model::ModelRunner* runner) {
   const int64_t questions = fake::CountCallsOf("cudaEventQuery");
-  EXPECT_TRUE(SubmitForests(builders, runner.get()).ok());
+  EXPECT_TRUE(SubmitForests(builders, runner).ok());
   EXPECT_EQ(fake::CountCallsOf("cudaEventQuery"), questions);  // all levels are queued
   runner->WaitForHead();
-  const auto results = WaitForForests(builders, runner.get()).value();
+  const auto results = WaitForForests(builders, runner).value();
   EXPECT_THAT(results, testing::Each(absl::OkStatus()));
-  std::vector<std::set<std::vector<int32_t>>> paths;
+  Paths paths;
   for (ForestBuilder* const builder : builders) {
     EXPECT_TRUE(builder->done());
     EXPECT_EQ(builder->Sent().Validate(kVocab), absl::OkStatus());
@@ -264,13 +286,14 @@ std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
   return paths;
 }
 
-// All levels are queued before the host asks the first time; there is one copy to wait for.
+// All levels are queued before the host asks the first time, with one copy before the first and one
+// behind the last.
 TEST_F(ForestCostTest, OneWaitForAllLevels) {
   for (const int depth : {2, 5, 8}) {
     const Cost device = Draft(true, depth), host = Draft(false, depth);
     EXPECT_EQ(device.down, 1) << depth;
-    EXPECT_EQ(device.up, depth);  // a plan for each level
-    EXPECT_EQ(device.graphs, 2 * depth);
+    EXPECT_EQ(device.up, 1);      // the plans of all levels
+    EXPECT_EQ(device.graphs, 2);  // all levels but the last head, and this
     EXPECT_EQ(device.launches, 0);
     EXPECT_EQ(host.down, depth);
     EXPECT_EQ(host.up, depth);
@@ -288,6 +311,14 @@ TEST_F(ForestCostTest, ForestsOfManyShapesTogether) {
   const auto together = GrowTogether(shapes);
   for (size_t i = 0; i < shapes.size(); ++i)
     EXPECT_EQ(GrowTogether({shapes[i]})[0], together[i]) << i;
+}
+
+// The whole forest is captured the second time that its rows are of these numbers.
+TEST_F(ForestCostTest, GraphsGrowTheSameForests) {
+  for (const auto& shapes : std::vector<std::vector<std::pair<int, int>>>{
+           {{3, 4}}, {{5, 8}}, {{3, 2}, {6, 3}, {2, 2}}}) {
+    EXPECT_EQ(GrowTogether(shapes, 4), GrowTogether(shapes));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
