@@ -13,7 +13,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * dev::kWarpSize;
 constexpr int kMaxDim = 256;
-constexpr int kPairs = 2;  // neighbouring dims per lane
+constexpr int kPairs = 2;            // neighbouring dims per lane
 constexpr float kLowest = -3.0e38f;  // finite: differences of maxima are never NaN
 constexpr float kLog2E = 1.44269504f;
 
@@ -77,8 +77,7 @@ DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, const Att
   if (seen) {
     const P* k = PoolRow<const P>(pool, args.layer, /*value=*/false, slot, kv_head);
     score = Dot(query, k, pool.head_dim);
-    if constexpr (kCodes<P>)
-      score *= *PoolScale(pool, args.layer, /*value=*/false, slot, kv_head);
+    if constexpr (kCodes<P>) score *= *PoolScale(pool, args.layer, /*value=*/false, slot, kv_head);
     if (args.rule.softcap != 0.0f) score = tanhf(score) * (args.rule.softcap * kLog2E);
   }
   const float max = fmaxf(state->max, dev::WarpMax(score));

@@ -75,8 +75,8 @@ struct DeviceSettings {
   int refused_algorithm = -1;  // one that it proposes and then refuses, with this status
   bool refuses_all = false;    // all that it proposes, with that status
   cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
-  bool captures_overlap = true;   // else a capture refuses launches that overlap
-  bool clusters = true;           // else launches of clusters are refused
+  bool captures_overlap = true;  // else a capture refuses launches that overlap
+  bool clusters = true;          // else launches of clusters are refused
   // It proposes nothing for matrices whose rows are less aligned than it may count on.
   bool proposes_only_aligned = false;
   int unreadable_algorithm = -1;  // one that it proposes without telling how it sums
