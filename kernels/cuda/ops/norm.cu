@@ -1,4 +1,6 @@
 // Norms of the residual stream and of what is added to it, and biases.
+#include <algorithm>
+
 #include "kernels/cuda/ops/norm_row.h"
 
 namespace coppice::kernels::cuda {
@@ -124,27 +126,39 @@ DEV_KERNEL void AddAnyNormRows(AddNormArgs args) {
   });
 }
 
-// Of one element: times that a norm reads f32 values (itself, its gain and its bias), operations.
+// Of one element: f32 values that a norm reads besides itself (its gain and its bias), times that it
+// reads itself again where it is not held, operations.
 struct NormCost {
   explicit NormCost(const NormArgs& norm) {
     if (norm.empty()) return;
     const bool layer = norm.kind == NormKind::kLayer;
-    reads = 2 + layer + (norm.bias != nullptr);
+    reads = 1 + (norm.bias != nullptr);
+    again = 1 + layer;
     flops = 4 + 3 * layer + (norm.bias != nullptr);
   }
-  int64_t reads = 0, flops = 0;
+  int64_t reads = 0, again = 0, flops = 0;
 };
 
-// The residual is read, and with an addend read and written, for the output read again.
+// The residual is read, and with an addend, which is read, written.
 dev::Cost CostOf(const AddNormArgs& args, int64_t out_bytes) {
   const NormCost norm(args.norm), of_addend(args.addend_norm);
-  int64_t floats = 1 + norm.reads, flops = norm.flops;
+  int64_t floats = 1 + norm.reads, again = norm.again, flops = norm.flops;
   if (args.addend != nullptr) {
-    floats += 3 + of_addend.reads;
+    floats += 2 + of_addend.reads;
+    again += of_addend.again;
     flops += (args.scale == 1 ? 1 : 2) + of_addend.flops;
   }
+  const int64_t held = args.columns % 4 == 0 ? HeldRow<4>::kColumns : HeldRow<1>::kColumns;
   const int64_t elements = args.rows * args.columns;
-  return {elements * (floats * int64_t{sizeof(float)} + out_bytes), elements * flops};
+  const int64_t not_held = args.rows * std::max<int64_t>(0, args.columns - held);
+  dev::Cost cost = {elements * (floats * int64_t{sizeof(float)} + out_bytes) +
+                        not_held * again * int64_t{sizeof(float)},
+                    elements * flops};
+  // All loads of the columns that are held are under way together.
+  cost.dependent_loads = CeilDiv(args.columns, held);
+  cost.serial_instructions = 250;
+  cost.resident = 2;
+  return cost;
 }
 
 // Block (row, piece of kThreads * N columns).
@@ -169,19 +183,7 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(args.rows));
   WithType(args.dtype, [&](auto element) {
     using T = decltype(element);
-    dev::Declare("norm", [args] {
-      if (!args.plain()) return CostOf(args, sizeof(T));
-      // x is read again for the output, and the gain by every row.
-      const int64_t element = (args.addend == nullptr ? 3 : 5) * sizeof(float) + sizeof(T);
-      const int64_t elements = args.rows * args.columns;
-      dev::Cost cost = {elements * element, 4 * elements};
-      // Four loads of a thread are under way together, twice; those beyond wait for each other.
-      const int64_t packs = CeilDiv(args.columns, kThreads * (args.columns % 4 == 0 ? 4 : 1));
-      cost.dependent_loads = packs <= 8 ? CeilDiv(packs, 4) : packs - 6;
-      cost.serial_instructions = 250;
-      cost.resident = 8;
-      return cost;
-    });
+    dev::Declare("norm", [args] { return CostOf(args, sizeof(T)); });
     const bool whole = args.columns % 4 == 0;
     const auto kernel = args.plain() ? (whole ? AddNormRows<T, 4> : AddNormRows<T, 1>)
                                      : (whole ? AddAnyNormRows<T, 4> : AddAnyNormRows<T, 1>);

@@ -28,6 +28,7 @@ template <int N>
 struct HeldRow {
   static constexpr int kPacks = 8, kGroup = 4;
   static constexpr int64_t kStep = int64_t{kNormThreads} * N;
+  static constexpr int64_t kColumns = kPacks * kStep;  // of a row that are held
 
   dev::Pack<float, N> pack[kPacks] = {};
 
@@ -49,7 +50,7 @@ struct HeldRow {
   // Calls f(c) for the columns that are not held, in the same order.
   template <class F>
   DEV_FUNCTION static void EachBeyond(int64_t columns, F f) {
-    for (int64_t c = kPacks * kStep + int64_t{threadIdx.x} * N; c < columns; c += kStep) f(c);
+    for (int64_t c = kColumns + int64_t{threadIdx.x} * N; c < columns; c += kStep) f(c);
   }
 
   DEV_FUNCTION void Load(const float* row, int64_t columns) {

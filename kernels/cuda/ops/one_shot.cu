@@ -183,7 +183,7 @@ void OneShotSumAndNorm(const OneShotArgs& args, const AddNormArgs& norm, cudaStr
     dev::Declare("sum over ranks and norm", [norm, ranks = args.ranks] {
       const int64_t elements = norm.rows * norm.columns;
       dev::Cost cost = CostOf(elements, ranks);
-      cost.bytes += elements * int64_t{4 * sizeof(float) + sizeof(T)};
+      cost.bytes += elements * int64_t{3 * sizeof(float) + sizeof(T)};
       cost.flops += 4 * elements;
       return cost;
     });

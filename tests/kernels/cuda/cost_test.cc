@@ -280,7 +280,7 @@ TEST_F(CostTest, AStepOfAModel) {
   };
   // Four rows; from the output projection of the last layer on one.
   expect("embedding", 1, 4 * 32 * (2 + 4));
-  expect("norm", 5, (4 + 4 + 4 + 1 + 1) * 32 * (3 * 4 + 2));
+  expect("norm", 5, (4 + 4 + 4 + 1 + 1) * 32 * (2 * 4 + 2));
   expect("rope and KV store", 2, 2 * 4 * (6 * 8 * (2 + 2 + 4) + 2 * 8 * (2 + 2 * 2)));
   expect("activation", 2, (4 + 1) * 48 * 3 * 2);
   expect("gather of rows", 1, 2 * 32 * 4 + 2 * 32 * 2);
