@@ -49,9 +49,10 @@ namespace {
 constexpr size_t kStackBytes = 256 << 10;
 // Each guard page splits a mapping, and Linux allows a process about 65,000 of these.
 constexpr int kGuardedFibers = 8 << 10;
-constexpr size_t kStaticSharedBytes = 48 << 10;
-constexpr size_t kMaxDynamicShared = 227 << 10;  // bytes per block, compute capability 9.0
-constexpr size_t kRing = 1 << 17;                // ready fibers, at most
+constexpr size_t kStaticSharedBytes = 48 << 10;  // with the red zones
+// Static and dynamic shared memory of a block together, compute capability 9.0.
+constexpr size_t kMaxSharedBytes = 227 << 10;
+constexpr size_t kRing = 1 << 17;  // ready fibers, at most
 constexpr size_t kTsanPool = 1024;
 constexpr unsigned kTsanNoSync = 1;
 
@@ -208,6 +209,10 @@ Fiber* TakeFiber() {
 
 // At least 32 bytes of red zone behind each array.
 void* CarveShared(Block* block, size_t bytes) {
+  block->shared_bytes += (bytes + 15) / 16 * 16;
+  if (block->shared_bytes > kMaxSharedBytes) {
+    Fail("a launch that the device refuses: static and dynamic shared memory together", *block);
+  }
   char* memory = block->shared_top;
   block->shared_top += (bytes + 63) / 32 * 32;
   if (block->shared_top > block->shared + kStaticSharedBytes + block->grid->dynamic_shared) {
@@ -264,7 +269,7 @@ void CheckGrid(const Grid& grid) {
   const bool legal = g.x > 0 && g.x <= 0x7fffffffu && g.y > 0 && g.y <= 65535 && g.z > 0 &&
                      g.z <= 65535 && b.x > 0 && b.y > 0 && b.z > 0 && b.x <= 1024 && b.y <= 1024 &&
                      b.z <= 64 && size_t{b.x} * b.y * b.z <= 1024 &&
-                     grid.dynamic_shared <= kMaxDynamicShared;
+                     grid.dynamic_shared <= kMaxSharedBytes;
   if (legal) return;
   std::fprintf(stderr, "simt: a launch that the device refuses: grid %u %u %u, block %u %u %u\n",
                g.x, g.y, g.z, b.x, b.y, b.z);

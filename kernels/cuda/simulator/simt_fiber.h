@@ -50,6 +50,7 @@ struct Block {
   char barrier[2];
   char *shared = nullptr, *shared_top = nullptr;
   void* dynamic = nullptr;
+  size_t shared_bytes = 0;  // of all arrays, as the device lays them out
   struct {
     const void* key;
     void* memory;
