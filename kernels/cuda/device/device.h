@@ -35,6 +35,8 @@ inline constexpr int kWarpSize = 32;
 #define DEV_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 // Before a loop whose arrays must stay in registers.
 #define DEV_UNROLL _Pragma("unroll")
+// Before a loop whose turns must not be joined.
+#define DEV_NO_UNROLL _Pragma("unroll 1")
 // An array of the block, 16-byte aligned. At function scope.
 #define DEV_SHARED(T, name, n) __shared__ __align__(16) T name[n]
 // The launch's dynamic shared memory, 16-byte aligned.
@@ -174,6 +176,14 @@ DEV_FUNCTION void WaitForPrevious() {
 #endif
 }
 
+// threadIdx.x as a value that the compiler does not know. What follows from it is computed where it
+// is used, and takes no register elsewhere.
+DEV_FUNCTION int UnknownThread() {
+  int thread = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(thread));
+  return thread;
+}
+
 // The work of a launch, whatever the hardware: bytes that its threads load from and store to global
 // memory, caches not counted, and arithmetic operations.
 struct Cost {
@@ -189,6 +199,9 @@ DEV_FUNCTION float AddRn(float a, float b) { return __fadd_rn(a, b); }
 DEV_FUNCTION float MulRn(float a, float b) { return __fmul_rn(a, b); }
 DEV_FUNCTION double AddRn(double a, double b) { return __dadd_rn(a, b); }
 DEV_FUNCTION double MulRn(double a, double b) { return __dmul_rn(a, b); }
+// a b + c, rounded once. Where bits must not depend on what a compiler joins, a sum of a product is
+// one of these or a sum of a MulRn.
+DEV_FUNCTION float FusedMultiplyAdd(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
 // Enqueues one launch. `shared` is dynamic shared memory in bytes. Errors: cudaGetLastError.
 template <class... Params, class... Args>

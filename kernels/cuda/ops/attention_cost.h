@@ -17,7 +17,7 @@ dev::Cost CostOf(const DeviceWork::OfClass& list, const AttentionArgs& args,
                  const DevicePool& pool) {
   constexpr int64_t kElement = sizeof(typename S::Type);
   dev::Cost cost;
-  for (int i = 0; i < list.worker_begin[list.workers]; ++i) {
+  for (int i = 0; i < list.count; ++i) {
     const AttentionItem& item = list.items[i];
     const int64_t tokens = std::max(0, item.kv_end - BeginOf(item, args.rule));
     const int64_t packed = int64_t{item.rows} * (args.q_heads / pool.kv_heads);

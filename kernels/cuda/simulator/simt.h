@@ -258,6 +258,7 @@ inline double __longlong_as_double(long long bits) {
 #define DEV_HOST_FUNCTION inline
 #define DEV_BOUNDS(threads, blocks)
 #define DEV_UNROLL
+#define DEV_NO_UNROLL
 #define DEV_SHARED(T, name, n)          \
   static const char dev_key_##name = 0; \
   T* const name = static_cast<T*>(      \
@@ -314,6 +315,7 @@ struct alignas(16) Bytes16 {
   uint64_t low, high;
 };
 inline void WaitForPrevious() { simt::current_lane->waited = true; }
+inline int UnknownThread() { return static_cast<int>(threadIdx.x); }
 
 inline void CopyAsync16(void* shared, const void* global, bool valid = true) {
   simt::CheckWaited();
@@ -380,6 +382,7 @@ inline float AddRn(float a, float b) { return a + b; }
 inline float MulRn(float a, float b) { return a * b; }
 inline double AddRn(double a, double b) { return a + b; }
 inline double MulRn(double a, double b) { return a * b; }
+inline float FusedMultiplyAdd(float a, float b, float c) { return std::fma(a, b, c); }
 
 template <class... Params, class... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
