@@ -173,11 +173,11 @@ void CudaOps::Attention(int layer, const AttentionRule& rule, Tensor qkv, const 
   op.tiled = classes > 0 && q_heads / shape.kv_heads <= kTileRows[classes - 1];
   op.wide = op.tiled && classes == kTileClasses && wide_attention_ && device_.has_wgmma &&
             CanAttendWide(qkv.dtype, rule, op.pool, device_.block_shared_bytes);
-  if (op.tiled) ShapeWork(op.pool, q_heads, classes);
+  if (op.tiled) ShapeWork(op.pool, q_heads, classes, op.wide);
   recorded_.push_back(op);
 }
 
-void CudaOps::ShapeWork(const DevicePool& pool, int q_heads, int classes) {
+void CudaOps::ShapeWork(const DevicePool& pool, int q_heads, int classes, bool wide) {
   const int group = q_heads / pool.kv_heads;
   if (work_.has_value()) {
     COPPICE_CHECK(work_->group == group && work_->kv_heads == pool.kv_heads &&
@@ -190,9 +190,10 @@ void CudaOps::ShapeWork(const DevicePool& pool, int q_heads, int classes) {
   shape.head_dim = pool.head_dim;
   shape.classes = classes;
   shape.exact = exact_;
+  shape.multiprocessors = device_.multiprocessors;
   for (int c = 0; c < kTileClasses; ++c) {
     shape.workers[c] = device_.multiprocessors *
-                       TileBlocksPerMultiprocessor(c, pool.head_dim, device_.shared_bytes);
+                       TileBlocksPerMultiprocessor(c, pool.head_dim, device_.shared_bytes, wide);
   }
 }
 

@@ -69,7 +69,7 @@ class CudaOps final : public Ops {
   // The product that was recorded last, if it was the last op; else nullptr.
   PassProduct* LastProduct();
   // The pool and the query heads are those of every layer; the work list has this many classes.
-  void ShapeWork(const DevicePool& pool, int q_heads, int classes);
+  void ShapeWork(const DevicePool& pool, int q_heads, int classes, bool wide);
 
   const DeviceFacts device_;
   ExpertMemory* const experts_;

@@ -36,6 +36,8 @@ inline constexpr int kWarpSize = 32;
 #define DEV_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 // Before a loop whose arrays must stay in registers.
 #define DEV_UNROLL _Pragma("unroll")
+// Before a loop whose turns must not be joined.
+#define DEV_NO_UNROLL _Pragma("unroll 1")
 // An array of the block, 16-byte aligned. At function scope.
 #define DEV_SHARED(T, name, n) __shared__ __align__(16) T name[n]
 // The launch's dynamic shared memory, 16-byte aligned.
@@ -196,6 +198,14 @@ DEV_FUNCTION void WaitForPrevious() {
 #endif
 }
 
+// threadIdx.x as a value that the compiler does not know. What follows from it is computed where it
+// is used, and takes no register elsewhere.
+DEV_FUNCTION int UnknownThread() {
+  int thread = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(thread));
+  return thread;
+}
+
 using Cost = LaunchCost;
 // Called before each launch: its name, and a function that gives its cost when it runs; the
 // function may read what the kernel reads. Only the simulator uses it.
@@ -235,6 +245,9 @@ DEV_FUNCTION float AddRn(float a, float b) { return __fadd_rn(a, b); }
 DEV_FUNCTION float MulRn(float a, float b) { return __fmul_rn(a, b); }
 DEV_FUNCTION double AddRn(double a, double b) { return __dadd_rn(a, b); }
 DEV_FUNCTION double MulRn(double a, double b) { return __dmul_rn(a, b); }
+// a b + c, rounded once. Where bits must not depend on what a compiler joins, a sum of a product is
+// one of these or a sum of a MulRn.
+DEV_FUNCTION float FusedMultiplyAdd(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
 // The whole product, by one instruction. Of the 64-bit product of a constant above 2^31 the compiler
 // also adds the part that is zero.

@@ -40,7 +40,7 @@ dev::Cost CostOf(const DeviceWork::OfClass& list, const AttentionArgs& args,
   cost.block_bytes = int64_t{2} * kKvTile * S::kDim * kElement;  // the next KV tile
   cost.resident = 1;
   int64_t items = 0, most_splits = 1;
-  for (int i = 0; i < list.worker_begin[list.workers]; ++i) {
+  for (int i = 0; i < list.count; ++i) {
     const AttentionItem& item = list.items[i];
     const int64_t tokens = std::max(0, item.kv_end - BeginOf(item, args.rule));
     const int64_t packed = int64_t{item.rows} * (args.q_heads / pool.kv_heads);
@@ -55,9 +55,9 @@ dev::Cost CostOf(const DeviceWork::OfClass& list, const AttentionArgs& args,
     cost.shared_bytes += tiles * SharedTileBytes<S>();
     cost.flops += 2 * (S::kDimWarps + 1) * tiles * kKvTile * S::kRows * S::kDim;
   }
-  // Step, worker, item, table; q and the first KV tile of each item; a merge writes, counts, reads.
+  // Step, item, table; q and the first KV tile of each item; a merge writes, counts, reads.
   const int64_t of_worker = (items + list.workers - 1) / std::max(list.workers, 1);
-  cost.dependent_loads = 4 + 2 * of_worker + (most_splits > 1 ? 3 : 0);
+  cost.dependent_loads = 3 + 2 * of_worker + (most_splits > 1 ? 3 : 0);
   return cost;
 }
 

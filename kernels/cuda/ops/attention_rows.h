@@ -1,6 +1,7 @@
 // One row tile of attention (work_list.h) apart from how it is computed: where its rows and tokens
-// lie, and how sums become output or partial results, which the last block to finish merges. For
-// .cu files.
+// lie, and how sums become output or partial results, which the last block to finish merges. Every
+// operation is rounded as it is written (device.h), so that tiles of any size have the same bits.
+// For .cu files.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +22,17 @@ struct Tokens {
   const int32_t* position;  // of the step's rows
   const int32_t* rows;      // of items that list them
   const uint64_t* masks;
-
-  DEV_FUNCTION Tokens(const DeviceStep& step, const DeviceWork& work)
-      : table(step.table),
-        chain(work.chain),
-        chain_position(work.chain_position),
-        position(step.position),
-        rows(work.rows),
-        masks(work.masks) {}
+  int32_t group;  // q heads of a KV head
 };
 struct Merging {
   float* partials;
   uint32_t* counters;
 };
+DEV_FUNCTION Tokens TokensOf(const DeviceStep& step, const DeviceWork& work,
+                             const AttentionArgs& args, const DevicePool& pool) {
+  return {step.table, work.chain, work.chain_position,         step.position,
+          work.rows,  work.masks, args.q_heads / pool.kv_heads};
+}
 
 // Where an item begins for a rule: KV tiles before the windows of all of its rows are left out.
 DEV_HOST_FUNCTION int32_t BeginOf(const AttentionItem& item, const AttentionRule& rule) {
@@ -41,6 +40,11 @@ DEV_HOST_FUNCTION int32_t BeginOf(const AttentionItem& item, const AttentionRule
   const int32_t seen = item.first_position + 1 - rule.window;  // the first position of a window
   const int32_t tile = (seen < item.prefix ? seen : item.prefix) / kKvTile * kKvTile;
   return tile > item.kv_begin ? tile : item.kv_begin;
+}
+
+// The scale of scores, capped ones if there is a cap, for exponents of 2.
+DEV_FUNCTION float ScoreScale(const AttentionRule& rule) {
+  return (rule.softcap == 0.0f ? rule.scale : rule.softcap) * kLog2E;
 }
 
 // What one lane holds of its warp's rows g and g + 8, g = lane / 4: as Mma and MmaAsync do, in
@@ -61,7 +65,7 @@ struct RowTile {
   const DevicePool& pool;
   const AttentionItem& item;
 
-  DEV_FUNCTION int Group() const { return args.q_heads / pool.kv_heads; }
+  DEV_FUNCTION int Group() const { return tokens.group; }
   DEV_FUNCTION int PackedRows() const { return item.rows * Group(); }
   // Whether a KV tile may have tokens of one request that rows of another pass over. They must not
   // reach these rows, and a weight of zero times a value that is not finite would be NaN: the V of
@@ -84,18 +88,15 @@ struct RowTile {
     return static_cast<const T*>(args.qkv) + head * pool.head_dim;
   }
   DEV_FUNCTION int32_t SlotOf(int32_t token) const {
-    if (token >= item.prefix) return tokens.chain[item.chain_begin + token - item.prefix];
-    return tokens.table[item.table_begin + token / kBlockSize] * kBlockSize + token % kBlockSize;
+    const bool chained = token >= item.prefix;
+    const int32_t place = *(chained ? tokens.chain + (item.chain_begin + token - item.prefix)
+                                    : tokens.table + (item.table_begin + token / kBlockSize));
+    return chained ? place : place * kBlockSize + token % kBlockSize;
   }
 
   DEV_FUNCTION int32_t PositionOf(int32_t token) const {
     if (token < item.prefix) return token;
     return tokens.chain_position[item.chain_begin + token - item.prefix];
-  }
-
-  // The scale of scores, capped ones if there is a cap, for exponents of 2.
-  DEV_FUNCTION float ScoreScale() const {
-    return (args.rule.softcap == 0.0f ? args.rule.scale : args.rule.softcap) * kLog2E;
   }
 
   // With a cap: scores become tanh(score * scale / cap).
@@ -105,7 +106,7 @@ struct RowTile {
     const float scale = args.rule.scale / args.rule.softcap;
     DEV_UNROLL
     for (int n = 0; n < kEights; ++n) {
-      for (int e = 0; e < 4; ++e) score[n][e] = tanhf(score[n][e] * scale);
+      for (int e = 0; e < 4; ++e) score[n][e] = tanhf(dev::MulRn(score[n][e], scale));
     }
   }
 
@@ -120,7 +121,7 @@ struct RowTile {
   // and tokens from first_token of the KV tile on.
   template <int kEights>
   DEV_FUNCTION void Mask(int packed, int tile, int first_token, float (&score)[kEights][4]) const {
-    const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+    const int lane = dev::UnknownThread() % dev::kWarpSize;
     for (int half = 0; half < 2; ++half) {
       const uint64_t word =
           MaskOf(packed + lane / 4 + half * 8, tile) >> (first_token + lane % 4 * 2);
@@ -138,7 +139,7 @@ struct RowTile {
   DEV_FUNCTION void MaskWindow(int packed, int32_t first, int first_token,
                                float (&score)[kEights][4]) const {
     if (args.rule.window == 0) return;
-    const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+    const int lane = dev::UnknownThread() % dev::kWarpSize;
     // No token of the tile has an earlier position: those of chains lie behind what all rows see.
     const int32_t earliest = min(first, item.mask_tile * kKvTile);
     DEV_UNROLL
@@ -169,7 +170,7 @@ struct RowTile {
     const dev::Pack<T, 8> pack = dev::LoadPack<8>(values);
     float sum = 0.0f;  // zero times what is not finite is NaN
     DEV_UNROLL
-    for (int i = 0; i < 8; ++i) sum += dev::ToFloat(pack.value[i]) * 0.0f;
+    for (int i = 0; i < 8; ++i) sum = dev::FusedMultiplyAdd(dev::ToFloat(pack.value[i]), 0.0f, sum);
     return sum == 0.0f;
   }
   DEV_FUNCTION static void Fill(T* values, float with) {
@@ -186,7 +187,7 @@ struct RowTile {
       float max = state->max[half];
       DEV_UNROLL
       for (int n = 0; n < kEights; ++n) {
-        max = fmaxf(max, fmaxf(score[n][half * 2], score[n][half * 2 + 1]) * scale);
+        max = fmaxf(max, dev::MulRn(fmaxf(score[n][half * 2], score[n][half * 2 + 1]), scale));
       }
       max = fmaxf(max, __shfl_xor_sync(dev::kFullWarp, max, 1));
       max = fmaxf(max, __shfl_xor_sync(dev::kFullWarp, max, 2));
@@ -196,15 +197,15 @@ struct RowTile {
       DEV_UNROLL
       for (int n = 0; n < kEights; ++n) {
         for (int e = half * 2; e < half * 2 + 2; ++e) {
-          score[n][e] = dev::Exp2(score[n][e] * scale - max);
-          total += score[n][e];
+          score[n][e] = dev::Exp2(dev::FusedMultiplyAdd(score[n][e], scale, -max));
+          total = dev::AddRn(total, score[n][e]);
         }
       }
-      state->total[half] = state->total[half] * correction + total;
+      state->total[half] = dev::FusedMultiplyAdd(state->total[half], correction, total);
       DEV_UNROLL
       for (int j = 0; j < kSums; ++j) {
-        state->sum[j][half * 2] *= correction;
-        state->sum[j][half * 2 + 1] *= correction;
+        for (int e = half * 2; e < half * 2 + 2; ++e)
+          state->sum[j][e] = dev::MulRn(state->sum[j][e], correction);
       }
     }
   }
@@ -214,8 +215,8 @@ struct RowTile {
   DEV_FUNCTION void SumTotals(RowState<kSums>* state) const {
     for (int half = 0; half < 2; ++half) {
       float total = state->total[half];
-      total += __shfl_xor_sync(dev::kFullWarp, total, 1);
-      total += __shfl_xor_sync(dev::kFullWarp, total, 2);
+      total = dev::AddRn(total, __shfl_xor_sync(dev::kFullWarp, total, 1));
+      total = dev::AddRn(total, __shfl_xor_sync(dev::kFullWarp, total, 2));
       state->total[half] = total;
     }
   }
@@ -224,7 +225,7 @@ struct RowTile {
   // result. What a row needs is found once for all of its dims.
   template <int kSums>
   DEV_FUNCTION void EmitState(int packed, int first_dim, const RowState<kSums>& state) const {
-    const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+    const int lane = dev::UnknownThread() % dev::kWarpSize;
     first_dim += lane % 4 * 2;
     DEV_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -277,7 +278,8 @@ struct RowTile {
     return total == 0.0f ? 0.0f : 1.0f / total;  // a row that sees nothing: 0
   }
   DEV_FUNCTION void StoreScaled(T* out, float a, float b, float scale) const {
-    const dev::Pack<T, 2> pair = {{dev::FromFloat<T>(a * scale), dev::FromFloat<T>(b * scale)}};
+    const dev::Pack<T, 2> pair = {
+        {dev::FromFloat<T>(dev::MulRn(a, scale)), dev::FromFloat<T>(dev::MulRn(b, scale))}};
     dev::StorePack(out, pair);
   }
   DEV_FUNCTION void Store(int packed, int dim, float a, float b, float total) const {
@@ -295,12 +297,12 @@ struct RowTile {
     float a[kPairs] = {}, b[kPairs] = {}, total = 0.0f;
     for (int i = 0; i < count; ++i) {
       const float weight = dev::Exp2(stats[i * stat_stride] - max);
-      total += stats[i * stat_stride + 1] * weight;
+      total = dev::FusedMultiplyAdd(stats[i * stat_stride + 1], weight, total);
       DEV_UNROLL
       for (int p = 0; p < kPairs; ++p) {
         const dev::Pack<float, 2> pair = dev::LoadPack<2>(sums + i * sum_stride + p * step);
-        a[p] += pair.value[0] * weight;
-        b[p] += pair.value[1] * weight;
+        a[p] = dev::FusedMultiplyAdd(pair.value[0], weight, a[p]);
+        b[p] = dev::FusedMultiplyAdd(pair.value[1], weight, b[p]);
       }
     }
     DEV_UNROLL

@@ -20,7 +20,7 @@ constexpr int kGroupRows = 64, kConsumers = kRows / kGroupRows * 128;
 constexpr int kThreads = kConsumers + 128;  // a whole warpgroup loads: registers go by warpgroups
 // Bytes and dims of a row of swizzled shared memory.
 constexpr int kRowBytes = 128, kPanelDims = 64;
-constexpr int kPanelBytes = kKvTile * kRowBytes;  // bytes of 64 dims of a KV tile
+constexpr int kPanelBytes = kKvTile * kRowBytes;   // bytes of 64 dims of a KV tile
 constexpr int kTileBlocks = kKvTile / kBlockSize;  // blocks of a KV tile; each is copied as one box
 static_assert(kBlockSize % 8 == 0 && kTileBlocks <= dev::kWarpSize);
 
@@ -74,7 +74,7 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
   using State = RowState<S::kDim / 8>;
   using Rows::args, Rows::item, Rows::pool, Rows::tokens;
   using Rows::EmitState, Rows::Fill, Rows::Finite, Rows::HoldsForToken, Rows::Mask;
-  using Rows::MixesRequests, Rows::PackedRows, Rows::QueryOf, Rows::ScoreScale, Rows::SlotOf;
+  using Rows::MixesRequests, Rows::PackedRows, Rows::QueryOf, Rows::SlotOf;
   using Rows::SumTotals, Rows::Weigh;
 
   const dev::TensorMap& map;  // tensor map of the pool
@@ -182,7 +182,7 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
   }
 
   DEV_FUNCTION void Accumulate(Place* place, State* state) const {
-    const float scale = ScoreScale();
+    const float scale = ScoreScale(args.rule);
     uint32_t q[S::kDim / 16][4];
     LoadQuery(q);
     for (int32_t first = item.kv_begin; first < item.kv_end; first += kKvTile, place->Next()) {
@@ -243,14 +243,13 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 1)
   __syncthreads();
   unsigned char* const stages =
       memory + (S::kAlignment - dev::SharedAddress(memory) % S::kAlignment) % S::kAlignment;
-  const Tokens tokens(*step, *work);
+  const Tokens tokens = TokensOf(*step, *work, args, pool);
   const Merging merging = {work->partials, work->counters};
   Place place;
-  const int end = list.worker_begin[worker + 1];
   if (threadIdx.x >= kConsumers) {
     dev::GiveRegisters<72>();
     if (threadIdx.x >= kConsumers + dev::kWarpSize) return;
-    for (int i = list.worker_begin[worker]; i < end; ++i) {
+    for (int i = worker; i >= 0; i = list.items[i].next) {
       const AttentionItem item = list.items[i];
       const WideTile<S> tile = {{tokens, args, merging, pool, item}, map, ring, stages};
       tile.Load(&place);
@@ -263,7 +262,7 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 1)
       dev::BarrierWait(ring.Meeting(), meeting);
       meeting ^= 1;
     };
-    for (int i = list.worker_begin[worker]; i < end; ++i) {
+    for (int i = worker; i >= 0; i = list.items[i].next) {
       const AttentionItem item = list.items[i];
       const WideTile<S> tile = {{tokens, args, merging, pool, item}, map, ring, stages};
       typename WideTile<S>::State state;

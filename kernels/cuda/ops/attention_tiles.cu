@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/ops/attention_cost.h"
 #include "kernels/cuda/ops/attention_rows.h"
+#include "kernels/cuda/ops/attention_tile_loads.h"
 #include "kernels/cuda/ops/kernel_types.h"
 
 namespace coppice::kernels::cuda {
@@ -15,206 +16,194 @@ namespace {
 
 constexpr int kStages = 2;  // KV tiles in shared memory
 // Blocks of a class that a multiprocessor holds by its registers.
-constexpr int64_t kBlocksByRegisters[kTileClasses] = {3, 2, 1};
+constexpr int64_t kBlocksByRegisters[kTileClasses] = {3, 2, 2};
 
-// One warp holds 16 packed rows and 64 / kTokenWarps tokens of a KV tile, and sums kDim / kDimWarps
-// dims of V: warps that share rows and tokens score them each for itself. kDim: head_dim, padded
-// with zeros in shared memory.
-template <class T, class P, int kDim_, int kRowWarps_, int kTokenWarps_, int kDimWarps_ = 1>
+// One warp holds 16 kHeights packed rows and 64 / kTokenWarps tokens of a KV tile, and sums kDim /
+// kDimWarps dims of V: warps that share rows and tokens score them each for itself. With more
+// kHeights a matrix of K or V that a warp has loaded serves more rows. kDim: head_dim, padded with
+// zeros in shared memory.
+template <class T, class P, int kDim_, int kRowWarps_, int kTokenWarps_, int kDimWarps_ = 1,
+          int kHeights_ = 1>
 struct Shape {
   using Type = T;     // type of activations
   using Element = P;  // type of the pool: T or codes
   static constexpr int kDim = kDim_, kRowWarps = kRowWarps_, kTokenWarps = kTokenWarps_;
-  static constexpr int kDimWarps = kDimWarps_;
-  static constexpr int kRows = 16 * kRowWarps;
+  static constexpr int kDimWarps = kDimWarps_, kHeights = kHeights_;
+  static constexpr int kRows = 16 * kHeights * kRowWarps;
   static constexpr int kThreads = dev::kWarpSize * kRowWarps * kTokenWarps * kDimWarps;
   static constexpr int kTokens = kKvTile / kTokenWarps;  // tokens per warp
-  static constexpr int kDims = kDim / kDimWarps;  // dims per warp
+  static constexpr int kDims = kDim / kDimWarps;         // dims per warp
   static constexpr int kStride = kDim + 8;               // elements; rows of a matrix miss no bank
   static constexpr int kTile = kKvTile * kStride;        // elements of K or V of a stage
   static constexpr int kQueryElements = kRows * kStride;
-  static constexpr int kSharedBytes = (kQueryElements + kStages * 2 * kTile) * 2;
+  static constexpr int kStats = kHeights > 1 ? kThreads* kHeights : 0;  // of four floats
+  static constexpr int kSharedBytes = (kQueryElements + kStages * 2 * kTile) * 2 + kStats * 16;
 };
 
 template <class S>
-struct Block : RowTile<typename S::Type, S::kRows> {
+struct Block : TileLoads<S> {
   using T = typename S::Type;
   using Rows = RowTile<T, S::kRows>;
-  using Rows::args, Rows::item, Rows::pool;
-  using Rows::Cap, Rows::EmitState, Rows::Fill, Rows::Finite, Rows::Group, Rows::HoldsForToken;
-  using Rows::Mask, Rows::MaskWindow, Rows::MixesRequests, Rows::PackedRows, Rows::QueryOf;
-  using Rows::ScoreScale, Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
+  using Loads = TileLoads<S>;
+  using Loads::args, Loads::item, Loads::pool, Loads::query, Loads::tiles;
+  using Loads::KeepRequestsApart, Loads::LoadQuery, Loads::LoadTile, Loads::Thread, Loads::Tile;
+  using Rows::Cap, Rows::EmitState, Rows::Mask, Rows::MaskWindow, Rows::MixesRequests;
+  using Rows::SumTotals, Rows::Weigh;
 
-  T* query;  // [kRows, kStride]
-  T* tiles;  // [kStages][K then V][kKvTile, kStride]
+  using State = RowState<S::kDims / 8>;
 
-  DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
+  const float& scale;  // ScoreScale
+
   DEV_FUNCTION int Lane() const { return Thread() % dev::kWarpSize; }
   DEV_FUNCTION int Warp() const { return Thread() / dev::kWarpSize; }
   DEV_FUNCTION int DimWarp() const { return Warp() % S::kDimWarps; }
   DEV_FUNCTION int TokenWarp() const { return Warp() / S::kDimWarps % S::kTokenWarps; }
-  DEV_FUNCTION int RowWarp() const { return Warp() / S::kDimWarps / S::kTokenWarps; }
-  DEV_FUNCTION T* Tile(int stage, bool value) const {
-    return tiles + (stage * 2 + value) * S::kTile;
+  // First of the warp's rows with this height.
+  DEV_FUNCTION int FirstRow(int height = 0) const {
+    return (Warp() / S::kDimWarps / S::kTokenWarps * S::kHeights + height) * 16;
   }
 
-  DEV_FUNCTION void LoadQuery() const {
-    constexpr int kPieces = S::kDim / 8;
-    for (int i = Thread(); i < S::kRows * kPieces; i += S::kThreads) {
-      const int packed = i / kPieces, dim = i % kPieces * 8;
-      const bool valid = packed < PackedRows() && dim < pool.head_dim;
-      dev::CopyAsync16(query + packed * S::kStride + dim,
-                       valid ? QueryOf(packed) + dim : static_cast<const T*>(args.qkv), valid);
-    }
-  }
-
-  // Eight codes, times their scale, as values of T; zeros when not `valid`.
-  DEV_FUNCTION static void Widen(const int8_t* codes, float scale, bool valid, T* values) {
-    dev::Pack<int8_t, 8> in = {};
-    if (valid) in = dev::LoadPack<8>(codes);
-    dev::Pack<T, 8> out;
+  // The warp's scores of its rows and kTokens tokens, not scaled.
+  DEV_FUNCTION void Score(const T* k, float (&score)[S::kHeights][S::kTokens / 8][4]) const {
+    const int lane = Lane();
+    const T* q_row = query + (FirstRow() + lane % 16) * S::kStride + lane / 16 * 8;
+    const T* k_row =
+        k + (TokenWarp() * S::kTokens + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8;
     DEV_UNROLL
-    for (int i = 0; i < 8; ++i) out.value[i] = dev::FromFloat<T>(dev::ToFloat(in.value[i]) * scale);
-    dev::StorePack(values, out);
-  }
-
-  // LoadTile of codes, which has done all when it returns.
-  DEV_FUNCTION void WidenTile(int32_t first, int stage) const {
-    for (int t = Thread() / 8; t < kKvTile; t += S::kThreads / 8) {
-      const bool seen = first + t < item.kv_end;
-      const int32_t slot = seen ? SlotOf(first + t) : 0;
-      for (int value = 0; value < 2; ++value) {
-        const int8_t* const codes =
-            PoolRow<const int8_t>(pool, args.layer, value != 0, slot, item.kv_head);
-        const float scale =
-            seen ? *PoolScale(pool, args.layer, value != 0, slot, item.kv_head) : 0.0f;
-        T* const place = Tile(stage, value != 0) + t * S::kStride;
-        for (int dim = Thread() % 8 * 8; dim < S::kDim; dim += 64) {
-          Widen(codes + dim, scale, seen && dim < pool.head_dim, place + dim);
+    for (int h = 0; h < S::kHeights; ++h) {
+      DEV_UNROLL
+      for (int n = 0; n < S::kTokens / 8; ++n) {
+        for (int e = 0; e < 4; ++e) score[h][n][e] = 0.0f;
+      }
+    }
+    DEV_UNROLL
+    for (int d = 0; d < S::kDim; d += 16) {
+      uint32_t a[S::kHeights][4];
+      DEV_UNROLL
+      for (int h = 0; h < S::kHeights; ++h) dev::LoadMatrix4(a[h], q_row + h * 16 * S::kStride + d);
+      DEV_UNROLL
+      for (int n = 0; n < S::kTokens / 8; n += 2) {
+        uint32_t b[4];
+        dev::LoadMatrix4(b, k_row + n * 8 * S::kStride + d);
+        DEV_UNROLL
+        for (int h = 0; h < S::kHeights; ++h) {
+          dev::Mma<T>(score[h][n], a[h], {b[0], b[1]});
+          dev::Mma<T>(score[h][n + 1], a[h], {b[2], b[3]});
         }
       }
     }
   }
 
-  // Eight threads copy a token, 128 bytes at a time. Tokens after the item's are zeros.
-  DEV_FUNCTION void LoadTile(int32_t first, int stage) const {
-    if constexpr (kCodes<typename S::Element>) return WidenTile(first, stage);
-    for (int t = Thread() / 8; t < kKvTile; t += S::kThreads / 8) {
-      const bool seen = first + t < item.kv_end;
-      const int32_t slot = seen ? SlotOf(first + t) : 0;
-      const T* k = PoolRow<const T>(pool, args.layer, /*value=*/false, slot, item.kv_head);
-      const T* v = PoolRow<const T>(pool, args.layer, /*value=*/true, slot, item.kv_head);
-      for (int dim = Thread() % 8 * 8; dim < S::kDim; dim += 64) {
-        const bool valid = seen && dim < pool.head_dim;
-        const int place = t * S::kStride + dim, offset = valid ? dim : 0;
-        dev::CopyAsync16(Tile(stage, false) + place, k + offset, valid);
-        dev::CopyAsync16(Tile(stage, true) + place, v + offset, valid);
-      }
-    }
-  }
-
-  // Of a KV tile that mixes requests. Each thread looks at what it has loaded.
-  DEV_FUNCTION void KeepRequestsApart(int stage) const {
-    for (int t = Thread() / 8; t < kKvTile; t += S::kThreads / 8) {
-      T* const k = Tile(stage, false) + t * S::kStride;
-      T* const v = Tile(stage, true) + t * S::kStride;
-      bool finite = true;
-      for (int dim = Thread() % 8 * 8; dim < S::kDim; dim += 64) finite = finite && Finite(v + dim);
-      if (HoldsForToken(finite)) continue;
-      for (int dim = Thread() % 8 * 8; dim < S::kDim; dim += 64) {
-        Fill(k + dim, NAN);
-        Fill(v + dim, 0.0f);
-      }
-    }
-  }
-
-  // The warp's scores of its 16 rows and kTokens tokens, not scaled.
-  DEV_FUNCTION void Score(const T* k, float (&score)[S::kTokens / 8][4]) const {
-    const int lane = Lane();
-    const T* q_row = query + (RowWarp() * 16 + lane % 16) * S::kStride + lane / 16 * 8;
-    const T* k_row =
-        k + (TokenWarp() * S::kTokens + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8;
+  // Weights as the left side of products, rounded to the type of V.
+  DEV_FUNCTION static void PackWeights(const float (&weight)[S::kTokens / 8][4],
+                                       uint32_t (&packed)[S::kTokens / 16][4]) {
     DEV_UNROLL
-    for (int n = 0; n < S::kTokens / 8; ++n) {
-      for (int e = 0; e < 4; ++e) score[n][e] = 0.0f;
-    }
-    DEV_UNROLL
-    for (int d = 0; d < S::kDim; d += 16) {
-      uint32_t a[4];
-      dev::LoadMatrix4(a, q_row + d);
-      DEV_UNROLL
-      for (int n = 0; n < S::kTokens / 8; n += 2) {
-        uint32_t b[4];
-        dev::LoadMatrix4(b, k_row + n * 8 * S::kStride + d);
-        dev::Mma<T>(score[n], a, {b[0], b[1]});
-        dev::Mma<T>(score[n + 1], a, {b[2], b[3]});
-      }
+    for (int t = 0; t < S::kTokens / 16; ++t) {
+      const float(&low)[4] = weight[2 * t], (&high)[4] = weight[2 * t + 1];
+      packed[t][0] = dev::PackPair<T>(low[0], low[1]);
+      packed[t][1] = dev::PackPair<T>(low[2], low[3]);
+      packed[t][2] = dev::PackPair<T>(high[0], high[1]);
+      packed[t][3] = dev::PackPair<T>(high[2], high[3]);
     }
   }
 
   // Adds the weighted V of the warp's tokens.
-  DEV_FUNCTION void AddValues(const T* v, const float (&weight)[S::kTokens / 8][4],
-                              RowState<S::kDims / 8>* state) const {
+  DEV_FUNCTION void AddValues(const T* v, const uint32_t (&weight)[S::kHeights][S::kTokens / 16][4],
+                              State (&state)[S::kHeights]) const {
     const int lane = Lane();
     const T* v_row = v + (TokenWarp() * S::kTokens + lane % 16) * S::kStride +
                      DimWarp() * S::kDims + lane / 16 * 8;
     DEV_UNROLL
     for (int t = 0; t < S::kTokens / 16; ++t) {
-      const uint32_t a[4] = {dev::PackPair<T>(weight[2 * t][0], weight[2 * t][1]),
-                             dev::PackPair<T>(weight[2 * t][2], weight[2 * t][3]),
-                             dev::PackPair<T>(weight[2 * t + 1][0], weight[2 * t + 1][1]),
-                             dev::PackPair<T>(weight[2 * t + 1][2], weight[2 * t + 1][3])};
       DEV_UNROLL
       for (int j = 0; j < S::kDims / 8; j += 2) {
         uint32_t b[4];
         dev::LoadMatrix4Transposed(b, v_row + t * 16 * S::kStride + j * 8);
-        dev::Mma<T>(state->sum[j], a, {b[0], b[1]});
-        dev::Mma<T>(state->sum[j + 1], a, {b[2], b[3]});
+        DEV_UNROLL
+        for (int h = 0; h < S::kHeights; ++h) {
+          dev::Mma<T>(state[h].sum[j], weight[h][t], {b[0], b[1]});
+          dev::Mma<T>(state[h].sum[j + 1], weight[h][t], {b[2], b[3]});
+        }
       }
     }
   }
 
   // Passes over all tokens of the item. Copies of the next KV tile run behind the arithmetic.
-  DEV_FUNCTION void Accumulate(RowState<S::kDims / 8>* state) const {
-    const float scale = ScoreScale();
+  DEV_FUNCTION void Accumulate(State (&state)[S::kHeights]) const {
+    DEV_UNROLL
+    for (int h = 0; h < S::kHeights; ++h) PutStats(h, state[h]);
     const int32_t begin = BeginOf(item, args.rule);
     if (begin < item.kv_end) {
       LoadQuery();
-      LoadTile(begin, 0);
+      LoadTile(begin, begin / kKvTile % kStages);
     }
     dev::CopyCommit();
-    for (int32_t first = begin, stage = 0; first < item.kv_end;
-         first += kKvTile, stage = 1 - stage) {
+    for (int32_t first = begin; first < item.kv_end; first += kKvTile) {
+      const int stage = first / kKvTile % kStages;
       if (first + kKvTile < item.kv_end) LoadTile(first + kKvTile, 1 - stage);
       dev::CopyCommit();
       dev::CopyWait<1>();
       if (MixesRequests(first / kKvTile)) KeepRequestsApart(stage);
       __syncthreads();
-      float score[S::kTokens / 8][4];
+      float score[S::kHeights][S::kTokens / 8][4];
+      uint32_t weight[S::kHeights][S::kTokens / 16][4];
       Score(Tile(stage, false), score);
-      Cap(score);
-      if (first / kKvTile >= item.mask_tile)
-        Mask(RowWarp() * 16, first / kKvTile, TokenWarp() * S::kTokens, score);
-      MaskWindow(RowWarp() * 16, first, TokenWarp() * S::kTokens, score);
-      Weigh(scale, score, state);
-      AddValues(Tile(stage, true), score, state);
+      DEV_UNROLL
+      for (int h = 0; h < S::kHeights; ++h) {
+        Cap(score[h]);
+        if (first / kKvTile >= item.mask_tile)
+          Mask(FirstRow(h), first / kKvTile, TokenWarp() * S::kTokens, score[h]);
+        MaskWindow(FirstRow(h), first, TokenWarp() * S::kTokens, score[h]);
+        TakeStats(h, &state[h]);
+        Weigh(scale, score[h], &state[h]);
+        PutStats(h, state[h]);
+        PackWeights(score[h], weight[h]);
+        if constexpr (S::kHeights > 1) __syncwarp();
+      }
+      AddValues(Tile(stage, true), weight, state);
       __syncthreads();  // the next copies overwrite this stage
     }
     dev::CopyWait<0>();
-    SumTotals(state);
+    DEV_UNROLL
+    for (int h = 0; h < S::kHeights; ++h) {
+      TakeStats(h, &state[h]);
+      SumTotals(&state[h]);
+    }
   }
 
-  DEV_FUNCTION void Finish(const RowState<S::kDims / 8>& state) const {
+  // With several heights the maxima and totals of a thread lie in shared memory between KV tiles:
+  // sums and scores fill its registers.
+  DEV_FUNCTION dev::Pack<float, 4>* Stats(int h) const {
+    T* const behind = tiles + kStages * 2 * S::kTile;
+    return reinterpret_cast<dev::Pack<float, 4>*>(behind) + h * S::kThreads + Thread();
+  }
+  DEV_FUNCTION void PutStats(int h, const State& state) const {
+    if constexpr (S::kStats > 0)
+      *Stats(h) = {{state.max[0], state.max[1], state.total[0], state.total[1]}};
+  }
+  DEV_FUNCTION void TakeStats(int h, State* state) const {
+    if constexpr (S::kStats > 0) {
+      const dev::Pack<float, 4> stats = *Stats(h);
+      DEV_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        state->max[half] = stats.value[half];
+        state->total[half] = stats.value[2 + half];
+      }
+    }
+  }
+
+  DEV_FUNCTION void Finish(const State (&state)[S::kHeights]) const {
     if constexpr (S::kTokenWarps == 1) {
-      EmitState(RowWarp() * 16, DimWarp() * S::kDims, state);
+      DEV_UNROLL
+      for (int h = 0; h < S::kHeights; ++h) EmitState(FirstRow(h), DimWarp() * S::kDims, state[h]);
     } else {
-      MergeWarps(state);
+      MergeWarps(state[0]);
     }
   }
 
   // The warps that share the rows meet in shared memory, where the KV tiles were.
-  DEV_FUNCTION void MergeWarps(const RowState<S::kDims / 8>& state) const {
-    static_assert(S::kRowWarps == 1 && S::kDimWarps == 1 &&
+  DEV_FUNCTION void MergeWarps(const State& state) const {
+    static_assert(S::kRows == 16 && S::kDimWarps == 1 &&
                   S::kTokenWarps * 16 * (S::kDim + 2) * 4 <= kStages * 2 * S::kTile * 2);
     const int lane = Lane();
     float* sums = reinterpret_cast<float*>(tiles);        // [kTokenWarps][16][kDim]
@@ -239,32 +228,65 @@ struct Block : RowTile<typename S::Type, S::kRows> {
   }
 };
 
+// What a block reads now and then while it passes over the tokens of an item. In shared memory, as
+// the registers are full of sums; what follows from the launch's arguments would fill them too.
+template <class P>
+struct Task {
+  AttentionItem item;
+  const AttentionItem* items;
+  AttentionArgs args;
+  DevicePool pool;
+  Tokens tokens;
+  Merging merging;
+  Planes<P> planes;
+  float scale;
+};
+using Words = dev::Pack<uint32_t, 4>;
+constexpr int kItemWords = sizeof(AttentionItem) / sizeof(Words);
+static_assert(sizeof(AttentionItem) % sizeof(Words) == 0);
+
 template <class S>
 DEV_KERNEL void DEV_BOUNDS(S::kThreads, 1)
     AttendTiles(const DeviceStep* step, AttentionArgs args, const DeviceWork* work, DevicePool pool,
                 int tile_class) {
   dev::WaitForPrevious();
+  using TaskOf = Task<typename S::Element>;
   DEV_DYNAMIC_SHARED(typename S::Type, memory);
   DEV_SHARED(uint32_t, arrived, 1);
+  DEV_SHARED(Words, words, (sizeof(TaskOf) + sizeof(Words) - 1) / sizeof(Words));
   const DeviceWork::OfClass list = work->classes[tile_class];
-  const int worker = static_cast<int>(blockIdx.x);
+  const int worker = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   if (worker >= list.workers) return;
-  const Tokens tokens(*step, *work);
-  const Merging merging = {work->partials, work->counters};
-  const int end = list.worker_begin[worker + 1];
-  for (int i = list.worker_begin[worker]; i < end; ++i) {
-    const AttentionItem item = list.items[i];
-    const Block<S> block = {
-        {tokens, args, merging, pool, item}, memory, memory + S::kQueryElements};
-    RowState<S::kDims / 8> state;
-    block.Accumulate(&state);
-    block.Finish(state);
-    if (item.splits > 1) {
-      block.MergeSplits(
-          block.Thread(), S::kThreads, [] { __syncthreads(); }, arrived);
-    }
-    __syncthreads();  // the next item overwrites shared memory
+  TaskOf* const task = reinterpret_cast<TaskOf*>(words);
+  if (thread == 0) {
+    task->items = list.items;
+    task->args = args;
+    task->pool = pool;
+    task->tokens = TokensOf(*step, *work, args, pool);
+    task->merging = {work->partials, work->counters};
+    task->planes = Planes<typename S::Element>::Of(pool, args.layer);
+    task->scale = ScoreScale(args.rule);
   }
+  const AttentionItem* next = list.items + worker;
+  do {
+    if (dev::UnknownThread() < kItemWords)
+      words[dev::UnknownThread()] = reinterpret_cast<const Words*>(next)[dev::UnknownThread()];
+    __syncthreads();
+    const Block<S> block = {{{task->tokens, task->args, task->merging, task->pool, task->item},
+                             task->planes,
+                             memory,
+                             memory + S::kQueryElements},
+                            task->scale};
+    typename Block<S>::State state[S::kHeights];
+    block.Accumulate(state);
+    block.Finish(state);
+    if (task->item.splits > 1) {
+      block.MergeSplits(
+          thread, S::kThreads, [] { __syncthreads(); }, arrived);
+    }
+    next = task->item.next < 0 ? nullptr : task->items + task->item.next;
+    __syncthreads();  // the next item overwrites shared memory
+  } while (next != nullptr);
 }
 
 template <class S>
@@ -294,7 +316,7 @@ void LaunchAll(const StepView& step, const AttentionArgs& args, const WorkView& 
   if (classes > 1)
     LaunchClass<Shape<T, P, kDim, 4, 1, kAll ? 1 : 2>>(1, step, args, work, pool, stream);
   if constexpr (kAll) {
-    if (classes > 2) LaunchClass<Shape<T, P, kDim, 8, 1>>(2, step, args, work, pool, stream);
+    if (classes > 2) LaunchClass<Shape<T, P, kDim, 4, 1, 1, 2>>(2, step, args, work, pool, stream);
   }
 }
 
@@ -317,7 +339,9 @@ int PaddedDim(int head_dim) {
 }
 
 int64_t SharedBytes(int tile_class, int head_dim) {
-  return int64_t{kTileRows[tile_class] + kStages * 2 * kKvTile} * (PaddedDim(head_dim) + 8) * 2;
+  constexpr int64_t kStatsBytes = Shape<dev::bf16, dev::bf16, 128, 4, 1, 1, 2>::kStats * 16;
+  return int64_t{kTileRows[tile_class] + kStages * 2 * kKvTile} * (PaddedDim(head_dim) + 8) * 2 +
+         (tile_class == kTileClasses - 1 ? kStatsBytes : 0);
 }
 
 }  // namespace
@@ -333,7 +357,8 @@ int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_
   return classes;
 }
 
-int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes) {
+int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes, bool wide) {
+  if (wide && tile_class == kTileClasses - 1) return 1;
   const int64_t block_bytes = SharedBytes(tile_class, head_dim) + 2048;
   return static_cast<int>(
       std::clamp<int64_t>(shared_bytes / block_bytes, 1, kBlocksByRegisters[tile_class]));

@@ -53,18 +53,13 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, 3) MultiplyPairs(ExpertLists lists, Prod
     const auto* const x = static_cast<const T*>(args.x);
     LaneSums<S> sums;
     sums.Clear();
-    tile.Sum(
-        0, stages,
-        [&](int i, int64_t input) {
-          const bool weight = i < S::kOutputs;
-          const int r = i - S::kOutputs;
-          const bool there =
-              input < args.inputs && (weight ? first_output + i < args.outputs : r < count);
-          const T* from = weight ? w : x;
-          if (there) from += (weight ? first_output + i : int64_t{rows[r]}) * args.inputs + input;
-          return TilePiece<T>{from, there};
-        },
-        &sums);
+    const auto row_of = [&](int i) -> const T* {
+      const int r = i - S::kOutputs;
+      if (r < 0)
+        return first_output + i < args.outputs ? w + (first_output + i) * args.inputs : nullptr;
+      return r < count ? x + int64_t{rows[r]} * args.inputs : nullptr;
+    };
+    tile.Sum(0, stages, tile.SourceOf(args.inputs, row_of), &sums);
     const float* const spread = tile.Spread(sums);
     for (int i = thread; i < count * S::kOutputs; i += S::kThreads) {
       const int r = i / S::kOutputs, o = i % S::kOutputs;

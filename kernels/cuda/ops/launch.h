@@ -164,9 +164,8 @@ void Attention(const StepView& step, const AttentionArgs& args, const DevicePool
 // A WorkList (work_list.h) of the step; as DeviceStep, in device memory itself.
 struct DeviceWork {
   struct OfClass {
-    const AttentionItem* items = nullptr;
-    const int32_t* worker_begin = nullptr;  // [workers + 1]
-    int32_t workers = 0;
+    const AttentionItem* items = nullptr;  // ItemsByWorker
+    int32_t workers = 0, count = 0;        // count: of items
   };
   OfClass classes[kTileClasses];
   const int32_t* rows = nullptr;  // of items that list them
@@ -196,8 +195,10 @@ struct WorkView {
 // block_shared_bytes: shared memory that a block of the device may have.
 int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
 // Blocks that are resident on a multiprocessor with this much shared memory: WorkShape::workers is
-// this times the number of multiprocessors. More workers also work, but wait for others.
-int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes);
+// this times the number of multiprocessors. More workers also work, but wait for others. wide:
+// AttendWide runs the last class.
+int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes,
+                                bool wide = false);
 // classes: only the first this many.
 void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
                     const DevicePool& pool, cudaStream_t stream, int classes = kTileClasses);

@@ -51,16 +51,24 @@ struct LaneSums {
   }
 };
 
-// Eight inputs of a row of weights or of x. If they are not there: any address that may be read.
-template <class T>
-struct TilePiece {
-  const T* values = nullptr;
-  bool there = false;
-};
-
 template <class S>
 struct ProductTile {
   using T = typename S::Type;
+  // A thread copies the same piece of kCopies rows of a stage, kRowStep apart.
+  static constexpr int kRowStep = S::kThreads / S::kPieces, kStageRows = S::kOutputs + S::kRows;
+  static constexpr int kCopies = (kStageRows + kRowStep - 1) / kRowStep;
+  static_assert(kCopies < 32);
+
+  // Those rows, from the thread's piece of the first stage on. Absent ones have any address that
+  // may be read, and zeros in their place.
+  struct Source {
+    const T* row[kCopies];
+    uint32_t there = 0;  // bit i: row[i] is
+    int inputs = 0;
+
+    DEV_FUNCTION bool whole() const { return there == (uint32_t{1} << kCopies) - 1; }
+  };
+
   T* stages;  // [kStages][w [kOutputs, kStride], x [kRows, kStride]]
 
   DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
@@ -68,16 +76,48 @@ struct ProductTile {
   DEV_FUNCTION int OutputWarp() const { return Thread() / dev::kWarpSize % S::kOutputWarps; }
   DEV_FUNCTION int RowWarp() const { return Thread() / dev::kWarpSize / S::kOutputWarps; }
 
-  // Starts the copies of inputs [first, first + kDepth) of the rows. piece_of(i, input): the TilePiece
-  // of row i, first the kOutputs of weights, then the kRows of x. What is not there becomes zeros.
-  template <class PieceOf>
-  DEV_FUNCTION void Load(int64_t first, int stage, const PieceOf& piece_of) const {
-    T* const to = stages + stage * S::kStage;
-    const int piece = Thread() % S::kPieces;
-    const int64_t input = first + piece * 8;
-    for (int i = Thread() / S::kPieces; i < S::kOutputs + S::kRows; i += S::kThreads / S::kPieces) {
-      const TilePiece<T> from = piece_of(i, input);
-      dev::CopyAsync16(to + i * S::kStride + piece * 8, from.values, from.there);
+  // row_of(i): row i of the stages, first the kOutputs of weights, then the kRows of x, from its
+  // first input on; nullptr where it is absent. Row 0 is not.
+  template <class RowOf>
+  DEV_FUNCTION Source SourceOf(int64_t inputs, const RowOf& row_of) const {
+    Source source;
+    source.inputs = static_cast<int>(inputs);
+    const int piece = Thread() % S::kPieces * 8;
+    const T* const any = row_of(0);
+    DEV_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      const int at = Thread() / S::kPieces + i * kRowStep;
+      const T* const row = HasRow(i, at) ? row_of(at) : any;
+      source.row[i] = (row == nullptr ? any : row) + piece;
+      source.there |= uint32_t{row != nullptr} << i;
+    }
+    return source;
+  }
+  // Whether the stage has a row for this copy of the thread.
+  DEV_FUNCTION static bool HasRow(int copy, int row) {
+    return (copy + 1) * kRowStep <= kStageRows || row < kStageRows;
+  }
+
+  // Starts the copies of inputs [first, first + kDepth) of the rows. What is not there becomes
+  // zeros.
+  DEV_FUNCTION void Load(int first, int stage, const Source& source) const {
+    const int at = Thread() / S::kPieces, piece = Thread() % S::kPieces * 8;
+    T* const to = stages + stage * S::kStage + at * S::kStride + piece;
+    if (source.whole() && first + S::kDepth <= source.inputs) {
+      DEV_UNROLL
+      for (int i = 0; i < kCopies; ++i) {
+        if (HasRow(i, at + i * kRowStep))
+          dev::CopyAsync16(to + i * kRowStep * S::kStride, source.row[i] + first);
+      }
+      return;
+    }
+    const bool inside = first + piece < source.inputs;
+    DEV_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      const bool valid = inside && (source.there >> i & 1) != 0;
+      if (HasRow(i, at + i * kRowStep))
+        dev::CopyAsync16(to + i * kRowStep * S::kStride, source.row[i] + (inside ? first : 0),
+                         valid);
     }
   }
 
@@ -111,17 +151,16 @@ struct ProductTile {
 
   // Adds the inputs of stages [begin, end) to the sums. The copies of later stages go on behind the
   // arithmetic.
-  template <class PieceOf>
-  DEV_FUNCTION void Sum(int begin, int end, const PieceOf& piece_of, LaneSums<S>* sums) const {
+  DEV_FUNCTION void Sum(int begin, int end, const Source& source, LaneSums<S>* sums) const {
     for (int i = 0; i < S::kStages - 1; ++i) {
-      if (begin + i < end) Load(int64_t{begin + i} * S::kDepth, i, piece_of);
+      if (begin + i < end) Load((begin + i) * S::kDepth, i, source);
       dev::CopyCommit();
     }
     int stage = 0, ahead = S::kStages - 1;
     for (int i = begin; i < end; ++i) {
       dev::CopyWait<S::kStages - 2>();
       __syncthreads();  // the copies of all threads are there, and stage `ahead` is read
-      if (i + S::kStages - 1 < end) Load(int64_t{i + S::kStages - 1} * S::kDepth, ahead, piece_of);
+      if (i + S::kStages - 1 < end) Load((i + S::kStages - 1) * S::kDepth, ahead, source);
       dev::CopyCommit();
       Multiply(stage, sums);
       stage = stage + 1 == S::kStages ? 0 : stage + 1;

@@ -18,22 +18,24 @@ struct ProductBlock {
   DEV_FUNCTION int64_t FirstOutput() const { return int64_t{S::kOutputs} * blockIdx.y; }
   DEV_FUNCTION int64_t FirstRow() const { return int64_t{S::kRows} * blockIdx.x; }
 
+  using Source = typename ProductTile<S>::Source;
+
+  DEV_FUNCTION Source SourceOfTile() const {
+    return tile.SourceOf(args.inputs, [this](int i) -> const T* {
+      const bool weight = i < S::kOutputs;
+      const int64_t row = weight ? FirstOutput() + i : FirstRow() + i - S::kOutputs;
+      if (row >= (weight ? args.outputs : args.rows)) return nullptr;
+      return static_cast<const T*>(weight ? args.w : args.x) + row * args.inputs;
+    });
+  }
+
   // Sums one run. The copies of later stages go on behind the arithmetic.
-  DEV_FUNCTION void SumRun(int run, LaneSums<S>* sums) const {
+  DEV_FUNCTION void SumRun(int run, const Source& source, LaneSums<S>* sums) const {
     constexpr int kStagesOfUnit = kRunUnit / S::kDepth;
     const int units = static_cast<int>((args.inputs + kRunUnit - 1) / kRunUnit);
     const int begin = static_cast<int>(int64_t{units} * run / runs) * kStagesOfUnit;
     const int end = static_cast<int>(int64_t{units} * (run + 1) / runs) * kStagesOfUnit;
-    tile.Sum(
-        begin, end,
-        [this](int i, int64_t input) {
-          const bool weight = i < S::kOutputs;
-          const int64_t row = weight ? FirstOutput() + i : FirstRow() + i - S::kOutputs;
-          const bool there = input < args.inputs && row < (weight ? args.outputs : args.rows);
-          const auto* from = static_cast<const T*>(weight ? args.w : args.x);
-          return TilePiece<T>{there ? from + row * args.inputs + input : from, there};
-        },
-        sums);
+    tile.Sum(begin, end, source, sums);
   }
 
   // This lane's sums of one run, four by four: neighbouring lanes have neighbouring values.
@@ -70,10 +72,11 @@ struct ProductBlock {
   // All runs of the tile, one after the other; added as Join adds them.
   DEV_FUNCTION void SumAll(LaneSums<S>* sums) const {
     sums->Clear();
+    const Source source = SourceOfTile();
     for (int run = 0; run < runs; ++run) {
       LaneSums<S> of_run;
       of_run.Clear();
-      SumRun(run, &of_run);
+      SumRun(run, source, &of_run);
       sums->Add(of_run);
     }
   }
@@ -114,7 +117,7 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, S::kThreads > 128 ? 1 : 2)
   LaneSums<S> sums;
   if constexpr (kTogether) {
     sums.Clear();
-    block.SumRun(static_cast<int>(blockIdx.z), &sums);
+    block.SumRun(static_cast<int>(blockIdx.z), block.SourceOfTile(), &sums);
     if (!block.Join(arrived, &sums)) return;
   } else {
     block.SumAll(&sums);

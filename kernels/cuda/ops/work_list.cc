@@ -130,14 +130,16 @@ void AddUnits(const StepPlan& plan, const WorkShape& shape, bool shared_chains, 
   }
 }
 
-// Lays the units end to end and cuts the line into equal parts, one for each worker.
+// Lays the units end to end and cuts the line into equal parts, one for each worker. finer: units
+// are cut as SoonestTiles says.
 class Cutter {
  public:
-  Cutter(const std::vector<Unit>& units, int workers, int least_tiles, WorkList::OfClass* out)
-      : workers_(workers), least_(least_tiles), out_(out) {
+  Cutter(const std::vector<Unit>& units, int workers, const WorkShape& shape, bool finer,
+         WorkList::OfClass* out)
+      : workers_(workers), shape_(shape), finer_(finer), out_(out) {
     for (const Unit& unit : units) left_ += unit.tiles() + kItemCost;
     const int64_t mean = units.empty() ? 0 : left_ / static_cast<int64_t>(units.size());
-    cuts_cost_ = mean > 2 * (kItemCost + least_tiles);
+    cuts_cost_ = mean > 2 * (kItemCost + shape.least_tiles);
     StartWorker();
   }
 
@@ -145,17 +147,20 @@ class Cutter {
   void Add(const Unit& unit) {
     int64_t tile = 0;
     const int64_t tiles = unit.tiles();
+    const int64_t least =
+        finer_ ? SoonestTiles(tiles, unit.whole.rows * shape_.group, shape_.least_tiles)
+               : shape_.least_tiles;
     do {
       int64_t take = tiles - tile;
       const int64_t room = budget_ - used_ - kItemCost;
-      if (!LastWorker() && take > least_ && take > room + least_ / 2) {
-        take = std::min(room, tiles - tile - least_);  // nor may the rest be too small
-        if (take < least_) {
+      if (!LastWorker() && take > least && take > room + least / 2) {
+        take = std::min(room, tiles - tile - least);  // nor may the rest be too small
+        if (take < least) {
           if (used_ > 0) {
             NextWorker();
             continue;
           }
-          take = std::min<int64_t>(tiles - tile, least_);
+          take = std::min(tiles - tile, least);
         }
       }
       AttentionItem item = unit.whole;
@@ -188,7 +193,8 @@ class Cutter {
   }
 
   const int workers_;
-  const int least_;
+  const WorkShape& shape_;
+  const bool finer_;
   WorkList::OfClass* out_;
   bool cuts_cost_ = false;  // units are long: most workers end inside a unit
   int worker_ = 0;
@@ -197,7 +203,29 @@ class Cutter {
   int64_t used_ = 0;
 };
 
+WorkList::OfClass Cut(const std::vector<Unit>& units, int workers, const WorkShape& shape,
+                      bool finer) {
+  WorkList::OfClass cut;
+  Cutter cutter(units, workers, shape, finer, &cut);
+  for (const Unit& unit : units) cutter.Add(unit);
+  cutter.Finish();
+  return cut;
+}
+
 }  // namespace
+
+// A partial result of a packed row has the bytes of 1/64 of a KV tile; to reach the first of an
+// item's takes about as long as 1/8 of one.
+int SoonestTiles(int64_t tiles, int packed_rows, int least_tiles) {
+  const auto cost = [&](int take) {
+    return 64 * take + CeilDiv64(tiles, take) * (8 + packed_rows);
+  };
+  int soonest = least_tiles;
+  for (int take = least_tiles - 1; take > 0; --take) {
+    if (cost(take) < cost(soonest)) soonest = take;
+  }
+  return soonest;
+}
 
 void PlaceRows(const StepPlan& plan, const TileRows& tile, AttentionItem* item, WorkList* list) {
   const std::vector<int32_t>& rows = tile.rows;
@@ -231,15 +259,43 @@ void NumberSplits(int tile_class, int head_dim, WorkList* list) {
   }
 }
 
+std::vector<AttentionItem> ItemsByWorker(const WorkList::OfClass& work) {
+  const size_t workers = work.worker_begin.size() - 1;
+  std::vector<AttentionItem> items(workers);
+  items.reserve(work.items.size());
+  for (size_t w = 0; w < workers; ++w) {
+    size_t place = w;
+    items[place] = work.items[work.worker_begin[w]];
+    for (int32_t i = work.worker_begin[w] + 1; i < work.worker_begin[w + 1]; ++i) {
+      items[place].next = static_cast<int32_t>(items.size());
+      place = items.size();
+      items.push_back(work.items[i]);
+    }
+  }
+  return items;
+}
+
 WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape, bool shared_chains) {
   if (shape.exact) return MakeExactWorkList(plan, shape);
   WorkList list;
   std::vector<Unit> units[kTileClasses];
   AddUnits(plan, shape, shared_chains, &list, &units);
+  const auto too_few = [&](size_t items) {
+    return items > 0 && static_cast<int64_t>(items) < shape.multiprocessors;
+  };
   for (int c = 0; c < kTileClasses; ++c) {
-    Cutter cutter(units[c], shape.workers[c], shape.least_tiles, &list.classes[c]);
-    for (const Unit& unit : units[c]) cutter.Add(unit);
-    cutter.Finish();
+    list.classes[c] = Cut(units[c], shape.workers[c], shape, /*finer=*/false);
+    const size_t items = list.classes[c].items.size();
+    // Two narrow row tiles read the same K and V, the second time out of the L2 cache.
+    if (c + 1 == kTileClasses && too_few(2 * items) && shape.group <= kTileRows[c - 1]) {
+      WorkShape narrower = shape;
+      narrower.classes = c;
+      return MakeWorkList(plan, narrower, shared_chains);
+    }
+    if (too_few(items)) {
+      const int workers = std::min(shape.workers[c], shape.multiprocessors);
+      list.classes[c] = Cut(units[c], workers, shape, /*finer=*/true);
+    }
     NumberSplits(c, shape.head_dim, &list);
   }
   return list;

@@ -25,8 +25,8 @@ inline constexpr int kKvTile = 64;  // tokens
 inline constexpr int kTileClasses = 3;
 inline constexpr int kTileRows[kTileClasses] = {16, 64, 128};
 
-// A run of KV tiles of one row tile and KV head.
-struct AttentionItem {
+// A run of KV tiles of one row tile and KV head. Kernels load it by 16 bytes.
+struct alignas(16) AttentionItem {
   // Its rows are first_row, first_row + 1, ... of one segment, or, where listed >= 0, those of
   // several: WorkList::rows[listed], ...
   int32_t first_row = 0, rows = 0;
@@ -44,6 +44,7 @@ struct AttentionItem {
   // first at float `partial`, and the last to finish (counter `merge`) merges them in order.
   int32_t split = 0, splits = 1;
   int32_t partial = 0, merge = 0;
+  int32_t next = -1;  // as ItemsByWorker sets it
 };
 
 // Floats of one partial result: per packed row the weighted sum of V, the maximum and the total.
@@ -74,6 +75,9 @@ struct WorkShape {
   int workers[kTileClasses] = {1, 1, 1};  // resident blocks of each class, at most
   // A row tile is not cut into items of fewer KV tiles: each costs a load of q and a merge.
   int least_tiles = 4;
+  // Where a list has fewer items than the device has multiprocessors, row tiles are narrower and
+  // cut finer, except in exact mode. 0: never.
+  int multiprocessors = 0;
   // The inputs of a row's result depend only on the row (exact_work_list.h). All row tiles are then
   // of classes that sum in the same order: class 0 if it is the only one, else the others.
   bool exact = false;
@@ -82,10 +86,19 @@ struct WorkShape {
 // Fixed cost of an item besides its KV tiles, in KV tiles.
 inline constexpr int kItemCost = 2;
 
+// KV tiles of an item with which a row tile of `tiles` KV tiles is done soonest if every item has a
+// multiprocessor: at most least_tiles. The items pass over their tokens side by side; then one
+// block merges their partial results.
+int SoonestTiles(int64_t tiles, int packed_rows, int least_tiles);
+
 // shared_chains: every row tile of a segment holds the chain slots of all rows of the segment,
 // because which row sees which slot is not known yet (draft_levels.h). Segments are not joined
 // then.
 WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape, bool shared_chains = false);
+
+// The items as kernels read them: worker w begins with item w and goes on with item `next` of the
+// one before, -1: none. So the first item is found by the number of the worker alone.
+std::vector<AttentionItem> ItemsByWorker(const WorkList::OfClass& work);
 
 // For makers of such lists. Fills the fields of the item that say which rows it has.
 void PlaceRows(const StepPlan& plan, const TileRows& tile, AttentionItem* item, WorkList* list);

@@ -139,6 +139,10 @@ void FiberMain() {
 
 // At least 32 bytes of red zone behind each array.
 void* CarveShared(Block* block, size_t bytes) {
+  block->shared_bytes += (bytes + 15) / 16 * 16;
+  if (block->shared_bytes > kMaxSharedBytes) {
+    Fail("a launch that the device refuses: static and dynamic shared memory together", *block);
+  }
   char* memory = block->shared_top;
   block->shared_top += (bytes + 63) / 32 * 32;
   if (block->shared_top > block->shared + kStaticSharedBytes + block->grid->dynamic_shared) {

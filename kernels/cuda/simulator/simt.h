@@ -283,6 +283,7 @@ inline double __longlong_as_double(long long bits) {
 #define DEV_HOST_FUNCTION inline
 #define DEV_BOUNDS(threads, blocks)
 #define DEV_UNROLL
+#define DEV_NO_UNROLL
 #define DEV_SHARED(T, name, n)          \
   static const char dev_key_##name = 0; \
   T* const name = static_cast<T*>(      \
@@ -337,6 +338,7 @@ inline void LoadMatrix4Transposed(uint32_t (&r)[4], const void* row) {
 
 using simt::Bytes16;
 inline void WaitForPrevious() { simt::WaitForPrevious(); }
+inline int UnknownThread() { return static_cast<int>(threadIdx.x); }
 
 inline constexpr bool kClusters = true;
 inline void ClusterBarrier(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -437,6 +439,7 @@ inline float MulRn(float a, float b) { return a * b; }
 inline double AddRn(double a, double b) { return a + b; }
 inline double MulRn(double a, double b) { return a * b; }
 inline uint64_t MulWide(uint32_t a, uint32_t b) { return uint64_t{a} * b; }
+inline float FusedMultiplyAdd(float a, float b, float c) { return std::fma(a, b, c); }
 
 template <class... Params, class... Args>
 void LaunchClusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared,

@@ -73,6 +73,7 @@ struct Block {
   char barrier[2];
   char *shared = nullptr, *shared_top = nullptr;
   void* dynamic = nullptr;
+  size_t shared_bytes = 0;  // of all arrays, as the device lays them out
   struct {
     const void* key;
     void* memory;
@@ -85,7 +86,9 @@ struct Block {
 };
 
 inline constexpr size_t kStackBytes = 256 << 10;
-inline constexpr size_t kStaticSharedBytes = 48 << 10;
+inline constexpr size_t kStaticSharedBytes = 48 << 10;  // with the red zones
+// Static and dynamic shared memory of a block together, compute capability 9.0.
+inline constexpr size_t kMaxSharedBytes = 227 << 10;
 inline constexpr size_t kRing = 1 << 17;  // ready fibers, at most
 inline constexpr char kWaitName[] = "WaitForPrevious";
 

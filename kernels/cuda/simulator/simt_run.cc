@@ -16,8 +16,7 @@ namespace {
 
 // Each guard page splits a mapping, and Linux allows a process about 65,000 of these.
 constexpr int kGuardedFibers = 8 << 10;
-constexpr size_t kMaxDynamicShared = 227 << 10;  // bytes per block, compute capability 9.0
-constexpr unsigned kMostCluster = 8;             // blocks
+constexpr unsigned kMostCluster = 8;  // blocks
 constexpr size_t kTsanPool = 1024;
 
 void SetOptionsFromEnvironment() {
@@ -108,7 +107,7 @@ void CheckGrid(const Grid& grid) {
   const bool legal = g.x > 0 && g.x <= 0x7fffffffu && g.y > 0 && g.y <= 65535 && g.z > 0 &&
                      g.z <= 65535 && b.x > 0 && b.y > 0 && b.z > 0 && b.x <= 1024 && b.y <= 1024 &&
                      b.z <= 64 && size_t{b.x} * b.y * b.z <= 1024 &&
-                     grid.dynamic_shared <= kMaxDynamicShared && grid.cluster > 0 &&
+                     grid.dynamic_shared <= kMaxSharedBytes && grid.cluster > 0 &&
                      grid.cluster <= kMostCluster && g.y % grid.cluster == 0;
   if (legal) return;
   std::fprintf(stderr, "simt: a launch that the device refuses: grid %u %u %u, block %u %u %u\n",

@@ -53,9 +53,9 @@ DeviceWork PlaceWork(const WorkList& list, BlockLayout* layout) {
   DeviceWork work;
   for (int c = 0; c < kTileClasses; ++c) {
     const WorkList::OfClass& of = list.classes[c];
-    work.classes[c].items = layout->Add(of.items);
-    work.classes[c].worker_begin = layout->Add(of.worker_begin);
+    work.classes[c].items = layout->Add(ItemsByWorker(of));
     work.classes[c].workers = static_cast<int32_t>(of.worker_begin.size()) - 1;
+    work.classes[c].count = static_cast<int32_t>(of.items.size());
   }
   work.rows = layout->Add(list.rows);
   work.chain = layout->Add(list.chain);

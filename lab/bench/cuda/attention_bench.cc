@@ -18,14 +18,15 @@ using kernels::cuda::DeviceBuffer;
 
 constexpr int kRowsOfRequest = 32;
 
-kernels::cuda::WorkShape ShapeOfWork(const kernels::cuda::DeviceFacts& facts) {
+kernels::cuda::WorkShape ShapeOfWork(const kernels::cuda::DeviceFacts& facts, bool wide) {
   kernels::cuda::WorkShape shape;
   shape.group = kQHeads / kKvHeads;
   shape.kv_heads = kKvHeads;
   shape.head_dim = kHeadDim;
+  shape.multiprocessors = facts.multiprocessors;
   for (int c = 0; c < kernels::cuda::kTileClasses; ++c) {
-    shape.workers[c] = facts.multiprocessors *
-                       kernels::cuda::TileBlocksPerMultiprocessor(c, kHeadDim, facts.shared_bytes);
+    shape.workers[c] = facts.multiprocessors * kernels::cuda::TileBlocksPerMultiprocessor(
+                                                   c, kHeadDim, facts.shared_bytes, wide);
   }
   return shape;
 }
@@ -34,7 +35,7 @@ kernels::cuda::WorkShape ShapeOfWork(const kernels::cuda::DeviceFacts& facts) {
 absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, bool wide, DeviceTimer* timer) {
   kernels::cuda::DeviceStream* const stream = timer->stream();
   kernels::cuda::StepUpload step;
-  const kernels::cuda::WorkShape shape = ShapeOfWork(timer->facts());
+  const kernels::cuda::WorkShape shape = ShapeOfWork(timer->facts(), wide);
   COPPICE_RETURN_IF_ERROR(
       step.Upload(forest.plan, {forest.plan.rows(), 0}, &shape, nullptr, stream));
   const int64_t pool_values = forest.blocks * kBlockSize * 2 * kKvHeads * kHeadDim;

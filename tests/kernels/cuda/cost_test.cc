@@ -84,6 +84,7 @@ std::map<std::string, fake::Totals> AttentionTotals(const Heads& heads, const St
 }
 
 TEST_F(CostTest, AttentionByTilesReadsKAndVOnceForAllRows) {
+  fake::Configure({.multiprocessors = 1});  // lists are not cut finer
   for (const int rows : {1, 3}) {
     const auto totals = AttentionTotals({8, 2, 64}, ChunkPlan(150, rows), DType::kBF16);
     ASSERT_EQ(totals.count("attention T16"), 1u);
@@ -96,6 +97,7 @@ TEST_F(CostTest, AttentionByTilesReadsKAndVOnceForAllRows) {
 }
 
 TEST_F(CostTest, AttentionByTilesReadsASharedPrefixOnce) {
+  fake::Configure({.multiprocessors = 1});  // lists are not cut finer
   const int64_t packed = 4 * 4, head_bytes = 64 * 2;
   for (const int common : {0, 160}) {
     const auto totals = AttentionTotals({8, 2, 64}, RequestsPlan(4, 180, common), DType::kBF16);
@@ -157,6 +159,7 @@ TEST_F(CostTest, AttentionByRowsWhereNoTileFits) {
 }
 
 TEST_F(CostTest, AttentionReadsItsWindow) {
+  fake::Configure({.multiprocessors = 1});  // lists are not cut finer
   const StepPlan plan = ChunkPlan(200, 3);
   const AttentionRule rule = {.scale = 0.1f, .window = 60};
   // The first row sees positions from 138 on, which lies in the KV tile of 128.
@@ -199,6 +202,7 @@ std::vector<float> AttendedRows(TestBackend* backend, const Heads& heads, DType 
 
 // Off unless it is asked for, and then only where the device, the type and the head allow it.
 TEST_F(CostTest, WideAttention) {
+  fake::Configure({.multiprocessors = 1});  // lists are not cut finer
   using testing::ElementsAre;
   std::vector<std::string> names;
   for (const int dim : {64, 128}) {
@@ -216,6 +220,7 @@ TEST_F(CostTest, WideAttention) {
     fake::DeviceSettings settings;
     settings.major = major;
     settings.minor = minor;
+    settings.multiprocessors = 1;
     fake::Configure(settings);
     AttendedRows(TestBackend::MakeWide().get(), {4, 1, 64}, DType::kBF16, &names);
     EXPECT_THAT(names, ElementsAre("attention T128")) << major << "." << minor;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "kernels/cuda/ops/launch.h"
 #include "kernels/cuda/runtime/device_buffer.h"
 #include "kernels/cuda/runtime/device_check.h"
 #include "kernels/cuda/runtime/device_graph.h"
@@ -76,6 +77,32 @@ TEST_F(FakeDeviceTest, MemoryEnds) {
   EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(buffer.status().message(), HasSubstr("a big thing: cudaMalloc of 901 bytes"));
   EXPECT_TRUE(DeviceBuffer::Allocate(900, "a big thing").ok());
+}
+
+// A stream is of the device that its maker used.
+TEST_F(FakeDeviceTest, ThreadsOfAnotherDeviceQueueNoWork) {
+  fake::Configure({.devices = 2});
+  DeviceEvent event = DeviceEvent::Create("a test").value();
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  const SoftCapArgs cap = {reinterpret_cast<float*>(device_.data()), 1, 1};
+  EXPECT_FALSE(stream_.FillZero(device_.data(), 100, "a test").ok());
+  SoftCap(cap, stream_.get());
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal),
+            cudaErrorInvalidResourceHandle);
+  DeviceEvent other = DeviceEvent::Create("a test").value();
+  EXPECT_FALSE(other.Record(stream_, "a test").ok());
+  EXPECT_EQ(fake::Violations().size(), 4u);
+  cudaGetLastError();
+  // Copies, and events of the stream's device, go to any stream.
+  EXPECT_TRUE(stream_.CopyToHost(pinned_.data(), device_.data(), 100, "a test").ok());
+  EXPECT_TRUE(event.Record(stream_, "a test").ok());
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_FALSE(other.Record(stream_, "a test").ok());
+  cudaGetLastError();
+  EXPECT_TRUE(stream_.FillZero(device_.data(), 100, "a test").ok());
+  SoftCap(cap, stream_.get());
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
 // What the runtime does not allow while a stream is captured shows, and spoils the graph.

@@ -4,10 +4,11 @@ that matter, compared with ledger.txt beside this script.
 
   ledger.py [--write] [KERNEL.cu ...]
 
-Without names: all kernels, two at a time; three minutes of one processor. Exit status 77 when nvcc is not of the version that the
+Without names: all kernels, two at a time; four minutes of one processor. Exit status 77 when nvcc is not of the version that the
 ledger's first line names, 1 when a line differs, or when any kernel has a stack frame, spills, or loads or stores of local memory,
 or for a device on which launches overlap: no wait for the launch before, a load or store of global memory ahead of it (the copies of
-constants are LDGSTS), or a load by the path for constants, which need not see what that launch wrote.
+constants are LDGSTS), or a load by the path for constants, which need not see what that launch wrote. The tile classes of attention
+must have the same bits in exact mode: 1 also when their arithmetic depends on whether the compiler may join a product and a sum.
 --write writes the ledger anew instead, all of it. Instructions are counted by cuobjdump, which some toolkits lack: it is looked for
 in PATH, beside nvcc and in the Python package nvidia-cuda-cuobjdump. Without it they are not compared, the last line says so, and
 --write refuses."""
@@ -30,6 +31,9 @@ HOPPER = ("90a",)  # of the files whose name ends in _sm90a.cu
 
 # Tensor cores; matrices out of shared memory; asynchronous copies; stores and loads of local memory.
 INSTRUCTIONS = ("HMMA", "LDSM", "LDGSTS", "STL", "LDL")
+# Files without a product and a sum that the compiler may join, so that all of their kernels round alike; the arithmetic that shows it.
+FIXED_ARITHMETIC = ("attention_tiles.cu",)
+ARITHMETIC = ("FFMA", "FMUL", "FADD")
 # wgmma; copies by tensor map.
 HOPPER_INSTRUCTIONS = ("HGMMA", "UTMALDG")
 
@@ -89,16 +93,32 @@ def count_instructions(disassembler, object_file):
     return counts
 
 
+def compiled(kernel, disassembler, *options):
+    """What ptxas reports of one .cu file, and the instructions of its kernels; None without a disassembler."""
+    with tempfile.TemporaryDirectory() as folder:
+        architectures = HOPPER if kernel.endswith("_sm90a.cu") else ARCHITECTURES
+        report = output("nvcc", "-std=c++20", "-O3", "-Xptxas=-v", f"-I{ROOT}", *options,
+                        *(f"-gencode=arch=compute_{a},code=sm_{a}" for a in architectures),
+                        "-c", KERNELS / kernel, "-o", f"{folder}/kernel.o").stderr
+        return report, count_instructions(disassembler, f"{folder}/kernel.o") if disassembler else None
+
+
+def joined_arithmetic(kernel, counts, disassembler):
+    """The kernels whose arithmetic is another one where no product is joined with a sum."""
+    def arithmetic(of):
+        return {(architecture, plain_name(name)): [found[i] for i in ARITHMETIC] for (architecture, name), found in of.items()}
+    apart = arithmetic(compiled(kernel, disassembler, "-fmad=false")[1])
+    return [f"sm_{architecture} {kernel} {name}: {found} {'/'.join(ARITHMETIC)}, {apart.get((architecture, name))} with -fmad=false"
+            for (architecture, name), found in arithmetic(counts).items() if found != apart.get((architecture, name))]
+
+
 def lines_of(kernel, disassembler):
     """The ledger's lines of one .cu file, and what no kernel may have."""
     lines, bad = [], []
     hopper = kernel.endswith("_sm90a.cu")
-    with tempfile.TemporaryDirectory() as folder:
-        compiled = f"{folder}/kernel.o"
-        report = output("nvcc", "-std=c++20", "-O3", "-Xptxas=-v", f"-I{ROOT}",
-                        *(f"-gencode=arch=compute_{a},code=sm_{a}" for a in (HOPPER if hopper else ARCHITECTURES)),
-                        "-c", KERNELS / kernel, "-o", compiled).stderr
-        counts = count_instructions(disassembler, compiled) if disassembler else None
+    report, counts = compiled(kernel, disassembler)
+    if counts is not None and kernel in FIXED_ARITHMETIC:
+        bad += joined_arithmetic(kernel, counts, disassembler)
     entry = stack = None
     for line in report.splitlines():
         if match := ENTRY.search(line):

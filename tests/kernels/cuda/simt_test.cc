@@ -252,6 +252,24 @@ DEV_KERNEL void PartTheWarp() {
 }
 DEV_KERNEL void DoNothing() {}
 
+// 1,024 bytes beside what the launch asks for.
+DEV_KERNEL void HoldShared(float* out) {
+  DEV_SHARED(float, fixed, 256);
+  DEV_DYNAMIC_SHARED(float, dynamic);
+  fixed[0] = dynamic[0] = 1.0f;
+  out[0] = fixed[0] + dynamic[0];
+}
+
+TEST(SimtDeathTest, StaticAndDynamicSharedMemoryShareOneLimit) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  constexpr size_t kMost = 227 << 10;
+  DeviceArray<float> out(1);
+  dev::Launch(HoldShared, dim3(1), dim3(1), kMost - 1024, nullptr, out.data());
+  EXPECT_EQ(out[0], 2.0f);
+  EXPECT_DEATH(dev::Launch(HoldShared, dim3(1), dim3(1), kMost - 1008, nullptr, out.data()),
+               "static and dynamic shared memory together");
+}
+
 TEST(SimtDeathTest, ReportsWhatIsWrong) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(dev::Launch(MeetAtTwoBarriers, dim3(1), dim3(64), 0, nullptr),

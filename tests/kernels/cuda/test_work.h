@@ -23,11 +23,11 @@ class TestWork {
     DeviceWork& work = work_[0] = {};
     view.work = work_.data();
     for (int c = 0; c < kTileClasses; ++c) {
-      items_.push_back(std::make_unique<DeviceArray<AttentionItem>>(list.classes[c].items));
-      begins_.push_back(std::make_unique<DeviceArray<int32_t>>(list.classes[c].worker_begin));
+      items_.push_back(
+          std::make_unique<DeviceArray<AttentionItem>>(ItemsByWorker(list.classes[c])));
       work.classes[c].items = items_.back()->data();
-      work.classes[c].worker_begin = begins_.back()->data();
-      work.classes[c].workers = static_cast<int32_t>(begins_.back()->size()) - 1;
+      work.classes[c].workers = static_cast<int32_t>(list.classes[c].worker_begin.size()) - 1;
+      work.classes[c].count = static_cast<int32_t>(items_.back()->size());
       // More blocks than workers, as in a graph of many lists; none where there are no items.
       view.blocks[c] = work.classes[c].workers == 0 ? 0 : work.classes[c].workers + c;
     }
@@ -52,7 +52,6 @@ class TestWork {
   DeviceArray<float> partials_;
   DeviceArray<uint32_t> counters_;
   std::vector<std::unique_ptr<DeviceArray<AttentionItem>>> items_;
-  std::vector<std::unique_ptr<DeviceArray<int32_t>>> begins_;
 };
 
 constexpr int64_t kSharedOfH100 = 227 << 10;

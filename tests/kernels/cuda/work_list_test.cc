@@ -110,9 +110,36 @@ void CheckWorkers(const WorkShape& shape, const WorkList& list) {
   }
 }
 
+// The items that worker w passes over, as kernels find them.
+std::vector<AttentionItem> ItemsOf(const std::vector<AttentionItem>& by_worker, int w) {
+  std::vector<AttentionItem> items;
+  for (int32_t i = w; i >= 0; i = by_worker[i].next) items.push_back(by_worker[i]);
+  return items;
+}
+
+bool Same(const AttentionItem& a, const AttentionItem& b) {
+  return a.first_row == b.first_row && a.listed == b.listed && a.kv_head == b.kv_head &&
+         a.kv_begin == b.kv_begin && a.kv_end == b.kv_end && a.partial == b.partial &&
+         a.split == b.split;
+}
+
+void CheckItemsByWorker(const WorkList& list) {
+  for (const WorkList::OfClass& work : list.classes) {
+    const std::vector<AttentionItem> by_worker = ItemsByWorker(work);
+    ASSERT_EQ(by_worker.size(), work.items.size());
+    for (size_t w = 0; w + 1 < work.worker_begin.size(); ++w) {
+      const std::vector<AttentionItem> items = ItemsOf(by_worker, static_cast<int>(w));
+      const auto begin = work.items.begin() + work.worker_begin[w];
+      ASSERT_TRUE(std::equal(items.begin(), items.end(), begin,
+                             work.items.begin() + work.worker_begin[w + 1], Same));
+    }
+  }
+}
+
 void CheckAll(const StepPlan& plan, const WorkShape& shape) {
   const WorkList list = MakeWorkList(plan, shape);
   CheckWorkers(shape, list);
+  CheckItemsByWorker(list);
   CheckPartials(shape, list);
   CheckMasks(list);
   CheckCoverage(plan, shape, list);
@@ -128,6 +155,59 @@ WorkShape SomeShape(int trial, std::mt19937_64* generator) {
   return shape;
 }
 
+// The shape of Llama-3.1-8B on a device of 132 multiprocessors, as the backend makes it, or without
+// finer cuts.
+WorkShape LlamaShape(bool finer) {
+  WorkShape shape;
+  shape.group = 4;
+  shape.kv_heads = 8;
+  shape.head_dim = 128;
+  shape.workers[0] = 3 * 132;
+  shape.workers[1] = shape.workers[2] = 2 * 132;
+  shape.multiprocessors = finer ? 132 : 0;
+  return shape;
+}
+// Blocks of each class.
+std::vector<int> BlocksOf(const RequestSpec& request, bool finer) {
+  const StepPlan plan = MakeForest({request}, 1).plan;
+  CheckAll(plan, LlamaShape(finer));
+  const WorkList list = MakeWorkList(plan, LlamaShape(finer));
+  std::vector<int> blocks;
+  for (const WorkList::OfClass& work : list.classes)
+    blocks.push_back(static_cast<int>(work.worker_begin.size()) - 1);
+  return blocks;
+}
+
+TEST(CudaWorkList, AListWithFewerItemsThanMultiprocessorsIsCutFiner) {
+  const std::vector<int> forest(32, 1);
+  using Blocks = std::vector<int>;
+  EXPECT_EQ(BlocksOf({1023, 0, {1}}, false), (Blocks{32, 0, 0}));
+  EXPECT_EQ(BlocksOf({1023, 0, {1}}, true), (Blocks{64, 0, 0}));
+  EXPECT_EQ(BlocksOf({1024, 0, forest}, false), (Blocks{0, 0, 40}));
+  EXPECT_EQ(BlocksOf({1024, 0, forest}, true), (Blocks{0, 77, 0}));
+  // Long contexts have enough.
+  for (const bool finer : {false, true}) {
+    EXPECT_EQ(BlocksOf({8191, 0, {1}}, finer), (Blocks{256, 0, 0}));
+    EXPECT_EQ(BlocksOf({8192, 0, forest}, finer), (Blocks{0, 0, 257}));
+  }
+}
+
+// Heads that no narrower row tile holds.
+TEST(CudaWorkList, RowTilesAreNarrowedOnlyWhereARowFits) {
+  const StepPlan plan = MakeForest({{100, 0, {1}}}, 1).plan;
+  WorkShape shape = LlamaShape(true);
+  shape.group = kTileRows[1] + 1;
+  CheckAll(plan, shape);
+  EXPECT_FALSE(MakeWorkList(plan, shape).classes[2].items.empty());
+}
+
+TEST(CudaWorkList, SoonestTilesWeighsTheMergeAgainstTheTokens) {
+  EXPECT_EQ(SoonestTiles(16, 4, 4), 2);
+  EXPECT_EQ(SoonestTiles(16, 128, 4), 4);  // a merge of 16 parts would take longer than the tokens
+  EXPECT_EQ(SoonestTiles(2, 4, 4), 1);
+  EXPECT_EQ(SoonestTiles(2, 64, 4), 2);
+}
+
 TEST(CudaWorkList, CoversEveryRowTokenAndHeadOnce) {
   std::mt19937_64 generator(1);
   for (int trial = 0; trial < 40; ++trial) {
@@ -139,6 +219,8 @@ TEST(CudaWorkList, CoversEveryRowTokenAndHeadOnce) {
       request.chains = RandomChains(static_cast<int>(generator() % 70), 6, generator());
     }
     WorkShape shape = SomeShape(trial, &generator);
+    CheckAll(MakeForest(requests, trial).plan, shape);
+    shape.multiprocessors = static_cast<int>(generator() % 100);
     CheckAll(MakeForest(requests, trial).plan, shape);
     shape.exact = true;
     CheckAll(MakeForest(requests, trial).plan, shape);

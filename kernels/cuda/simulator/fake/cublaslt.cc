@@ -299,9 +299,10 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
     if (fields.number == state.settings.refused_algorithm || state.settings.refuses_all)
       return state.settings.refusal;
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    if (!state.IsStream(stream) || workspace_bytes < fields.workspace ||
+    if (state.CheckStream(stream, "a product") != cudaSuccess) return CUBLAS_STATUS_INVALID_VALUE;
+    if (workspace_bytes < fields.workspace ||
         !state.Holds(Place::kDevice, workspace, workspace_bytes)) {
-      state.Violate("a product without its stream or workspace");
+      state.Violate("a product without its workspace");
       return CUBLAS_STATUS_INVALID_VALUE;
     }
     if ((fields.reduction & ~uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) != 0) {

@@ -23,7 +23,8 @@ namespace {
 void LaunchKernel(void* stream, simt::LaunchKind kind, std::function<void()> kernel) {
   Call("kernel launch", [&](DeviceState& state) {
     auto* queue = static_cast<CUstream_st*>(stream);
-    if (!state.IsStream(queue)) return state.Violate("a kernel on a stream that does not live");
+    const cudaError_t wrong = state.CheckStream(queue, "a kernel");
+    if (wrong != cudaSuccess) return wrong;
     if (state.settings.major < 9 && (kind.overlaps || kind.cluster > 1))
       return state.Violate("a launch of compute capability 9.0");
     if (kind.cluster > 1 && !state.settings.clusters) return cudaErrorInvalidClusterSize;
@@ -182,7 +183,8 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, 
 
 cudaError_t CUDARTAPI cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
   return Call("cudaMemsetAsync", [&](DeviceState& state) {
-    if (!state.IsStream(stream)) return state.Violate("a fill on a stream that does not live");
+    const cudaError_t wrong = state.CheckStream(stream, "a fill");
+    if (wrong != cudaSuccess) return wrong;
     if (!state.Holds(Place::kDevice, data, bytes)) return state.Violate("a fill beyond a buffer");
     state.Queue(stream, [=, &state] {
       state.Count({"fill", {static_cast<int64_t>(bytes)}});
@@ -233,6 +235,7 @@ cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int 
   return Call("cudaEventCreateWithFlags", [&](DeviceState& state) {
     *event = new CUevent_st();
     (*event)->timed = (flags & cudaEventDisableTiming) == 0;
+    (*event)->device = DeviceState::CurrentDevice();
     ++state.live.events;
     return cudaSuccess;
   });
@@ -252,6 +255,10 @@ cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return Call("cudaEventRecord", [&](DeviceState& state) {
     if (!state.IsStream(stream)) return state.Violate("an event on a stream that does not live");
+    if (event->device != stream->device) {
+      state.Violate("an event on a stream of another device");
+      return cudaErrorInvalidResourceHandle;
+    }
     event->stream = stream;
     event->mark = stream->queued;
     event->captured = stream->capture != nullptr;
@@ -277,7 +284,8 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
 cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   return Call("cudaEventElapsedTime", [&](DeviceState& state) {
     for (const cudaEvent_t event : {begin, end}) {
-      if (event->stream == nullptr || !event->timed) return cudaErrorInvalidResourceHandle;
+      if (event->stream == nullptr || !event->timed || event->device != begin->device)
+        return cudaErrorInvalidResourceHandle;
       if (event->stream->done < event->mark) return cudaErrorNotReady;
     }
     *ms = static_cast<float>(

@@ -16,7 +16,8 @@ extern "C" {
 
 cudaError_t CUDARTAPI cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   return Call("cudaStreamBeginCapture", [&](DeviceState& state) {
-    if (!state.IsStream(stream)) return state.Violate("a capture of a stream that does not live");
+    const cudaError_t wrong = state.CheckStream(stream, "a capture");
+    if (wrong != cudaSuccess) return wrong;
     if (mode != cudaStreamCaptureModeThreadLocal) {
       return state.Violate("a capture that hinders other threads");
     }
@@ -56,7 +57,7 @@ cudaError_t CUDARTAPI cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGrap
     if (device == state.settings.small_device &&
         ++state.graphs_of_small_device > state.settings.graphs_of_small_device)
       return cudaErrorMemoryAllocation;
-    *executable = new CUgraphExec_st{graph->work};
+    *executable = new CUgraphExec_st{graph->work, device};
     ++state.live.graphs;
     return cudaSuccess;
   });
@@ -86,7 +87,12 @@ cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t executable) {
 
 cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   return UncapturedCall("cudaGraphLaunch", [&](DeviceState& state) {
-    if (!state.IsStream(stream)) return state.Violate("a graph on a stream that does not live");
+    const cudaError_t wrong = state.CheckStream(stream, "a graph");
+    if (wrong != cudaSuccess) return wrong;
+    if (executable->device != stream->device) {
+      state.Violate("a graph on a stream of another device");
+      return cudaErrorInvalidValue;
+    }
     for (const CUstream_st::Work& work : executable->work) state.Queue(stream, work.run, work.us);
     ++state.counts.graph_launches;
     return cudaSuccess;

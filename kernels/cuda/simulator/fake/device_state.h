@@ -43,9 +43,11 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   std::vector<CUstream_st::Work> work;
+  int device = 0;
 };
 struct CUevent_st {
   bool timed = false;
+  int device = 0;
   CUstream_st* stream = nullptr;  // nullptr: never recorded
   uint64_t mark = 0;              // reached when this many pieces of the stream's work are done
   bool captured = false;  // last recorded while the stream was captured, so it cannot be queried
@@ -98,6 +100,9 @@ class DeviceState {
   void AddStream(CUstream_st* stream);
   bool IsStream(const CUstream_st* stream) const;
   void RemoveStream(CUstream_st* stream);
+  // Why this thread may not call `what` with the stream: it does not live, or is of another device
+  // than the thread's.
+  cudaError_t CheckStream(const CUstream_st* stream, const char* what);
   // Queues the work, or records it while the stream is captured. Returns whether it was queued.
   bool Queue(CUstream_st* stream, std::function<cudaError_t()> work, double us);
   bool Queue(CUstream_st* stream, std::function<cudaError_t()> work) {

@@ -135,6 +135,14 @@ void DeviceState::RemoveStream(CUstream_st* stream) {
   --live.streams;
 }
 
+cudaError_t DeviceState::CheckStream(const CUstream_st* stream, const char* what) {
+  if (!IsStream(stream)) return Violate(std::string(what) + " on a stream that does not live");
+  if (stream->device == CurrentDevice()) return cudaSuccess;
+  Violate(std::string(what) + " on a stream of device " + std::to_string(stream->device) +
+          " by a thread of device " + std::to_string(CurrentDevice()));
+  return cudaErrorInvalidResourceHandle;
+}
+
 bool DeviceState::Queue(CUstream_st* stream, std::function<cudaError_t()> work, double us) {
   if (stream->capture != nullptr) {
     stream->capture->work.push_back({std::move(work), us});

@@ -7,6 +7,8 @@
 //     touched follows each buffer. With `protect` the host can not touch device memory at all.
 //   - Copies must stay inside of buffers that live, and host memory must be pinned.
 //   - Sums of cuBLASLt have an order that depends on the algorithm and on the number of rows.
+//   - Kernels, fills, captures and graphs are queued by threads of the stream's device; an event is
+//     recorded on streams of its own device, a product done with the handle of the stream's.
 //   - While a stream is captured, the thread may not allocate, free, wait or ask for events. Work
 //     that was recorded keeps its arguments, and reads what they point to whenever it is launched.
 // Work runs in the thread that waits. Thread-safe; a thread has a device of its own, as in the
