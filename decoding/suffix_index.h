@@ -1,6 +1,6 @@
 // Finds where the last tokens of a text occurred before in the same request: in its prompt, in its
 // answer and in its other beams. What followed there is a draft without a draft model. A trie of
-// tokens with hash chains of its pairs and of its runs of five, as in LZ77; 40 bytes a token.
+// tokens with hash chains of its pairs and of its runs of five, as in LZ77; 32 to 64 bytes a token.
 // Called by the suffix drafter and the worker. Thread-compatible.
 #pragma once
 

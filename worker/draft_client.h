@@ -103,6 +103,8 @@ class DraftClient {
   // nodes: all that are ready now. Sessions on nodes that are gone are lost; their sequences open
   // new ones elsewhere.
   void SetNodes(const proto::DraftNodes& nodes);
+  // Some node has joined since the start.
+  bool configured() const { return configured_; }
 
   // Opens a session, so that the draft node prefills while the target does. Does nothing when there
   // are no nodes.
@@ -235,6 +237,7 @@ class DraftClient {
             std::vector<DraftArrival>* out);
 
   DraftClientOptions options_;
+  bool configured_ = false;
   std::map<std::string, Node> nodes_;
   std::map<uint64_t, Session> sessions_;           // by sequence id
   std::map<uint64_t, uint64_t> sequence_of_wire_;  // wire id -> sequence id

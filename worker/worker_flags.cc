@@ -62,17 +62,40 @@ FlagGroup KvGroup(WorkerFlags* flags) {
                     "take whole blocks"}}};
 }
 
-FlagGroup DraftGroup(DraftClientOptions* drafts) {
-  return {"Drafts",
-          {{.name = "draft_deadline_min",
-            .value = &drafts->min_deadline_s,
-            .range = {0},
-            .text = "least seconds that a round waits for its draft",
-            .more = "Raise it on a machine with many stalls."},
-           {.name = "draft_deadline_max",
-            .value = &drafts->max_deadline_s,
-            .range = {0},
-            .text = "seconds that a draft may take at most"}}};
+FlagGroup DraftGroup(WorkerFlags* flags) {
+  DraftClientOptions* drafts = &flags->engine.drafts;
+  SuffixDraftOptions* suffixes = &flags->engine.suffixes;
+  return {
+      "Drafts",
+      {{.name = "draft_deadline_min",
+        .value = &drafts->min_deadline_s,
+        .range = {0},
+        .text = "least seconds that a round waits for its draft",
+        .more = "Raise it on a machine with many stalls."},
+       {.name = "draft_deadline_max",
+        .value = &drafts->max_deadline_s,
+        .range = {0},
+        .text = "seconds that a draft may take at most"},
+       {.name = "suffix_drafts",
+        .value = &suffixes->on,
+        .text = "while no draft node has joined, draft what followed earlier occurrences of the "
+                "last tokens, in prompt, answer and corpus",
+        .more = "[decoding.md](decoding.md), \"Drafts without a draft model\"."},
+       {.name = "suffix_index_bytes",
+        .value = &suffixes->index_bytes,
+        .range = {0},
+        .text = "bytes for the texts of running sequences, 32 to 64 a token; a sequence that "
+                "finds none left has no such drafts"},
+       {.name = "suffix_corpus",
+        .value = &flags->suffix_corpus.path,
+        .own_default = "none",
+        .text = "file of text in which drafts are looked for too: UTF-8, or token ids, a "
+                "document a line, if its name ends in .ids"},
+       {.name = "suffix_corpus_bytes",
+        .value = &flags->suffix_corpus.most_bytes,
+        .range = {0},
+        .text = "bytes that the corpus may take, 8 a token; with a larger one the worker does "
+                "not start"}}};
 }
 
 void CheckWorkerFlags(const WorkerFlags& flags, FlagFaults* faults) {
@@ -103,7 +126,7 @@ FlagTable WorkerFlagTable(WorkerFlags* flags) {
                         "longest expected time of a step, in seconds, while several clients have "
                         "requests: a longer one gets fewer rows; 0 = no limit",
                     .more = "[step.md](step.md), \"Who gets the rows\"."}}},
-                 DraftGroup(&flags->engine.drafts),
+                 DraftGroup(flags),
                  {"Check",
                   {{.name = "check",
                     .value = &flags->check,

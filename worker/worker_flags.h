@@ -7,6 +7,7 @@
 #include "node/node_flags.h"
 #include "worker/engine.h"
 #include "worker/model_check.h"
+#include "worker/suffix_corpus_file.h"
 
 namespace coppice::worker {
 
@@ -19,6 +20,7 @@ struct WorkerFlags {
   std::string plan_listen = "tcp://127.0.0.1:*";
   bool check = false;  // says what the model is, and ends
   CheckedUse checked;
+  SuffixCorpusFile suffix_corpus;
   EngineOptions engine;  // scheduler.max_step_s, deadlines of drafts, trace_file
 };
 

@@ -144,16 +144,16 @@ TEST(SuffixIndexTest, StaysWithinItsBound) {
   EXPECT_EQ(index.NodeOf(PathId{33}), -1);
 }
 
-TEST(SuffixIndexTest, ATokenTakesAtMostEightyBytes) {
+TEST(SuffixIndexTest, ATokenTakesAtMost64Bytes) {
   std::vector<TokenId> prompt(5000);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * i % 997);
   SuffixIndex index(prompt);
-  EXPECT_LE(index.bytes(), 80 * prompt.size());
+  EXPECT_LE(index.bytes(), 64 * prompt.size());
   PathTree paths;
   PathId path = kRootPath;
   for (int i = 0; i < 20000; ++i) path = paths.Extend(path, i % 1013);
   index.Add(paths);
-  EXPECT_LE(index.bytes(), 80 * (prompt.size() + 20000));
+  EXPECT_LE(index.bytes(), 64 * (prompt.size() + 20000));
   EXPECT_GE(index.bytes(), 20000 * sizeof(TokenId));
 }
 
