@@ -59,9 +59,10 @@ TEST(SuffixIndexTest, FindsWhatASearchOfAllTextsFinds) {
   for (int seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    const int vocab = 2 + seed % 5;
+    const bool grows = seed % 4 == 0;  // beyond the first size of its tables
+    const int vocab = 2 + seed % 5 + (grows ? 20 : 0);
     Texts texts;
-    for (int i = 0; i < 1 + seed % 40; ++i)
+    for (int i = 0; i < (grows ? 220 : 1) + seed % 40; ++i)
       texts.prompt.push_back(static_cast<TokenId>(random() % vocab));
     SuffixIndex index(texts.prompt);
     std::vector<PathId> beams = {kRootPath};
