@@ -113,6 +113,37 @@ TEST_F(SuffixEngineTest, ARequestSeesNoTextOfAnother) {
   for (uint64_t id = 2; id <= 6; id += 2) EXPECT_EQ(stats(id).drafted_nodes(), 0u) << id;
 }
 
+// It draws from the target and looks whether the draw was drafted, so any tree will do.
+TEST_F(SuffixEngineTest, SampleAndCheckTakesThem) {
+  decoding::DecodingParams params = Greedy(1);
+  params.sampling.temperature = 1;
+  params.sampling.logit_bias = {{40, 1e4}, {41, 1e4}};  // no other token is possible
+  params.method = decoding::FindMethod("sample_and_check");
+  for (const char* tree : {"", "2-1-1"}) {
+    SCOPED_TRACE(tree);
+    params.draft_tree = tree;
+    if (*tree != 0) params.draft_width = params.draft_depth = 0;
+    const uint64_t first = *tree == 0 ? 1 : 21;
+    uint64_t drafted = 0, accepted = 0, most = 0;
+    for (uint64_t id = first; id < first + 20; ++id) {
+      params.seed = id;
+      coordinator_.Start(MakeStart(id, params));
+    }
+    Run();
+    ASSERT_THAT(coordinator_.errors(), IsEmpty());
+    for (uint64_t id = first; id < first + 20; ++id) {
+      for (const TokenId token : coordinator_.finished().at(id).hypotheses(0).tokens())
+        ASSERT_TRUE(token == 40 || token == 41);
+      drafted += stats(id).drafted_nodes();
+      accepted += stats(id).accepted_nodes();
+      most += (*tree == 0 ? 8 : 6) * (stats(id).rounds() - stats(id).plain_rounds());
+    }
+    EXPECT_GT(drafted, 200u);
+    EXPECT_LE(drafted, most);
+    EXPECT_GT(accepted, 50u);
+  }
+}
+
 TEST_F(SuffixEngineTest, TheOperatorsCorpusIsAsked) {
   decoding::DecodingParams params = Greedy(1);
   params.max_tokens = 12;
