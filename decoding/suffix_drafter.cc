@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <queue>
 #include <tuple>
@@ -81,7 +82,7 @@ class Grower {
   void AddBelow(TreePlace parent, const Node& above, std::vector<Child> children);
   bool HasRoom(const Node& node) const;
   void Append(Node node);
-  double Layers() const;
+  double Decided(int depth) const;
   SuffixDraft Built(int count) const;
 
   const BeamDecoder& decoder_;
@@ -97,6 +98,7 @@ class Grower {
   std::vector<Node> nodes_;
   std::vector<int> in_layer_;                // [depth] nodes so far
   std::vector<std::vector<double>> covers_;  // [depth][roots] sum of reach
+  std::vector<double> decided_;              // [depth] probability that the layer is decided
 };
 
 std::vector<Cursor> Grower::Find(absl::Span<const TokenId> tail) const {
@@ -248,6 +250,7 @@ void Grower::Append(Node node) {
   ++in_layer_[node.depth];
   double& cover = covers_[node.depth][node.root];
   cover = std::min(1.0, cover + node.reach);
+  decided_[node.depth] = Decided(node.depth);
   const int32_t leaf = leaf_[node.root];
   std::vector<Child> children = Children(node.cursors, leaf);
   node.cursors.clear();
@@ -256,15 +259,11 @@ void Grower::Append(Node node) {
 }
 
 // A layer is decided if what the target takes below every root is in the forest.
-double Grower::Layers() const {
-  double layers = 1;
-  for (size_t depth = 1; depth < covers_.size(); ++depth) {
-    double covered = 1;
-    for (size_t root = 0; root < known_.size(); ++root)
-      covered *= depth == 1 && known_[root] ? 1 : covers_[depth][root];
-    layers += covered;
-  }
-  return layers;
+double Grower::Decided(int depth) const {
+  double covered = 1;
+  for (size_t root = 0; root < known_.size(); ++root)
+    covered *= depth == 1 && known_[root] ? 1 : covers_[depth][root];
+  return covered;
 }
 
 // The first `count` nodes, layer by layer.
@@ -294,6 +293,9 @@ SuffixDraft Grower::Grow(absl::FunctionRef<double(double, int)> gain) {
   in_layer_.assign(limits_.depth + 1, 0);
   covers_.assign(limits_.depth + 1, std::vector<double>(roots.size(), 0));
   AddKnown();
+  decided_.assign(limits_.depth + 1, 0);
+  decided_[0] = 1;  // without a draft
+  for (int depth = 1; depth <= limits_.depth; ++depth) decided_[depth] = Decided(depth);
   for (size_t root = 0; root < roots.size(); ++root) {
     leaf_.push_back(texts_.index->NodeOf(roots[root]));
     const size_t before = waiting_.size();
@@ -309,7 +311,8 @@ SuffixDraft Grower::Grow(absl::FunctionRef<double(double, int)> gain) {
     if (!HasRoom(node)) continue;
     Append(std::move(node));
     const int count = static_cast<int>(nodes_.size());
-    const double value = gain(Layers(), count);
+    const double layers = std::accumulate(decided_.begin(), decided_.end(), 0.0);
+    const double value = gain(layers, count);
     if (value > best_gain || limits_.prescribed) {
       best = count;
       best_gain = value;

@@ -414,6 +414,7 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
   Trace(*participant, now_s);
   const bool by_suffixes = HasSuffixDrafts(*sequence);
   if (by_suffixes) suffixes_.Record(sequence, *participant->verdict);
+  sequence->stats.suffix_rounds += sequence->suffix_draft && sequence->forest.size() > 0;
   sizer_.RecordRound(
       by_suffixes ? SuffixDrafts::SizedAs(*sequence) : std::string(sequence->params.method->name),
       sequence->params.beam_width, sequence->draft,

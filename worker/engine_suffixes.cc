@@ -35,7 +35,6 @@ void Engine::NextBySuffixes(Sequence* sequence) {
     width = std::max(width, forest.layer_begin[layer + 1] - forest.layer_begin[layer]);
   sequence->draft_shape = {width, forest.depth()};
   sequence->draft_came = sequence->suffix_draft = true;
-  ++sequence->stats.suffix_rounds;
   sequence->forest = std::move(forest);
   sequences_.Move(sequence, SequencePhase::kReady);
 }
