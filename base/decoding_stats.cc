@@ -17,6 +17,7 @@ void DecodingStats::Merge(const DecodingStats& other) {
   lossless = lossless && other.lossless;
   rounds += other.rounds;
   plain_rounds += other.plain_rounds;
+  suffix_rounds += other.suffix_rounds;
   target_passes += other.target_passes;
   layers += other.layers;
   beam_tokens += other.beam_tokens;

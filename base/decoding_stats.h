@@ -13,8 +13,9 @@ namespace coppice {
 struct DecodingStats {
   std::string method = "none";  // method of speculation
   bool lossless = true;
-  int64_t rounds = 0;        // rounds after the prefill
-  int64_t plain_rounds = 0;  // rounds without a draft
+  int64_t rounds = 0;         // rounds after the prefill
+  int64_t plain_rounds = 0;   // rounds without a draft
+  int64_t suffix_rounds = 0;  // rounds with one that was found in the texts of the sequence
   int64_t target_passes = 0;
   int64_t layers = 0;       // layers decided by the target passes
   int64_t beam_tokens = 0;  // tokens: W for every layer with W beams

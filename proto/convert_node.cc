@@ -133,6 +133,10 @@ absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
   COPPICE_RETURN_IF_ERROR(
       CheckReasons("counters.drafts_dropped", status.counters().drafts_dropped()));
   COPPICE_RETURN_IF_ERROR(CheckReasons("counters.draft_moves", status.counters().draft_moves()));
+  COPPICE_RETURN_IF_ERROR(
+      CheckReasons("counters.suffix_nodes_drafted", status.counters().suffix_nodes_drafted()));
+  COPPICE_RETURN_IF_ERROR(
+      CheckReasons("counters.suffix_nodes_accepted", status.counters().suffix_nodes_accepted()));
   if (status.draft_nodes_size() > kMostDraftNodes)
     return Bad("draft_nodes: length", absl::StrCat(status.draft_nodes_size()));
   for (const proto::DraftNodeUse& use : status.draft_nodes()) {

@@ -86,7 +86,8 @@ absl::Status CheckStats(const proto::SequenceStats& stats, int most_layers) {
                                                      {"accepting_layers", stats.accepting_layers()},
                                                      {"overlap_layers", stats.overlap_layers()},
                                                      {"cached_tokens", stats.cached_tokens()},
-                                                     {"preemptions", stats.preemptions()}};
+                                                     {"preemptions", stats.preemptions()},
+                                                     {"suffix_rounds", stats.suffix_rounds()}};
   for (const auto& [field, value] : counts) COPPICE_RETURN_IF_ERROR(CheckCount(field, value));
   if (stats.plain_rounds() > stats.rounds()) {
     return Bad("plain_rounds",
@@ -154,6 +155,7 @@ proto::SequenceStats StatsToMessage(const DecodingStats& stats) {
   message.set_overlap_layers(stats.overlap_layers);
   message.set_cached_tokens(stats.cached_tokens);
   message.set_preemptions(stats.preemptions);
+  message.set_suffix_rounds(stats.suffix_rounds);
   message.set_queue_ms(stats.queue_ms);
   message.set_prefill_ms(stats.prefill_ms);
   message.set_draft_ms(stats.draft_ms);
@@ -184,6 +186,7 @@ absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& messa
   stats.overlap_layers = message.overlap_layers();
   stats.cached_tokens = message.cached_tokens();
   stats.preemptions = message.preemptions();
+  stats.suffix_rounds = message.suffix_rounds();
   stats.queue_ms = message.queue_ms();
   stats.prefill_ms = message.prefill_ms();
   stats.draft_ms = message.draft_ms();

@@ -99,6 +99,7 @@ DraftClient::DraftClient(const DraftClientOptions& options) : options_(options) 
 DraftClient::~DraftClient() = default;
 
 void DraftClient::SetNodes(const proto::DraftNodes& message) {
+  configured_ = configured_ || message.nodes_size() > 0;
   std::map<std::string, std::string> wanted;
   std::map<std::string, uint64_t> domains;
   for (const auto& node : message.nodes()) {
@@ -144,6 +145,7 @@ void DraftClient::AddOwn(std::unique_ptr<comm::ClientChannel> channel) {
   node.order = OrderOf(options_.order_seed, node.id);
   node.channel = std::move(channel);
   node.own = true;
+  configured_ = true;
 }
 
 void DraftClient::TakeEnergy(const Node& node, const proto::DraftReply& reply, Session* session) {

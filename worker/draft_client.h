@@ -109,6 +109,8 @@ class DraftClient {
   // Adds the draft of this process (draft_node/draft_thread.h) as the node kOwnDraft. It stays
   // whatever SetNodes says, until its channel breaks.
   void AddOwn(std::unique_ptr<comm::ClientChannel> channel);
+  // Some node has joined since the start, or the process has a draft.
+  bool configured() const { return configured_; }
 
   // Opens a session, so that the draft node prefills while the target does. Does nothing when there
   // are no nodes.
@@ -242,6 +244,7 @@ class DraftClient {
             std::vector<DraftArrival>* out);
 
   DraftClientOptions options_;
+  bool configured_ = false;
   std::map<std::string, Node> nodes_;
   std::map<uint64_t, Session> sessions_;           // by sequence id
   std::map<uint64_t, uint64_t> sequence_of_wire_;  // wire id -> sequence id

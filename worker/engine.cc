@@ -33,6 +33,7 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
       scheduler_(options.scheduler),
       planner_(options.scheduler, runner, &sequences_),
       drafts_(options.drafts),
+      suffixes_(options.suffixes),
       clock_(clock, comm::kStayAwake_s),
       trace_(options.trace_file, clock),
       meter_(options.energy),
@@ -263,7 +264,8 @@ NoDraftReason Engine::Prepare(Sequence* sequence, DraftShape shape, const SizerL
 void Engine::NextRound(Sequence* sequence) {
   ++sequence->round;
   sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
-  sequence->draft_came = false;
+  sequence->draft_came = sequence->suffix_draft = false;
+  if (HasSuffixDrafts(*sequence)) return NextBySuffixes(sequence);
   const SizerLimits limits = ForestLimits(*sequence);
   DraftShape shape = sizer_.Choose(sequence->params.method->name, limits);
   NoDraftReason refused = NoDraftReason::kNone;
@@ -359,7 +361,8 @@ void Engine::ShareEnergy(const StepPlanner::Planned& planned, int rows) {
 void Engine::AnnounceRequests(const std::vector<Participant>& participants) {
   asking_.clear();
   for (const Participant& participant : participants) {
-    if (participant.sequence->draft_came) asking_.push_back(participant.sequence->id);
+    if (participant.sequence->draft_came && !participant.sequence->suffix_draft)
+      asking_.push_back(participant.sequence->id);
   }
   if (asking_.empty() || !clock_.AnnouncementsComeInTime()) return;
   runner_->threads()->Post([this] { drafts_.Announce(asking_); });
@@ -414,9 +417,14 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
   sequence->reread_paths = {};
   sequence->reread_done = 0;
   Trace(*participant, now_s);
-  sizer_.RecordRound(sequence->params.method->name, sequence->params.beam_width, sequence->draft,
-                     sequence->draft_came ? sequence->draft_shape : DraftShape{},
-                     static_cast<int>(participant->verdict->stats.layers));
+  const bool by_suffixes = HasSuffixDrafts(*sequence);
+  if (by_suffixes) suffixes_.Record(sequence, *participant->verdict);
+  sequence->stats.suffix_rounds += sequence->suffix_draft && sequence->forest.size() > 0;
+  sizer_.RecordRound(
+      by_suffixes ? SuffixDrafts::SizedAs(*sequence) : std::string(sequence->params.method->name),
+      sequence->params.beam_width, sequence->draft,
+      sequence->draft_came ? sequence->draft_shape : DraftShape{},
+      static_cast<int>(participant->verdict->stats.layers));
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) return GoOn(*participant, progress);
   Report(sequence, progress);

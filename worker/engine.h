@@ -32,12 +32,14 @@
 #include "worker/step_counts.h"
 #include "worker/step_planner.h"
 #include "worker/step_trace.h"
+#include "worker/suffix_drafts.h"
 
 namespace coppice::worker {
 
 struct EngineOptions {
   SchedulerOptions scheduler;
   DraftClientOptions drafts;
+  SuffixDraftOptions suffixes;
   // File that gets the spans of the loop, for measurements. "": none.
   std::string trace_file;
   // For stop strings; nullptr: requests that have some are refused.
@@ -103,6 +105,8 @@ class Engine {
   bool WorthPreparing(const Sequence& sequence);
   NoDraftReason Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits);
   void NextRound(Sequence* sequence);
+  bool HasSuffixDrafts(const Sequence& sequence) const;
+  void NextBySuffixes(Sequence* sequence);
   void GoPlain(Sequence* sequence, NoDraftReason reason);
 
   // Ends and reports (engine_report.cc).
@@ -130,6 +134,7 @@ class Engine {
   StepPlanner planner_;
   ForestSizer sizer_;
   DraftClient drafts_;
+  SuffixDrafts suffixes_;
   PassTiming clock_;
   StepTrace trace_;
   StepCounts step_counts_;

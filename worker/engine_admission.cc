@@ -110,6 +110,7 @@ void Engine::Preempt(Sequence* sequence) {
     sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
   }
   sequence->draft_shape = {};
+  suffixes_.Forget(sequence);
   worker::Preempt(sequence, runner_->blocks());
   scheduler_.Release();
   sequences_.Move(sequence, SequencePhase::kWaiting);

@@ -74,6 +74,7 @@ void Engine::FailInternally(Sequence* sequence, const absl::Status& status) {
 
 void Engine::Remove(Sequence* sequence) {
   drafts_.Close(sequence->id);
+  suffixes_.Forget(sequence);
   if (sequence->kv >= 0) runner_->blocks()->Close(sequence->kv);
   if (sequence->phase != SequencePhase::kWaiting) scheduler_.Release();
   sequences_.Erase(sequence->id);
@@ -105,6 +106,16 @@ void Engine::PublishStatus() {
     reported->set_node_id(use.node_id);
     reported->set_sessions(use.sessions);
     reported->set_mean_reply_s(use.mean_reply_s);
+  }
+  for (const auto& [source, count] : suffixes_.counts()) {
+    const char* name = decoding::SuffixSourceName(source);
+    (*counters_.mutable_suffix_nodes_drafted())[name] = count.drafted;
+    (*counters_.mutable_suffix_nodes_accepted())[name] = count.taken;
+  }
+  if (suffixes_.on()) {
+    status.mutable_suffix_drafts()->set_index_bytes(suffixes_.index_bytes());
+    status.mutable_suffix_drafts()->set_corpus_tokens(suffixes_.corpus_tokens());
+    status.mutable_suffix_drafts()->set_used(!drafts_.configured());
   }
   counters_.set_weight_bytes_read(runner_->reads().weights);
   counters_.set_kv_bytes_read(runner_->reads().kv);
@@ -151,6 +162,7 @@ void Engine::Trace(const Participant& participant, double now_s) {
     times.set_rows(static_cast<int>(rows));
     times.set_width(sequence.draft_shape.width);
     times.set_depth(sequence.draft_shape.depth);
+    times.set_suffix_draft(sequence.suffix_draft);
     times.set_layers(static_cast<int>(participant.verdict->stats.layers));
     if (sequence.round_forest) *times.mutable_forest() = ShownForest(&sequence);
   }

@@ -85,12 +85,22 @@ DraftShape ForestSizer::Decide(const Learned& learned, const SizerLimits& limits
   if (limits.max_depth <= 0 || !limits.draft.drafts) return {};
   const Best best = BestDraft(learned, limits);
   if (limits.draft.chosen || (learned.trial_rounds > 0 && limits.prepared)) return best.shape;
-  const auto found = learned.regimes.find(Load(limits.running));
-  if (best.gain <= 1 || found == learned.regimes.end()) return {};
-  const Regime& regime = found->second;
-  const bool plain = now_s_ < regime.paused_until_s || regime.plain_steps < kFirstPlainSteps ||
-                     regime.since_plain >= kPlainEvery;
+  const bool plain = best.gain <= 1 || StaysPlain(learned, limits.running);
   return plain ? DraftShape{} : best.shape;
+}
+
+bool ForestSizer::StaysPlain(const Learned& learned, int running) const {
+  const auto found = learned.regimes.find(Load(running));
+  if (found == learned.regimes.end()) return true;
+  const Regime& regime = found->second;
+  return now_s_ < regime.paused_until_s || regime.plain_steps < kFirstPlainSteps ||
+         regime.since_plain >= kPlainEvery;
+}
+
+bool ForestSizer::Allows(absl::string_view method, const SizerLimits& limits) {
+  if (limits.max_depth <= 0 || !limits.draft.drafts) return false;
+  const Learned& learned = learned_[{std::string(method), limits.beam_width}];
+  return limits.draft.chosen || learned.trial_rounds > 0 || !StaysPlain(learned, limits.running);
 }
 
 DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limits) {

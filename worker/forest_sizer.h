@@ -44,6 +44,11 @@ class ForestSizer {
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
+  // For drafts that know how many layers they may gain (worker/suffix_drafts.h): whether the sequence
+  // may have one now. False in pauses and while steps without drafts are measured.
+  bool Allows(absl::string_view method, const SizerLimits& limits);
+  // It has one for its next round.
+  void CountAsked() { ++rounds_.asked; }
   // Whether a draft node should read the prompt of a sequence: its request prescribes drafts, or
   // one would pay now, with as many beams as the last sequence like it had, or it is the sequence
   // that a trial takes. Ignores limits.roots and limits.plain_rows.
@@ -85,6 +90,7 @@ class ForestSizer {
     double gain = 0;  // its layers per second, relative to no draft
   };
   DraftShape Decide(const Learned& learned, const SizerLimits& limits) const;
+  bool StaysPlain(const Learned& learned, int running) const;
   Best BestDraft(const Learned& learned, const SizerLimits& limits) const;
   static double Layers(const Learned& learned, int beam_width, DraftShape shape);
   void EndPlainStep(const StepTimes& step, bool alone, Learned* learned);

@@ -39,7 +39,7 @@ void Preempt(Sequence* sequence, model::BlockManager* blocks) {
   sequence->reread.clear();
   sequence->reread_paths.clear();
   sequence->reread_done = 0;
-  sequence->draft_came = false;
+  sequence->draft_came = sequence->suffix_draft = false;
   const decoding::BeamDecoder& decoder = *sequence->decoder;
   sequence->forest = decoding::DraftForest::Empty(static_cast<int>(decoder.roots().size()));
   if (decoder.layers_committed() == 0) return;  // it was still reading its prompt

@@ -26,6 +26,7 @@
 #include "plan/candidate_row.h"
 #include "proto/control.pb.h"
 #include "worker/forest_sizer.h"
+#include "worker/suffix_drafts.h"
 #include "worker/token_scores.h"
 
 namespace coppice::worker {
@@ -131,6 +132,8 @@ struct Sequence {
   double draft_due_s = 0;       // when it should be there
   double draft_overdue_s = 0;   // others may wait for it until then
   double draft_deadline_s = 0;  // after this, the round goes on without it
+  std::unique_ptr<SuffixState> suffixes;  // if its drafts come from its own texts
+  bool suffix_draft = false;              // the draft of this round does
   double last_verdict_s = 0;
   double draft_wait_s = 0;   // from the request for this draft until it came or was given up
   double draft_s = 0;        // the draft node's own time for it

@@ -67,37 +67,61 @@ FlagGroup KvGroup(WorkerFlags* flags) {
                     "take whole blocks"}}};
 }
 
-FlagGroup DraftGroup(OwnDraftFlags* own, DraftClientOptions* drafts) {
-  return {"Drafts",
-          {{.name = "draft",
-            .value = &own->dir,
-            .own_default = "none",
-            .text = "Hugging Face folder or GGUF file of a draft model that rank 0 runs in its own "
-                    "process, on the same device; draft nodes may serve beside it",
-            .more = "It needs the target's vocabulary, and has the target's `--dtype`, "
-                    "`--kv_dtype`, `--threads` and `--max_rows`. "
-                    "[operating.md](operating.md), \"A draft in the worker's process\"."},
-           {.name = "draft_weight_dtype",
-            .value = &own->weight_dtype,
-            .words = {"auto", "int8", "int4"},
-            .text = "`--weight_dtype` of the model of --draft"},
-           {.name = "draft_kv_bytes",
-            .value = &own->kv_bytes,
-            .range = {1},
-            .text = "bytes of the KV pool of the model of --draft"},
-           {.name = "draft_max_sessions",
-            .value = &own->max_sessions,
-            .range = {1},
-            .text = "most sequences that the model of --draft serves at the same time"},
-           {.name = "draft_deadline_min",
-            .value = &drafts->min_deadline_s,
-            .range = {0},
-            .text = "least seconds that a round waits for its draft",
-            .more = "Raise it on a machine with many stalls."},
-           {.name = "draft_deadline_max",
-            .value = &drafts->max_deadline_s,
-            .range = {0},
-            .text = "seconds that a draft may take at most"}}};
+FlagGroup DraftGroup(WorkerFlags* flags) {
+  OwnDraftFlags* own = &flags->draft;
+  DraftClientOptions* drafts = &flags->engine.drafts;
+  SuffixDraftOptions* suffixes = &flags->engine.suffixes;
+  return {
+      "Drafts",
+      {{.name = "draft",
+        .value = &own->dir,
+        .own_default = "none",
+        .text = "Hugging Face folder or GGUF file of a draft model that rank 0 runs in its own "
+                "process, on the same device; draft nodes may serve beside it",
+        .more = "It needs the target's vocabulary, and has the target's `--dtype`, "
+                "`--kv_dtype`, `--threads` and `--max_rows`. "
+                "[operating.md](operating.md), \"A draft in the worker's process\"."},
+       {.name = "draft_weight_dtype",
+        .value = &own->weight_dtype,
+        .words = {"auto", "int8", "int4"},
+        .text = "`--weight_dtype` of the model of --draft"},
+       {.name = "draft_kv_bytes",
+        .value = &own->kv_bytes,
+        .range = {1},
+        .text = "bytes of the KV pool of the model of --draft"},
+       {.name = "draft_max_sessions",
+        .value = &own->max_sessions,
+        .range = {1},
+        .text = "most sequences that the model of --draft serves at the same time"},
+       {.name = "draft_deadline_min",
+        .value = &drafts->min_deadline_s,
+        .range = {0},
+        .text = "least seconds that a round waits for its draft",
+        .more = "Raise it on a machine with many stalls."},
+       {.name = "draft_deadline_max",
+        .value = &drafts->max_deadline_s,
+        .range = {0},
+        .text = "seconds that a draft may take at most"},
+       {.name = "suffix_drafts",
+        .value = &suffixes->on,
+        .text = "while no draft node has joined, draft what followed earlier occurrences of the "
+                "last tokens, in prompt, answer and corpus",
+        .more = "[decoding.md](decoding.md), \"Drafts without a draft model\"."},
+       {.name = "suffix_index_bytes",
+        .value = &suffixes->index_bytes,
+        .range = {0},
+        .text = "bytes for the texts of running sequences, 32 to 64 a token; a sequence that "
+                "finds none left has no such drafts"},
+       {.name = "suffix_corpus",
+        .value = &flags->suffix_corpus.path,
+        .own_default = "none",
+        .text = "file of text in which drafts are looked for too: UTF-8, or token ids, a "
+                "document a line, if its name ends in .ids"},
+       {.name = "suffix_corpus_bytes",
+        .value = &flags->suffix_corpus.most_bytes,
+        .range = {0},
+        .text = "bytes that the corpus may take, 8 a token; with a larger one the worker does "
+                "not start"}}};
 }
 
 void CheckWorkerFlags(const WorkerFlags& flags, FlagFaults* faults) {
@@ -128,7 +152,7 @@ FlagTable WorkerFlagTable(WorkerFlags* flags) {
                         "longest expected time of a step, in seconds, while several clients have "
                         "requests: a longer one gets fewer rows; 0 = no limit",
                     .more = "[step.md](step.md), \"Who gets the rows\"."}}},
-                 DraftGroup(&flags->draft, &flags->engine.drafts),
+                 DraftGroup(flags),
                  {"Check",
                   {{.name = "check",
                     .value = &flags->check,

@@ -8,6 +8,7 @@
 #include "node/node_flags.h"
 #include "worker/engine.h"
 #include "worker/model_check.h"
+#include "worker/suffix_corpus_file.h"
 
 namespace coppice::worker {
 
@@ -29,6 +30,7 @@ struct WorkerFlags {
   OwnDraftFlags draft;
   bool check = false;  // says what the model is, and ends
   CheckedUse checked;
+  SuffixCorpusFile suffix_corpus;
   EngineOptions engine;  // scheduler.max_step_s, deadlines of drafts, trace_file
 };
 

@@ -21,6 +21,7 @@
 #include "worker/own_draft.h"
 #include "worker/plan_link.h"
 #include "worker/rank_loop.h"
+#include "worker/suffix_corpus_file.h"
 #include "worker/worker_flags.h"
 
 namespace coppice::worker {
@@ -137,6 +138,11 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, draft_node::Draf
   COPPICE_ASSIGN_OR_RETURN(options.catalogues,
                            catalogue::CatalogueStore::Open(
                                flags.node.catalogues, {flags.node.runner.dir, options.vocabulary}));
+  if (options.suffixes.on) {
+    COPPICE_ASSIGN_OR_RETURN(
+        options.suffixes.corpus,
+        LoadSuffixCorpus(flags.suffix_corpus, flags.node.runner.dir, runner->vocab_size()));
+  }
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(place.communicator.get(), flags.plan_listen,
                                              flags.node.start_deadline_s, place.channel));

@@ -45,10 +45,11 @@ constexpr char kAnswers[] = R"({
     "name": {"type": "string"}, "fingerprint": {"type": "string"}, "items": {"type": "integer"}}},
   "ReloadAnswer": {"type": "object", "required": ["catalogues"], "properties": {
     "catalogues": {"$ref": "#/components/schemas/Catalogues"}}},
-  "Speculation": {"type": "object", "required": ["method", "lossless", "rounds", "plain_rounds", "target_passes", "layers",
+  "Speculation": {"type": "object", "required": ["method", "lossless", "rounds", "plain_rounds", "suffix_rounds", "target_passes", "layers",
       "block_efficiency", "beam_tokens", "drafted_nodes", "accepted_nodes", "accepted_by_layer", "accepted_width", "overlap",
       "draft_width", "draft_depth"], "properties": {
     "method": {"type": "string"}, "lossless": {"type": "boolean"}, "rounds": {"type": "integer"}, "plain_rounds": {"type": "integer"},
+    "suffix_rounds": {"type": "integer", "description": "Rounds whose draft was found in the texts of the request or in the corpus."},
     "target_passes": {"type": "integer"}, "layers": {"type": "integer"}, "block_efficiency": {"type": ["number", "null"]},
     "beam_tokens": {"type": "integer"}, "drafted_nodes": {"type": "integer"}, "accepted_nodes": {"type": "integer"},
     "accepted_by_layer": {"type": "array", "items": {"type": "integer"}}, "accepted_width": {"type": ["number", "null"]},
@@ -64,7 +65,8 @@ constexpr char kAnswers[] = R"({
       "forward_ms", "decision_ms", "rows", "layers", "roots", "nodes", "paths", "beams"], "properties": {
     "prompt": {"type": "integer"}, "sample": {"type": "integer"}, "run": {"type": "integer"}, "round": {"type": "integer"},
     "time_ms": {"type": "number"}, "round_ms": {"type": "number"}, "draft_wait_ms": {"type": "number"}, "draft_ms": {"type": "number"},
-    "forward_ms": {"type": "number"}, "decision_ms": {"type": "number"}, "rows": {"type": "integer"}, "layers": {"type": "integer"},
+    "forward_ms": {"type": "number"}, "decision_ms": {"type": "number"},
+    "draft_source": {"type": "string", "enum": ["node", "suffix"], "description": "Absent without a draft."}, "rows": {"type": "integer"}, "layers": {"type": "integer"},
     "roots": {"type": "array", "items": {"type": "integer"}},
     "nodes": {"type": "array", "items": {"type": "object", "required": ["parent", "token", "text"], "properties": {
       "parent": {"type": "integer", "description": "An earlier node, or -1 - r for root r."}, "token": {"type": "integer"},
@@ -107,6 +109,8 @@ constexpr char kAnswers[] = R"({
     "longest_stall_s": {"type": "number"}, "energy_source": {"type": ["string", "null"]}, "model": {"type": "string"},
     "kv": {"$ref": "#/components/schemas/Kv"}, "dtype": {"type": "string"}, "kv_dtype": {"type": "string"}, "backend": {"type": "string"},
     "step": {"type": "integer"}, "running": {"type": "integer"}, "waiting": {"type": "integer"}, "sessions": {"type": "integer"},
+    "suffix_drafts": {"type": "object", "required": ["used", "index_bytes", "corpus_tokens"], "properties": {
+      "used": {"type": "boolean"}, "index_bytes": {"type": "integer"}, "corpus_tokens": {"type": "integer"}}},
     "ranks": {"type": "array", "items": {"type": "object", "required": ["rank", "node", "pid", "last_progress_s"], "properties": {
       "rank": {"type": "integer"}, "node": {"type": "string"}, "pid": {"type": "integer"}, "last_progress_s": {"type": "number"}}}}}},
   "Cluster": {"type": "object", "required": ["state", "version", "requests", "drains", "replicas", "draft_nodes", "events"], "properties": {

@@ -53,6 +53,12 @@ Json ReplicaJson(const Node& node, double now_s) {
   json["running"] = node.status.running();
   json["waiting"] = node.status.waiting();
   json["kv"] = KvJson(node);
+  if (node.status.has_suffix_drafts()) {
+    const proto::SuffixDraftStatus& suffixes = node.status.suffix_drafts();
+    json["suffix_drafts"] = {{"used", suffixes.used()},
+                             {"index_bytes", suffixes.index_bytes()},
+                             {"corpus_tokens", suffixes.corpus_tokens()}};
+  }
   json["ranks"] = Json::array();
   for (const proto::RankInfo& rank : node.registration.ranks()) {
     Json entry;

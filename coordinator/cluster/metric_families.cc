@@ -177,6 +177,10 @@ void MetricFamilies::DeclareDecoding() {
   DeclareHistogram("spec_decode_overlap_ratio", "Mean overlap of draft and target of a sequence.",
                    Shares());
   DeclareCounter("rounds_without_draft_total", "Rounds that went on without a draft, by reason.");
+  DeclareCounter("suffix_draft_tokens_total",
+                 "Nodes of drafts that were found in texts, by where they were found.");
+  DeclareCounter("suffix_accepted_tokens_total", "Those of them that the target took.");
+  DeclareGauge("suffix_index_bytes", "Memory of the indexes of the texts of running sequences.");
   DeclareCounter("draft_moves_total",
                  "Sessions that moved to another draft node or were opened again, by reason.");
   DeclareGauge("draft_sessions", "Sessions of the replica on a draft node.");

@@ -26,6 +26,7 @@ constexpr const char* kDroppedDrafts[] = {"no_session", "other_node", "other_rou
 constexpr const char* kNoDraftReasons[] = {"late",     "dead",    "refused",
                                            "mismatch", "no_node", "reading"};
 constexpr const char* kDraftMoves[] = {"slow", "late", "gone", "refused"};
+constexpr const char* kSuffixSources[] = {"prompt", "answer", "corpus"};
 
 // Distinguishes a process from a later one of the same name.
 std::string ProcessOf(const proto::Register& registration) {
@@ -308,6 +309,16 @@ void Metrics::NodeStatus(const Node& node) {
   }
   for (const auto& [reason, count] : counters.draft_moves())
     impl_->Follow(node, "draft_moves_total", {{"replica", node.id}, {"reason", reason}}, count);
+  for (const auto& [source, count] : counters.suffix_nodes_drafted()) {
+    impl_->Follow(node, "suffix_draft_tokens_total", {{"replica", node.id}, {"source", source}},
+                  count);
+  }
+  for (const auto& [source, count] : counters.suffix_nodes_accepted()) {
+    impl_->Follow(node, "suffix_accepted_tokens_total", {{"replica", node.id}, {"source", source}},
+                  count);
+  }
+  impl_->gauge("suffix_index_bytes", replica)
+      .Set(static_cast<double>(status.suffix_drafts().index_bytes()));
   impl_->DraftNodes(node);
   for (const auto& [reason, count] : counters.drafts_dropped()) {
     impl_->Follow(node, "drafts_dropped_total", {{"replica", node.id}, {"reason", reason}}, count);
@@ -337,6 +348,11 @@ void Metrics::NodeUp(const Node& node, bool up) {
     impl_->counter("drafts_dropped_total", {{"replica", node.id}, {"reason", reason}});
   for (const char* reason : kDraftMoves)
     impl_->counter("draft_moves_total", {{"replica", node.id}, {"reason", reason}});
+  for (const char* source : kSuffixSources) {
+    const Labels labels = {{"replica", node.id}, {"source", source}};
+    impl_->counter("suffix_draft_tokens_total", labels);
+    impl_->counter("suffix_accepted_tokens_total", labels);
+  }
   impl_->histogram("iteration_tokens", {{"replica", node.id}});
   for (const char* kind : kStepKinds)
     impl_->histogram("step_seconds", {{"replica", node.id}, {"kind", kind}});

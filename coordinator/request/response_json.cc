@@ -265,6 +265,7 @@ Json SpeculationJson(const DecodingStats& stats) {
   json["lossless"] = stats.lossless;
   json["rounds"] = stats.rounds;
   json["plain_rounds"] = stats.plain_rounds;
+  json["suffix_rounds"] = stats.suffix_rounds;
   json["target_passes"] = stats.target_passes;
   json["layers"] = stats.layers;
   json["block_efficiency"] = Optional(stats.block_efficiency());

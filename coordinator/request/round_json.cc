@@ -84,6 +84,7 @@ std::string RoundJson(const ShownRound& shown, const tokenizer::Tokenizer& token
   round["draft_ms"] = Milliseconds(times.draft_s());
   round["forward_ms"] = Milliseconds(times.forward_s());
   round["decision_ms"] = Milliseconds(times.commit_s());
+  if (times.depth() > 0) round["draft_source"] = times.suffix_draft() ? "suffix" : "node";
   round["rows"] = times.rows();
   round["layers"] = times.layers();
   round["roots"] = Paths(forest.roots);

@@ -107,6 +107,10 @@ inline proto::NodeStatus SampleStatus() {
   status.set_energy_joules(20.5);
   status.set_energy_source("rapl");
   (*status.mutable_counters()->mutable_draft_moves())["slow"] = 1;
+  (*status.mutable_counters()->mutable_suffix_nodes_drafted())["prompt"] = 7;
+  (*status.mutable_counters()->mutable_suffix_nodes_accepted())["prompt"] = 3;
+  status.mutable_suffix_drafts()->set_used(true);
+  status.mutable_suffix_drafts()->set_index_bytes(4096);
   proto::DraftNodeUse* use = status.add_draft_nodes();
   use->set_node_id("draft-0");
   use->set_sessions(2);

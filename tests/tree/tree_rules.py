@@ -34,7 +34,7 @@ MAY_INCLUDE = {
                    "tokenizer/vocabulary.h", "grammar/", "catalogue/catalogue_store.h"),
     "worker": ("base/", "plan/", "sampling/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/",
                "draft_node/draft_thread.h",
-               "tokenizer/stop_strings.h", "tokenizer/vocabulary.h",
+               "tokenizer/stop_strings.h", "tokenizer/tokenizer.h", "tokenizer/vocabulary.h",
                "tokenizer/chat_template/template_source.h", "grammar/", "catalogue/catalogue_store.h"),
     "tokenizer": ("base/", "model_files/model_files.h"),
     "catalogue": ("base/", "tokenizer/tokenizer.h", "tokenizer/vocabulary.h"),

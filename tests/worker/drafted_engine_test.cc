@@ -41,6 +41,8 @@ TEST_P(DraftedEngineTest, AnswersAsWithoutDrafts) {
   const auto runner =
       test::LoadTinyRunner(Tiny(), dir.path(), single_.get(), DraftNodeThread::kThreads);
   DraftNodeThread node(Tiny(), GetParam());
+  EngineOptions off = Options(runner.get());
+  off.suffixes.on = false;
   uint64_t id = 0;
   uint64_t drafted = 0;
   for (const int sequences : {1, 1, 4}) {
@@ -51,7 +53,7 @@ TEST_P(DraftedEngineTest, AnswersAsWithoutDrafts) {
         ++id;
         coordinator_.Start(MakeStart(id, DraftedParams(id, method)));
       }
-      RunOn(runner.get());
+      RunOn(runner.get(), off, clock_);
       const std::map<uint64_t, proto::SequenceUpdate> plain = coordinator_.finished();
       coordinator_.Send(node.Nodes());
       for (uint64_t again = first; again <= id; ++again) {

@@ -50,10 +50,11 @@ class FormatEngineTest : public EngineTest {
     if (!regex.empty()) params.format_spec = {FormatSpec::Kind::kRegex, regex};
     return MakeStart(id, params);
   }
-  void RunWithToys() { RunWith(Toys()); }
-  void RunWith(std::shared_ptr<const tokenizer::Vocabulary> vocabulary) {
+  void RunWithToys(bool suffix_drafts = true) { RunWith(Toys(), suffix_drafts); }
+  void RunWith(std::shared_ptr<const tokenizer::Vocabulary> vocabulary, bool suffix_drafts = true) {
     EngineOptions options = Options(runner_.get());
     options.vocabulary = std::move(vocabulary);
+    options.suffixes.on = suffix_drafts;
     RunOn(runner_.get(), options, clock_);
   }
   static void ExpectFormat(const proto::SequenceUpdate& update, const std::string& regex) {
@@ -78,11 +79,12 @@ TEST_F(FormatEngineTest, AnswersHaveTheFormatWithAnyDraftNode) {
   const DraftNodeThread knows(Tiny(), "direct://127.0.0.1:*", knowing);
   const DraftNodeThread knows_not(Tiny(), "direct://127.0.0.1:*");
   std::map<uint64_t, proto::SequenceUpdate> plain;
-  uint64_t drafted[3] = {}, accepted[3] = {};
-  for (const int node : {0, 1, 2}) {  // none, one that knows formats, one that does not
+  uint64_t drafted[4] = {}, accepted[4] = {};
+  // None, one that knows formats, one that does not, drafts from their own texts.
+  for (const int node : {0, 1, 2, 3}) {
     SCOPED_TRACE(node);
     proto::DraftNodes nodes;
-    if (node > 0) nodes = (node == 1 ? knows : knows_not).Nodes();
+    if (node == 1 || node == 2) nodes = (node == 1 ? knows : knows_not).Nodes();
     coordinator_.Send(nodes);
     uint64_t id = 0;
     std::map<uint64_t, std::string> format;
@@ -93,7 +95,7 @@ TEST_F(FormatEngineTest, AnswersHaveTheFormatWithAnyDraftNode) {
         coordinator_.Start(Start(id, method, regex));
       }
     }
-    RunWithToys();
+    RunWithToys(/*suffix_drafts=*/node == 3);
     ASSERT_THAT(coordinator_.errors(), IsEmpty());
     for (const auto& [sequence, regex] : format) {
       const proto::SequenceUpdate& update = coordinator_.finished().at(sequence);
@@ -106,6 +108,7 @@ TEST_F(FormatEngineTest, AnswersHaveTheFormatWithAnyDraftNode) {
     }
   }
   EXPECT_EQ(drafted[0], 0u);
+  EXPECT_GT(drafted[3], 100u);
   EXPECT_GT(drafted[1], 100u);
   EXPECT_GT(drafted[2], 100u);
   // The draft is the target: where it knows the format, most of its tokens are right.

@@ -5,17 +5,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "tests/worker/draft_node_thread.h"
 #include "tests/worker/pressure_fixture.h"
+#include "tests/worker/ticking_clock.h"
 
 namespace coppice::worker {
 namespace {
 
 using ::testing::IsEmpty;
+
+constexpr uint64_t kLargestIndex = 16 << 10;  // bytes of an index here
 
 class PreemptionTest : public PressureTest, public ::testing::WithParamInterface<PressedModel> {
  protected:
@@ -43,6 +47,40 @@ TEST_P(PreemptionTest, AlsoWithDrafts) {
   ExpectSame(Decode(small.get(), drafted, /*together=*/true, node.Nodes()), alone);
   EXPECT_GT(preemptions_, 15u);
   EXPECT_GT(drafted_, 1000u);
+}
+
+// Without a draft node their drafts come from their own texts.
+TEST_P(PreemptionTest, AlsoWithDraftsFromTheirTexts) {
+  const std::vector<proto::StartSequence> plain = Requests(200, /*drafts=*/false),
+                                          drafted = Requests(200, /*drafts=*/true);
+  const auto large = Load(1000);
+  const std::map<uint64_t, std::string> alone = Decode(large.get(), plain, /*together=*/false);
+  const auto small = Load(LargestBound(large.get(), drafted));
+  const std::map<uint64_t, std::string> pressed = Decode(small.get(), drafted, /*together=*/true);
+  ExpectSame(pressed, alone);
+  EXPECT_GT(preemptions_, 15u);
+  EXPECT_GT(drafted_, 200u);
+}
+
+// A sequence that has lost its KV keeps no index of its texts either.
+TEST_P(PreemptionTest, OnlyRunningSequencesHaveAnIndexOfTheirTexts) {
+  const std::vector<proto::StartSequence> starts = Requests(200, /*drafts=*/true);
+  const auto large = Load(1000);
+  const auto small = Load(LargestBound(large.get(), starts));
+  coordinator_ = QueuedCoordinator();
+  for (const proto::StartSequence& start : starts) coordinator_.Start(start);
+  uint64_t most = 0;
+  coordinator_.EveryTurn([&](int) {
+    const proto::NodeStatus& status = coordinator_.status();
+    most = std::max(most, status.suffix_drafts().index_bytes());
+    EXPECT_LE(status.suffix_drafts().index_bytes(), status.running() * kLargestIndex);
+  });
+  const TickingClock time;
+  RunOn(small.get(), EngineOptionsOf(small.get()), time);
+  EXPECT_GT(most, 0u);
+  for (const auto& [id, update] : coordinator_.finished())
+    preemptions_ += update.stats().preemptions();
+  EXPECT_GT(preemptions_, 15u);
 }
 
 // A third is cancelled, in whatever phase it is.

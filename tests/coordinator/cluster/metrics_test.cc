@@ -43,6 +43,25 @@ TEST(Metrics, KnownSeriesExistFromTheStart) {
               HasSubstr("coppice_num_requests_waiting{model_name=\"demo\",replica=\"\"} 0\n"));
 }
 
+TEST(Metrics, DraftsThatWereFoundInTexts) {
+  Metrics metrics("demo");
+  Node node = Replica(0);
+  metrics.NodeUp(node, true);
+  const auto series = [](const char* name, const char* value) {
+    return HasSubstr(std::string("coppice_suffix_") + name +
+                     "_total{replica=\"replica-0\",source=\"corpus\"} " + value + "\n");
+  };
+  EXPECT_THAT(metrics.Text(), series("draft_tokens", "0"));
+  EXPECT_THAT(metrics.Text(), series("accepted_tokens", "0"));
+  (*node.status.mutable_counters()->mutable_suffix_nodes_drafted())["corpus"] = 9;
+  (*node.status.mutable_counters()->mutable_suffix_nodes_accepted())["corpus"] = 4;
+  node.status.mutable_suffix_drafts()->set_index_bytes(640);
+  metrics.NodeStatus(node);
+  EXPECT_THAT(metrics.Text(), series("draft_tokens", "9"));
+  EXPECT_THAT(metrics.Text(), series("accepted_tokens", "4"));
+  EXPECT_THAT(metrics.Text(), HasSubstr("coppice_suffix_index_bytes{replica=\"replica-0\"} 640\n"));
+}
+
 TEST(Metrics, WhatDraftNodesDoForAReplica) {
   Metrics metrics("demo");
   Node node = Replica(0);
