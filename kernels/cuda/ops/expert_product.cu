@@ -60,7 +60,7 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, 3) MultiplyPairs(ExpertLists lists, Prod
       return r < count ? x + int64_t{rows[r]} * args.inputs : nullptr;
     };
     tile.Sum(0, stages, tile.SourceOf(args.inputs, row_of), &sums);
-    const float* const spread = tile.Spread(sums);
+    const float* const spread = Spread(sums, reinterpret_cast<float*>(tile.stages));
     for (int i = thread; i < count * S::kOutputs; i += S::kThreads) {
       const int r = i / S::kOutputs, o = i % S::kOutputs;
       if (first_output + o >= args.outputs) continue;

@@ -51,6 +51,25 @@ struct LaneSums {
   }
 };
 
+// The sums of all lanes in `rows`, [kRows, kSumStride] in shared memory, for all threads. The warps of
+// the block: first those of other outputs, then those of other rows.
+template <class S>
+DEV_FUNCTION const float* Spread(const LaneSums<S>& sums, float* rows) {
+  const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / dev::kWarpSize;
+  const int output = warp % S::kOutputWarps * S::kHeights * 16 + lane / 4;
+  const int row = warp / S::kOutputWarps * S::kGroups * 8 + lane % 4 * 2;
+  DEV_UNROLL
+  for (int i = 0; i < S::kSums; ++i) {
+    const int h = i / S::kGroups, j = i % S::kGroups;
+    for (int e = 0; e < 4; ++e) {
+      rows[(j * 8 + row + e % 2) * S::kSumStride + output + h * 16 + e / 2 * 8] = sums.value[i][e];
+    }
+  }
+  __syncthreads();
+  return rows;
+}
+
 template <class S>
 struct ProductTile {
   using T = typename S::Type;
@@ -168,23 +187,6 @@ struct ProductTile {
     }
     dev::CopyWait<0>();
     __syncthreads();  // shared memory is free
-  }
-
-  // The sums in shared memory, [kRows, kSumStride], for all threads.
-  DEV_FUNCTION const float* Spread(const LaneSums<S>& sums) const {
-    float* const rows = reinterpret_cast<float*>(stages);
-    const int output = OutputWarp() * S::kHeights * 16 + Lane() / 4;
-    const int row = RowWarp() * S::kGroups * 8 + Lane() % 4 * 2;
-    DEV_UNROLL
-    for (int i = 0; i < S::kSums; ++i) {
-      const int h = i / S::kGroups, j = i % S::kGroups;
-      for (int e = 0; e < 4; ++e) {
-        rows[(j * 8 + row + e % 2) * S::kSumStride + output + h * 16 + e / 2 * 8] =
-            sums.value[i][e];
-      }
-    }
-    __syncthreads();
-    return rows;
   }
 };
 

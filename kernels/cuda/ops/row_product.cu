@@ -83,7 +83,7 @@ struct ProductBlock {
 
   // Neighbouring threads store neighbouring outputs of a row.
   DEV_FUNCTION void Store(const LaneSums<S>& sums) const {
-    const float* const rows = tile.Spread(sums);
+    const float* const rows = Spread(sums, reinterpret_cast<float*>(tile.stages));
     const int64_t most = args.rows - FirstRow();
     const int count = static_cast<int>(most < S::kRows ? most : S::kRows);
     for (int i = Thread(); i < count * S::kOutputs; i += S::kThreads) {
