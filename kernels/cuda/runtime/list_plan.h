@@ -29,7 +29,7 @@ struct ListPlan {
 };
 
 // f32 keys of a noisy list may be too low by this much, in nats, where the largest key that is left
-// out is `key`. Derived in lab/measurements/2026-11-22-cuda-noise.md (docs/cuda.md 8).
+// out is `key`. Derived in lab/measurements/2026-11-22-cuda-noise.md (kernels/cuda/README.md, "Candidate lists").
 double NoisyKeyError(double key);
 
 // Rows go whole where a candidate list would not be shorter, where the device has no room for it,

@@ -1,5 +1,5 @@
 // Target speeds of the CUDA backend, as ratios to measurements of the same device: the goals of
-// docs/cuda.md 13, and the result of a run for each of them.
+// docs/cuda.md 4, and the result of a run for each of them.
 #pragma once
 
 #include <map>
