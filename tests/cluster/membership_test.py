@@ -28,7 +28,7 @@ class Membership(unittest.TestCase):
         return {node["id"] for node in cluster.api.cluster()[key] if node["state"] == "ready"}
 
     def test_draft_nodes_come_and_go(self):
-        with Cluster(drafts=0) as cluster:
+        with Cluster(drafts=0, worker_flags=("--suffix_drafts=false",)) as cluster:
             self.wanted = outcome(cluster.api.complete(BODY))
             self.assertEqual(self.drafted(cluster), 0)
             first = cluster.start_draft("draft-a")

@@ -200,6 +200,7 @@ TEST_F(AdminTest, ATimelineHasThePartsOfEachRound) {
   EXPECT_NEAR(end("verify"), spans["commit"]["ts"], 0.01);
   EXPECT_NEAR(spans["wait"]["ts"], spans["round"]["ts"], 0.01);
   EXPECT_NE(spans["draft"]["tid"], spans["round"]["tid"]);
+  EXPECT_EQ(spans["round"]["args"]["draft"], "node");
   EXPECT_EQ(spans["request"]["args"]["id"], "timed");
   EXPECT_EQ(Code(Ask(Get("/admin/timelines/other")), 404), "unknown_request");
 }

@@ -48,7 +48,7 @@ class Conversation(Page):
 class NoDraft(Page):
     @classmethod
     def setUpClass(cls):
-        cls.serve(drafts=0)
+        cls.serve(drafts=0, worker_flags=("--suffix_drafts=false",))
 
     def test_the_forest_is_a_line_and_says_so(self):
         self.visit()
