@@ -50,6 +50,7 @@ class OwnDraftTest : public EngineTest {
     EngineOptions options = Options(runner_.get());
     options.drafts.min_deadline_s = 2;
     options.drafts.max_deadline_s = 4;
+    options.suffixes.on = false;  // without a draft node there are no drafts
     RunOn(runner_.get(), options, clock_, std::move(own));
     EXPECT_THAT(coordinator_.errors(), IsEmpty());
     return coordinator_.finished();
