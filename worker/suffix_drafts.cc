@@ -79,7 +79,8 @@ bool SuffixDrafts::UpdateIndex(Sequence* sequence) {
     sequence->suffixes = std::make_unique<SuffixState>(sequence->prompt);
   }
   SuffixState& state = *sequence->suffixes;
-  state.index.Add(sequence->decoder->paths());
+  // An index that is left short is of use, too.
+  if (index_bytes_ < options_.index_bytes) state.index.Add(sequence->decoder->paths());
   index_bytes_ += state.index.bytes() - state.bytes;
   state.bytes = state.index.bytes();
   return true;

@@ -138,7 +138,7 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, draft_node::Draf
   COPPICE_ASSIGN_OR_RETURN(options.catalogues,
                            catalogue::CatalogueStore::Open(
                                flags.node.catalogues, {flags.node.runner.dir, options.vocabulary}));
-  if (options.suffixes.on) {
+  if (options.suffixes.on && draft == nullptr) {  // else there are none
     COPPICE_ASSIGN_OR_RETURN(
         options.suffixes.corpus,
         LoadSuffixCorpus(flags.suffix_corpus, flags.node.runner.dir, runner->vocab_size()));
