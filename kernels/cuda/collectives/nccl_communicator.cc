@@ -161,7 +161,7 @@ absl::Status NcclCommunicator::Enter() {
                std::string(captured.message()));
   captures_ = false;
   caller_.Abort(absl::CancelledError("a sum over the ranks cannot be in a graph"));
-  COPPICE_RETURN_IF_ERROR(caller_.BeginAnew(deadline_s_));
+  COPPICE_RETURN_IF_ERROR(Agree(host_, caller_.BeginAnew(deadline_s_)));
   return Enter();
 }
 
@@ -297,7 +297,7 @@ absl::StatusOr<float*> NcclCommunicator::AllocateSummed(int64_t count) {
   }
   GoOnWithoutWindows(registered);
   caller_.Abort(absl::CancelledError("another rank has no window"));
-  absl::Status anew = caller_.BeginAnew(deadline_s_);
+  absl::Status anew = Agree(host_, caller_.BeginAnew(deadline_s_));
   if (anew.ok()) {
     for (Memory& old : memory_) old.window = nullptr;  // gone with the communicator
     anew = Enter();

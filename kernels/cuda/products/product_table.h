@@ -33,8 +33,8 @@ struct ProductKey {
 std::string ProductName(const ProductKey& key);  // "32 rows by 4096 x 4096 BF16 to F32, added"
 
 struct ProductChoice {
-  // kLibrary: cuBLASLt. kSkinny: gemm_skinny.h. kRows: row_product.h, in exact mode alone. kBlocks:
-  // block_product.h, for weights in blocks, which have no other.
+  // kLibrary: cuBLASLt. kSkinny: gemm_skinny.h. kRows: row_product.h, in exact mode, or where
+  // cuBLASLt takes none. kBlocks: block_product.h, for weights in blocks, which have no other.
   enum class Kind { kLibrary, kSkinny, kRows, kBlocks };
   Kind kind = Kind::kLibrary;
   std::array<uint64_t, 8> algorithm = {};  // kLibrary: a cublasLtMatmulAlgo_t
