@@ -90,6 +90,7 @@ struct Verdict {
   // [forest.size()] The path of each forest node that is a new root or an ancestor of one, so that
   // its KV is kept; kNoPath for the others.
   std::vector<PathId> node_path;
+  std::vector<bool> accepted;          // [forest.size()] nodes that became outputs of their layer
   DecodingStats stats;                 // statistics of this round alone, without method and times
   std::vector<int> outputs_by_layer;   // [layers] beams or slots of every decided layer
   std::vector<int> distinct_by_layer;  // [layers] number of distinct paths among them

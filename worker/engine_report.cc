@@ -162,7 +162,8 @@ void Engine::Trace(const Participant& participant, double now_s) {
     times.set_rows(static_cast<int>(rows));
     times.set_width(sequence.draft_shape.width);
     times.set_depth(sequence.draft_shape.depth);
-    times.set_suffix_draft(sequence.suffix_draft);
+    if (sequence.draft_came && sequence.forest.size() > 0)
+      times.set_draft_source(sequence.suffix_draft ? proto::SUFFIX_DRAFT : proto::NODE_DRAFT);
     times.set_layers(static_cast<int>(participant.verdict->stats.layers));
     if (sequence.round_forest) *times.mutable_forest() = ShownForest(&sequence);
   }

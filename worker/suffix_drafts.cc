@@ -135,16 +135,15 @@ void SuffixDrafts::Record(Sequence* sequence, const decoding::Verdict& verdict) 
   const std::vector<decoding::SuffixNode> nodes = std::exchange(state.nodes, {});
   const decoding::DraftForest& forest = sequence->forest;
   // Without KV for its rows the forest was given up.
-  if (nodes.size() != forest.token.size() || verdict.node_path.size() != nodes.size()) return;
+  if (nodes.size() != forest.token.size() || verdict.accepted.size() != nodes.size()) return;
   SuffixAcceptance& acceptance = AcceptanceOf(*sequence);
   for (int layer = 0; layer < forest.depth() && layer < verdict.stats.layers; ++layer) {
     for (int i = forest.layer_begin[layer]; i < forest.layer_begin[layer + 1]; ++i) {
       const decoding::SuffixNode& node = nodes[i];
       if (node.source == SuffixSource::kKnown) continue;
       const TreePlace parent = forest.parent[i];
-      if (!parent.is_root() && verdict.node_path[Index(parent.node())] == decoding::kNoPath)
-        continue;
-      const bool taken = verdict.node_path[i] != decoding::kNoPath;
+      if (!parent.is_root() && !verdict.accepted[Index(parent.node())]) continue;
+      const bool taken = verdict.accepted[i];
       acceptance.Record(node.source, node.length, node.share, taken);
       counts_[node.source].taken += taken;
       SuffixState::Misses& misses = state.misses[SourceIndex(node.source)];

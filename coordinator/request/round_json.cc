@@ -84,7 +84,8 @@ std::string RoundJson(const ShownRound& shown, const tokenizer::Tokenizer& token
   round["draft_ms"] = Milliseconds(times.draft_s());
   round["forward_ms"] = Milliseconds(times.forward_s());
   round["decision_ms"] = Milliseconds(times.commit_s());
-  if (times.depth() > 0) round["draft_source"] = times.suffix_draft() ? "suffix" : "node";
+  if (times.draft_source() != proto::NO_DRAFT)
+    round["draft_source"] = times.draft_source() == proto::SUFFIX_DRAFT ? "suffix" : "node";
   round["rows"] = times.rows();
   round["layers"] = times.layers();
   round["roots"] = Paths(forest.roots);

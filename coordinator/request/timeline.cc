@@ -20,9 +20,9 @@ void AddRound(const proto::RoundTimes& times, double begin_s, int track, ChromeT
                {"width", absl::StrCat(times.width())},
                {"depth", absl::StrCat(times.depth())},
                {"layers", absl::StrCat(times.layers())},
-               {"draft", times.depth() == 0     ? "\"none\""
-                         : times.suffix_draft() ? "\"suffix\""
-                                                : "\"node\""}});
+               {"draft", times.draft_source() == proto::NO_DRAFT       ? "\"none\""
+                         : times.draft_source() == proto::SUFFIX_DRAFT ? "\"suffix\""
+                                                                       : "\"node\""}});
   if (times.depth() > 0) {
     trace->Span(kProcess, track, "wait", start_s, std::min(times.draft_wait_s(), times.round_s()));
     trace->Span(kProcess, track + 1, "draft", start_s, std::min(times.draft_s(), times.round_s()));

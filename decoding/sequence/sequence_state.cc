@@ -186,6 +186,7 @@ void RoundLedger::AddOverlap(double overlap) {
 
 Verdict RoundLedger::Finish(absl::Span<const Beam> new_roots) && {
   verdict_.node_path.assign(forest_.size(), kNoPath);
+  for (const PathId path : became_) verdict_.accepted.push_back(path != kNoPath);
   for (const Beam& root : new_roots) {
     const int row = root.row >= 0 ? root.row : root.parent_row;
     if (row < 0) continue;

@@ -176,6 +176,7 @@ std::vector<proto::SequenceUpdate> Timed(const proto::StartSequence& start) {
   times->set_draft_wait_s(0.003);
   times->set_draft_s(0.002);
   times->set_depth(2);
+  times->set_draft_source(proto::NODE_DRAFT);
   return updates;
 }
 

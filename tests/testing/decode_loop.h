@@ -67,6 +67,7 @@ inline decoding::DraftForest HashLmForest(const HashLm& lm, const decoding::Draf
 inline void CheckNodePaths(const decoding::BeamDecoder& decoder, const decoding::DraftState& before,
                            const decoding::DraftForest& forest, const decoding::Verdict& verdict) {
   ASSERT_EQ(verdict.node_path.size(), forest.token.size());
+  ASSERT_EQ(verdict.accepted.size(), forest.token.size());
   const std::vector<uint64_t> hashes = RowHashes(before.root_hash, forest);
   std::map<uint64_t, decoding::PathId> kept;
   for (decoding::PathId root : decoder.roots()) {
@@ -79,7 +80,10 @@ inline void CheckNodePaths(const decoding::BeamDecoder& decoder, const decoding:
     const auto found = kept.find(hashes[before.root_hash.size() + i]);
     ASSERT_EQ(verdict.node_path[i], found == kept.end() ? decoding::kNoPath : found->second)
         << "node " << i;
+    ASSERT_TRUE(verdict.accepted[i] || verdict.node_path[i] == decoding::kNoPath) << "node " << i;
   }
+  ASSERT_EQ(std::count(verdict.accepted.begin(), verdict.accepted.end(), true),
+            verdict.stats.accepted_nodes);
 }
 
 class DecodeLoop {

@@ -87,8 +87,7 @@ class SuffixDraftsTest : public ::testing::Test {
   void Record(Sequence* sequence, int taken) {
     decoding::Verdict verdict;
     verdict.stats.layers = taken + 1;
-    for (int i = 0; i < sequence->forest.size(); ++i)
-      verdict.node_path.push_back(i < taken ? decoding::PathId{i + 1} : decoding::kNoPath);
+    for (int i = 0; i < sequence->forest.size(); ++i) verdict.accepted.push_back(i < taken);
     drafts_.Record(sequence, verdict);
   }
 
@@ -174,7 +173,7 @@ TEST_F(SuffixDraftsTest, ARefusedNodeSaysNothingOfThoseBelowIt) {
   Propose(sequence.get());
   decoding::Verdict verdict;
   verdict.stats.layers = 10;
-  verdict.node_path.assign(sequence->forest.size(), decoding::kNoPath);
+  verdict.accepted.assign(sequence->forest.size(), false);
   drafts_.Record(sequence.get(), verdict);
   EXPECT_NEAR(sequence->suffixes->misses[0].seen, 1, 1e-9);
 }
@@ -184,8 +183,8 @@ TEST_F(SuffixDraftsTest, ALayerThatWasNotDecidedSaysNothing) {
   Propose(sequence.get());
   decoding::Verdict verdict;
   verdict.stats.layers = 1;
-  verdict.node_path.assign(sequence->forest.size(), decoding::kNoPath);
-  verdict.node_path[0] = decoding::PathId{1};
+  verdict.accepted.assign(sequence->forest.size(), false);
+  verdict.accepted[0] = true;
   drafts_.Record(sequence.get(), verdict);
   EXPECT_EQ(sequence->suffixes->misses[0].seen, 0);
   EXPECT_GT(sequence->suffixes->misses[0].expected, 0);

@@ -211,37 +211,6 @@ struct BlockTile {
     return stage == stages + (S::kStages - 1) * S::kStageBytes ? stages : stage + S::kStageBytes;
   }
 
-  // This lane's sums of one run, four by four: neighbouring lanes have neighbouring values.
-  DEV_FUNCTION float* Partial(int run, int i) const {
-    const int64_t tile = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
-    return args.partials + (((tile * runs + run) * S::kSums + i) * S::kThreads + Thread()) * 4;
-  }
-
-  // Leaves the sums for the last block of the tile. That block gets those of all, added in order.
-  DEV_FUNCTION bool Join(uint32_t* arrived, LaneSums<S>* sums) const {
-    DEV_UNROLL
-    for (int i = 0; i < S::kSums; ++i) {
-      const float* v = sums->value[i];
-      dev::StorePack(Partial(static_cast<int>(blockIdx.z), i),
-                     dev::Pack<float, 4>{{v[0], v[1], v[2], v[3]}});
-    }
-    uint32_t* const counter = args.counters + int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
-    __syncthreads();
-    if (Thread() == 0) *arrived = dev::AtomicAddAcqRel(counter, 1);
-    __syncthreads();
-    if (*arrived + 1 != static_cast<uint32_t>(runs)) return false;
-    sums->Clear();
-    for (int run = 0; run < runs; ++run) {
-      DEV_UNROLL
-      for (int i = 0; i < S::kSums; ++i) {
-        const dev::Pack<float, 4> part = dev::LoadPack<4>(Partial(run, i));
-        for (int e = 0; e < 4; ++e) sums->value[i][e] += part.value[e];
-      }
-    }
-    if (Thread() == 0) *counter = 0;  // for the next launch
-    return true;
-  }
-
   // Neighbouring threads store neighbouring columns of a row.
   DEV_FUNCTION void Store(const LaneSums<S>& sums) const {
     const float* const rows = Spread(sums, reinterpret_cast<float*>(stages));
@@ -282,7 +251,7 @@ struct BlockTile {
 };
 
 // together: one block for each run, which meet. Otherwise one block does all runs, and adds them as
-// Join does.
+// RunSums does.
 template <class S>
 DEV_KERNEL void DEV_BOUNDS(S::kThreads, 2)
     MultiplyBlocks(BlockProductArgs args, int runs, bool together) {
@@ -301,7 +270,8 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, 2)
     block.SumRun(from, run, &of_run);
     sums.Add(of_run);
   }
-  if (together && !block.Join(arrived, &sums)) return;
+  const RunSums<S> all = {args.partials, args.counters, runs};
+  if (together && !all.Join(arrived, &sums)) return;
   block.Store(sums);
 }
 

@@ -7,32 +7,17 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/ops/row_product.h"
 
 namespace coppice::kernels::cuda {
 
-// y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, then + bias, then + y with accumulate.
-// All in device memory, aligned to 16 bytes.
-struct BlockProductArgs {
-  const void* w = nullptr;
-  const void* x = nullptr;
-  void* y = nullptr;            // f32 or `type`
-  bool gated = false;           // y[rows, outputs / 2] = SwiGLU of the product, gates, then ups
-  const float* bias = nullptr;  // [outputs] or nullptr
+// As in RowProductArgs, but w has blocks. type: of x and of the values of w, bf16 or f16.
+struct BlockProductArgs : RowProductArgs {
   DType w_type = DType::kQ8_0;  // Q8_0 or Q4_0
-  DType type = DType::kBF16;    // of x and of the values of w: bf16 or f16
-  DType y_type = DType::kBF16;
-  int32_t rows = 0;
-  int64_t outputs = 0, inputs = 0;
-  bool accumulate = false;
-  // As in RowProductArgs.
-  float* partials = nullptr;
-  size_t partial_bytes = 0;
-  uint32_t* counters = nullptr;
-  int64_t counter_count = 0;
+  bool gated = false;           // y[rows, outputs / 2] = SwiGLU of the product, gates, then ups
 };
 
 // Whether such a matrix can be multiplied: rows of x must begin at 16 bytes.

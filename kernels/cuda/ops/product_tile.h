@@ -51,6 +51,46 @@ struct LaneSums {
   }
 };
 
+// The sums of a tile over its runs of inputs: block (x, y) is the tile, z the run.
+template <class S>
+struct RunSums {
+  float* partials;     // [tiles][runs][kSums][kThreads][4]
+  uint32_t* counters;  // [tiles], zero before and after
+  int runs;
+
+  DEV_FUNCTION int64_t Tile() const { return int64_t{blockIdx.y} * gridDim.x + blockIdx.x; }
+  // This lane's sums of one run, four by four: neighbouring lanes have neighbouring values.
+  DEV_FUNCTION float* Partial(int run, int i) const {
+    return partials + (((Tile() * runs + run) * S::kSums + i) * S::kThreads + threadIdx.x) * 4;
+  }
+
+  // Leaves the sums for the last block of the tile. That block gets those of all, added in order.
+  // *arrived is in shared memory.
+  DEV_FUNCTION bool Join(uint32_t* arrived, LaneSums<S>* sums) const {
+    DEV_UNROLL
+    for (int i = 0; i < S::kSums; ++i) {
+      const float* v = sums->value[i];
+      dev::StorePack(Partial(static_cast<int>(blockIdx.z), i),
+                     dev::Pack<float, 4>{{v[0], v[1], v[2], v[3]}});
+    }
+    uint32_t* const counter = counters + Tile();
+    __syncthreads();
+    if (threadIdx.x == 0) *arrived = dev::AtomicAddAcqRel(counter, 1);
+    __syncthreads();
+    if (*arrived + 1 != static_cast<uint32_t>(runs)) return false;
+    sums->Clear();
+    for (int run = 0; run < runs; ++run) {
+      DEV_UNROLL
+      for (int i = 0; i < S::kSums; ++i) {
+        const dev::Pack<float, 4> part = dev::LoadPack<4>(Partial(run, i));
+        for (int e = 0; e < 4; ++e) sums->value[i][e] += part.value[e];
+      }
+    }
+    if (threadIdx.x == 0) *counter = 0;  // for the next launch
+    return true;
+  }
+};
+
 // The sums of all lanes in `rows`, [kRows, kSumStride] in shared memory, for all threads. The warps of
 // the block: first those of other outputs, then those of other rows.
 template <class S>

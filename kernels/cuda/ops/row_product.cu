@@ -38,38 +38,7 @@ struct ProductBlock {
     tile.Sum(begin, end, source, sums);
   }
 
-  // This lane's sums of one run, four by four: neighbouring lanes have neighbouring values.
-  DEV_FUNCTION float* Partial(int run, int i) const {
-    const int64_t index = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
-    return args.partials + (((index * runs + run) * S::kSums + i) * S::kThreads + Thread()) * 4;
-  }
-
-  // Leaves the sums for the last block of the tile. That block gets those of all, added in order.
-  DEV_FUNCTION bool Join(uint32_t* arrived, LaneSums<S>* sums) const {
-    DEV_UNROLL
-    for (int i = 0; i < S::kSums; ++i) {
-      const float* v = sums->value[i];
-      dev::StorePack(Partial(static_cast<int>(blockIdx.z), i),
-                     dev::Pack<float, 4>{{v[0], v[1], v[2], v[3]}});
-    }
-    uint32_t* const counter = args.counters + int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
-    __syncthreads();
-    if (Thread() == 0) *arrived = dev::AtomicAddAcqRel(counter, 1);
-    __syncthreads();
-    if (*arrived + 1 != static_cast<uint32_t>(runs)) return false;
-    sums->Clear();
-    for (int run = 0; run < runs; ++run) {
-      DEV_UNROLL
-      for (int i = 0; i < S::kSums; ++i) {
-        const dev::Pack<float, 4> part = dev::LoadPack<4>(Partial(run, i));
-        for (int e = 0; e < 4; ++e) sums->value[i][e] += part.value[e];
-      }
-    }
-    if (Thread() == 0) *counter = 0;  // for the next launch
-    return true;
-  }
-
-  // All runs of the tile, one after the other; added as Join adds them.
+  // All runs of the tile, one after the other; added as RunSums adds them.
   DEV_FUNCTION void SumAll(LaneSums<S>* sums) const {
     sums->Clear();
     const Source source = SourceOfTile();
@@ -118,7 +87,8 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, S::kThreads > 128 ? 1 : 2)
   if constexpr (kTogether) {
     sums.Clear();
     block.SumRun(static_cast<int>(blockIdx.z), block.SourceOfTile(), &sums);
-    if (!block.Join(arrived, &sums)) return;
+    const RunSums<S> all = {args.partials, args.counters, runs};
+    if (!all.Join(arrived, &sums)) return;
   } else {
     block.SumAll(&sums);
   }

@@ -111,7 +111,7 @@ absl::Status MatrixProducts::EnqueueFirstTaken(const MatMulArgs& args, const Pro
 absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice& choice) {
   const ProductKey key = KeyOf(args);
   if (choice.kind == ProductChoice::Kind::kRows) {
-    EnqueueRows(args);
+    RowProduct(RowArgs(args), stream_->get());
     COPPICE_RETURN_IF_ERROR(Launched("the row product", key));
     return EnqueueGate(args, key);
   }
@@ -178,7 +178,7 @@ bool MatrixProducts::TakesSkinny(const ProductKey& key, int splits) const {
          SkinnyPartialBytes(key.rows, key.outputs, splits) <= workspace_bytes();
 }
 
-void MatrixProducts::EnqueueRows(const MatMulArgs& args) {
+RowProductArgs MatrixProducts::RowArgs(const MatMulArgs& args) const {
   RowProductArgs product;
   product.w = args.w;
   product.x = args.x;
@@ -194,28 +194,16 @@ void MatrixProducts::EnqueueRows(const MatMulArgs& args) {
   product.partial_bytes = workspace_bytes();
   product.counters = static_cast<uint32_t*>(counters_.data());
   product.counter_count = kMostTiles;
-  RowProduct(product, stream_->get());
+  return product;
 }
 
 absl::Status MatrixProducts::EnqueueBlocks(const MatMulArgs& args, const ProductKey& key) {
-  BlockProductArgs product;
-  product.w = args.w;
-  product.x = args.x;
+  BlockProductArgs product{RowArgs(args)};
+  product.type = args.block_values;
+  product.w_type = args.type;
   product.gated =
       args.gated != nullptr && CanGateBlocks(args.block_values, args.y_type, args.outputs);
-  product.y = product.gated ? args.gated : args.y;
-  product.bias = args.bias;
-  product.w_type = args.type;
-  product.type = args.block_values;
-  product.y_type = args.y_type;
-  product.rows = static_cast<int32_t>(args.rows);
-  product.outputs = args.outputs;
-  product.inputs = args.inputs;
-  product.accumulate = args.accumulate;
-  product.partials = library_->workspace().floats();
-  product.partial_bytes = workspace_bytes();
-  product.counters = static_cast<uint32_t*>(counters_.data());
-  product.counter_count = kMostTiles;
+  if (product.gated) product.y = args.gated;
   BlockProduct(product, stream_->get());
   COPPICE_RETURN_IF_ERROR(Launched("the block product", key));
   return product.gated ? absl::OkStatus() : EnqueueGate(args, key);

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/ops/row_product.h"
 #include "kernels/cuda/products/cublas_matmul.h"
 #include "kernels/cuda/products/product_table.h"
 #include "kernels/cuda/runtime/device_buffer.h"
@@ -54,7 +55,7 @@ class MatrixProducts {
   absl::Status EnqueueFirstTaken(const MatMulArgs& args, const ProductKey& key);
   // Enqueues SwiGLU after a product that has left it out.
   absl::Status EnqueueGate(const MatMulArgs& args, const ProductKey& key);
-  void EnqueueRows(const MatMulArgs& args);
+  RowProductArgs RowArgs(const MatMulArgs& args) const;
   absl::Status EnqueueBlocks(const MatMulArgs& args, const ProductKey& key);
   bool TakesSkinny(const ProductKey& key, int splits) const;
   // Once a launch of clusters has failed, warns and uses none: the bits are the same.
