@@ -30,6 +30,15 @@ RootTree MakeRootTree(const PathTree& paths, absl::Span<const PathId> roots, Pat
 // [roots] H(path) of every root. shared_hash: of the path that all share.
 std::vector<uint64_t> RootHashes(const RootTree& roots, uint64_t shared_hash);
 
+// Hidden states of the target for a draft that takes them (model/model_config.h, TargetStates). A
+// row of the draft is a token; its state is that of the token before it.
+struct RowStates {
+  // Rows of stable tokens, numbered from the prompt's first token on, which has no state.
+  uint32_t first = 0, count = 0;
+  std::vector<NodeId> nodes;     // then those of these nodes of the request's root tree, ascending
+  std::vector<uint16_t> values;  // [count + nodes][columns] bf16
+};
+
 struct DraftRequest {
   uint64_t session_id = 0;  // chosen by the leader
   uint32_t round = 0;
@@ -41,6 +50,7 @@ struct DraftRequest {
   std::vector<TokenId> stable_tokens;
   RootTree roots;
   DraftState state;
+  RowStates states;
 };
 
 // The request for a forest below the decoder's roots. known_tokens: stable tokens that the draft

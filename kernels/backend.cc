@@ -50,6 +50,10 @@ absl::StatusOr<std::unique_ptr<Weight>> Backend::PackEach(absl::Span<const Matri
   return Pack(stacked, dtypes[0], std::move(bias));
 }
 
+absl::Status Backend::ReadStates(const KvPool&, absl::Span<const int32_t>, uint16_t*) {
+  return absl::UnimplementedError(absl::StrCat("the ", name(), " backend keeps no states"));
+}
+
 absl::Status Backend::SubmitForests(const ForestPlan&, Pass*) {
   return absl::UnimplementedError(absl::StrCat("the ", name(), " backend does not grow forests"));
 }

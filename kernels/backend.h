@@ -102,6 +102,9 @@ struct KvPoolShape {
   int64_t blocks = 0;  // with groups: pages
   DType dtype = DType::kF32;
   std::vector<KvPlace> places;  // [layers of the model]; empty: all in one group
+  // Beside K and V a slot has a hidden state of so many bf16 values, which copies take along; 0:
+  // none. Not with groups.
+  int state_columns = 0;
 
   KvPlace place(int layer) const { return places.empty() ? KvPlace{0, layer} : places[layer]; }
 };
@@ -213,6 +216,15 @@ class Ops {
   virtual void MixExperts(const Experts& experts, Tensor x, Tensor out) = 0;
   // x[rows, n] = cap * tanh(x / cap). f32.
   virtual void SoftCap(Tensor x, float cap) = 0;
+  // The pool keeps bf16(x[r]) as the state of the slot of row r; after GatherRows, of the row that
+  // has need r. x [rows, state_columns], f32.
+  virtual void StoreStates(Tensor x, KvPool* pool) = 0;
+  // x[r] = the state that the plan gives to row r, or else that of the slot before the row's own in
+  // its chain. x [rows, state_columns], f32.
+  virtual void LoadStates(const KvPool& pool, Tensor x) = 0;
+  // out[r] = norm(a[r]), then norm(b[r]). a, b f32 [rows, n], [rows, m]; out [rows, n + m]; none is
+  // another.
+  virtual void NormPair(Tensor a, const Norm& of_a, Tensor b, const Norm& of_b, Tensor out) = 0;
   // Moves the rows that have needs to the front of each tensor, in order. Later ops work on these.
   virtual void GatherRows(absl::Span<const Tensor> tensors) = 0;
   // x[rows, n] = sum over the ranks, in rank order.
@@ -328,6 +340,11 @@ class Backend {
   // Waits until the step has run. Returns the rows on rank 0, nullptr on other ranks. They are
   // valid until the next Submit; a plan with `fetch` keeps those of the previous step.
   virtual absl::StatusOr<const StepRows*> Wait() = 0;
+
+  // Copies the states of these slots to the host: out [slots, state_columns]. Between Wait and the
+  // next Submit.
+  virtual absl::Status ReadStates(const KvPool& pool, absl::Span<const int32_t> slots,
+                                  uint16_t* out);
 
   // Payload of the sums that the steps so far have formed without the communicator, on all ranks.
   // Each sum counts its data once per rank.

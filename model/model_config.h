@@ -37,6 +37,20 @@ struct ExpertParts {
   bool normalised = false;  // the shares of the chosen experts are divided by their sum
 };
 
+// What a draft takes of the hidden states of its target (docs/models.md, "Drafts").
+struct TargetStates {
+  enum class Use {
+    kNone,
+    kBesideEmbedding,  // EAGLE-3: a row begins with its embedding and the state of the token before
+    kContext,          // DFlash: K and V of the context are made of its states
+  };
+  Use use = Use::kNone;
+  // Layers of the target whose outputs are joined, from 0, in the order of the columns of `fc`. Of the
+  // residual stream, before any norm.
+  std::vector<int> layers;
+  int size = 0;  // hidden size of the target
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM"
   std::string model_type;    // "llama"
@@ -82,9 +96,11 @@ struct ModelConfig {
   // Rows of a draft vocabulary, which has only the ids that tensor d2t lists (draft_vocabulary.h);
   // the logits of the others are -infinity. 0: the head has all.
   int draft_vocab_size = 0;
+  TargetStates states;
   kernels::DType checkpoint_dtype = kernels::DType::kF32;  // torch_dtype
   std::vector<TokenId> eos_ids;                            // config.json and generation_config.json
 
+  bool takes_states() const { return states.use != TargetStates::Use::kNone; }
   bool projects_embedding() const { return embedding_size != hidden_size; }
   bool learned_positions() const { return !names.positions.empty(); }
   // The rows of the matrix of learned positions.

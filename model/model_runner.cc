@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -156,7 +157,8 @@ absl::StatusOr<int64_t> ModelRunner::KvBytes(const TransformerParts& parts, int 
 
 StepBuilder ModelRunner::NewStep() {
   blocks_->EndRound();
-  return StepBuilder(blocks_.get(), vocab_size());
+  return StepBuilder(blocks_.get(), vocab_size(),
+                     config().takes_states() ? config().hidden_size : 0);
 }
 
 absl::Status ModelRunner::Submit(StepBuilder step) {
@@ -169,6 +171,7 @@ absl::Status ModelRunner::Submit(StepBuilder step) {
 PlanLimits ModelRunner::Limits(int needs_before) const {
   PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,
                     needs_before};
+  limits.state_columns = config().takes_states() ? config().hidden_size : 0;
   if (page_map_->groups() == 0) return limits;
   limits.blocks = page_map_->blocks();
   limits.groups = page_map_->groups();
@@ -244,6 +247,18 @@ absl::StatusOr<const kernels::StepRows*> ModelRunner::FetchIncomplete(
   follow_up.step = step_ + 1;
   COPPICE_RETURN_IF_ERROR(Start(std::move(follow_up)));
   return backend_->Wait();
+}
+
+absl::Status ModelRunner::ReadStates(absl::Span<const int32_t> slots, uint16_t* out) {
+  COPPICE_CHECK(state_columns() > 0);
+  std::vector<int32_t> now(slots.begin(), slots.end());
+  absl::flat_hash_map<int32_t, int32_t> source;
+  for (const KvCopy& copy : commits_) source[copy.destination] = copy.source;
+  for (int32_t& slot : now) {
+    const auto found = source.find(slot);
+    if (found != source.end()) slot = found->second;
+  }
+  return backend_->ReadStates(*pool_, now, out);
 }
 
 absl::Status ModelRunner::Follow(StepPlan plan) {

@@ -36,7 +36,13 @@
 namespace coppice::model {
 
 struct ModelRunnerOptions {
-  std::string dir;              // Hugging Face folder or GGUF file
+  std::string dir;  // Hugging Face folder or GGUF file
+  // For a draft that takes the states of its target, and may have no embedding of its own: the
+  // target's folder or file.
+  std::string target;
+  // Folder of a draft that takes this model's states: they are joined by its first matrix and kept
+  // with KV. "": none are.
+  std::string states_for;
   std::string backend = "cpu";  // "cpu" or "cuda"
   // Precision of the weights and of the KV: auto (that of the checkpoint; F16 becomes F32 where the
   // backend does not store it), f32, bf16 or f16. bf16 halves what an F32 checkpoint takes in
@@ -130,6 +136,11 @@ class ModelRunner {
   // Blocks until the step has run. Returns what the plan needs of the rows, in the order of the
   // needs, valid until the next Submit.
   absl::StatusOr<const kernels::StepRows*> Wait();
+  // Columns of the states that the KV pool keeps (KvPoolShape::state_columns); 0: none.
+  int state_columns() const { return pool_->shape.state_columns; }
+  // Copies the states of these slots, as BlockManager numbers them now: copies that the next step
+  // will do count as done. out [slots, state_columns] bf16. Not between Submit and Wait.
+  absl::Status ReadStates(absl::Span<const int32_t> slots, uint16_t* out);
   // Whether the backend can choose the levels of the forest itself, if its rows have this need.
   bool GrowsForest(const ForestPlan::Forest& forest, const RowNeed& need) const {
     return options_.device_forests && backend_->GrowsForest(forest, need, vocab_size());

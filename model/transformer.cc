@@ -9,7 +9,14 @@
 namespace coppice::model {
 
 kernels::KvPoolShape TransformerParts::kv_shape(int64_t blocks) const {
-  return {config.num_layers, plan.kv_heads.size(), config.head_dim, blocks, kv_dtype};
+  kernels::KvPoolShape shape = {config.num_layers, plan.kv_heads.size(), config.head_dim, blocks,
+                                kv_dtype};
+  shape.state_columns = state_columns();
+  return shape;
+}
+
+int TransformerParts::state_columns() const {
+  return config.takes_states() ? config.hidden_size : 0;
 }
 
 kernels::KvPoolShape TransformerParts::kv_shape(int64_t pages, const KvLayout& layout) const {
@@ -22,7 +29,7 @@ kernels::KvPoolShape TransformerParts::kv_shape(int64_t pages, const KvLayout& l
 size_t TransformerParts::kv_block_bytes() const {
   const size_t token =
       size_t{2} * plan.kv_heads.size() * kernels::KvVectorBytes(config.head_dim, kv_dtype);
-  return token * kBlockSize * config.num_layers;
+  return token * kBlockSize * config.num_layers + sizeof(uint16_t) * kBlockSize * state_columns();
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(TransformerParts parts,

@@ -35,7 +35,8 @@ struct TransformerParts {
   kernels::KvPoolShape kv_shape(int64_t blocks) const;
   // The same with pages.
   kernels::KvPoolShape kv_shape(int64_t pages, const KvLayout& layout) const;
-  size_t kv_block_bytes() const;  // all layers, K and V
+  int state_columns() const;      // of the KV pool
+  size_t kv_block_bytes() const;  // all layers, K and V, and the states
 };
 
 class Transformer final : public kernels::Pass {

@@ -74,6 +74,22 @@ absl::Status CheckArrays(const StepPlan& plan, const PlanLimits& limits) {
   return CheckUnique("slot", plan.slot);
 }
 
+absl::Status CheckStates(const StepPlan& plan, const PlanLimits& limits) {
+  const size_t columns = limits.state_columns;
+  COPPICE_RETURN_IF_ERROR(CheckLength("state", plan.state.size(), columns == 0 ? 0 : plan.rows()));
+  if (columns == 0) return CheckLength("states", plan.states.size(), 0);
+  const auto given = static_cast<int64_t>(plan.states.size() / columns);
+  COPPICE_RETURN_IF_ERROR(CheckLength("states", plan.states.size(), given * columns));
+  for (int row = 0; row < plan.rows(); ++row) {
+    const int32_t state = plan.state[row];
+    if (state >= -1 && state < given && (state >= 0 || plan.chain_length(row) >= 2)) continue;
+    return BadEntry("state", row,
+                    state == -1 ? "no state, and no slot before the row's own in its chain"
+                                : absl::StrCat(state, " is not in [-1, ", given, ")"));
+  }
+  return absl::OkStatus();
+}
+
 // A row with a chain sees its whole prefix. A row without one may see less. The last slot that a
 // row sees must be the one that it writes.
 absl::Status CheckRow(const StepPlan& plan, int s, int row) {
@@ -213,6 +229,7 @@ absl::Status CheckFetch(const StepPlan& plan, const PlanLimits& limits) {
 absl::Status CheckPlan(const StepPlan& plan, const PlanLimits& limits) {
   COPPICE_RETURN_IF_ERROR(CheckArrays(plan, limits));
   COPPICE_RETURN_IF_ERROR(CheckSegments(plan));
+  COPPICE_RETURN_IF_ERROR(CheckStates(plan, limits));
   COPPICE_RETURN_IF_ERROR(CheckNeeds(plan, limits));
   COPPICE_RETURN_IF_ERROR(CheckCommits(plan, limits));
   COPPICE_RETURN_IF_ERROR(CheckPages(plan, limits));

@@ -20,6 +20,8 @@ struct PlanLimits {
   // its own page.
   int groups = 0;
   int64_t pages = 0;
+  // Columns of StepPlan::states. 0: the model takes none.
+  int state_columns = 0;
 };
 
 // InvalidArgument names the first field and index that violate the contract of StepPlan or a limit.

@@ -103,6 +103,13 @@ struct StepPlan {
   std::vector<int32_t> fetch;
   std::vector<PageChange> pages;  // since the plan before; empty where a block is its own page
 
+  // For models whose rows begin with a hidden state of another model (model/model_config.h,
+  // TargetStates): [rows] which of `states` is the row's, or -1: that of the slot before its own in
+  // its chain, which then has two slots or more. Empty: the model takes none. Not sent: such a model
+  // has one rank.
+  std::vector<int32_t> state;
+  std::vector<uint16_t> states;  // [n, columns] bf16
+
   // [groups] Not sent: every rank makes them of the arrays above (plan/page_map.h). Empty: a block
   // is its own page.
   std::vector<GroupSlots> groups;

@@ -104,11 +104,18 @@ absl::Status CheckDraftTimes(const proto::DraftReply& reply);
 // Joules; nullopt when there are none, or impossible ones.
 std::optional<double> DraftEnergy(const proto::DraftReply& reply);
 
+proto::RowStates StatesToMessage(const decoding::RowStates& states);
+// columns: of the states that the draft takes, 0 if it takes none. trie_size: entries of the
+// request's trie.
+absl::StatusOr<decoding::RowStates> StatesFromMessage(const proto::RowStates& message, int columns,
+                                                      int trie_size);
+
 proto::DraftRequest DraftRequestToMessage(const decoding::DraftRequest& request);
 // The hashes of the roots are not sent: decoding::RootHashes computes them from the tokens, with
 // the hash of the stable ones.
 absl::StatusOr<decoding::DraftRequest> DraftRequestFromMessage(const proto::DraftRequest& message,
-                                                               int vocab_size);
+                                                               int vocab_size,
+                                                               int state_columns = 0);
 
 // ---- plan.proto
 proto::StepPlan PlanToMessage(const coppice::StepPlan& plan);

@@ -1,4 +1,6 @@
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "base/status.h"
 #include "proto/convert.h"
@@ -207,6 +209,35 @@ decoding::DraftState StateOf(const proto::RoundState& message) {
 
 }  // namespace
 
+proto::RowStates StatesToMessage(const decoding::RowStates& states) {
+  static_assert(std::endian::native == std::endian::little);
+  proto::RowStates message;
+  message.set_first(states.first);
+  message.set_count(states.count);
+  for (const NodeId node : states.nodes) message.add_trie(Index(node));
+  message.set_values(states.values.data(), states.values.size() * sizeof(uint16_t));
+  return message;
+}
+
+absl::StatusOr<decoding::RowStates> StatesFromMessage(const proto::RowStates& message, int columns,
+                                                      int trie_size) {
+  decoding::RowStates states;
+  states.first = message.first();
+  states.count = message.count();
+  COPPICE_RETURN_IF_ERROR(CheckEntries("states.trie", message.trie(), 0, trie_size));
+  for (int i = 0; i < message.trie_size(); ++i) {
+    if (i > 0 && message.trie(i) <= message.trie(i - 1))
+      return BadEntry("states.trie", i, "is not above the entry before");
+    states.nodes.push_back(NodeId{message.trie(i)});
+  }
+  const uint64_t rows = uint64_t{states.count} + states.nodes.size();
+  COPPICE_RETURN_IF_ERROR(
+      CheckLength("states.values", message.values().size(), rows * columns * sizeof(uint16_t)));
+  states.values.resize(rows * columns);
+  std::memcpy(states.values.data(), message.values().data(), message.values().size());
+  return states;
+}
+
 proto::DraftRequest DraftRequestToMessage(const decoding::DraftRequest& request) {
   proto::DraftRequest message;
   message.set_session_id(request.session_id);
@@ -219,11 +250,12 @@ proto::DraftRequest DraftRequestToMessage(const decoding::DraftRequest& request)
   Fill(request.roots.tree.token, message.mutable_trie_token());
   for (const NodeId end : request.roots.ends) message.mutable_state()->add_root_trie(Index(end));
   FillState(request.state, message.mutable_state());
+  if (!request.states.values.empty()) *message.mutable_states() = StatesToMessage(request.states);
   return message;
 }
 
 absl::StatusOr<decoding::DraftRequest> DraftRequestFromMessage(const proto::DraftRequest& message,
-                                                               int vocab_size) {
+                                                               int vocab_size, int state_columns) {
   COPPICE_RETURN_IF_ERROR(CheckEntries("stable_tokens", message.stable_tokens(), 0, vocab_size));
   decoding::DraftRequest request;
   COPPICE_ASSIGN_OR_RETURN(request.roots, RootsFromMessage(message, vocab_size));
@@ -235,6 +267,8 @@ absl::StatusOr<decoding::DraftRequest> DraftRequestFromMessage(const proto::Draf
   request.depth = message.depth();
   request.stable_length = message.stable_length();
   request.stable_tokens = ToVector(message.stable_tokens());
+  COPPICE_ASSIGN_OR_RETURN(request.states, StatesFromMessage(message.states(), state_columns,
+                                                             request.roots.tree.size()));
   return request;
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -70,6 +71,13 @@ class CpuBackend final : public Backend {
   absl::Status Submit(const StepPlan& plan, Pass* pass) override;
   bool HeadReached() override { return true; }
   absl::StatusOr<const StepRows*> Wait() override;
+  absl::Status ReadStates(const KvPool& pool, absl::Span<const int32_t> slots,
+                          uint16_t* out) override {
+    const auto& kv = static_cast<const CpuKvPool&>(pool);
+    const int n = pool.shape.state_columns;
+    for (size_t i = 0; i < slots.size(); ++i) std::copy_n(kv.State(slots[i]), n, out + i * n);
+    return absl::OkStatus();
+  }
 
  private:
   ThreadTeam* const team_;

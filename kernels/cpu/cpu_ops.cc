@@ -15,6 +15,7 @@
 #include "kernels/cpu/parallel_rows.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/scatter_logits.h"
+#include "kernels/element.h"
 #include "kernels/rope_table.h"
 #include "plan/prefix_order.h"
 
@@ -33,6 +34,7 @@ CpuOps::CpuOps(ThreadTeam* team, comm::Communicator* communicator, HostStepRows*
 void CpuOps::Begin(const StepPlan& plan) {
   plan_ = &plan;
   rows_ = plan.rows();
+  gathered_ = false;
   status_ = absl::OkStatus();
   norm_ = {};
   row_table_.resize(rows_);
@@ -199,6 +201,51 @@ void CpuOps::SoftCap(Tensor x, float cap) {
   });
 }
 
+void CpuOps::StoreStates(Tensor x, KvPool* pool) {
+  if (!status_.ok()) return;
+  const auto& kv = *static_cast<const CpuKvPool*>(pool);
+  const int64_t n = pool->shape.state_columns;
+  const float* const values = Rows(x, n);
+  ForRows(rows_, n, team_, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t row = gathered_ ? plan_->needs[r].row : r;
+      uint16_t* const state = kv.State(plan_->slot[row]);
+      for (int64_t c = 0; c < n; ++c) state[c] = FloatToBf16(values[r * n + c]);
+    }
+  });
+}
+
+void CpuOps::LoadStates(const KvPool& pool, Tensor x) {
+  if (!status_.ok()) return;
+  const auto& kv = static_cast<const CpuKvPool&>(pool);
+  const int64_t n = pool.shape.state_columns;
+  float* const values = Rows(x, n);
+  ForRows(rows_, n, team_, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int32_t given = plan_->state[r];
+      const uint16_t* const state = given >= 0
+                                        ? plan_->states.data() + given * n
+                                        : kv.State(plan_->chain[plan_->chain_begin[r + 1] - 2]);
+      for (int64_t c = 0; c < n; ++c) values[r * n + c] = Bf16ToFloat(state[c]);
+    }
+  });
+}
+
+void CpuOps::NormPair(Tensor a, const Norm& of_a, Tensor b, const Norm& of_b, Tensor out) {
+  if (!status_.ok()) return;
+  const int64_t n = a.columns, m = b.columns;
+  const NormArgs first = ArgsOf(of_a), second = ArgsOf(of_b);
+  const float* const left = Rows(a, n);
+  const float* const right = Rows(b, m);
+  float* const pair = Rows(out, n + m);
+  ForRows(rows_, n + m, team_, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      NormRows(first, left + r * n, 1, n, pair + r * (n + m));
+      NormRows(second, right + r * m, 1, m, pair + r * (n + m) + n);
+    }
+  });
+}
+
 // Needs are in ascending order of row, so no row is overwritten before it has moved.
 void CpuOps::GatherRows(absl::Span<const Tensor> tensors) {
   if (!status_.ok()) return;
@@ -212,6 +259,7 @@ void CpuOps::GatherRows(absl::Span<const Tensor> tensors) {
     }
   }
   rows_ = static_cast<int64_t>(plan_->needs.size());
+  gathered_ = true;
 }
 
 void CpuOps::AllReduce(Tensor x) {

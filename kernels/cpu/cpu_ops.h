@@ -44,6 +44,9 @@ class CpuOps final : public Ops {
   void Activate(Activation f, Tensor in, Tensor out) override;
   void MixExperts(const Experts& experts, Tensor x, Tensor out) override;
   void SoftCap(Tensor x, float cap) override;
+  void StoreStates(Tensor x, KvPool* pool) override;
+  void LoadStates(const KvPool& pool, Tensor x) override;
+  void NormPair(Tensor a, const Norm& of_a, Tensor b, const Norm& of_b, Tensor out) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;
   void Scatter(const Weight& w, Tensor kept, Tensor wide) override;
@@ -65,7 +68,8 @@ class CpuOps final : public Ops {
   comm::Communicator* const communicator_;
   HostStepRows* const step_rows_;
   const StepPlan* plan_ = nullptr;
-  int64_t rows_ = 0;  // number of rows that the next op works on
+  int64_t rows_ = 0;       // number of rows that the next op works on
+  bool gathered_ = false;  // these are the rows that have needs
   absl::Status status_;
   std::vector<int32_t> row_table_, prefix_len_, order_, common_;  // of AttentionContext
   std::vector<TokenId> places_;                                   // of AddPositions

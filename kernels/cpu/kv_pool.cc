@@ -29,6 +29,10 @@ void CopyKv(absl::Span<const KvCopy> copies, CpuKvPool* pool) {
     COPPICE_CHECK(copy.source >= 0 && copy.source < slots);
     COPPICE_CHECK(copy.destination >= 0 && copy.destination < slots);
   }
+  const size_t state = sizeof(uint16_t) * pool->shape.state_columns;
+  for (const KvCopy& copy : copies) {
+    if (state > 0) std::memcpy(pool->State(copy.destination), pool->State(copy.source), state);
+  }
   for (int layer = 0; layer < pool->shape.layers; ++layer) {
     for (const bool value : {false, true}) {
       for (const KvCopy& copy : copies) {

@@ -1,5 +1,5 @@
 // The KV pool in host memory: per layer K then V, each [block][kv_head][kBlockSize][head_dim] of
-// f32, bf16 or codes of 8 bits, each [kBlockSize][head_dim] of these with its scales behind it.
+// f32, bf16 or codes of 8 bits, each [kBlockSize][head_dim] of these with its scales behind it; then the states of all slots.
 // Memory is 64-byte aligned, zero, and committed on first use.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/page_buffer.h"
+#include "kernels/kv_pool_shape.h"
 
 namespace coppice::kernels::cpu {
 
@@ -32,6 +33,11 @@ class CpuKvPool : public KvPool {
   }
   float* Scale(int layer, bool value, int32_t slot, int kv_head) const {
     return Scales(layer, value, slot / kBlockSize, kv_head) + slot % kBlockSize;
+  }
+  // The state [state_columns] of one slot, bf16.
+  uint16_t* State(int32_t slot) const {
+    return reinterpret_cast<uint16_t*>(storage.data() + bytes - StateBytes(shape)) +
+           int64_t{slot} * shape.state_columns;
   }
   bool scaled() const { return shape.dtype == DType::kI8; }
   // Bytes of a vector without its scale. Inline, because attention calls it for each vector.

@@ -105,6 +105,16 @@ void CudaOps::AddNorm(Tensor x, const Addend& addend, const Norm& norm, Tensor o
   }
 }
 
+void CudaOps::StoreStates(Tensor, KvPool*) {
+  failure_ = absl::UnimplementedError("states on the cuda backend");
+}
+void CudaOps::LoadStates(const KvPool&, Tensor) {
+  failure_ = absl::UnimplementedError("states on the cuda backend");
+}
+void CudaOps::NormPair(Tensor, const Norm&, Tensor, const Norm&, Tensor) {
+  failure_ = absl::UnimplementedError("states on the cuda backend");
+}
+
 void CudaOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
   CheckRows(x, w.columns);
   CheckRows(y, w.rows);

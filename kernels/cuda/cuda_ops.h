@@ -57,6 +57,9 @@ class CudaOps final : public Ops {
   void Activate(Activation f, Tensor in, Tensor out) override;
   void MixExperts(const Experts& experts, Tensor x, Tensor out) override;
   void SoftCap(Tensor x, float cap) override;
+  void StoreStates(Tensor x, KvPool* pool) override;
+  void LoadStates(const KvPool& pool, Tensor x) override;
+  void NormPair(Tensor a, const Norm& of_a, Tensor b, const Norm& of_b, Tensor out) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;
   void Scatter(const Weight& w, Tensor kept, Tensor wide) override;

@@ -20,6 +20,7 @@ void StepBuilder::AddRow(TokenId token, int position, int32_t slot) {
   plan_.token.push_back(token);
   plan_.position.push_back(position);
   plan_.slot.push_back(slot);
+  if (state_columns_ > 0) plan_.state.push_back(-1);
   plan_.chain_begin.push_back(static_cast<int32_t>(plan_.chain.size()));
 }
 
@@ -59,6 +60,12 @@ int StepBuilder::AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token,
   AddNodeRow(sequence, node, token);
   plan_.needs.push_back(need);
   return static_cast<int>(plan_.needs.size()) - 1;
+}
+
+void StepBuilder::SetState(int row, absl::Span<const uint16_t> state) {
+  COPPICE_CHECK(state_columns_ > 0 && static_cast<int>(state.size()) == state_columns_);
+  plan_.state[row] = static_cast<int32_t>(plan_.states.size() / state.size());
+  plan_.states.insert(plan_.states.end(), state.begin(), state.end());
 }
 
 StepBuilder::BiasRange StepBuilder::AddBias(absl::Span<const std::pair<TokenId, double>> bias) {

@@ -3,6 +3,7 @@
 // ModelRunner::NewStep, one per step. Thread-compatible.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,9 @@ namespace coppice::model {
 class StepBuilder {
  public:
   // *blocks must outlive the builder.
-  StepBuilder(BlockManager* blocks, int vocab_size) : blocks_(blocks), vocab_size_(vocab_size) {}
+  // state_columns: of StepPlan::states; 0: rows have none.
+  StepBuilder(BlockManager* blocks, int vocab_size, int state_columns = 0)
+      : blocks_(blocks), vocab_size_(vocab_size), state_columns_(state_columns) {}
 
   // Prefill rows: `tokens` are the last tokens of the sequence's prefix, `slots` what AppendPrefix
   // returned for them. Only their KV is computed, no logits.
@@ -31,6 +34,10 @@ class StepBuilder {
   // The row of a trie node with what is needed of its logits. Sets need.row. Returns the index of
   // the need in StepRows.
   int AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token, RowNeed need);
+
+  // The state of a row that has been added: [state_columns] bf16. A row without one takes that of
+  // the slot before its own in its chain.
+  void SetState(int row, absl::Span<const uint16_t> state);
 
   // Adds a bias that several needs may share: each names the range. Tokens outside the vocabulary
   // are left out.
@@ -55,6 +62,7 @@ class StepBuilder {
 
   BlockManager* blocks_;
   int vocab_size_;
+  int state_columns_;
   StepPlan plan_;
   SequenceHandle last_sequence_ = -1;
 };

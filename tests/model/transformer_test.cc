@@ -130,6 +130,12 @@ class OpLog : public kernels::Ops {
     Add("experts");
   }
   void SoftCap(kernels::Tensor, float) override { Add("cap"); }
+  void StoreStates(kernels::Tensor, kernels::KvPool*) override { Add("store"); }
+  void LoadStates(const kernels::KvPool&, kernels::Tensor) override { Add("load"); }
+  void NormPair(kernels::Tensor, const kernels::Norm&, kernels::Tensor, const kernels::Norm&,
+                kernels::Tensor) override {
+    Add("pair");
+  }
   void GatherRows(absl::Span<const kernels::Tensor> tensors) override {
     Add(absl::StrCat("gather", tensors.size()));
   }

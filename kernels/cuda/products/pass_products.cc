@@ -39,6 +39,9 @@ class NotedOps final : public Ops {
   }
   void MixExperts(const Experts&, Tensor, Tensor) override { has_experts = true; }
   void SoftCap(Tensor, float) override {}
+  void StoreStates(Tensor, KvPool*) override {}
+  void LoadStates(const KvPool&, Tensor) override {}
+  void NormPair(Tensor, const Norm&, Tensor, const Norm&, Tensor) override {}
   void GatherRows(absl::Span<const Tensor>) override {}
   void AllReduce(Tensor) override {}
   void Scatter(const Weight&, Tensor, Tensor) override {}
