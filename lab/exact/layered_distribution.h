@@ -42,6 +42,9 @@ struct LayeredSetting {
   int draft_depth = 1;                                     // gamma
   LogProbsOf target;
   LogProbsOf draft;
+  // Rows of the draft below the roots, where they are others than at a root: a head on the target's
+  // hidden states has its own there. Empty: as at the roots.
+  LogProbsOf draft_below = {};
   // The closed distribution: the path with this hash has ended. Empty: only stops end a path.
   std::function<bool(uint64_t hash)> ends = {};
 };
@@ -53,9 +56,12 @@ inline decoding::LayeredDecoder MakeLayered(const LayeredSetting& setting,
 }
 
 // Grows the forest of one round, as the draft node does.
-inline decoding::DraftForest GrowForest(const LogProbsOf& draft, const decoding::DraftState& state,
-                                        int depth, decoding::Drafter* drafter) {
+inline decoding::DraftForest GrowForest(const LogProbsOf& at_roots,
+                                        const decoding::DraftState& state, int depth,
+                                        decoding::Drafter* drafter,
+                                        const LogProbsOf& below = nullptr) {
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
+    const LogProbsOf& draft = level > 0 && below ? below : at_roots;
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
     std::vector<sampling::Distribution> rows;
     for (const TreePlace place : drafter->frontier()) {
@@ -71,7 +77,7 @@ inline decoding::DraftForest DraftLayeredRound(const LayeredSetting& setting,
                                                std::shared_ptr<decoding::ChoiceSource> choices) {
   decoding::LayeredDrafter drafter(setting.params, state, setting.draft_width, setting.drafts,
                                    std::move(choices));
-  return GrowForest(setting.draft, state, depth, &drafter);
+  return GrowForest(setting.draft, state, depth, &drafter, setting.draft_below);
 }
 
 // The outputs of every layer of one decode, as path hashes in slot order.

@@ -54,6 +54,7 @@ struct TreeSetting {
   int draft_depth = 2;
   LogProbsOf target;
   LogProbsOf draft;
+  LogProbsOf draft_below = {};                         // as in LayeredSetting
   std::function<void(decoding::DraftForest*)> tamper;  // changes the draft before decoding
 };
 
@@ -74,9 +75,11 @@ inline decoding::DraftForest DraftTreeRound(const TreeSetting& setting,
                                     setting.distribution, std::move(choices));
   for (int level = 0; level < depth && !drafter.frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter.forest());
+    const LogProbsOf& draft =
+        level > 0 && setting.draft_below ? setting.draft_below : setting.draft;
     std::vector<sampling::Distribution> rows;
     for (const TreePlace place : drafter.frontier())
-      rows.push_back(DenseDistribution(setting.draft(hashes[drafter.forest().RowOf(place)])));
+      rows.push_back(DenseDistribution(draft(hashes[drafter.forest().RowOf(place)])));
     drafter.Grow(rows);
   }
   decoding::DraftForest forest = drafter.Sent();

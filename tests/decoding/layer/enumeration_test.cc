@@ -66,6 +66,19 @@ TEST(DsbdEnumeration, TwoDraftedLayersWithRemovedParentsAreBeamSampling) {
   }
 }
 
+// A head on the target's hidden states has other rows for a path below a root than at one, and the
+// rows of a path change from round to round. What it ships are the rows that it drew from, so
+// nothing else may matter.
+TEST(DsbdEnumeration, RowsThatDifferBelowTheRootsAreBeamSampling) {
+  for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
+    test::LayeredSetting setting = HashLmSetting(2, 2, 2, 2, 3);
+    const test::HashLm own{2, 77, 3, 0};
+    setting.draft_below = [own](uint64_t hash) { return own.TargetLogProbs(hash); };
+    setting.removed = rule;
+    ExpectExact(setting, "a head, gamma 2");
+  }
+}
+
 // Decodes that start from several root beams: with different weights, and with a beam of
 // multiplicity 2.
 TEST(DsbdEnumeration, DecodeFromWeightedBeamsIsBeamSampling) {

@@ -60,6 +60,22 @@ TEST(TreeDistribution, EveryRuleOnATreeOverConsecutiveRounds) {
   }
 }
 
+// The rows of a head on hidden states: others below a root than at one.
+TEST(TreeDistribution, EveryRuleWithRowsThatDifferBelowTheRoot) {
+  const test::HashLm own{2, 77, /*power=*/3, /*noise=*/0};
+  for (const test::TreeMethod& method : test::TreeMethods()) {
+    SCOPED_TRACE(method.name);
+    test::TreeSetting setting = Setting(method, "2-1", 2, 5);
+    setting.draft_below = [own](uint64_t hash) { return own.TargetLogProbs(hash); };
+    setting.params.max_tokens = 3;
+    ExpectExact(setting);
+  }
+  test::TreeSetting block = Path(nullptr, 2, 2, 5);  // block verification
+  block.draft_below = [own](uint64_t hash) { return own.TargetLogProbs(hash); };
+  block.params.max_tokens = 3;
+  ExpectExact(block);
+}
+
 TEST(TreeDistribution, EveryRuleOnThreeTokens) {
   for (const test::TreeMethod& method : test::TreeMethods()) {
     const bool pair = method.distribution == ChildSampling::kSpecHub;
