@@ -6,51 +6,28 @@ draft that does not fit ends the start.
   inprocess_draft_test.py [cuda]   cuda: on the simulated device, the first two tests
 """
 import os
-import re
 import signal
 import sys
 import tempfile
 import unittest
 
+import drafted_requests
 import model_folders
 from api_client import outcome
-from cluster import DRAFT, TARGET, Cluster, StartFailure
+from cluster import DRAFT, Cluster, StartFailure
+from drafted_requests import DRAFTED, drafted, metric, preempted
 from stopwatch import wait_until
 
 ON_GPU = sys.argv[1:] == ["cuda"]
-POOL = 16 * 2 * 5 * 4 * 8 * (2 if ON_GPU else 4) * 60  # bytes: 60 blocks of stories260k
 DTYPE = "bf16" if ON_GPU else "f32"
 BACKEND = ("--backend=cuda", "--tuning_cache=") if ON_GPU else ()
 WORKER = (*BACKEND, f"--kv_bytes={4 << 20}", *(["--exact"] if ON_GPU else []))
 OWN = (f"--draft={DRAFT}", f"--draft_kv_bytes={4 << 20}")
-TOKENS = 12 if ON_GPU else 40
-PROMPTS = ["Once upon a time, there was a big bear who did not like the rain.", "One day, Sara and her dad made a boat of paper."]
-KINDS = {
-    "multinomial": dict(decoding="multinomial", seed=11, temperature=0.9),
-    "greedy": dict(decoding="multinomial", temperature=0),
-    "beam sampling": dict(decoding="beam_sampling", beam_width=3, n=3, seed=12),
-    "beam search": dict(decoding="beam_search", beam_width=3, n=3),
-    "penalties": dict(decoding="multinomial", seed=13, frequency_penalty=0.5, presence_penalty=0.3, repetition_penalty=1.2),
-    "format": dict(decoding="multinomial", seed=14, structured_outputs=dict(regex="(a|b|c|d){8,30}")),
-}
-DRAFTED = dict(speculative=dict(draft_width=4, draft_depth=3))
-BODIES = [(f"{kind}, prompt {i}", dict(fields, prompt=prompt, max_tokens=TOKENS, return_token_ids=True))
-          for kind, fields in KINDS.items() for i, prompt in enumerate(PROMPTS[:1 if ON_GPU else 2])]
+BODIES = drafted_requests.bodies(ON_GPU)
 
 
 def started(worker=WORKER, **fields):
     return Cluster(**{**dict(dtype=DTYPE, worker_flags=worker, draft_flags=BACKEND), **fields})
-
-
-def metric(cluster, name):
-    """The sum over the series of a metric, and {labels: value}."""
-    text = cluster.api.get("/metrics")[1]
-    series = {labels: float(value) for labels, value in re.findall(rf"^coppice_{name}{{([^}}]*)}} (\S+)$", text, re.MULTILINE)}
-    return sum(series.values()), series
-
-
-def drafted(answer):
-    return answer["usage"]["speculation"]["drafted_nodes"]
 
 
 class InProcessDraft(unittest.TestCase):
@@ -110,21 +87,9 @@ class InProcessDraft(unittest.TestCase):
             self.assertGreater(drafted(answer), 0)
 
     def test_4_preempted(self):
-        body = dict(decoding="beam_sampling", beam_width=3, n=3, ignore_eos=True, max_tokens=100, return_token_ids=True)
-        bodies = [dict(body, seed=i, prompt=PROMPTS[i % 2]) for i in range(16)]
-        flags = (*(flag for flag in WORKER if "kv_bytes" not in flag), f"--kv_bytes={POOL}", *OWN)
+        flags = (*(flag for flag in WORKER if "kv_bytes" not in flag), f"--kv_bytes={drafted_requests.pool(60)}", *OWN)
         with started(worker=flags, drafts=0, coordinator_flags=("--kv_cover=0",)) as cluster:
-            plain = [outcome(cluster.api.complete(dict(body, speculative=False))) for body in bodies]
-            for _ in range(20):  # on a busy machine requests come one after the other
-                for _ in range(4):  # the coordinator expects the next answers to be as short as these
-                    cluster.api.complete_all([dict(body, stop=[" ", "e", "a"], ignore_eos=False) for body in bodies])
-                answers = cluster.api.complete_all([dict(body, **DRAFTED) for body in bodies])
-                self.assertEqual([outcome(answer) for answer in answers], plain)
-                self.assertGreater(sum(drafted(answer) for answer in answers), 0)
-                if wait_until(lambda: metric(cluster, "num_preemptions_total")[0] > 0, 1):
-                    break
-            else:
-                self.fail("no sequence was preempted")
+            preempted(self, cluster)
 
     def test_5_a_draft_that_does_not_fit(self):
         with tempfile.TemporaryDirectory() as folder:
