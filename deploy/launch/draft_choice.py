@@ -106,7 +106,8 @@ def candidates(target, say):
         return  # of a GGUF file the sizes are not known here
     rest = [files for files in map(read_model_files, beside) if files is not None and files.path not in seen]
     for files in rest:
-        if files.takes_states() and files.vocab and files.state_inputs and not misfit(files, about):
+        sized = files.state_inputs or files.hidden == about.hidden  # of a checkpoint without safetensors only config.json is read
+        if files.takes_states() and files.vocab and sized and not misfit(files, about):
             yield files, "beside the target, by its sizes"
     for files in sorted(rest, key=lambda files: files.bytes):
         if files.kind == MODEL and files.vocab == about.vocab and 0 < files.bytes * SMALLER <= about.bytes:
