@@ -222,7 +222,7 @@ class DraftChoice(unittest.TestCase):
         head = self.head("qwen-eagle3")
         file = self.folder / "cluster.toml"
         text = f'target = "{self.target}"\nbin = "{self.bin}"\n'
-        hosts = '[[host]]\nname = "a"\naddress = "10.0.0.1"\ncores = 4\n[[host]]\nname = "b"\naddress = "10.0.0.2"\ncores = 4\n'
+        hosts = '[[host]]\nname = "localhost"\naddress = "10.0.0.1"\ncores = 4\n[[host]]\nname = "b"\naddress = "10.0.0.2"\ncores = 4\n'
 
         def lines(more):
             file.write_text(text + more)
