@@ -12,7 +12,7 @@ StepPlan PlanOfSlots(int rows) {
   StepPlan plan;
   for (int r = 0; r < rows; ++r) {
     plan.token.push_back(r);
-    plan.slot.push_back(kBlockSize + 3 * ((r * 5 + 2) % rows));
+    plan.slot.push_back(kBlockSize + 3 * ((r * 7 + 2) % rows));
   }
   plan.position.assign(rows, 0);
   plan.chain_begin.assign(rows + 1, 0);
