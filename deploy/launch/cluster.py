@@ -168,9 +168,8 @@ def start_requests(running, cluster, launch, processes, key, api_key, options):
         drafts = [p for p in here if p.name.startswith("draft-")]
         programs = [f"{launch.bin}/coppice-{role}" for role, needed in
                     (("coordinator", host == cluster.coordinator.name), ("worker", replicas), ("draft", drafts)) if needed]
-        leads = any(p.name.startswith("replica-") for p in here)
         needs_target = replicas or host == cluster.coordinator.name or (drafts and cluster.states)
-        needs_draft = drafts or (leads and (cluster.own_drafts or cluster.draft_nodes_take_states()))
+        needs_draft = drafts or (replicas and (cluster.own_drafts or cluster.draft_nodes_take_states()))  # every rank reads its config.json
         models = [cluster.settings["target"]] * bool(needs_target) + [cluster.settings["draft"]] * bool(needs_draft)
         folders = [launch.run, *([launch.shm] if launch.shm else []), *(f"{launch.run}/{p.name}" for p in replicas)]
         check = dict(check=dict(environment=cluster.environment, arguments=check_command(cluster, launch))) if host == first else {}

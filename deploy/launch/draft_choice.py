@@ -135,7 +135,7 @@ def program_check(worker):
 
 def find(target, check, without=SUFFIXES):
     """The Choice for a target of this host. check: as program_check has it. without: what happens when there is no draft."""
-    said = []
+    said, target = [], os.path.abspath(target)
     if not os.path.exists(target):
         return Choice(None, "", (f"draft: none looked for, since {target} is not on this host; {without}",))
     about = read_model_files(target)
@@ -144,7 +144,7 @@ def find(target, check, without=SUFFIXES):
         if reason is None:
             return Choice(files.path, files.kind, (*said, f"draft: {files.path}, {NAMES[files.kind]} ({why})"))
         said.append(f"draft: {files.path} does not fit and is not used: {reason}")
-    return Choice(None, "", (*said, f"draft: none fits in {pathlib.Path(target).absolute().parent}; {without}"))
+    return Choice(None, "", (*said, f"draft: none fits in {pathlib.Path(target).parent}; {without}"))
 
 
 def kind_of(draft):

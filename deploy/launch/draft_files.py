@@ -84,8 +84,8 @@ def kind_of_config(config, joins):
 
 
 def named_layers(config):
-    for place, key in (("eagle_config", "eagle_aux_hidden_state_layer_ids"), ("dflash_config", "target_layer_ids")):
-        layers = table(config.get(place)).get(key)
+    for inner, key in (("eagle_config", "eagle_aux_hidden_state_layer_ids"), ("dflash_config", "target_layer_ids")):
+        layers = table(config.get(inner)).get(key, config.get(key))
         if isinstance(layers, list) and all(type(layer) is int for layer in layers):
             return tuple(layers)
     return ()

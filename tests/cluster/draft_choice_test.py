@@ -116,6 +116,7 @@ class DraftChoice(unittest.TestCase):
         target = write_model(self.folder / "pair/a-target", TARGET)
         draft = write_model(self.folder / "pair/a-draft", MODEL_CONFIG)
         self.assertEqual(find(target, no_check).path, draft)
+        self.assertEqual(find(os.path.relpath(target), no_check).path, draft)
 
     def test_a_draft_that_does_not_fit_is_skipped(self):
         broken = write_model(self.models / "qwen-draft", MODEL_CONFIG)
@@ -158,6 +159,9 @@ class DraftChoice(unittest.TestCase):
             files = read_model_files(path)
             self.assertEqual((kind_of(path), files.vocab), (kind, 512), config)
             self.assertIsNone(misfit(files, read_model_files(self.target)))
+        for inner in ({}, dict(eagle_config=dict(eagle_aux_hidden_state_layer_ids=[1, 2]))):
+            path = self.head(f"two-{len(inner)}", dict(HEAD, **inner), **({} if inner else dict(eagle_aux_hidden_state_layer_ids=[1, 2])))
+            self.assertIn("it joins states of 192 values", misfit(read_model_files(path), read_model_files(self.target)))  # not of two layers
         # Fewer rows in its head alone make no head on hidden states.
         self.assertEqual(kind_of(write_model(self.models / "reduced", dict(MODEL_CONFIG, draft_vocab_size=128))), MODEL)
         self.assertEqual(kind_of("/models/on-other-hosts"), MODEL)
