@@ -60,6 +60,12 @@ class Transformer final : public kernels::Pass {
   void Embed(kernels::Ops* ops);
   // attended = attention(norm(x)); without needs the last layer only stores its K and V.
   void Attend(kernels::Ops* ops, int layer);
+  // qkv = that of normed_, rotated; its K and V go to the pool.
+  void StoreKv(kernels::Ops* ops, int layer);
+  // K and V of rows are made of states of the target, except for rows of blocks.
+  bool MakesContext() const { return parts_.config.states.use == TargetStates::Use::kContext; }
+  // All rows have states, and K and V are all that is made of them.
+  void StoreContext(kernels::Ops* ops);
   void Mlp(kernels::Ops* ops, const LayerWeights& w);
   // x += sum over ranks of input w^T + bias, or the sum goes to partial_ and the next Enter adds it
   // (ModelConfig::adds_apart).

@@ -111,6 +111,9 @@ void CudaOps::StoreStates(Tensor, KvPool*) {
 void CudaOps::LoadStates(const KvPool&, Tensor) {
   failure_ = absl::UnimplementedError("states on the cuda backend");
 }
+void CudaOps::PutStates(Tensor) {
+  failure_ = absl::UnimplementedError("states on the cuda backend");
+}
 void CudaOps::NormPair(Tensor, const Norm&, Tensor, const Norm&, Tensor) {
   failure_ = absl::UnimplementedError("states on the cuda backend");
 }

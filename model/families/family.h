@@ -36,6 +36,8 @@ Family SmolLm3Family();
 Family GraniteFamily();
 Family Olmo2Family();
 Family GptNeoXFamily();
+Family DFlashFamily();
+Family DSparkFamily();
 
 absl::Span<const Family> Families();
 
