@@ -10,10 +10,12 @@
 #include "base/root_failure.h"
 #include "base/status.h"
 #include "model/checkpoint.h"
+#include "model/draft_checkpoint.h"
 #include "model/fingerprint.h"
 #include "model/model_config.h"
 #include "model/model_memory.h"
 #include "model/shard_plan.h"
+#include "model/target_states.h"
 #include "model/weights.h"
 
 namespace coppice::model {
@@ -37,8 +39,12 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Model
     return absl::InvalidArgumentError(
         absl::StrCat("dtype: ", asked, ", expected auto, f32, bf16 or f16"));
   }
+  // The embedding of a draft may be its target's.
+  const std::string tensor = config.takes_states()
+                                 ? absl::StrCat(config.names.layers, "0.", config.names.q)
+                                 : std::string(config.names.embedding);
   COPPICE_ASSIGN_OR_RETURN(const DType stored,
-                           checkpoint.TensorDType(absl::StrCat(config.names.embedding, ".weight")));
+                           checkpoint.TensorDType(absl::StrCat(tensor, ".weight")));
   return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
@@ -82,6 +88,11 @@ void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
 
 // What several ranks do not serve.
 absl::Status CheckServed(const std::string& dir, const ModelConfig& config, int ranks) {
+  if (ranks > 1 && config.takes_states()) {
+    return absl::UnimplementedError(absl::StrCat(
+        dir, ": ", config.architecture,
+        " is a draft that takes the states of its target, not served by several ranks (--tp)"));
+  }
   if (ranks == 1 || !config.whole_qk_norm) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(dir, ": ", config.architecture,
                                                " has norms of q and k over all heads, not served "
@@ -115,10 +126,11 @@ absl::StatusOr<Prepared> Prepare(const LoadOptions& options, const kernels::Back
   TransformerParts& parts = prepared.parts;
   parts.max_rows = options.max_rows;
   parts.on_layer = options.on_layer;
-  COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(parts.config, ReadDraftConfig(options.dir, options.target));
   COPPICE_RETURN_IF_ERROR(CheckServed(options.dir, parts.config, ranks));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
-  COPPICE_ASSIGN_OR_RETURN(prepared.checkpoint, Checkpoint::Open(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(prepared.checkpoint,
+                           OpenCheckpoint(options.dir, parts.config, options.target));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype,
                            StoredDType(options.dtype, parts.config, *prepared.checkpoint, backend));
   COPPICE_ASSIGN_OR_RETURN(parts.kv_dtype, KvDType(options.kv_dtype, parts.dtype));

@@ -16,6 +16,7 @@ namespace coppice::model {
 
 struct LoadOptions {
   std::string dir;             // Hugging Face folder or GGUF file
+  std::string target;          // of a draft that takes states (ModelRunnerOptions)
   std::string dtype = "auto";  // type of weights and KV: auto (the checkpoint's), f32, bf16, f16
   // Type of the matrices: auto (as dtype), int8, int4. If the backend lacks it: auto and a warning.
   std::string weight_dtype = "auto";

@@ -93,6 +93,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(backend));
   LoadOptions load;
   load.dir = options_.dir;
+  load.target = options_.target;
   load.dtype = options_.dtype;
   load.weight_dtype = options_.weight_dtype;
   load.kv_dtype = options_.kv_dtype;

@@ -74,6 +74,10 @@ absl::Status Transformer::Allocate(kernels::Backend* backend) {
     COPPICE_ASSIGN_OR_RETURN(embedded_, make_summed(e));
     COPPICE_ASSIGN_OR_RETURN(narrow_, make(e, dtype));
   }
+  if (config.begins_with_state()) {
+    COPPICE_ASSIGN_OR_RETURN(embedded_, make(e, kernels::DType::kF32));
+    COPPICE_ASSIGN_OR_RETURN(pair_, make(2 * d, dtype));
+  }
   COPPICE_ASSIGN_OR_RETURN(normed_, make(d, dtype));
   if (config.parallel_residual) {
     COPPICE_ASSIGN_OR_RETURN(beside_, make(d, dtype));
@@ -116,13 +120,19 @@ void Transformer::Body(kernels::Ops* ops) {
     }
     if (parts_.on_layer) parts_.on_layer();
   }
+  if (pair_.empty()) return;
+  if (parts_.config.states.normed_output)
+    ops->AddNorm(x_, {}, NormOf(parts_.weights.final_norm.get()), x_);
+  ops->StoreStates(x_, pool_);  // for the rows after these
 }
 
 void Transformer::Head(kernels::Ops* ops) {
   const TransformerWeights& w = parts_.weights;
   const bool after_sum = parts_.config.norm_place == NormPlace::kAfterSum;
+  const bool is_normed = !pair_.empty() && parts_.config.states.normed_output;
   Enter(ops, w.layers.back().mlp_out_norm.get(),
-        after_sum ? w.layers.back().mlp_norm.get() : nullptr, w.final_norm.get());
+        after_sum ? w.layers.back().mlp_norm.get() : nullptr,
+        is_normed ? nullptr : w.final_norm.get());
   kernels::Tensor hidden = normed_;
   if (w.project_out != nullptr) {
     ops->MatMul(*w.project_out, normed_, narrow_, /*accumulate=*/false);
@@ -141,6 +151,7 @@ void Transformer::Embed(kernels::Ops* ops) {
   // Each token's row is on one rank and the other ranks add zeros, so the sum is exact.
   ops->Embed(*w.embedding, parts_.plan.vocab.begin, parts_.config.embedding_scale, out);
   if (ranks_ > 1) ops->AllReduce(out);
+  if (!pair_.empty()) return JoinStates(ops);
   if (w.project_in != nullptr) {
     ops->AddNorm(embedded_, {}, {}, narrow_);
     ops->MatMul(*w.project_in, narrow_, x_, /*accumulate=*/false);
@@ -151,18 +162,29 @@ void Transformer::Embed(kernels::Ops* ops) {
 void Transformer::StoreContext(kernels::Ops* ops) {
   for (int layer = 0; layer < parts_.config.num_layers; ++layer) {
     ops->PutStates(normed_);
-    StoreKv(ops, layer);
+    StoreKv(ops, layer, normed_);
     if (parts_.on_layer) parts_.on_layer();
   }
 }
 
-void Transformer::StoreKv(kernels::Ops* ops, int layer) {
+void Transformer::StoreKv(kernels::Ops* ops, int layer, kernels::Tensor input) {
   const LayerWeights& w = parts_.weights.layers[layer];
-  ops->MatMul(*w.qkv, normed_, qkv_, /*accumulate=*/false);
+  ops->MatMul(*w.qkv, input, qkv_, /*accumulate=*/false);
   const int rope = parts_.config.layers[layer].rope;
   const kernels::HeadSteps steps = {NormOf(w.q_norm.get()), NormOf(w.k_norm.get()),
                                     rope < 0 ? nullptr : ropes_[rope].get()};
   ops->RopeAndStoreKv(layer, steps, qkv_, pool_);
+}
+
+void Transformer::JoinStates(kernels::Ops* ops) {
+  const LayerWeights& w = parts_.weights.layers.front();
+  kernels::Norm of_state = NormOf(w.state_norm.get());
+  ops->LoadStates(*pool_, x_);
+  if (parts_.config.states.normed_residual) {
+    ops->AddNorm(x_, {}, of_state, x_);
+    of_state.gain = nullptr;
+  }
+  ops->NormPair(embedded_, NormOf(w.attention_norm.get()), x_, of_state, pair_);
 }
 
 void Transformer::Attend(kernels::Ops* ops, int layer) {
@@ -170,15 +192,16 @@ void Transformer::Attend(kernels::Ops* ops, int layer) {
   const LayerWeights& w = parts_.weights.layers[layer];
   const bool after_sum = config.norm_place == NormPlace::kAfterSum;
   const kernels::Weight* const norm = after_sum ? nullptr : w.attention_norm.get();
+  const bool joined = layer == 0 && !pair_.empty();
   if (layer == 0) {
-    ops->AddNorm(x_, {}, NormOf(norm), normed_);
+    if (!joined) ops->AddNorm(x_, {}, NormOf(norm), normed_);
   } else {
     const LayerWeights& before = parts_.weights.layers[layer - 1];
     Enter(ops, before.mlp_out_norm.get(), after_sum ? before.mlp_norm.get() : nullptr, norm);
   }
   if (!beside_.empty()) ops->AddNorm(x_, {}, NormOf(w.mlp_norm.get()), beside_);
   if (MakesContext()) ops->PutStates(normed_);
-  StoreKv(ops, layer);
+  StoreKv(ops, layer, joined ? pair_ : normed_);
   const LayerParts& attention = config.layers[layer];
   if (layer + 1 == config.num_layers && !ops->has_needs()) return;
   ops->Attention(layer, {config.attention_scale, config.attention_softcap, attention.window}, qkv_,

@@ -58,10 +58,12 @@ class Transformer final : public kernels::Pass {
 
   // x = embedding of the rows' tokens and positions.
   void Embed(kernels::Ops* ops);
+  // x = the states of the rows; pair = norm(embedding), norm(x).
+  void JoinStates(kernels::Ops* ops);
   // attended = attention(norm(x)); without needs the last layer only stores its K and V.
   void Attend(kernels::Ops* ops, int layer);
-  // qkv = that of normed_, rotated; its K and V go to the pool.
-  void StoreKv(kernels::Ops* ops, int layer);
+  // qkv = that of the input, rotated; its K and V go to the pool.
+  void StoreKv(kernels::Ops* ops, int layer, kernels::Tensor input);
   // K and V of rows are made of states of the target, except for rows of blocks.
   bool MakesContext() const { return parts_.config.states.use == TargetStates::Use::kContext; }
   // All rows have states, and K and V are all that is made of them.
@@ -83,8 +85,10 @@ class Transformer final : public kernels::Pass {
   std::vector<std::shared_ptr<const kernels::RopeTable>> ropes_;
   // R = max_rows, d = hidden size, e = embedding size, D = head_dim, q, kv, f, v, h = this rank's
   // query heads, KV heads, MLP columns, vocabulary rows, rows of the head.
-  kernels::Tensor embedded_;   // [R, e] the embedding before its projection; empty: there is none
-  kernels::Tensor narrow_;     // [R, e] what is projected from or to; empty with embedded_
+  // [R, e] the embedding before its projection, or beside a state; empty: it is x
+  kernels::Tensor embedded_;
+  kernels::Tensor narrow_;     // [R, e] what is projected from or to; may be empty
+  kernels::Tensor pair_;       // [R, 2 d] embedding and state, normed; empty: rows take no states
   kernels::Tensor x_;          // [R, d] the residual stream
   kernels::Tensor normed_;     // [R, d]
   kernels::Tensor beside_;     // [R, d] the MLP's norm beside that of attention; may be empty

@@ -54,7 +54,7 @@ class Drafted {
     test::WriteTinyLlama(target_, target_dir_.path());
     test::WriteTinyLlama(draft_, dir_.path());
     LoadOptions load{.dir = dir_.path(), .max_rows = 64};
-    // load.target = target_dir_.path();
+    load.target = target_dir_.path();
     auto loaded = LoadForTest(load);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     if (loaded.ok()) loaded_ = *std::move(loaded);
