@@ -11,7 +11,7 @@
 #include "base/host_threads.h"
 #include "base/types.h"
 #include "decoding/params.h"
-#include "draft_node/draft_row.h"
+#include "draft_node/read_row.h"
 #include "kernels/backend.h"
 #include "model/kv/block_manager.h"
 #include "model/kv/step_builder.h"
@@ -41,6 +41,7 @@ class BlockForest {
   BlockForest(const BlockModel& model, int levels, int vocab);
 
   int levels() const { return levels_; }
+  bool biases() const { return model_.markov != nullptr; }
   int rows_of_root() const { return RowsOf(levels_); }
   // Takes as many levels as `roots` blocks in `rows` rows can have, but at least one.
   void Limit(int roots, int rows);

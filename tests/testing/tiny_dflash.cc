@@ -75,9 +75,11 @@ TinyLlama MakeTinyDFlash(const TinyLlama& target, const TinyDFlashOptions& o) {
     linear("lm_head", vocab, hidden);
   }
   if (o.markov_rank > 0) {
-    add("markov_head.markov_w1.weight", {vocab, o.markov_rank}, 0, 1);
-    add("markov_head.markov_w2.weight", {vocab, o.markov_rank}, 0,
-        1 / std::sqrt(static_cast<double>(o.markov_rank)));
+    for (const std::string tensor : {"markov_w1", "markov_w2"}) {
+      const std::string name = absl::StrCat("markov_head.", tensor, ".weight");
+      model.tensors[name] =
+          tiny_llama::RandomTensor(name, {vocab, o.markov_rank}, "BF16", 0, 1, o.seed);
+    }
   }
   if (o.dspark) {
     add("confidence_head.proj.weight", {1, hidden + o.markov_rank}, 0, 1);

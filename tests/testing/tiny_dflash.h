@@ -19,7 +19,7 @@ struct TinyDFlashOptions {
   int block = 6;
   int mask = 5;
   std::vector<int> target_layers = {0, 2};
-  int markov_rank = 0;     // 0: none
+  int markov_rank = 0;     // 0: none; its tensors are BF16
   bool dspark = false;     // Qwen3DSparkModel instead of DFlashDraftModel
   bool owns_ends = false;  // has an embedding and a head of its own
   std::string dtype = "F32";

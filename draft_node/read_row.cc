@@ -1,4 +1,4 @@
-#include "draft_node/draft_row.h"
+#include "draft_node/read_row.h"
 
 #include "decoding/drafter.h"
 #include "sampling/logit_check.h"
