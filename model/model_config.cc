@@ -92,11 +92,9 @@ absl::Status JoinSpecialIds(const JsonFile& json, ModelConfig* config) {
 }
 
 // Only its tensors tell a head that calls itself a Llama, as the authors' do.
-absl::StatusOr<bool> IsNamelessHead(const std::string& dir, const JsonFile& json,
-                                    const Family& family) {
-  if (family.architecture != "LlamaForCausalLM" || model_files::IsModelFile(dir)) return false;
-  COPPICE_ASSIGN_OR_RETURN(const int64_t layers, json.IntOr("num_hidden_layers", 0, 4096, 0));
-  return layers == 1 && HasTensor(dir, "fc.weight");
+bool IsNamelessHead(const std::string& dir, const JsonFile& json, const Family& family) {
+  return family.architecture == "LlamaForCausalLM" && !model_files::IsModelFile(dir) &&
+         json.Int("num_hidden_layers", 1, 1).ok() && HasTensor(dir, "fc.weight");
 }
 
 absl::StatusOr<JsonFile> ReadJson(const std::string& path) {
@@ -137,7 +135,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   }
   COPPICE_ASSIGN_OR_RETURN(const JsonFile json, ReadJson(dir + "/config.json"));
   COPPICE_ASSIGN_OR_RETURN(const Family* family, FindFamily(json));
-  COPPICE_ASSIGN_OR_RETURN(const bool is_head, IsNamelessHead(dir, json, *family));
+  const bool is_head = IsNamelessHead(dir, json, *family);
   COPPICE_ASSIGN_OR_RETURN(ModelConfig config, ReadAs(is_head ? Eagle3Family() : *family, json));
   if (config.states.use == TargetStates::Use::kBesideEmbedding)
     config.qk_norm = HasTensor(dir, "self_attn.q_norm.weight");
