@@ -107,6 +107,8 @@ DeviceStep StepUpload::PlaceStep(BlockLayout* layout) const {
   step.table = layout->Add(plan.table);
   step.need_row = layout->Add(facts.need_row);
   step.commits = layout->Add(plan.commits);
+  step.state = layout->Add(plan.state);
+  step.states = layout->Add(plan.states);
   step.rows = plan.rows();
   step.needs = static_cast<int32_t>(plan.needs.size());
   step.commit_count = static_cast<int32_t>(plan.commits.size());
