@@ -21,6 +21,7 @@ struct LoadOptions {
   // Type of the matrices: auto (as dtype), int8, int4. If the backend lacks it: auto and a warning.
   std::string weight_dtype = "auto";
   std::string kv_dtype = "auto";   // type of KV: auto (as dtype), int8
+  std::string states_for;          // ModelRunnerOptions; of rank 0 alone
   int max_rows = kDefaultMaxRows;  // rows of a step, at most
   int64_t kv_bytes = 0;            // bytes of the KV pool that must fit beside the weights
   double gpu_memory = 1;           // share of the device's memory in which all must fit
@@ -40,9 +41,11 @@ struct LoadEstimate {
   ModelConfig config;
   ModelMemory memory;
   std::string weight_types;    // of the matrices in memory
-  int64_t kv_token_bytes = 0;  // K and V of a token
+  int64_t kv_token_bytes = 0;  // K and V of a token, and its state
   kernels::DType kv_dtype = kernels::DType::kF32;
   KvLayout kv_layout;
+  TargetStates states;    // what the draft of LoadOptions::states_for takes
+  int state_columns = 0;  // of a state that is kept; 0: none
 };
 absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
                                           const kernels::Backend& backend, int ranks);

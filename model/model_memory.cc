@@ -114,6 +114,23 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
   return memory;
 }
 
+ModelMemory PredictMemory(const StateFusion& fusion, kernels::DType matrices,
+                          kernels::DType activations, int max_rows) {
+  const auto layers = static_cast<int64_t>(fusion.layers.size());
+  const TargetStates& states = fusion.config.states;
+  const int64_t d = states.size, h = fusion.columns(), all = layers * d;
+  const bool whole = states.norm == TargetStates::Norm::kWhole;
+  ModelMemory memory;
+  memory.weights = MatrixBytes(h * all, matrices);
+  if (states.norm != TargetStates::Norm::kNone) memory.weights += all * kFloatBytes;
+  // As Transformer::AllocateStates: the outputs that stand beside each other grow layer by layer.
+  const int64_t floats = h + (whole ? d * layers * (layers + 1) / 2 : 0);
+  memory.activations =
+      max_rows * (floats * kFloatBytes +
+                  (whole ? all : 0) * static_cast<int64_t>(kernels::DTypeSize(activations)));
+  return memory;
+}
+
 absl::Status CheckFits(const std::string& dir, const ModelMemory& model, int64_t kv_bytes,
                        kernels::DType dtype, const kernels::MemoryFacts& memory) {
   const int64_t needed = model.weights + model.activations + kv_bytes;

@@ -16,7 +16,7 @@ kernels::KvPoolShape TransformerParts::kv_shape(int64_t blocks) const {
 }
 
 int TransformerParts::state_columns() const {
-  return config.takes_states() ? config.hidden_size : 0;
+  return config.takes_states() ? config.hidden_size : fusion.columns();
 }
 
 kernels::KvPoolShape TransformerParts::kv_shape(int64_t pages, const KvLayout& layout) const {
@@ -26,10 +26,16 @@ kernels::KvPoolShape TransformerParts::kv_shape(int64_t pages, const KvLayout& l
   return shape;
 }
 
+size_t TransformerParts::kv_layer_bytes() const {
+  return size_t{2} * plan.kv_heads.size() * kernels::KvVectorBytes(config.head_dim, kv_dtype);
+}
+
 size_t TransformerParts::kv_block_bytes() const {
-  const size_t token =
-      size_t{2} * plan.kv_heads.size() * kernels::KvVectorBytes(config.head_dim, kv_dtype);
-  return token * kBlockSize * config.num_layers + sizeof(uint16_t) * kBlockSize * state_columns();
+  return kv_page_bytes({.layers = config.num_layers});
+}
+
+size_t TransformerParts::kv_page_bytes(const KvLayout& layout) const {
+  return kBlockSize * (layout.layers * kv_layer_bytes() + sizeof(uint16_t) * state_columns());
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(TransformerParts parts,
@@ -91,6 +97,24 @@ absl::Status Transformer::Allocate(kernels::Backend* backend) {
     COPPICE_ASSIGN_OR_RETURN(kept_, make(parts_.weights.head().rows, kernels::DType::kF32));
   }
   COPPICE_ASSIGN_OR_RETURN(logits_, make(plan.vocab.size(), kernels::DType::kF32));
+  return AllocateStates(backend);
+}
+
+absl::Status Transformer::AllocateStates(kernels::Backend* backend) {
+  const StateFusion& fusion = parts_.fusion;
+  if (fusion.empty()) return absl::OkStatus();
+  const auto make = [&](int64_t columns, kernels::DType dtype) {
+    return backend->Allocate(parts_.max_rows, columns, dtype);
+  };
+  COPPICE_ASSIGN_OR_RETURN(states_, make(fusion.columns(), kernels::DType::kF32));
+  if (fusion.whole == nullptr) return absl::OkStatus();
+  for (size_t i = 0; i < fusion.layers.size(); ++i) {
+    COPPICE_ASSIGN_OR_RETURN(
+        kernels::Tensor outputs,
+        make(static_cast<int64_t>(i + 1) * parts_.config.hidden_size, kernels::DType::kF32));
+    together_.push_back(outputs);
+  }
+  COPPICE_ASSIGN_OR_RETURN(whole_, make(fusion.whole->columns, backend->activation_dtype()));
   return absl::OkStatus();
 }
 
@@ -101,6 +125,7 @@ void Transformer::Body(kernels::Ops* ops) {
   const int layers = parts_.config.num_layers;
   for (int layer = 0; layer < layers; ++layer) {
     Attend(ops, layer);
+    if (layer > 0) TakeState(ops, layer - 1);
     if (layer + 1 == layers) {
       if (!ops->has_needs()) return;
       ops->GatherRows({x_, attended_});
@@ -207,6 +232,33 @@ void Transformer::Mlp(kernels::Ops* ops, const LayerWeights& w) {
   ops->MatMul(*w.gate_up, normed_, gate_up_, /*accumulate=*/false);
   ops->Activate(parts_.config.activation, gate_up_, activated_);
   AddRowParallel(ops, *w.down, activated_);
+}
+
+// After Attend of the next layer, which has completed x and has not added to it. So normed_ is free.
+void Transformer::TakeState(kernels::Ops* ops, int layer) {
+  const StateFusion& fusion = parts_.fusion;
+  const auto norm = [&](const std::unique_ptr<kernels::Weight>& gain) {
+    return kernels::Norm{gain.get(), kernels::NormKind::kRms, fusion.config.norm_epsilon};
+  };
+  for (size_t i = 0; i < fusion.layers.size(); ++i) {
+    const StateFusion::Layer& taken = fusion.layers[i];
+    if (taken.layer != layer) continue;
+    if (fusion.whole == nullptr) {
+      ops->AddNorm(x_, {}, norm(taken.norm), normed_);
+      ops->MatMul(*taken.matrix, normed_, states_, /*accumulate=*/i > 0);
+    } else if (i == 0) {
+      ops->AddNorm(x_, {}, {}, together_[0]);
+    } else {
+      ops->NormPair(together_[i - 1], {}, x_, {}, together_[i]);
+    }
+  }
+  if (fusion.empty() || fusion.layers.back().layer != layer) return;
+  if (fusion.whole != nullptr) {
+    ops->AddNorm(together_.back(), {}, norm(fusion.whole_norm), whole_);
+    ops->MatMul(*fusion.whole, whole_, states_, /*accumulate=*/false);
+  }
+  if (fusion.last_norm != nullptr) ops->AddNorm(states_, {}, norm(fusion.last_norm), states_);
+  ops->StoreStates(states_, pool_);
 }
 
 void Transformer::AddRowParallel(kernels::Ops* ops, const kernels::Weight& w,
