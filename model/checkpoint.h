@@ -29,6 +29,8 @@ class Checkpoint {
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& model);
   virtual ~Checkpoint() = default;
 
+  // Whether there is such a tensor.
+  virtual bool Has(const std::string& name) const = 0;
   // The view of tensor `name`, which must be [rows, columns]. In a folder its type is F32, F16,
   // BF16 or I8; row i of I8 has element i of NAME_scale, [rows], as its factor, and such a matrix
   // is made in f32. In a GGUF file or a quantised folder its type may also be a block format. Valid

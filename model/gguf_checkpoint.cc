@@ -58,6 +58,9 @@ class GgufCheckpoint : public Checkpoint {
     return checkpoint;
   }
 
+  bool Has(const std::string& name) const override {
+    return file_.FindTensor(NameInFile(name)) != nullptr || IsLeftOut(name);
+  }
   absl::StatusOr<kernels::MatrixSource> Matrix(const std::string& name, int64_t rows,
                                                int64_t columns) override;
   absl::StatusOr<std::vector<float>> Vector(const std::string& name, int64_t size, int64_t begin,

@@ -50,7 +50,7 @@ KvLayout KvLayoutOf(const ModelConfig& config, bool free_windows) {
     kinds[window < config.max_positions ? window : 0].push_back(layer);
   }
   const bool none = kinds.size() == 1 && kinds.begin()->first == 0;
-  if (none || !free_windows || kinds.size() > kMostKvGroups) return layout;
+  if (none || !free_windows || config.takes_states() || kinds.size() > kMostKvGroups) return layout;
   // Of sizes with as little empty room the largest, so that there are few groups.
   double least = 0;
   for (int size = config.num_layers; size > 0; --size) {

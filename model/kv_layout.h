@@ -24,7 +24,8 @@ struct KvLayout {
   int64_t PagesOf(int64_t tokens) const;
 };
 
-// free_windows: false: all layers keep everything, in one group.
+// free_windows: false: all layers keep everything, in one group, as also in a draft that takes
+// states, which are kept for all tokens.
 KvLayout KvLayoutOf(const ModelConfig& config, bool free_windows = true);
 
 }  // namespace coppice::model

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -9,11 +10,15 @@
 #include "absl/strings/str_join.h"
 #include "base/root_failure.h"
 #include "base/status.h"
+#include "kernels/block_format.h"
 #include "model/checkpoint.h"
+#include "model/draft_checkpoint.h"
 #include "model/fingerprint.h"
 #include "model/model_config.h"
 #include "model/model_memory.h"
 #include "model/shard_plan.h"
+#include "model/state_fusion.h"
+#include "model/target_states.h"
 #include "model/weights.h"
 
 namespace coppice::model {
@@ -37,8 +42,12 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Model
     return absl::InvalidArgumentError(
         absl::StrCat("dtype: ", asked, ", expected auto, f32, bf16 or f16"));
   }
+  // The embedding of a draft may be its target's.
+  const std::string tensor = config.takes_states()
+                                 ? absl::StrCat(config.names.layers, "0.", config.names.q)
+                                 : std::string(config.names.embedding);
   COPPICE_ASSIGN_OR_RETURN(const DType stored,
-                           checkpoint.TensorDType(absl::StrCat(config.names.embedding, ".weight")));
+                           checkpoint.TensorDType(absl::StrCat(tensor, ".weight")));
   return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
@@ -82,6 +91,11 @@ void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
 
 // What several ranks do not serve.
 absl::Status CheckServed(const std::string& dir, const ModelConfig& config, int ranks) {
+  if (ranks > 1 && config.takes_states()) {
+    return absl::UnimplementedError(absl::StrCat(
+        dir, ": ", config.architecture,
+        " is a draft that takes the states of its target, not served by several ranks (--tp)"));
+  }
   if (ranks == 1 || !config.whole_qk_norm) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(dir, ": ", config.architecture,
                                                " has norms of q and k over all heads, not served "
@@ -89,11 +103,10 @@ absl::Status CheckServed(const std::string& dir, const ModelConfig& config, int 
 }
 
 // What the parts and their memory become if these matrices stay in their formats.
-void TakeBlocks(const BlockMatrices& blocks, int ranks, TransformerParts* parts,
-                ModelMemory* needed) {
+void TakeBlocks(const BlockMatrices& blocks, int ranks, TransformerParts* parts) {
   if (blocks.elements == 0) return;
   const auto bytes = static_cast<int64_t>(kernels::DTypeSize(parts->weight_dtype));
-  needed->weights -= (blocks.elements * bytes - blocks.bytes) / ranks;
+  parts->memory.weights -= (blocks.elements * bytes - blocks.bytes) / ranks;
   parts->weight_types = absl::StrJoin(blocks.formats, ", ");
 }
 
@@ -101,9 +114,30 @@ void TakeBlocks(const BlockMatrices& blocks, int ranks, TransformerParts* parts,
 struct Prepared {
   TransformerParts parts;
   std::unique_ptr<Checkpoint> checkpoint;
-  ModelMemory memory;
   bool keeps_blocks = false;
+  kernels::DType fusion_dtype = kernels::DType::kF32;  // of the matrices that join states
 };
+
+// How those are stored: as the weights of the model; beside weights in 4 or 8 bits in 8 bits, since
+// what they read of memory counts beside a smaller model, and a draft's states need no more.
+kernels::DType FusionDType(const TransformerParts& parts, bool has_blocks,
+                           const kernels::Backend& backend) {
+  const bool small = kernels::IsBlockFormat(parts.weight_dtype) || has_blocks;
+  return small && backend.stores(kernels::DType::kQ8_0) ? kernels::DType::kQ8_0 : parts.dtype;
+}
+
+absl::Status PrepareStates(const LoadOptions& options, bool has_blocks,
+                           const kernels::Backend& backend, Prepared* prepared) {
+  TransformerParts& parts = prepared->parts;
+  COPPICE_ASSIGN_OR_RETURN(parts.fusion,
+                           ReadStateFusion(options.states_for, options.dir, parts.config));
+  prepared->fusion_dtype = FusionDType(parts, has_blocks, backend);
+  const ModelMemory more = PredictMemory(parts.fusion, prepared->fusion_dtype,
+                                         backend.activation_dtype(), parts.max_rows);
+  parts.memory.weights += more.weights;
+  parts.memory.activations += more.activations;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Prepared> Prepare(const LoadOptions& options, const kernels::Backend& backend,
                                  int rank, int ranks) {
@@ -115,22 +149,27 @@ absl::StatusOr<Prepared> Prepare(const LoadOptions& options, const kernels::Back
   TransformerParts& parts = prepared.parts;
   parts.max_rows = options.max_rows;
   parts.on_layer = options.on_layer;
-  COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(parts.config, ReadDraftConfig(options.dir, options.target));
   COPPICE_RETURN_IF_ERROR(CheckServed(options.dir, parts.config, ranks));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
-  COPPICE_ASSIGN_OR_RETURN(prepared.checkpoint, Checkpoint::Open(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(prepared.checkpoint,
+                           OpenCheckpoint(options.dir, parts.config, options.target));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype,
                            StoredDType(options.dtype, parts.config, *prepared.checkpoint, backend));
   COPPICE_ASSIGN_OR_RETURN(parts.kv_dtype, KvDType(options.kv_dtype, parts.dtype));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
                            MatrixDType(options.weight_dtype, parts.config, parts.dtype, backend));
-  prepared.memory = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
-                                  backend.activation_dtype(), parts.max_rows, ranks);
+  parts.memory = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
+                               backend.activation_dtype(), parts.max_rows, ranks);
   prepared.keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto" &&
                           ServesBlocks(parts.config, parts.dtype, backend);
   parts.weight_types = kernels::DTypeName(parts.weight_dtype);
-  if (prepared.keeps_blocks)
-    TakeBlocks(prepared.checkpoint->Blocks(backend), ranks, &parts, &prepared.memory);
+  BlockMatrices blocks;
+  if (prepared.keeps_blocks) blocks = prepared.checkpoint->Blocks(backend);
+  TakeBlocks(blocks, ranks, &parts);
+  if (!options.states_for.empty() && rank == 0) {
+    COPPICE_RETURN_IF_ERROR(PrepareStates(options, blocks.elements > 0, backend, &prepared));
+  }
   return prepared;
 }
 
@@ -145,7 +184,7 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
                  kernels::DTypeName(parts.dtype));
   }
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
-  COPPICE_RETURN_IF_ERROR(CheckFits(options.dir, prepared.memory,
+  COPPICE_RETURN_IF_ERROR(CheckFits(options.dir, parts.memory,
                                     memory.of_device ? options.kv_bytes : 0, parts.weight_dtype,
                                     ShareOf(memory, options.gpu_memory, /*used=*/0)));
   COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, prepared.checkpoint->ComputeFingerprint());
@@ -159,21 +198,42 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
   request.keeps_blocks = prepared.keeps_blocks;
   request.progress = options.progress;
   COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, prepared.checkpoint.get(), backend));
+  if (!parts.fusion.empty()) {
+    COPPICE_RETURN_IF_ERROR(LoadStateFusion(prepared.fusion_dtype, backend, &parts.fusion));
+  }
   LogUnused(options.dir, *prepared.checkpoint);
   return std::move(parts);
 }
 
+// What rank 0 tells the others before they may go on.
+struct LeaderFacts {
+  uint64_t fingerprint = 0;  // 0: it failed
+  bool keeps_states = false;
+  std::string kv_dtype;
+};
+
+absl::StatusOr<LeaderFacts> ShareFacts(const LeaderFacts& mine, comm::Communicator* communicator) {
+  std::string packed(reinterpret_cast<const char*>(&mine.fingerprint), sizeof mine.fingerprint);
+  absl::StrAppend(&packed, mine.keeps_states ? "1" : "0", mine.kv_dtype);
+  COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&packed));
+  constexpr size_t kFixed = sizeof mine.fingerprint + 1;
+  packed.resize(std::max(packed.size(), kFixed));
+  LeaderFacts facts{0, packed[kFixed - 1] == '1', packed.substr(kFixed)};
+  std::memcpy(&facts.fingerprint, packed.data(), sizeof facts.fingerprint);
+  return facts;
+}
+
 // Collective, so that no rank waits for another that has failed. A rank that failed returns its own
-// error.
+// error. fingerprint: 0 if it failed.
 absl::Status Agree(const LoadOptions& options, absl::Status mine, uint64_t fingerprint,
-                   comm::Communicator* communicator) {
+                   comm::Communicator* communicator, bool* keeps_states) {
   const std::string& dir = options.dir;
-  std::string leader(reinterpret_cast<const char*>(&fingerprint), sizeof fingerprint);
-  leader += options.kv_dtype;
-  COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&leader));
-  uint64_t expected = 0;
-  std::memcpy(&expected, leader.data(), std::min(sizeof expected, leader.size()));
-  const std::string leader_kv = leader.substr(std::min(sizeof expected, leader.size()));
+  COPPICE_ASSIGN_OR_RETURN(
+      const LeaderFacts leader,
+      ShareFacts({fingerprint, !options.states_for.empty(), options.kv_dtype}, communicator));
+  *keeps_states = leader.keeps_states;
+  const uint64_t expected = leader.fingerprint;
+  const std::string& leader_kv = leader.kv_dtype;
   if (mine.ok() && leader_kv != options.kv_dtype) {
     mine = absl::FailedPreconditionError(
         absl::StrCat("kv_dtype: ", options.kv_dtype, " on rank ", communicator->rank(), ", ",
@@ -198,11 +258,11 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
                                           const kernels::Backend& backend, int ranks) {
   COPPICE_ASSIGN_OR_RETURN(Prepared prepared, Prepare(options, backend, /*rank=*/0, ranks));
   LoadEstimate estimate;
-  estimate.memory = prepared.memory;
+  estimate.memory = prepared.parts.memory;
   estimate.weight_types = prepared.parts.weight_types;
   estimate.kv_dtype = prepared.parts.kv_dtype;
   estimate.kv_token_bytes = prepared.parts.kv_block_bytes() / kBlockSize;
-  estimate.kv_layout = KvLayoutOf(prepared.parts.config);
+  estimate.kv_layout = KvLayoutOf(prepared.parts.config, prepared.parts.fusion.empty());
   estimate.config = std::move(prepared.parts.config);
   return estimate;
 }
@@ -211,8 +271,10 @@ absl::StatusOr<TransformerParts> LoadTransformer(const LoadOptions& options,
                                                  kernels::Backend* backend,
                                                  comm::Communicator* communicator) {
   auto parts = LoadParts(options, backend, communicator->rank(), communicator->size());
-  COPPICE_RETURN_IF_ERROR(
-      Agree(options, parts.status(), parts.ok() ? parts->fingerprint : 0, communicator));
+  bool keeps_states = false;
+  COPPICE_RETURN_IF_ERROR(Agree(options, parts.status(), parts.ok() ? parts->fingerprint : 0,
+                                communicator, &keeps_states));
+  parts->keeps_states = keeps_states;
   return parts;
 }
 

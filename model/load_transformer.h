@@ -16,10 +16,12 @@ namespace coppice::model {
 
 struct LoadOptions {
   std::string dir;             // Hugging Face folder or GGUF file
+  std::string target;          // of a draft that takes states (ModelRunnerOptions)
   std::string dtype = "auto";  // type of weights and KV: auto (the checkpoint's), f32, bf16, f16
   // Type of the matrices: auto (as dtype), int8, int4. If the backend lacks it: auto and a warning.
   std::string weight_dtype = "auto";
   std::string kv_dtype = "auto";   // type of KV: auto (as dtype), int8
+  std::string states_for;          // ModelRunnerOptions; of rank 0 alone
   int max_rows = kDefaultMaxRows;  // rows of a step, at most
   int64_t kv_bytes = 0;            // bytes of the KV pool that must fit beside the weights
   double gpu_memory = 1;           // share of the device's memory in which all must fit

@@ -30,13 +30,13 @@ ReadSizes SizesOf(const TransformerParts& parts) {
   }
   sizes.experts = parts.config.experts.count;
   sizes.experts_of_row = parts.config.experts.chosen;
-  sizes.layers += BytesOf(weights.project_in);
+  sizes.layers += BytesOf(weights.project_in) + parts.fusion.bytes;
   sizes.head = BytesOf(weights.final_norm) + BytesOf(weights.project_out) + weights.head().bytes +
                BytesOf(weights.scatter);
   sizes.embedding_row = weights.embedding->bytes /
                         static_cast<uint64_t>(std::max<int64_t>(1, weights.embedding->rows));
   for (const LayerParts& layer : parts.config.layers) sizes.windows.push_back(layer.window);
-  sizes.kv_token = parts.kv_block_bytes() / kBlockSize / sizes.windows.size();
+  sizes.kv_token = parts.kv_layer_bytes();
   return sizes;
 }
 

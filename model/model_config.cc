@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/regular_file.h"
 #include "base/status.h"
+#include "model/draft_checkpoint.h"
 #include "model/families/family.h"
 #include "model/json_file.h"
 #include "model/quantisation.h"
@@ -49,8 +50,11 @@ absl::Status CheckLayerTypes(const JsonFile& json, const ModelConfig& config) {
 }
 
 absl::Status ReadHead(const JsonFile& json, ModelConfig* config) {
-  COPPICE_ASSIGN_OR_RETURN(config->tied_head,
-                           json.BoolOr("tie_word_embeddings", config->tied_head));
+  // A draft that takes states has a head of its own or its target's, whatever the field says.
+  if (!config->takes_states()) {
+    COPPICE_ASSIGN_OR_RETURN(config->tied_head,
+                             json.BoolOr("tie_word_embeddings", config->tied_head));
+  }
   const int vocab = config->vocab_size;
   COPPICE_ASSIGN_OR_RETURN(const int64_t head, json.IntOr("draft_vocab_size", 1, vocab, vocab));
   config->draft_vocab_size = head < vocab ? static_cast<int>(head) : 0;
@@ -87,29 +91,40 @@ absl::Status JoinSpecialIds(const JsonFile& json, ModelConfig* config) {
   return absl::OkStatus();
 }
 
+// Only its tensors tell a head that calls itself a Llama, as the authors' do.
+bool IsNamelessHead(const std::string& dir, const JsonFile& json, const Family& family) {
+  return family.architecture == "LlamaForCausalLM" && !model_files::IsModelFile(dir) &&
+         json.Int("num_hidden_layers", 1, 1).ok() && HasTensor(dir, "fc.weight");
+}
+
 absl::StatusOr<JsonFile> ReadJson(const std::string& path) {
   COPPICE_ASSIGN_OR_RETURN(const std::string text,
                            model_files::ReadModelText(path, kMostSettingsBytes));
   return JsonFile::Parse(path, text);
 }
 
-}  // namespace
-
-absl::StatusOr<ModelConfig> ReadModelConfig(const JsonFile& json) {
+absl::StatusOr<ModelConfig> ReadAs(const Family& family, const JsonFile& json) {
   ModelConfig config;
-  COPPICE_ASSIGN_OR_RETURN(const Family* family, FindFamily(json));
-  config.architecture = std::string(family->architecture);
-  config.names = family->names;
+  config.architecture = std::string(family.architecture);
+  config.names = family.names;
   COPPICE_ASSIGN_OR_RETURN(config.model_type, json.StringOr("model_type", ""));
-  COPPICE_ASSIGN_OR_RETURN(config.vocab_size, json.Int("vocab_size", 1, 1 << 24));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFile layer, LayerFields(json));
+  COPPICE_ASSIGN_OR_RETURN(config.vocab_size, layer.Int("vocab_size", 1, 1 << 24));
   COPPICE_RETURN_IF_ERROR(ReadDType(json, &config));
   COPPICE_RETURN_IF_ERROR(ReadQuantisation(json).status());
-  COPPICE_RETURN_IF_ERROR(family->read(json, &config));
+  COPPICE_RETURN_IF_ERROR(family.read(json, &config));
   for (kernels::RopeConfig& rope : config.ropes) rope.max_positions = config.max_positions;
-  COPPICE_RETURN_IF_ERROR(CheckLayerTypes(json, config));
+  COPPICE_RETURN_IF_ERROR(CheckLayerTypes(layer, config));
   COPPICE_RETURN_IF_ERROR(ReadHead(json, &config));
   COPPICE_RETURN_IF_ERROR(JoinSpecialIds(json, &config));
   return config;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const JsonFile& json) {
+  COPPICE_ASSIGN_OR_RETURN(const Family* family, FindFamily(json));
+  return ReadAs(*family, json);
 }
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
@@ -119,7 +134,11 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
         dir, ": no such folder or file, expected a Hugging Face model folder or a GGUF file"));
   }
   COPPICE_ASSIGN_OR_RETURN(const JsonFile json, ReadJson(dir + "/config.json"));
-  COPPICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(json));
+  COPPICE_ASSIGN_OR_RETURN(const Family* family, FindFamily(json));
+  const bool is_head = IsNamelessHead(dir, json, *family);
+  COPPICE_ASSIGN_OR_RETURN(ModelConfig config, ReadAs(is_head ? Eagle3Family() : *family, json));
+  if (config.states.use == TargetStates::Use::kBesideEmbedding)
+    config.qk_norm = HasTensor(dir, "self_attn.q_norm.weight");
   const std::string generation = dir + "/generation_config.json";
   if (model_files::ModelTextExists(generation)) {
     COPPICE_ASSIGN_OR_RETURN(const JsonFile more, ReadJson(generation));

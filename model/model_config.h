@@ -44,11 +44,28 @@ struct TargetStates {
     kBesideEmbedding,  // EAGLE-3: a row begins with its embedding and the state of the token before
     kContext,          // DFlash: K and V of the context are made of its states
   };
+  // RMS norms of the states before the draft's first matrix joins them.
+  enum class Norm {
+    kNone,
+    kEach,   // of each layer's state: gains fc_norm.I [size]
+    kWhole,  // of those of all layers as one vector: gain input_norm [layers * size]
+  };
   Use use = Use::kNone;
-  // Layers of the target whose outputs are joined, from 0, in the order of the columns of `fc`. Of the
-  // residual stream, before any norm.
+  // Layers of the target whose outputs are joined, from 0, in the order of the columns of `fc`. Of
+  // the residual stream, before any norm. Empty: the default of the format, which needs the number
+  // of the target's layers (model/target_states.h).
   std::vector<int> layers;
   int size = 0;  // hidden size of the target
+  Norm norm = Norm::kNone;
+  // Of an EAGLE-3 head: its residual stream begins with the normed state; what a row hands on to the
+  // next is its output after the final norm.
+  bool normed_residual = false;
+  bool normed_output = false;
+  // Nothing depends on max_positions: as many are served as the target has.
+  bool any_positions = false;
+
+  // How many layers are joined.
+  int count() const { return layers.empty() ? 3 : static_cast<int>(layers.size()); }
 };
 
 struct ModelConfig {
@@ -101,6 +118,9 @@ struct ModelConfig {
   std::vector<TokenId> eos_ids;                            // config.json and generation_config.json
 
   bool takes_states() const { return states.use != TargetStates::Use::kNone; }
+  // Whether a row of the first layer begins with a state beside its embedding.
+  bool begins_with_state() const { return states.use == TargetStates::Use::kBesideEmbedding; }
+  int qkv_inputs() const { return begins_with_state() ? 2 * hidden_size : hidden_size; }
   bool projects_embedding() const { return embedding_size != hidden_size; }
   bool learned_positions() const { return !names.positions.empty(); }
   // The rows of the matrix of learned positions.

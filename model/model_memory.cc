@@ -39,7 +39,7 @@ LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan, const La
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
   const int64_t norms = (config.has_in_norms() ? 2 : 0) + (config.has_out_norms() ? 2 : 0);
   LayerSize size;
-  size.qkv = (q + 2 * kv) * d;
+  size.qkv = (q + 2 * kv) * config.qkv_inputs();
   size.matrices = d * q;
   if (parts.experts) {
     size.matrices += int64_t{config.experts.count} * 3 * plan.expert.size() * d;
@@ -48,6 +48,7 @@ LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan, const La
     size.matrices += up * d + d * f;
   }
   size.vectors += norms * d * (config.norm_bias ? 2 : 1);
+  if (config.begins_with_state()) size.vectors += d;
   if (config.qk_norm) size.vectors += config.whole_qk_norm ? q + kv : 2 * config.head_dim;
   if (config.attention_bias) size.vectors += q + 2 * kv;
   if (config.output_bias) size.vectors += d;
@@ -89,8 +90,10 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
   const int64_t e = config.projects_embedding() ? config.embedding_size : 0;
   // As Transformer::Allocate: the residual, what is added apart and the logits are f32.
-  const int64_t floats = d + (config.adds_apart(ranks) ? d : 0) + e + vocab + (reduced ? head : 0);
-  const int64_t others = (config.parallel_residual ? 2 : 1) * d + e + (q + 2 * kv) + q +
+  const int64_t floats = d + (config.adds_apart(ranks) || config.begins_with_state() ? d : 0) + e +
+                         vocab + (reduced ? head : 0);
+  const int64_t others = (config.parallel_residual ? 2 : 1) * d +
+                         (config.begins_with_state() ? 2 * d : 0) + e + (q + 2 * kv) + q +
                          (config.gated_mlp ? 3 : 2) * int64_t{plan.intermediate.size()};
   // What each row takes of the activations of a layer of experts, which all such layers share. The
   // CPU takes less: as much as the expert with the most rows needs.
@@ -108,6 +111,23 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
   memory.activations = max_rows * (floats * kFloatBytes + expert_bytes +
                                    others * static_cast<int64_t>(kernels::DTypeSize(activations))) +
                        rope * kFloatBytes;
+  return memory;
+}
+
+ModelMemory PredictMemory(const StateFusion& fusion, kernels::DType matrices,
+                          kernels::DType activations, int max_rows) {
+  const auto layers = static_cast<int64_t>(fusion.layers.size());
+  const TargetStates& states = fusion.config.states;
+  const int64_t d = states.size, h = fusion.columns(), all = layers * d;
+  const bool whole = states.norm == TargetStates::Norm::kWhole;
+  ModelMemory memory;
+  memory.weights = MatrixBytes(h * all, matrices);
+  if (states.norm != TargetStates::Norm::kNone) memory.weights += all * kFloatBytes;
+  // As Transformer::AllocateStates: the outputs that stand beside each other grow layer by layer.
+  const int64_t floats = h + (whole ? d * layers * (layers + 1) / 2 : 0);
+  memory.activations =
+      max_rows * (floats * kFloatBytes +
+                  (whole ? all : 0) * static_cast<int64_t>(kernels::DTypeSize(activations)));
   return memory;
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "model/model_config.h"
 #include "model/shard_plan.h"
+#include "model/state_fusion.h"
 
 namespace coppice::model {
 
@@ -21,6 +22,10 @@ struct ModelMemory {
 // need some more, for padding and for its own buffers.
 ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kernels::DType weights,
                           kernels::DType activations, int max_rows, int ranks);
+
+// The same of what joins states for a draft, with matrices of this type.
+ModelMemory PredictMemory(const StateFusion& fusion, kernels::DType matrices,
+                          kernels::DType activations, int max_rows);
 
 // ResourceExhausted when the model and a KV pool of kv_bytes need more than the backend has free.
 // The message has the figures and possible remedies. `dir` names the model.

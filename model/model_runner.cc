@@ -93,9 +93,11 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(backend));
   LoadOptions load;
   load.dir = options_.dir;
+  load.target = options_.target;
   load.dtype = options_.dtype;
   load.weight_dtype = options_.weight_dtype;
   load.kv_dtype = options_.kv_dtype;
+  load.states_for = options_.states_for;
   load.max_rows = options_.max_rows;
   load.kv_bytes = options_.kv_bytes;
   load.gpu_memory = options_.gpu_memory;
@@ -109,10 +111,9 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   };
   COPPICE_ASSIGN_OR_RETURN(TransformerParts parts,
                            LoadTransformer(load, backend_.get(), communicator));
-  kv_layout_ = KvLayoutOf(parts.config, options_.free_windows);
-  const int64_t block_bytes =
-      static_cast<int64_t>(parts.kv_block_bytes()) / parts.config.num_layers * kv_layout_.layers;
-  COPPICE_ASSIGN_OR_RETURN(const int64_t kv_bytes, KvBytes(parts, communicator->size()));
+  kv_layout_ = LayoutOf(parts);
+  const auto block_bytes = static_cast<int64_t>(parts.kv_page_bytes(kv_layout_));
+  COPPICE_ASSIGN_OR_RETURN(const int64_t kv_bytes, KvBytes(parts));
   COPPICE_ASSIGN_OR_RETURN(const int64_t blocks,
                            AgreeOnBlocks(kv_bytes / block_bytes, communicator));
   if (const int64_t least = kLeastBlocks * kv_layout_.groups(); blocks < least) {
@@ -121,7 +122,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
         " are ", blocks, " KV ", kv_layout_.windows.empty() ? "blocks" : "pages", " of ",
         block_bytes, " bytes; at least ", least, " are needed"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const ReadSizes sizes, SumOverRanks(SizesOf(parts), communicator));
+  COPPICE_ASSIGN_OR_RETURN(const auto sizes, SumOverRanks(SizesOf(parts), communicator));
   reads_ = std::make_unique<ReadCounter>(sizes);
   COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks, kv_layout_)));
   // Blocks cost the host some bytes; what sequences share is pages.
@@ -137,22 +138,37 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
                                                              pool_.get(), communicator->size()));
   COPPICE_RETURN_IF_ERROR(backend_->Prepare(transformer_.get(), options_.on_progress));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
-  spdlog::info(
-      "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB ({}) for {}, {}",
-      options_.dir, clock.NowSeconds() - begin_s, transformer_->parts().weights.bytes / 1e6,
-      transformer_->parts().weight_types, pool_->bytes / 1e6,
-      kernels::DTypeName(pool_->shape.dtype), PoolTokens(kv_layout_, blocks - 1),
-      backend_->description());
+  LogReady(clock.NowSeconds() - begin_s, PoolTokens(kv_layout_, blocks - 1));
   return absl::OkStatus();
 }
 
+void ModelRunner::LogReady(double seconds, const std::string& pool_tokens) const {
+  const TransformerParts& parts = transformer_->parts();
+  spdlog::info(
+      "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB ({}{}) for {}, {}",
+      options_.dir, seconds, (parts.weights.bytes + parts.fusion.bytes) / 1e6, parts.weight_types,
+      pool_->bytes / 1e6, kernels::DTypeName(pool_->shape.dtype),
+      parts.fusion.empty()
+          ? ""
+          : absl::StrCat(", states of ", parts.fusion.columns(), " for ", parts.fusion.draft),
+      pool_tokens, backend_->description());
+}
+
+// A slot has one state, so where the layers have slots of their own there can be none.
+KvLayout ModelRunner::LayoutOf(const TransformerParts& parts) const {
+  const bool states = parts.keeps_states;
+  if (states && !KvLayoutOf(parts.config, options_.free_windows).windows.empty()) {
+    spdlog::info("{}: keeps states for a draft, so layers with windows keep K and V of all tokens",
+                 options_.dir);
+  }
+  return KvLayoutOf(parts.config, options_.free_windows && !states);
+}
+
 // The requested size, or one that fits.
-absl::StatusOr<int64_t> ModelRunner::KvBytes(const TransformerParts& parts, int ranks) const {
+absl::StatusOr<int64_t> ModelRunner::KvBytes(const TransformerParts& parts) const {
   if (options_.kv_bytes > 0) return options_.kv_bytes;
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend_->Memory());
-  const ModelMemory model = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
-                                          backend_->activation_dtype(), parts.max_rows, ranks);
-  return DefaultKvBytes(model, ShareOf(memory, options_.gpu_memory, model.weights));
+  return DefaultKvBytes(parts.memory, ShareOf(memory, options_.gpu_memory, parts.memory.weights));
 }
 
 StepBuilder ModelRunner::NewStep() {

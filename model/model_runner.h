@@ -41,7 +41,8 @@ struct ModelRunnerOptions {
   // target's folder or file.
   std::string target;
   // Folder of a draft that takes this model's states: they are joined by its first matrix and kept
-  // with KV. "": none are.
+  // with KV, 2 bytes for each unit of the draft's hidden size and token. "": none are. Rank 0 alone
+  // reads it. Layers with windows then keep K and V of all tokens.
   std::string states_for;
   std::string backend = "cpu";  // "cpu" or "cuda"
   // Precision of the weights and of the KV: auto (that of the checkpoint; F16 becomes F32 where the
@@ -164,7 +165,9 @@ class ModelRunner {
   ModelRunner(const ModelRunnerOptions& options, int threads)
       : options_(options), threads_(threads) {}
   absl::Status Init(comm::Communicator* communicator);
-  absl::StatusOr<int64_t> KvBytes(const TransformerParts& parts, int ranks) const;
+  KvLayout LayoutOf(const TransformerParts& parts) const;
+  absl::StatusOr<int64_t> KvBytes(const TransformerParts& parts) const;
+  void LogReady(double seconds, const std::string& pool_tokens) const;
   PlanLimits Limits(int needs_before) const;
   absl::Status Start(StepPlan plan);
   absl::StatusOr<const kernels::StepRows*> FetchIncomplete(const kernels::StepRows* rows);

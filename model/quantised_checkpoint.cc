@@ -32,6 +32,9 @@ class QuantisedCheckpoint : public Checkpoint {
   QuantisedCheckpoint(std::unique_ptr<StoredTensors> stored, const Quantisation& quantisation)
       : stored_(std::move(stored)), q_(quantisation) {}
 
+  bool Has(const std::string& name) const override {
+    return IsQuantised(name) || stored_->Has(name);
+  }
   absl::StatusOr<MatrixSource> Matrix(const std::string& name, int64_t rows,
                                       int64_t columns) override;
   absl::Status CheckMatrix(const std::string& name, int64_t rows, int64_t columns) override;

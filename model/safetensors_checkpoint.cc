@@ -47,6 +47,7 @@ class SafetensorsCheckpoint : public StoredTensors {
   explicit SafetensorsCheckpoint(std::string dir) : dir_(std::move(dir)) {}
   absl::Status ReadHeaders();
 
+  bool Has(const std::string& name) const override { return tensors_.count(name) > 0; }
   absl::StatusOr<kernels::MatrixSource> Matrix(const std::string& name, int64_t rows,
                                                int64_t columns) override;
   absl::StatusOr<std::vector<float>> Vector(const std::string& name, int64_t size, int64_t begin,

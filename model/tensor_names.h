@@ -17,6 +17,7 @@ struct TensorNames {
   absl::string_view layers = "model.layers.";  // then the number of the layer, a dot, and a name:
   absl::string_view attention_norm = "input_layernorm";
   absl::string_view attention_out_norm;  // of what attention adds
+  absl::string_view state_norm;          // of the target's state beside the embedding
   absl::string_view q = "self_attn.q_proj";
   absl::string_view k = "self_attn.k_proj";
   absl::string_view v = "self_attn.v_proj";

@@ -16,7 +16,7 @@ kernels::KvPoolShape TransformerParts::kv_shape(int64_t blocks) const {
 }
 
 int TransformerParts::state_columns() const {
-  return config.takes_states() ? config.hidden_size : 0;
+  return config.takes_states() ? config.hidden_size : fusion.columns();
 }
 
 kernels::KvPoolShape TransformerParts::kv_shape(int64_t pages, const KvLayout& layout) const {
@@ -26,10 +26,16 @@ kernels::KvPoolShape TransformerParts::kv_shape(int64_t pages, const KvLayout& l
   return shape;
 }
 
+size_t TransformerParts::kv_layer_bytes() const {
+  return size_t{2} * plan.kv_heads.size() * kernels::KvVectorBytes(config.head_dim, kv_dtype);
+}
+
 size_t TransformerParts::kv_block_bytes() const {
-  const size_t token =
-      size_t{2} * plan.kv_heads.size() * kernels::KvVectorBytes(config.head_dim, kv_dtype);
-  return token * kBlockSize * config.num_layers + sizeof(uint16_t) * kBlockSize * state_columns();
+  return kv_page_bytes({.layers = config.num_layers});
+}
+
+size_t TransformerParts::kv_page_bytes(const KvLayout& layout) const {
+  return kBlockSize * (layout.layers * kv_layer_bytes() + sizeof(uint16_t) * state_columns());
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(TransformerParts parts,
@@ -74,6 +80,10 @@ absl::Status Transformer::Allocate(kernels::Backend* backend) {
     COPPICE_ASSIGN_OR_RETURN(embedded_, make_summed(e));
     COPPICE_ASSIGN_OR_RETURN(narrow_, make(e, dtype));
   }
+  if (config.begins_with_state()) {
+    COPPICE_ASSIGN_OR_RETURN(embedded_, make(e, kernels::DType::kF32));
+    COPPICE_ASSIGN_OR_RETURN(pair_, make(2 * d, dtype));
+  }
   COPPICE_ASSIGN_OR_RETURN(normed_, make(d, dtype));
   if (config.parallel_residual) {
     COPPICE_ASSIGN_OR_RETURN(beside_, make(d, dtype));
@@ -87,6 +97,24 @@ absl::Status Transformer::Allocate(kernels::Backend* backend) {
     COPPICE_ASSIGN_OR_RETURN(kept_, make(parts_.weights.head().rows, kernels::DType::kF32));
   }
   COPPICE_ASSIGN_OR_RETURN(logits_, make(plan.vocab.size(), kernels::DType::kF32));
+  return AllocateStates(backend);
+}
+
+absl::Status Transformer::AllocateStates(kernels::Backend* backend) {
+  const StateFusion& fusion = parts_.fusion;
+  if (fusion.empty()) return absl::OkStatus();
+  const auto make = [&](int64_t columns, kernels::DType dtype) {
+    return backend->Allocate(parts_.max_rows, columns, dtype);
+  };
+  COPPICE_ASSIGN_OR_RETURN(states_, make(fusion.columns(), kernels::DType::kF32));
+  if (fusion.whole == nullptr) return absl::OkStatus();
+  for (size_t i = 0; i < fusion.layers.size(); ++i) {
+    COPPICE_ASSIGN_OR_RETURN(
+        kernels::Tensor outputs,
+        make(static_cast<int64_t>(i + 1) * parts_.config.hidden_size, kernels::DType::kF32));
+    together_.push_back(outputs);
+  }
+  COPPICE_ASSIGN_OR_RETURN(whole_, make(fusion.whole->columns, backend->activation_dtype()));
   return absl::OkStatus();
 }
 
@@ -97,6 +125,7 @@ void Transformer::Body(kernels::Ops* ops) {
   const int layers = parts_.config.num_layers;
   for (int layer = 0; layer < layers; ++layer) {
     Attend(ops, layer);
+    if (layer > 0) TakeState(ops, layer - 1);
     if (layer + 1 == layers) {
       if (!ops->has_needs()) return;
       ops->GatherRows({x_, attended_});
@@ -115,13 +144,19 @@ void Transformer::Body(kernels::Ops* ops) {
     }
     if (parts_.on_layer) parts_.on_layer();
   }
+  if (pair_.empty()) return;
+  if (parts_.config.states.normed_output)
+    ops->AddNorm(x_, {}, NormOf(parts_.weights.final_norm.get()), x_);
+  ops->StoreStates(x_, pool_);  // for the rows after these
 }
 
 void Transformer::Head(kernels::Ops* ops) {
   const TransformerWeights& w = parts_.weights;
   const bool after_sum = parts_.config.norm_place == NormPlace::kAfterSum;
+  const bool is_normed = !pair_.empty() && parts_.config.states.normed_output;
   Enter(ops, w.layers.back().mlp_out_norm.get(),
-        after_sum ? w.layers.back().mlp_norm.get() : nullptr, w.final_norm.get());
+        after_sum ? w.layers.back().mlp_norm.get() : nullptr,
+        is_normed ? nullptr : w.final_norm.get());
   kernels::Tensor hidden = normed_;
   if (w.project_out != nullptr) {
     ops->MatMul(*w.project_out, normed_, narrow_, /*accumulate=*/false);
@@ -140,6 +175,7 @@ void Transformer::Embed(kernels::Ops* ops) {
   // Each token's row is on one rank and the other ranks add zeros, so the sum is exact.
   ops->Embed(*w.embedding, parts_.plan.vocab.begin, parts_.config.embedding_scale, out);
   if (ranks_ > 1) ops->AllReduce(out);
+  if (!pair_.empty()) return JoinStates(ops);
   if (w.project_in != nullptr) {
     ops->AddNorm(embedded_, {}, {}, narrow_);
     ops->MatMul(*w.project_in, narrow_, x_, /*accumulate=*/false);
@@ -147,19 +183,31 @@ void Transformer::Embed(kernels::Ops* ops) {
   if (w.positions != nullptr) ops->AddPositions(*w.positions, parts_.config.position_offset, x_);
 }
 
+void Transformer::JoinStates(kernels::Ops* ops) {
+  const LayerWeights& w = parts_.weights.layers.front();
+  kernels::Norm of_state = NormOf(w.state_norm.get());
+  ops->LoadStates(*pool_, x_);
+  if (parts_.config.states.normed_residual) {
+    ops->AddNorm(x_, {}, of_state, x_);
+    of_state.gain = nullptr;
+  }
+  ops->NormPair(embedded_, NormOf(w.attention_norm.get()), x_, of_state, pair_);
+}
+
 void Transformer::Attend(kernels::Ops* ops, int layer) {
   const ModelConfig& config = parts_.config;
   const LayerWeights& w = parts_.weights.layers[layer];
   const bool after_sum = config.norm_place == NormPlace::kAfterSum;
   const kernels::Weight* const norm = after_sum ? nullptr : w.attention_norm.get();
+  const bool joined = layer == 0 && !pair_.empty();
   if (layer == 0) {
-    ops->AddNorm(x_, {}, NormOf(norm), normed_);
+    if (!joined) ops->AddNorm(x_, {}, NormOf(norm), normed_);
   } else {
     const LayerWeights& before = parts_.weights.layers[layer - 1];
     Enter(ops, before.mlp_out_norm.get(), after_sum ? before.mlp_norm.get() : nullptr, norm);
   }
   if (!beside_.empty()) ops->AddNorm(x_, {}, NormOf(w.mlp_norm.get()), beside_);
-  ops->MatMul(*w.qkv, normed_, qkv_, /*accumulate=*/false);
+  ops->MatMul(*w.qkv, joined ? pair_ : normed_, qkv_, /*accumulate=*/false);
   const LayerParts& attention = config.layers[layer];
   const kernels::HeadSteps steps = {NormOf(w.q_norm.get()), NormOf(w.k_norm.get()),
                                     attention.rope < 0 ? nullptr : ropes_[attention.rope].get()};
@@ -184,6 +232,33 @@ void Transformer::Mlp(kernels::Ops* ops, const LayerWeights& w) {
   ops->MatMul(*w.gate_up, normed_, gate_up_, /*accumulate=*/false);
   ops->Activate(parts_.config.activation, gate_up_, activated_);
   AddRowParallel(ops, *w.down, activated_);
+}
+
+// After Attend of the next layer, which has completed x and has not added to it. So normed_ is free.
+void Transformer::TakeState(kernels::Ops* ops, int layer) {
+  const StateFusion& fusion = parts_.fusion;
+  const auto norm = [&](const std::unique_ptr<kernels::Weight>& gain) {
+    return kernels::Norm{gain.get(), kernels::NormKind::kRms, fusion.config.norm_epsilon};
+  };
+  for (size_t i = 0; i < fusion.layers.size(); ++i) {
+    const StateFusion::Layer& taken = fusion.layers[i];
+    if (taken.layer != layer) continue;
+    if (fusion.whole == nullptr) {
+      ops->AddNorm(x_, {}, norm(taken.norm), normed_);
+      ops->MatMul(*taken.matrix, normed_, states_, /*accumulate=*/i > 0);
+    } else if (i == 0) {
+      ops->AddNorm(x_, {}, {}, together_[0]);
+    } else {
+      ops->NormPair(together_[i - 1], {}, x_, {}, together_[i]);
+    }
+  }
+  if (fusion.empty() || fusion.layers.back().layer != layer) return;
+  if (fusion.whole != nullptr) {
+    ops->AddNorm(together_.back(), {}, norm(fusion.whole_norm), whole_);
+    ops->MatMul(*fusion.whole, whole_, states_, /*accumulate=*/false);
+  }
+  if (fusion.last_norm != nullptr) ops->AddNorm(states_, {}, norm(fusion.last_norm), states_);
+  ops->StoreStates(states_, pool_);
 }
 
 void Transformer::AddRowParallel(kernels::Ops* ops, const kernels::Weight& w,

@@ -11,6 +11,7 @@
 #include "base/stop_signal.h"
 #include "model/draft_vocabulary.h"
 #include "model/matrix_stack.h"
+#include "model/target_states.h"
 
 namespace coppice::model {
 namespace {
@@ -52,6 +53,7 @@ class Loader {
   }
 
   absl::StatusOr<TransformerWeights> Load() {
+    COPPICE_RETURN_IF_ERROR(CheckJoiningTensors(config_, checkpoint_));
     COPPICE_ASSIGN_OR_RETURN(const std::vector<TokenId> draft_vocabulary,
                              ReadDraftVocabulary(config_, checkpoint_));
     const Shard vocab{std::string(names_.embedding), config_.vocab_size, plan().vocab.begin,
@@ -116,6 +118,9 @@ class Loader {
       COPPICE_ASSIGN_OR_RETURN(layer.q_norm, Gain(name(names_.q_norm), q));
       COPPICE_ASSIGN_OR_RETURN(layer.k_norm, Gain(name(names_.k_norm), k));
     }
+    if (config_.begins_with_state()) {
+      COPPICE_ASSIGN_OR_RETURN(layer.state_norm, Gain(name(names_.state_norm), d_));
+    }
     COPPICE_RETURN_IF_ERROR(LoadAttention(prefix, &layer));
     if (layer_has_experts) {
       COPPICE_RETURN_IF_ERROR(LoadExperts(prefix, &layer));
@@ -136,7 +141,8 @@ class Loader {
     if (!names_.qkv.empty()) Stack(absl::StrCat(prefix, names_.qkv), &shards);
     if (names_.qkv_by_head) shards = ByHead(shards[0].name, q);
     COPPICE_ASSIGN_OR_RETURN(
-        layer->qkv, ColumnParallel(shards, FineDType(request_.dtype), config_.attention_bias, d_));
+        layer->qkv, ColumnParallel(shards, FineDType(request_.dtype), config_.attention_bias,
+                                   config_.qkv_inputs()));
     const Shard o{absl::StrCat(prefix, names_.output), q_rows, q.begin * head, q.end * head};
     COPPICE_ASSIGN_OR_RETURN(layer->output, RowParallel(o, config_.output_bias));
     return absl::OkStatus();
@@ -335,7 +341,7 @@ size_t BytesOf(std::initializer_list<const kernels::Weight*> weights) {
 }  // namespace
 
 size_t LayerWeights::bytes_before_attention() const {
-  return BytesOf({attention_norm.get(), q_norm.get(), k_norm.get(), qkv.get()});
+  return BytesOf({attention_norm.get(), state_norm.get(), q_norm.get(), k_norm.get(), qkv.get()});
 }
 
 size_t LayerWeights::bytes_after() const {

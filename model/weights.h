@@ -21,8 +21,9 @@ namespace coppice::model {
 struct LayerWeights {
   std::unique_ptr<kernels::Weight> attention_norm;      // gain [d]
   std::unique_ptr<kernels::Weight> attention_out_norm;  // gain [d]
+  std::unique_ptr<kernels::Weight> state_norm;          // gain [d], of a state beside the embedding
   std::unique_ptr<kernels::Weight> q_norm, k_norm;      // gains [D]
-  std::unique_ptr<kernels::Weight> qkv;                 // [(q + 2 kv) D, d]
+  std::unique_ptr<kernels::Weight> qkv;                 // [(q + 2 kv) D, d], or 2 d with state_norm
   std::unique_ptr<kernels::Weight> output;              // [d, q D]
   std::unique_ptr<kernels::Weight> mlp_norm;            // gain [d]
   std::unique_ptr<kernels::Weight> mlp_out_norm;        // gain [d]

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "model/json_file.h"
@@ -36,7 +37,13 @@ Family SmolLm3Family();
 Family GraniteFamily();
 Family Olmo2Family();
 Family GptNeoXFamily();
+// EAGLE-3 heads by the names that their publishers give them.
+Family Eagle3Family(absl::string_view architecture = "LlamaForCausalLMEagle3");
 
 absl::Span<const Family> Families();
+
+// The object that has the fields of the model: config.json itself, or transformer_layer_config in
+// it.
+absl::StatusOr<JsonFile> LayerFields(const JsonFile& json);
 
 }  // namespace coppice::model

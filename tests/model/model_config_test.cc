@@ -252,7 +252,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
                   "Qwen3MoeForCausalLM, GraniteForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
                   "OPTForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, Olmo2ForCausalLM, "
-                  "GPTNeoXForCausalLM are)"},
+                  "GPTNeoXForCausalLM, LlamaForCausalLMEagle3, Eagle3LlamaForCausalLM, "
+                  "Eagle3Speculator, Eagle3DraftModel are)"},
         BadConfig{"NoArchitecture", R"({"architectures": null})",
                   "architectures: expected a list of one name"},
         BadConfig{"ArchitectureType", R"({"architectures": "LlamaForCausalLM"})",

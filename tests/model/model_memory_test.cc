@@ -6,6 +6,7 @@
 #include "model/load_transformer.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
+#include "tests/testing/tiny_eagle3.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -97,6 +98,36 @@ TEST(ModelMemory, OfWhatIsLoaded) {
       EXPECT_EQ(memory.weights, 4 * (values + not_kept));
     });
   }
+}
+
+// An EAGLE-3 head, with the embedding that it takes of its target, and what its rows have beside those
+// of a Llama: embedding and state apart, then both normed.
+TEST(ModelMemory, OfAHead) {
+  test::TempDir dir, target_dir;
+  const test::TinyLlama target = test::MakeTinyLlama({.layers = 4, .vocab = 256});
+  test::WriteTinyLlama(target, target_dir.path());
+  test::WriteTinyLlama(test::MakeTinyEagle3(target, {.intermediate = 64}), dir.path());
+  const auto single = comm::MakeSingleCommunicator();
+  ThreadTeam team(1);
+  const auto backend = kernels::MakeBackend({"cpu", &team, single.get()}).value();
+  const LoadOptions options = {.dir = dir.path(), .target = target_dir.path()};
+  const auto parts = LoadTransformer(options, backend.get(), single.get());
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  const LayerWeights& layer = parts->weights.layers[0];
+  int64_t values = 0;
+  for (const auto* weight :
+       {parts->weights.embedding.get(), parts->weights.own_head.get(),
+        parts->weights.final_norm.get(), layer.attention_norm.get(), layer.state_norm.get(),
+        layer.qkv.get(), layer.output.get(), layer.mlp_norm.get(), layer.gate_up.get(),
+        layer.down.get()}) {
+    values += weight->rows * weight->columns;
+  }
+  const ModelMemory memory = PredictMemory(parts->config, parts->plan, DType::kF32, DType::kF32,
+                                           /*max_rows=*/8, /*ranks=*/1);
+  EXPECT_EQ(memory.weights, 4 * values);
+  // x, embedding, normed, both normed, qkv, attended, gate and up, their product, logits; the table.
+  constexpr int64_t kRow = 32 + 32 + 32 + 2 * 32 + 64 + 32 + 2 * 64 + 64 + 256;
+  EXPECT_EQ(memory.activations, 8 * kRow * 4 + 256 * 8 * 4);
 }
 
 // Groups of 32 inputs have a scale each, f16.

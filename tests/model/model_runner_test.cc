@@ -6,15 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <optional>
+#include <functional>
 
-#include "base/status.h"
 #include "decoding/row_need.h"
-#include "proto/convert.h"
 #include "sampling/processed_row.h"
+#include "tests/model/runner_ranks.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_family.h"
@@ -27,38 +23,6 @@ using ::testing::HasSubstr;
 
 constexpr int kVocab = 1501;  // not a multiple of any rank count here
 constexpr uint64_t kSeed = 11;
-
-// Plans as messages, one queue for each follower.
-class QueuedPlans : public PlanSender {
- public:
-  explicit QueuedPlans(int ranks) : queues_(ranks) {}
-  absl::Status Send(const StepPlan& plan) override {
-    Put(proto::PlanToMessage(plan));
-    return absl::OkStatus();
-  }
-  void Stop() { Put(std::nullopt); }
-  std::optional<proto::StepPlan> Take(int rank) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return !queues_[rank].empty(); });
-    auto message = std::move(queues_[rank].front());
-    queues_[rank].pop_front();
-    return message;
-  }
-  int sent() const { return sent_; }
-
- private:
-  void Put(std::optional<proto::StepPlan> message) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (size_t rank = 1; rank < queues_.size(); ++rank) queues_[rank].push_back(message);
-    sent_ += message.has_value();
-    changed_.notify_all();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::deque<std::optional<proto::StepPlan>>> queues_;
-  int sent_ = 0;
-};
 
 class ModelRunnerTest : public ::testing::TestWithParam<int> {
  protected:
@@ -77,24 +41,9 @@ class ModelRunnerTest : public ::testing::TestWithParam<int> {
     options.free_windows = free_windows_;
     return options;
   }
-  // Runs body(leader, plans) on rank 0, while the others follow.
   void OnRanks(int ranks, const std::function<void(ModelRunner*, QueuedPlans*)>& body) {
-    QueuedPlans plans(ranks);
-    test::RunRanks(ranks, [&](comm::Communicator* communicator) {
-      auto runner = ModelRunner::Load(Options(), communicator);
-      ASSERT_TRUE(runner.ok()) << runner.status();
-      if (communicator->rank() == 0) {
-        (*runner)->SendPlansTo(&plans);
-        body(runner->get(), &plans);
-        return plans.Stop();
-      }
-      while (const auto message = plans.Take(communicator->rank())) {
-        auto plan = proto::PlanFromMessage(*message);
-        ASSERT_TRUE(plan.ok()) << plan.status();
-        const absl::Status status = (*runner)->Follow(*std::move(plan));
-        ASSERT_TRUE(status.ok()) << status;
-      }
-    });
+    RunOnRanks(
+        ranks, [&](int) { return Options(); }, body);
   }
   test::TempDir dir_;
   bool free_windows_ = true;
@@ -138,15 +87,6 @@ class OneRow : public sampling::RowSource {
   const kernels::StepRows* rows_;
   int need_;
 };
-
-const kernels::StepRows* RunStep(ModelRunner* runner, StepBuilder step) {
-  const absl::Status submitted = runner->Submit(std::move(step));
-  EXPECT_TRUE(submitted.ok()) << submitted;
-  runner->WaitForHead();
-  const auto rows = runner->Wait();
-  EXPECT_TRUE(rows.ok()) << rows.status();
-  return *rows;
-}
 
 TEST_P(ModelRunnerTest, DrawsFromCandidateListsAreThoseFromWholeRowsOnTheSameRanks) {
   const int ranks = GetParam();

@@ -37,6 +37,15 @@ class Reference {
     head_dim_ = static_cast<int>(Number(config_, "head_dim", hidden_ / heads_));
   }
 
+  // The residual stream after each layer, [layers][tokens][hidden].
+  std::vector<Rows> Outputs(const std::vector<TokenId>& tokens) {
+    std::vector<Rows> outputs;
+    outputs_ = &outputs;
+    Logits(tokens);
+    outputs_ = nullptr;
+    return outputs;
+  }
+
   Rows Logits(const std::vector<TokenId>& tokens) const {
     if (Is("GPTNeoX")) return GptNeoXLogits(tokens);
     return Is("OPT") ? OptLogits(tokens) : LlamaLogits(tokens);
@@ -121,6 +130,7 @@ class Reference {
         if (after) added = Normed(prefix + "post_feedforward_layernorm", added);
         AddTo(&x[t], added, residual);
       }
+      Note(x);
     }
     const bool tied = Flag(config_, "tie_word_embeddings", Is("Gemma"));
     Rows logits;
@@ -378,6 +388,7 @@ class Reference {
         for (double& value : inner) value *= std::erfc(-value / std::sqrt(2.0)) / 2;
         AddTo(&x[t], Linear(prefix + "mlp.dense_4h_to_h", inner));
       }
+      Note(x);
     }
     Rows logits;
     for (const Row& row : x)
@@ -413,6 +424,7 @@ class Reference {
         AddTo(&x[t], Linear(prefix + "fc2", inner));
         if (!before) x[t] = LayerNormed(prefix + "final_layer_norm", x[t]);
       }
+      Note(x);
     }
     Rows logits;
     for (Row row : x) {
@@ -423,8 +435,13 @@ class Reference {
     return logits;
   }
 
+  void Note(const Rows& x) const {
+    if (outputs_ != nullptr) outputs_->push_back(x);
+  }
+
   const test::TinyLlama& model_;
   const Json config_;
+  std::vector<Rows>* outputs_ = nullptr;
   std::string architecture_;
   int hidden_ = 0, layers_ = 0, heads_ = 0, kv_heads_ = 0, head_dim_ = 0;
 };
@@ -434,6 +451,11 @@ class Reference {
 std::vector<std::vector<double>> ReferenceLogits(const test::TinyLlama& model,
                                                  const std::vector<TokenId>& tokens) {
   return Reference(model).Logits(tokens);
+}
+
+std::vector<std::vector<std::vector<double>>> ReferenceOutputs(const test::TinyLlama& model,
+                                                               const std::vector<TokenId>& tokens) {
+  return Reference(model).Outputs(tokens);
 }
 
 std::vector<TokenId> ReferenceGreedy(const test::TinyLlama& model, std::vector<TokenId> tokens,

@@ -14,6 +14,10 @@ namespace coppice::model {
 std::vector<std::vector<double>> ReferenceLogits(const test::TinyLlama& model,
                                                  const std::vector<TokenId>& tokens);
 
+// The residual stream after each layer, before any norm, [layers][tokens.size()][hidden].
+std::vector<std::vector<std::vector<double>>> ReferenceOutputs(const test::TinyLlama& model,
+                                                               const std::vector<TokenId>& tokens);
+
 // The `count` tokens that greedy decoding appends.
 std::vector<TokenId> ReferenceGreedy(const test::TinyLlama& model, std::vector<TokenId> tokens,
                                      int count);

@@ -10,6 +10,7 @@
 #include "tests/model/reference_model.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
+#include "tests/testing/tiny_eagle3.h"
 #include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_llama.h"
 
@@ -177,6 +178,33 @@ TEST(Transformer, BodyStopsBeforeTheHeadAndWhereNothingIsNeeded) {
   EXPECT_EQ(BodyOps(decoder, true, true),
             first + "norm matmul rope1 attention1 gather2 matmul+ norm matmul activate matmul+");
   EXPECT_EQ(HeadOps(decoder), "norm matmul select");
+}
+
+// The output of a layer is whole once the next one has begun: it is taken before attention adds to
+// it, for every row, and the last of those that are joined completes the states.
+TEST(Transformer, TakesStatesOfAllRowsWhereALayerEnds) {
+  const auto ops_of = [](const char* family, const char* field) {
+    const test::TempDir dir, draft_dir;
+    const test::TinyLlama target = test::MakeTinyFamily(family, {.layers = 3});
+    test::TinyLlama draft = test::MakeTinyEagle3(target, {.layers = {0, 1}});
+    if (*field != 0) {
+      test::SetConfig(&draft, field, "true");
+      draft.tensors["input_norm.weight"] = {"F32", {64}, std::vector<float>(64, 1)};
+    }
+    test::WriteTinyLlama(target, dir.path());
+    test::WriteTinyLlama(draft, draft_dir.path());
+    auto loaded = LoadForTest({.dir = dir.path(), .states_for = draft_dir.path(), .max_rows = 8});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return BodyOps(loaded->decoder.get(), true, false);
+  };
+  EXPECT_EQ(ops_of("llama3", ""),
+            "commit embed norm matmul rope0 attention0 matmul+ norm matmul activate matmul+ norm "
+            "matmul rope1 attention1 copy matmul matmul+ norm matmul activate matmul+ norm matmul "
+            "rope2 copy matmul+ store");
+  EXPECT_EQ(ops_of("llama3", "norm_before_fc"),
+            "commit embed norm matmul rope0 attention0 matmul+ norm matmul activate matmul+ norm "
+            "matmul rope1 attention1 copy matmul+ norm matmul activate matmul+ norm matmul rope2 "
+            "pair norm matmul store");
 }
 
 // Other parts are other ops in the same order.
