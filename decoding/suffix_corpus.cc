@@ -9,7 +9,8 @@
 
 namespace coppice::decoding {
 
-SuffixCorpus::SuffixCorpus(std::vector<TokenId> tokens) : tokens_(std::move(tokens)) {
+SuffixCorpus::SuffixCorpus(std::vector<TokenId> tokens, const std::function<void()>& on_progress)
+    : tokens_(std::move(tokens)) {
   COPPICE_CHECK(tokens_.size() < std::numeric_limits<int32_t>::max());
   COPPICE_CHECK(tokens_.empty() || tokens_.back() == kEnd);
   order_.resize(tokens_.size());
@@ -18,7 +19,10 @@ SuffixCorpus::SuffixCorpus(std::vector<TokenId> tokens) : tokens_(std::move(toke
     const auto begin = tokens_.begin() + place;
     return std::pair(begin, begin + std::min<size_t>(kLongest, tokens_.size() - place));
   };
+  constexpr uint64_t kPart = 1 << 20;
+  uint64_t comparisons = 0;
   std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
+    if (++comparisons % kPart == 0 && on_progress) on_progress();
     const auto [a_begin, a_end] = window(a);
     const auto [b_begin, b_end] = window(b);
     const auto order = std::lexicographical_compare_three_way(a_begin, a_end, b_begin, b_end);

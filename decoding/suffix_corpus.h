@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -23,8 +24,10 @@ class SuffixCorpus {
   static constexpr size_t BytesFor(size_t tokens) {
     return tokens * (sizeof(TokenId) + sizeof(int32_t));
   }
-  // tokens: documents, each with kEnd behind it; less than 2^31. n log n comparisons.
-  explicit SuffixCorpus(std::vector<TokenId> tokens);
+  // tokens: documents, each with kEnd behind it; less than 2^31. n log n comparisons; on_progress,
+  // if there is one, is called every 2^20 of them.
+  explicit SuffixCorpus(std::vector<TokenId> tokens,
+                        const std::function<void()>& on_progress = nullptr);
 
   struct Matches {
     int length = 0;               // tokens of the longest match, at most kLongest; 0: none

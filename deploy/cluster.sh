@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16|f16]
-#               [--kv-dtype auto|int8] [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
+# cluster.sh up --target DIR [--draft DIR|auto|none] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16|f16]
+#               [--draft-in auto|worker|nodes] [--draft-kind auto|model|head] [--kv-dtype auto|int8] [--kv-bytes N] [--draft-kv-bytes N]
+#               [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
 #               [--stuck-after SECONDS] [--backend cpu|cuda] [--gpus LIST] [--communicator auto|shm|mpi|nccl|oneshot|host] [--exact]
 #               [--preset NAME] [--bin DIR] [--tuning-cache DIR] [--chat-template FILE|FAMILY|none] [--cluster-key FILE|none]
 #               [--hostfile FILE] [--agent COMMAND] [--api-key KEY] [--dry-run] [-- FLAG...]
@@ -9,9 +10,14 @@
 # cluster.sh status [--port P | --state DIR]
 # DIR is a Hugging Face folder, or a file FILE.gguf.
 # up starts a cluster of your own models in the background: a coordinator, R replicas of T ranks (each has its own mpirun, so
-# a failure stays in its replica) and D draft nodes (none without --draft). Before that it says what the target is; a model that
-# cannot be served, or a draft that does not fit, is refused. It returns 0 when all are ready. Otherwise it stops everything, says
+# a failure stays in its replica) and D draft nodes. Before that it says what the target is; a model that cannot be served, or a
+# draft that was named and does not fit, is refused. It returns 0 when all are ready. Otherwise it stops everything, says
 # why and returns non-zero. --dry-run prints the lines that would start, and starts nothing.
+# --draft auto, the default on one host, looks for a draft beside the target (T-draft, T-eagle3, T-dflash, draft, a head that fits, a
+# much smaller model of the same vocabulary) and among the models of models.sh, says what it takes, and fetches nothing; without a
+# draft, drafts are taken from what repeats in the text. --draft none does not look. An EAGLE-3 head or a DFlash drafter runs in the
+# process of each replica's leader, unless --drafts D asks for draft nodes; other drafts on one draft node. --draft-in says where any
+# draft runs, --draft-kind what one is that this host does not have (docs/drafts.md).
 # down stops the cluster. down --forget gives up a host that is gone for good.
 # status shows the processes and nodes of the cluster. It exits 0 if the cluster is ready.
 # Without --hostfile or --cluster everything is on this host. --hostfile names the hosts, a line for each: NAME [gpus=N|LIST]

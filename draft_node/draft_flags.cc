@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "comm/channel.h"
 #include "kernels/cpu/kernel_target.h"
+#include "model/model_config.h"
 
 namespace coppice::draft_node {
 namespace {
@@ -31,9 +33,24 @@ FlagGroup DraftGroup(DraftFlags* flags) {
         .text = "most sequences that the node drafts for at the same time",
         .more = "Further ones decode without drafts. Raise it, and `--kv_bytes`, if a node serves "
                 "more sequences."},
+       {.name = "target",
+        .value = &runner->target,
+        .own_default = "none",
+        .text = "folder or GGUF file of the target; for a draft that takes its hidden states",
+        .more = "Its embedding serves where the draft has none, and the draft is checked against "
+                "it. Workers that keep the states for this draft use the node (`--states_for`)."},
        {.name = "device_forests",
         .value = &runner->device_forests,
         .text = "let a GPU choose the levels of a forest itself, with one wait for all of them"}}};
+}
+
+// A model that cannot be read is reported when it is loaded.
+void CheckTarget(const model::ModelRunnerOptions& runner, FlagFaults* faults) {
+  const auto draft = model::ReadModelConfig(runner.dir);
+  if (draft.ok() && draft->takes_states() && runner.target.empty())
+    faults->Add("target", absl::StrCat("empty, but ", runner.dir,
+                                       " takes hidden states of its target; give the target's "
+                                       "folder or file"));
 }
 
 }  // namespace
@@ -45,6 +62,7 @@ FlagTable DraftFlagTable(DraftFlags* flags) {
                      .section = "draft",
                      .check = [flags](FlagFaults* faults) {
                        node::CheckNodeFlags(flags->node, faults);
+                       CheckTarget(flags->node.runner, faults);
                        faults->Add("listen", comm::CheckEndpoint(flags->listen, /*listen=*/true));
                        if (flags->node.runner.backend == "cpu")
                          faults->Add("kernels",

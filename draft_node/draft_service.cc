@@ -8,42 +8,11 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
-#include "decoding/draft_size.h"
-#include "proto/convert.h"
 
 namespace coppice::draft_node {
 namespace {
 
 constexpr int kPromptsPart = 4;  // 1 / kPromptsPart of the rows of a step, while prompts wait
-
-// The number of positions that a request needs: those of the longest root, and one per level below
-// it.
-int64_t PositionsNeeded(const DraftSession& session, const decoding::DraftRequest& request) {
-  const TokenTree& tree = request.roots.tree;
-  std::vector<int64_t> length(tree.rows(), 0);
-  int64_t longest = 0;
-  for (int i = 0; i < tree.size(); ++i) {
-    int64_t& own = length[tree.RowOf(NodeId{i})];
-    own = 1 + length[tree.RowOf(tree.parent[i])];
-    longest = std::max(longest, own);
-  }
-  return session.prompt_length() + int64_t{request.stable_length} + longest + request.depth - 1;
-}
-
-// The forest, and every level of it, must fit in a step.
-absl::Status CheckShape(const decoding::DraftSize& size, const decoding::DraftRequest& request,
-                        int max_rows) {
-  if (!size.drafts) return absl::InvalidArgumentError("method: it drafts nothing");
-  const auto within = [max_rows](int value) { return value >= 1 && value <= max_rows; };
-  if (!within(request.width) || !within(request.depth) ||
-      !within(size.Nodes(request.width, request.depth))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "width x depth: ", request.width, " x ", request.depth, " is not in [1, ", max_rows, "]"));
-  }
-  if (size.beams <= max_rows) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("draft_beams: ", size.beams, " is more than a pass of ", max_rows, " rows"));
-}
 
 }  // namespace
 
@@ -87,8 +56,10 @@ absl::Status DraftService::RunOnce(int timeout_ms) {
   if (const double now = clock_->NowSeconds(); now - last_sweep_s_ > 1) {
     last_sweep_s_ = now;
     std::erase_if(slots_, [&](const auto& entry) {
-      return entry.second.builder == nullptr && entry.second.waiting == nullptr &&
-             now - entry.second.last_used_s > options_.session_idle_s;
+      const auto& [key, slot] = entry;
+      const bool works =
+          slot.builder != nullptr || (slot.waiting != nullptr && !slot.session->LacksStates());
+      return !works && now - slot.last_used_s > options_.session_idle_s;
     });
     PublishStatus();
   }
@@ -102,7 +73,7 @@ bool DraftService::Drafting() const {
 
 bool DraftService::HasWork() const {
   return Drafting() || std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) {
-           return entry.second.session->prefilling();
+           return entry.second.session->CanPrefill();
          });
 }
 
@@ -130,6 +101,9 @@ void DraftService::TakeCommands() {
         awake_until_s_ = 0;
         Accept(*peer, command.draft());
         break;
+      case proto::DraftCommand::kStates:
+        TakeStates(*peer, command.states());
+        break;
       case proto::DraftCommand::kClose:
         Drop([&](const Key& key) { return key == Key(*peer, command.close().session_id()); });
         break;
@@ -145,79 +119,6 @@ void DraftService::TakeCommands() {
 void DraftService::Drop(absl::FunctionRef<bool(const Key&)> which) {
   std::erase_if(slots_, [&](const auto& entry) { return which(entry.first); });
   blocks_->EndRound();  // the next command may use their KV
-}
-
-void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
-  const Key key{peer, open.session_id()};
-  Drop([&](const Key& other) { return other == key; });
-  if (static_cast<int>(slots_.size()) >= options_.max_sessions) {
-    return Fail(key, 0, absl::StrCat("all ", options_.max_sessions, " sessions are taken"));
-  }
-  auto params = proto::DecodingFromMessage(open.decoding());
-  if (!params.ok()) return Fail(key, 0, std::string(params.status().message()));
-  std::vector<TokenId> prompt(open.prompt().begin(), open.prompt().end());
-  const std::vector<TokenId> stable(open.stable_tokens().begin(), open.stable_tokens().end());
-  if (prompt.empty()) return Fail(key, 0, "prompt: empty");
-  const int positions = runner_->config().max_positions;
-  if (const size_t length = prompt.size() + stable.size();
-      length > static_cast<size_t>(positions)) {
-    return Fail(
-        key, 0,
-        absl::StrCat("prompt: ", length, " tokens, the draft model has ", positions, " positions"));
-  }
-  absl::Status tokens = proto::CheckTokens(prompt, runner_->vocab_size(), "prompt");
-  tokens.Update(proto::CheckTokens(stable, runner_->vocab_size(), "stable_tokens"));
-  if (!tokens.ok()) return Fail(key, 0, std::string(tokens.message()));
-  if (params->format_spec.kind != FormatSpec::Kind::kNone) {
-    auto format = formats_.Find(params->format_spec, params->stop_ids);
-    if (format.ok()) {
-      params->format = *std::move(format);
-    } else if (!absl::IsFailedPrecondition(format.status())) {
-      return Fail(key, 0, std::string(format.status().message()));
-    }
-  }
-  Slot slot;
-  slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
-  if (open.log_probs()) slot.session->ShowLogProbs();
-  const absl::Status extended = slot.session->ExtendStable(static_cast<int>(stable.size()), stable);
-  if (!extended.ok()) return Fail(key, 0, std::string(extended.message()));
-  slot.last_used_s = clock_->NowSeconds();
-  slot.trace_id = proto::TraceFromMessage(open.trace()).trace_id;
-  LogFields(spdlog::level::debug, "session begins",
-            {{"session", absl::StrCat(open.session_id())},
-             {"trace_id", TextOrNone(slot.trace_id)},
-             {"prompt_tokens", static_cast<int64_t>(open.prompt_size())}});
-  slots_[key] = std::move(slot);
-  TellPrefilled(key);  // a prompt of one token needs no prefill
-}
-
-void DraftService::Accept(const std::string& peer, const proto::DraftRequest& message) {
-  const Key key{peer, message.session_id()};
-  auto found = slots_.find(key);
-  if (found == slots_.end()) return Fail(key, message.round(), "unknown session");
-  Slot& slot = found->second;
-  // A newer round replaces the one in flight. Nodes whose rows never ran must not count as known.
-  if (slot.builder != nullptr && !slot.builder->started()) {
-    blocks_->Retain(slot.session->sequence(), {});
-  }
-  slot.builder.reset();
-  slot.last_used_s = slot.request_time_s = clock_->NowSeconds();
-  slot.model_s = 0;
-  auto request = proto::DraftRequestFromMessage(message, runner_->vocab_size());
-  if (!request.ok()) return Fail(key, message.round(), std::string(request.status().message()));
-  const int positions = runner_->config().max_positions;
-  if (const int64_t needed = PositionsNeeded(*slot.session, *request); needed > positions) {
-    return Fail(key, request->round,
-                absl::StrCat("depth: the request needs ", needed,
-                             " positions, the draft model has ", positions));
-  }
-  absl::Status fits = slot.session->ExtendStable(request->stable_length, request->stable_tokens);
-  fits.Update(
-      CheckShape(decoding::DraftSizeOf(slot.session->params()), *request, options_.max_rows));
-  if (!fits.ok()) return Fail(key, request->round, std::string(fits.message()));
-  request->state.root_hash = decoding::RootHashes(request->roots, slot.session->stable_hash());
-  slot.waiting = std::make_unique<decoding::DraftRequest>(*std::move(request));
-  if (!slot.session->prefilling()) Begin(key, &slot);
 }
 
 void DraftService::Begin(const Key& key, Slot* slot) {
@@ -266,7 +167,7 @@ void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* 
   model::PrefixReaders readers;
   for (const Key& key : turns) {
     Slot& slot = slots_.at(key);
-    if (budget <= 0 || !slot.session->prefilling() || slot.session->WaitsForPrefix(&readers))
+    if (budget <= 0 || !slot.session->CanPrefill() || slot.session->WaitsForPrefix(&readers))
       continue;
     const int before = step->rows();
     if (auto status = slot.session->AppendPrefill(budget, step, runner_->commits()); !status.ok()) {
@@ -283,7 +184,7 @@ bool DraftService::PromptsLackRows(absl::Span<const KeyRows> prefilled) const {
   for (const KeyRows& prefill : prefilled) rows += prefill.rows;
   if (rows >= std::min(options_.prefill_chunk, options_.max_rows / kPromptsPart)) return false;
   return std::any_of(slots_.begin(), slots_.end(),
-                     [](const auto& slot) { return slot.second.session->prefilling(); });
+                     [](const auto& slot) { return slot.second.session->CanPrefill(); });
 }
 
 absl::Status DraftService::Step() {

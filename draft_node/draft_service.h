@@ -88,6 +88,10 @@ class DraftService {
   void Drop(absl::FunctionRef<bool(const Key&)> which);
   void Open(const std::string& peer, const proto::OpenDraft& open);
   void Accept(const std::string& peer, const proto::DraftRequest& message);
+  void TakeStates(const std::string& peer, const proto::PromptStates& message);
+  // Columns of the states that a message may bring, or must; 0: none.
+  int state_columns() const { return StateNeedsOf(runner_->config()).columns; }
+  absl::Status CheckStates(const proto::RowStates& states, bool with_roots) const;
   void Begin(const Key& key, Slot* slot);
   void Announce(absl::Span<const KeyRows> stepped);
   void BeginPrefilled();

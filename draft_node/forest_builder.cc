@@ -44,27 +44,61 @@ void ForestBuilder::FindRootStates() {
   }
 }
 
+ForestBuilder::~ForestBuilder() {
+  if (!started()) {
+    blocks_->Retain(session_->sequence(), known_);
+  } else if (session_->takes_states()) {
+    blocks_->Retain(session_->sequence(), roots_);
+  }
+}
+
+absl::Span<const uint16_t> ForestBuilder::StateOf(NodeId entry) const {
+  const auto& [first, count, nodes, values] = request_.states;
+  const auto found = std::lower_bound(nodes.begin(), nodes.end(), entry);
+  if (found == nodes.end() || *found != entry) return {};
+  const size_t columns = values.size() / (count + nodes.size());
+  return absl::MakeConstSpan(values).subspan((count + (found - nodes.begin())) * columns, columns);
+}
+
+absl::Status ForestBuilder::MissingStateOf(NodeId entry) const {
+  std::vector<TokenId> tail;  // after the stable tokens
+  request_.roots.tree.AppendPath(entry, &tail);
+  return MissingState(session_->prompt_length() + session_->stable_length() +
+                      static_cast<int>(tail.size()) - 1);
+}
+
 absl::Status ForestBuilder::MatchRoots() {
-  const model::SequenceHandle sequence = session_->sequence();
   COPPICE_ASSIGN_OR_RETURN(const model::KvNode stable, session_->StableNode(&missing_));
+  const bool takes_states = session_->takes_states();
   const TokenTree& tree = request_.roots.tree;
   std::vector<model::KvNode> kv(tree.rows(), stable);  // by row: the root of the tree first
   for (int i = 0; i < tree.size(); ++i) {
-    const model::KvNode parent = kv[tree.RowOf(tree.parent[i])];
-    model::KvNode& node = kv[tree.RowOf(NodeId{i})];
-    node = blocks_->FindChild(sequence, parent, tree.token[i]);
-    if (node != model::kNoKv) continue;
-    COPPICE_ASSIGN_OR_RETURN(node, blocks_->AddNode(sequence, parent, tree.token[i]));
-    missing_.emplace_back(node, tree.token[i]);
+    const size_t known = missing_.size();
+    COPPICE_ASSIGN_OR_RETURN(
+        kv[tree.RowOf(NodeId{i})],
+        session_->Child(kv[tree.RowOf(tree.parent[i])], tree.token[i], &missing_));
+    if (!takes_states || missing_.size() == known) continue;
+    missing_.back().state = StateOf(NodeId{i});
+    if (missing_.back().state.empty()) return MissingStateOf(NodeId{i});
   }
   for (const NodeId end : request_.roots.ends) {
     roots_.push_back(kv[tree.RowOf(end)]);
     root_token_.push_back(tree.token[Index(end)]);
+    root_state_.emplace_back();
+    if (!takes_states) continue;
+    root_state_.back() = StateOf(end);
+    if (root_state_.back().empty()) return MissingStateOf(end);
   }
-  blocks_->Retain(sequence, roots_);
+  blocks_->Retain(session_->sequence(), roots_);
+  absl::flat_hash_set<model::KvNode> added;
+  for (const MissingRow& row : missing_) added.insert(row.node);
+  for (model::KvNode node : roots_) {
+    while (added.contains(node)) node = blocks_->parent(session_->sequence(), node);
+    known_.push_back(node);
+  }
   // Roots become rows with logits. The other missing tokens become rows without logits.
   const absl::flat_hash_set<model::KvNode> are_roots(roots_.begin(), roots_.end());
-  std::erase_if(missing_, [&](const auto& entry) { return are_roots.contains(entry.first); });
+  std::erase_if(missing_, [&](const MissingRow& row) { return are_roots.contains(row.node); });
   return absl::OkStatus();
 }
 
@@ -109,6 +143,7 @@ RowNeed ForestBuilder::NeedAfter(const sampling::RowPath& path, model::StepBuild
 }
 
 absl::Status ForestBuilder::CommitRoots(std::vector<KvCopy>* commits) {
+  session_->DropStates();
   std::vector<model::KvNode> parents;
   for (model::KvNode root : roots_) {
     parents.push_back(blocks_->parent(session_->sequence(), root));
@@ -122,7 +157,10 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   node_kv_.resize(forest.size(), model::kPrefixEnd);
   need_.clear();
   if (level_ == 0) {
-    for (const auto& [node, token] : missing_) step->AddNodeRow(sequence, node, token);
+    for (const MissingRow& row : missing_) {
+      step->AddNodeRow(sequence, row.node, row.token);
+      if (!row.state.empty()) step->SetState(step->rows() - 1, row.state);
+    }
   }
   const bool penalises = session_->params().sampling.penalises();
   RowNeed need;
@@ -136,6 +174,8 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
     }
     if (penalises) need = NeedAfter(PathOf(place), step);
     need_.push_back(step->AddNodeRow(sequence, NodeOf(place), token, need));
+    if (place.is_root() && !root_state_[Index(place.root())].empty())
+      step->SetState(step->rows() - 1, root_state_[Index(place.root())]);
   }
   return absl::OkStatus();
 }

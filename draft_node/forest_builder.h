@@ -26,13 +26,19 @@ namespace coppice::draft_node {
 
 class ForestBuilder {
  public:
-  // session and blocks must outlive the builder. request.state has the hashes of the roots, and the
-  // session knows their stable tokens. Matches the request against the session's trie and
-  // frees dead nodes. ResourceExhausted: the KV pool is full. After an error the session must be
-  // closed.
+  // session and blocks must outlive the builder; a session has one at a time. request.state has the
+  // hashes of the roots, and the session knows their stable tokens and has taken the states that
+  // came with the request. Matches the request against the session's trie and frees dead nodes.
+  // ResourceExhausted: the KV pool is full. InvalidArgument: the draft takes states, and that of a
+  // row is missing. After an error the session must be closed.
   static absl::StatusOr<std::unique_ptr<ForestBuilder>> Start(decoding::DraftRequest request,
                                                               DraftSession* session,
                                                               model::BlockManager* blocks);
+  // Frees the nodes that later rounds must not find: those whose rows never ran, and those whose KV
+  // was made of the draft's own states.
+  ~ForestBuilder();
+  ForestBuilder(const ForestBuilder&) = delete;
+  ForestBuilder& operator=(const ForestBuilder&) = delete;
 
   bool done() const { return level_ >= request_.depth || drafter_->frontier().empty(); }
   // True if the next forward pass is the last that its depth allows.
@@ -66,6 +72,9 @@ class ForestBuilder {
   ForestBuilder(decoding::DraftRequest request, DraftSession* session, model::BlockManager* blocks);
   void FindRootStates();
   absl::Status MatchRoots();
+  // The state that the request brings for the row of an entry of its tree; empty: none.
+  absl::Span<const uint16_t> StateOf(NodeId entry) const;
+  absl::Status MissingStateOf(NodeId entry) const;
   model::KvNode NodeOf(TreePlace place) const { return At(place, roots_, node_kv_); }
   int length() const;  // generated tokens before the rows of this level
   // Grows the next level, and keeps the log-probabilities of its nodes if the session wants them.
@@ -76,7 +85,7 @@ class ForestBuilder {
   // What the draft needs of the row after a path.
   RowNeed NeedAfter(const sampling::RowPath& path, model::StepBuilder* step) const;
   // All tokens of the roots have KV after the first forward pass, so the tokens that the roots'
-  // parents share move to the prefix.
+  // parents share move to the prefix, and no state that has come is needed any more.
   absl::Status CommitRoots(std::vector<KvCopy>* commits);
 
   decoding::DraftRequest request_;
@@ -86,11 +95,12 @@ class ForestBuilder {
   int level_ = 0;
   std::vector<model::KvNode> roots_;
   std::vector<TokenId> root_token_;
-  std::vector<std::pair<model::KvNode, TokenId>>
-      missing_;  // known tokens without KV, which become rows of the first level
-  std::vector<model::KvNode> node_kv_;  // [forest nodes] KV of those evaluated
-  std::vector<int> need_;               // [frontier] index in the rows of the step
-  std::vector<double> log_probs_;       // [forest nodes] if the session wants them
+  std::vector<absl::Span<const uint16_t>> root_state_;  // empty each if the draft takes none
+  std::vector<MissingRow> missing_;                     // rows of the first level beside the roots
+  std::vector<model::KvNode> known_;                    // [roots] the last node above that had KV
+  std::vector<model::KvNode> node_kv_;                  // [forest nodes] KV of those evaluated
+  std::vector<int> need_;                               // [frontier] index in the rows of the step
+  std::vector<double> log_probs_;                       // [forest nodes] if the session wants them
   // [level >= 1][row] KV of levels that a device grows.
   std::vector<std::vector<model::KvNode>> planned_;
   std::optional<decoding::DraftForest> grown_;

@@ -18,8 +18,9 @@ namespace {
 
 using decoding::SuffixCorpus;
 
-constexpr size_t kPiece =
-    1 << 16;  // bytes of text that are encoded at once, and the rest of a line
+// Bytes of text that are encoded at once, and the rest of a line; ids between two calls of
+// on_progress.
+constexpr size_t kPiece = 1 << 16;
 
 absl::Status TooLarge(const SuffixCorpusFile& file, size_t bytes) {
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -27,6 +28,7 @@ absl::Status TooLarge(const SuffixCorpusFile& file, size_t bytes) {
 }
 
 absl::StatusOr<std::vector<TokenId>> ReadIds(const SuffixCorpusFile& file, int vocab_size,
+                                             const std::function<void()>& on_progress,
                                              std::istream* in) {
   std::vector<TokenId> tokens;
   std::string line;
@@ -39,6 +41,7 @@ absl::StatusOr<std::vector<TokenId>> ReadIds(const SuffixCorpusFile& file, int v
                          "\" is no token id of the model, which are 0 to ", vocab_size - 1));
       }
       tokens.push_back(id);
+      if (tokens.size() % kPiece == 0) on_progress();
     }
     tokens.push_back(SuffixCorpus::kEnd);
     if (SuffixCorpus::BytesFor(tokens.size()) > file.most_bytes) break;
@@ -48,6 +51,7 @@ absl::StatusOr<std::vector<TokenId>> ReadIds(const SuffixCorpusFile& file, int v
 
 absl::StatusOr<std::vector<TokenId>> ReadText(const SuffixCorpusFile& file,
                                               const std::string& model, int vocab_size,
+                                              const std::function<void()>& on_progress,
                                               std::istream* in) {
   const auto tokenizer = tokenizer::Tokenizer::Load(model);
   if (!tokenizer.ok()) {
@@ -65,6 +69,7 @@ absl::StatusOr<std::vector<TokenId>> ReadText(const SuffixCorpusFile& file,
     absl::StrAppend(&piece, line, in->eof() ? "" : "\n");
     if (piece.size() < kPiece) continue;
     encode();
+    on_progress();
     if (SuffixCorpus::BytesFor(tokens.size()) > file.most_bytes) break;
   }
   encode();
@@ -74,21 +79,22 @@ absl::StatusOr<std::vector<TokenId>> ReadText(const SuffixCorpusFile& file,
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const SuffixCorpus>> LoadSuffixCorpus(const SuffixCorpusFile& file,
-                                                                     const std::string& model,
-                                                                     int vocab_size) {
+absl::StatusOr<std::shared_ptr<const SuffixCorpus>> LoadSuffixCorpus(
+    const SuffixCorpusFile& file, const std::string& model, int vocab_size,
+    const std::function<void()>& on_progress) {
   if (file.path.empty()) return nullptr;
+  const std::function<void()> moves_on = on_progress ? on_progress : [] {};
   std::ifstream in(file.path, std::ios::binary);
   if (!in || in.peek() == std::ifstream::traits_type::eof())
     return absl::InvalidArgumentError(
         absl::StrCat("--suffix_corpus: ", file.path, ": cannot be read, or is empty"));
   COPPICE_ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
                            absl::EndsWith(file.path, ".ids")
-                               ? ReadIds(file, vocab_size, &in)
-                               : ReadText(file, model, vocab_size, &in));
+                               ? ReadIds(file, vocab_size, moves_on, &in)
+                               : ReadText(file, model, vocab_size, moves_on, &in));
   const size_t bytes = SuffixCorpus::BytesFor(tokens.size());
   if (bytes > file.most_bytes) return TooLarge(file, bytes);
-  auto corpus = std::make_shared<const SuffixCorpus>(std::move(tokens));
+  auto corpus = std::make_shared<const SuffixCorpus>(std::move(tokens), moves_on);
   spdlog::info("suffix corpus {}: {} tokens, {:.1f} MB", file.path, corpus->size(),
                corpus->bytes() * 1e-6);
   return corpus;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,8 +21,10 @@ struct SuffixCorpusFile {
 // A name that ends in .ids: a document a line, token ids with spaces between them. Any other: one
 // text in UTF-8, which the tokenizer in `model` (a folder or file) encodes. nullptr: no path.
 // InvalidArgument names the file and the line of an id that the vocabulary does not have,
-// ResourceExhausted the bytes that it would take.
+// ResourceExhausted the bytes that it would take. on_progress, if there is one, is called again and
+// again.
 absl::StatusOr<std::shared_ptr<const decoding::SuffixCorpus>> LoadSuffixCorpus(
-    const SuffixCorpusFile& file, const std::string& model, int vocab_size);
+    const SuffixCorpusFile& file, const std::string& model, int vocab_size,
+    const std::function<void()>& on_progress = nullptr);
 
 }  // namespace coppice::worker

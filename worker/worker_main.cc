@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,7 +14,9 @@
 #include "base/status.h"
 #include "catalogue/catalogue_store.h"
 #include "comm/collective_counter.h"
+#include "model/model_config.h"
 #include "node/energy/node_energy.h"
+#include "node/leader_work.h"
 #include "node/node_process.h"
 #include "tokenizer/vocabulary.h"
 #include "worker/engine.h"
@@ -130,7 +133,37 @@ draft_node::DraftServiceOptions OwnDraftService(const WorkerFlags& flags,
   return options;
 }
 
-absl::Status Lead(const WorkerFlags& flags, const Place& place, draft_node::DraftThread* draft,
+// What the leader has beside the target: a draft in its process, or a corpus of suffix drafts.
+struct LeaderDrafts {
+  std::unique_ptr<draft_node::DraftThread> own;
+  std::shared_ptr<const decoding::SuffixCorpus> corpus;
+};
+
+// Collective: the other ranks wait for rank 0.
+absl::StatusOr<LeaderDrafts> LoadDrafts(const WorkerFlags& flags, const Place& place,
+                                        node::StartWatch* start) {
+  LeaderDrafts drafts;
+  const auto load = [&](const std::function<void()>& moves_on) -> absl::Status {
+    COPPICE_ASSIGN_OR_RETURN(drafts.own, LoadOwnDraft(flags, place.on_host, moves_on));
+    if (drafts.own != nullptr || !flags.engine.suffixes.on || flags.suffix_corpus.path.empty())
+      return absl::OkStatus();
+    COPPICE_ASSIGN_OR_RETURN(const model::ModelConfig config,
+                             model::ReadModelConfig(flags.node.runner.dir));
+    COPPICE_ASSIGN_OR_RETURN(
+        drafts.corpus,
+        LoadSuffixCorpus(flags.suffix_corpus, flags.node.runner.dir, config.vocab_size, moves_on));
+    return absl::OkStatus();
+  };
+  start->At(place.communicator->rank() == 0
+                ? "loads the model of --draft or the text of --suffix_corpus"
+                : "waits for rank 0, which loads the model of --draft or the text of "
+                  "--suffix_corpus");
+  COPPICE_RETURN_IF_ERROR(
+      node::RunOnLeader(place.communicator.get(), load, [&] { start->MovesOn(); }));
+  return drafts;
+}
+
+absl::Status Lead(const WorkerFlags& flags, const Place& place, const LeaderDrafts& drafts,
                   model::ModelRunner* runner, node::StartWatch* start) {
   start->Over();  // the next parts have their own deadlines, which name the missing ranks
   EngineOptions options = flags.engine;
@@ -138,11 +171,7 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, draft_node::Draf
   COPPICE_ASSIGN_OR_RETURN(options.catalogues,
                            catalogue::CatalogueStore::Open(
                                flags.node.catalogues, {flags.node.runner.dir, options.vocabulary}));
-  if (options.suffixes.on && draft == nullptr) {  // else there are none
-    COPPICE_ASSIGN_OR_RETURN(
-        options.suffixes.corpus,
-        LoadSuffixCorpus(flags.suffix_corpus, flags.node.runner.dir, runner->vocab_size()));
-  }
+  options.suffixes.corpus = drafts.corpus;
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(place.communicator.get(), flags.plan_listen,
                                              flags.node.start_deadline_s, place.channel));
@@ -167,7 +196,9 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, draft_node::Draf
   options.drafts.vocab_size = runner->vocab_size();
   const SteadyClock clock;
   Engine engine(options, runner, plans.get(), agent.get(), &clock);
-  if (draft != nullptr) engine.UseOwnDraft(draft->Serve(OwnDraftService(flags, options)));
+  if (drafts.own != nullptr) {
+    engine.UseOwnDraft(drafts.own->Serve(OwnDraftService(flags, options)));
+  }
   return engine.Run();
 }
 
@@ -191,11 +222,7 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
   model::ModelRunnerOptions options = flags.node.runner;
   options.collectives = CollectivesOf(flags, place);
   options.on_progress = [&] { start->MovesOn(); };
-  std::unique_ptr<draft_node::DraftThread> draft;
-  if (place.communicator->rank() == 0) {
-    start->At("loads the model of --draft");
-    COPPICE_ASSIGN_OR_RETURN(draft, LoadOwnDraft(flags, place.on_host, options.on_progress));
-  }
+  COPPICE_ASSIGN_OR_RETURN(const LeaderDrafts drafts, LoadDrafts(flags, place, start.get()));
   start->At("loads the model with the other ranks");
   COPPICE_ASSIGN_OR_RETURN(const auto runner,
                            model::ModelRunner::Load(options, place.communicator.get()));
@@ -204,7 +231,7 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
     return RunRankLoop(
         place.communicator.get(), runner.get(), [&] { start->Over(); }, place.channel);
   }
-  return Lead(flags, place, draft.get(), runner.get(), start.get());
+  return Lead(flags, place, drafts, runner.get(), start.get());
 }
 
 }  // namespace

@@ -4,7 +4,7 @@ coordinator, a Deployment for the draft nodes, and for each replica an MPIJob (k
 installed).
 
   deploy/cluster_key.sh - | kubectl create secret generic coppice-cluster-key --from-file=cluster_key=/dev/stdin    # once
-  manifests.py --image IMAGE --target DIR [--draft DIR] [--claim NAME] [--tp T] [--replicas R] [--drafts D] | kubectl apply -f -
+  manifests.py --image IMAGE --target DIR [--draft DIR [--draft-kind head]] [--claim NAME] [--tp T] [--replicas R] [--drafts D] | kubectl apply -f -
 
 The models are in a PersistentVolumeClaim that is mounted at /models. The cluster key is in a Secret, in the namespace of the
 objects; until it is there, pods wait for it (docs/hosts.md 6, also on how to exchange it). Images: deploy/docker. Uses only the
@@ -28,7 +28,11 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     parser.add_argument("--image", required=True, help="image of all processes")
     parser.add_argument("--target", required=True, help="folder of the target model, in the pods")
-    parser.add_argument("--draft", help="folder of the draft model; without it there are no draft nodes")
+    parser.add_argument("--draft", help="folder of the draft, in the pods; without it, or with none, there are no draft nodes")
+    parser.add_argument("--draft-kind", default="model", choices=("model", "head"), help="what the draft is: an independent model, or a head "
+                        "on hidden states (EAGLE-3, DFlash) [%(default)s]")
+    parser.add_argument("--draft-in", default="auto", choices=("auto", "worker", "nodes"), help="where it runs; auto: a head in the leaders of "
+                        "the replicas unless --drafts asks for draft nodes, a model on draft nodes [%(default)s]")
     parser.add_argument("--name", default="coppice", help="prefix of the objects' names [%(default)s]")
     parser.add_argument("--namespace", help="of all objects; default: that of kubectl")
     parser.add_argument("--claim", default="models", help="PersistentVolumeClaim that is mounted at /models, read-only [%(default)s]")
@@ -39,7 +43,7 @@ def parse():
     parser.add_argument("--tp", type=int, default=1, help="ranks of a replica [%(default)s]")
     parser.add_argument("--ranks-per-pod", type=int, help="ranks of a pod, so also its GPUs; default: all of the replica")
     parser.add_argument("--replicas", type=int, default=1)
-    parser.add_argument("--drafts", type=int, default=1)
+    parser.add_argument("--drafts", type=int, help="draft nodes [1, or none if the draft is in the leaders]")
     parser.add_argument("--cpus", type=int, default=2, help="cores of each rank and draft node, and their threads [%(default)s]")
     parser.add_argument("--memory", default="8Gi", help="memory of each rank and draft node [%(default)s]")
     parser.add_argument("--start-deadline", type=int, default=600, help="seconds for loading models and for the ranks to meet [%(default)s]")
@@ -48,8 +52,7 @@ def parse():
     for name in ("tp", "ranks_per_pod", "replicas", "cpus", "start_deadline"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1, got {getattr(args, name)}")
-    if args.drafts < 0:
-        parser.error(f"--drafts must not be negative, got {args.drafts}")
+    place_draft(parser, args)
     if args.tp % args.ranks_per_pod:
         parser.error(f"--tp {args.tp} is not a multiple of --ranks-per-pod {args.ranks_per_pod}")
     if not NAME.fullmatch(args.name):
@@ -61,6 +64,20 @@ def parse():
     if not re.fullmatch(r"[1-9]\d*(Mi|Gi|Ti)", args.memory):
         parser.error(f"--memory must be a number and Mi, Gi or Ti, got {args.memory!r}")
     return args
+
+
+def place_draft(parser, args):
+    """Fills in args.drafts, and args.own_draft: whether the leaders run the draft."""
+    if args.drafts is not None and args.drafts < 0:
+        parser.error(f"--drafts must not be negative, got {args.drafts}")
+    if args.draft == "auto":
+        parser.error("--draft auto: the folders are in the pods, where this program cannot look; name the draft's")
+    if args.draft_in == "worker" and args.drafts is not None:
+        parser.error(f"--draft-in: the draft is in the workers, but --drafts is {args.drafts}")
+    args.draft = None if args.draft == "none" or args.drafts == 0 else args.draft
+    args.own_draft = args.draft is not None and (
+        args.draft_in == "worker" or (args.draft_in == "auto" and args.draft_kind == "head" and args.drafts is None))
+    args.drafts = 0 if args.draft is None or args.own_draft else 1 if args.drafts is None else args.drafts
 
 
 def amount(memory, times):
@@ -163,11 +180,19 @@ def node_flags(args, model):
             f"--threads={args.cpus}", f"--start_deadline={args.start_deadline}", *key_flags(args)]
 
 
+def draft_flags(args):
+    """Of the ranks of a replica: the draft that the leader runs, or for which it sends hidden states to draft nodes."""
+    if args.draft is None:
+        return []
+    return [f"--draft={args.draft}"] if args.own_draft else [f"--states_for={args.draft}"] if args.draft_kind == "head" else []
+
+
 def drafts(args):
     # A draft node ends by itself when it hangs, and the pod starts it again. So there is no probe that could do worse.
     one = container(
         args, "draft",
-        [WITH_ADDRESS, f"{args.name}-control", f"{PROGRAMS}/coppice-draft", *node_flags(args, args.draft), "--node_id=$(POD_NAME)",
+        [WITH_ADDRESS, f"{args.name}-control", f"{PROGRAMS}/coppice-draft", *node_flags(args, args.draft),
+         *([f"--target={args.target}"] if args.draft_kind == "head" else []), "--node_id=$(POD_NAME)",
          "--listen=direct://%ADDRESS%:*"],
         env=[{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], resources=resources(args, 1, 1))
     return deployment(args, "draft", args.drafts, pod(args, one, grace_s=10))
@@ -184,7 +209,7 @@ def replica(args, i):
     launcher = container(
         args, "launcher",
         ["mpirun", "-q", "-np", str(args.tp), "-x", "OMP_WAIT_POLICY", WITH_ADDRESS, f"{args.name}-control", f"{PROGRAMS}/coppice-worker",
-         *node_flags(args, args.target), f"--replica_id=replica-{i}", f"--tp={args.tp}", "--plan_listen=tcp://%ADDRESS%:*"],
+         *node_flags(args, args.target), *draft_flags(args), f"--replica_id=replica-{i}", f"--tp={args.tp}", "--plan_listen=tcp://%ADDRESS%:*"],
         env=[{"name": key, "value": value} for key, value in mpi.items()],
         resources={"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}})
     worker = container(args, "worker", ["/usr/sbin/sshd", "-De", "-f", "/opt/coppice/sshd_config"],
@@ -205,7 +230,7 @@ def replica(args, i):
 
 def main():
     args = parse()
-    items = [coordinator(args), *services(args), *([drafts(args)] if args.draft and args.drafts else []),
+    items = [coordinator(args), *services(args), *([drafts(args)] if args.drafts else []),
              *(replica(args, i) for i in range(args.replicas))]
     print(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
 

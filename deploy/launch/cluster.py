@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """cluster.sh up, down and status. Read here first: it reads its options (options.py), describes the cluster (description.py,
-cluster_file.py), places it (placement.py), turns it into command lines (processes.py) and has them started on their hosts
+cluster_file.py), chooses its draft (draft_choice.py), places it (placement.py), turns it into command lines (processes.py) and has them started on their hosts
 (agent.py, host.py). running.py knows what has been started.
 cluster.sh has the help text."""
 import dataclasses
@@ -16,7 +16,9 @@ import time
 import installation
 from agent import DEFAULT_AGENT, HostError
 from cluster_file import read_cluster_file
-from description import SETTINGS, DescriptionError, check_setting, is_local, local_host, read_host_file
+from description import SETTINGS, WORDS, DescriptionError, check_setting, is_local, local_host, read_host_file
+from draft_choice import AUTO, NONE, SUFFIXES, choose, program_check
+from draft_files import HEADS
 from options import Usage, check_api_key, parse, take_listen
 from placement import place
 from processes import CONTROL_PORT, Launch, all_local, check_command, local_api, outside_url, processes_of
@@ -40,6 +42,19 @@ def visible_gpus(options, ranks):
     return tuple(map(str, range(count))) if count >= ranks else ()
 
 
+def draft_chooser(options):
+    """choose(settings, hosts, flags): the settings with the draft that is meant, and lines about it. Without a word about the draft one is
+    looked for if all hosts are this one: others may lack what is here."""
+    def chosen(settings, hosts, flags):
+        draft = settings["draft"] or (AUTO if all(is_local(host) for host in hosts) else NONE)
+        off = any(flag.replace("-", "_") in ("__suffix_drafts=false", "__suffix_drafts=0") for flag in flags["worker"] + flags["all"])
+        choice = choose(settings["target"], NONE if settings["drafts"] == 0 and draft == AUTO else draft,
+                        program_check(f"{program_folder(settings, options)}/coppice-worker"), "there are no drafts" if off else SUFFIXES)
+        kind = settings["draft_kind"] if settings["draft_kind"] != "auto" else "head" if choice.kind in HEADS else "model"
+        return dict(settings, draft=choice.path, draft_kind=kind), choice.said
+    return chosen
+
+
 def describe(options, extra):
     """The Cluster that the options and the flags after -- ask for."""
     extra, listen = take_listen(extra, options)
@@ -59,7 +74,7 @@ def describe_plain(options, listen):
         clash = [*named, *(name for name in ("hostfile", "gpus", "port") if name in options)]
         if clash:
             raise Usage(f"--{clash[0]}: the cluster file says it")
-        return read_cluster_file(options["cluster"])
+        return read_cluster_file(options["cluster"], draft_chooser(options))
     settings = {name: setting.default for name, setting in SETTINGS.items()}
     for name in named:
         key = name.replace("-", "_")
@@ -70,11 +85,8 @@ def describe_plain(options, listen):
     if not settings["target"]:
         raise Usage("up needs --target DIR, or --cluster FILE")
     settings["draft"] = settings["draft"] or None
-    for key in ("target", "draft"):
-        if settings[key]:
-            settings[key] = os.path.abspath(settings[key])
-    for key in ("cluster_key", "bin", "tuning_cache"):
-        if settings[key] and (key, settings[key]) != ("cluster_key", "none"):
+    for key in ("target", "draft", "cluster_key", "bin", "tuning_cache"):
+        if settings[key] and settings[key] not in WORDS.get(key, ()):
             settings[key] = os.path.abspath(settings[key])
     if settings["chat_template"] and os.path.isfile(settings["chat_template"]):  # else the name of a family
         settings["chat_template"] = os.path.abspath(settings["chat_template"])
@@ -82,7 +94,8 @@ def describe_plain(options, listen):
         local_host(visible_gpus(options, settings["replicas"] * settings["tp"]))]
     coordinator = hosts[0], listen or f"127.0.0.1:{options.get('port', 8000)}", None
     flags = {role: () for role in ("all", "coordinator", "worker", "draft")}
-    return place(settings, hosts, coordinator, [], [], flags, {}, lambda field: f"--{field}")
+    settings, said = draft_chooser(options)(settings, hosts, flags)
+    return place(settings, hosts, coordinator, [], [], flags, {}, lambda field: f"--{field.replace('_', '-')}", said)
 
 
 def with_shell(cluster):
@@ -92,9 +105,9 @@ def with_shell(cluster):
     return dataclasses.replace(cluster, environment={**shell, **cluster.environment})
 
 
-def program_folder(cluster, options):
-    if cluster.settings["bin"]:
-        return cluster.settings["bin"]
+def program_folder(settings, options):
+    if settings["bin"]:
+        return settings["bin"]
     if "preset" in options:
         return str(installation.ROOT / "build" / options["preset"] / "bin")
     return installation.program_folder()
@@ -114,7 +127,7 @@ def make_launch(cluster, options):
     port = cluster.settings["control_port"] or (free_port() if local and not dry else CONTROL_PORT)
     temporary = tempfile.gettempdir() if local else "/tmp"
     shm = f"/dev/shm/coppice.{launch_id}" if not local or os.access("/dev/shm", os.W_OK) else ""
-    return Launch(launch_id, program_folder(cluster, options), f"{temporary}/coppice.{launch_id}", shm,
+    return Launch(launch_id, program_folder(cluster.settings, options), f"{temporary}/coppice.{launch_id}", shm,
                   options.get("agent", DEFAULT_AGENT), port)
 
 
@@ -155,9 +168,9 @@ def start_requests(running, cluster, launch, processes, key, api_key, options):
         drafts = [p for p in here if p.name.startswith("draft-")]
         programs = [f"{launch.bin}/coppice-{role}" for role, needed in
                     (("coordinator", host == cluster.coordinator.name), ("worker", replicas), ("draft", drafts)) if needed]
-        models = [cluster.settings["target"]] if replicas or host == cluster.coordinator.name else []
-        leads = any(p.name.startswith("replica-") for p in here)
-        models += [cluster.settings["draft"]] if drafts or (cluster.own_drafts and leads) else []
+        needs_target = replicas or host == cluster.coordinator.name or (drafts and cluster.states)
+        needs_draft = drafts or (replicas and (cluster.own_drafts or cluster.draft_nodes_take_states()))  # every rank reads its config.json
+        models = [cluster.settings["target"]] * bool(needs_target) + [cluster.settings["draft"]] * bool(needs_draft)
         folders = [launch.run, *([launch.shm] if launch.shm else []), *(f"{launch.run}/{p.name}" for p in replicas)]
         check = dict(check=dict(environment=cluster.environment, arguments=check_command(cluster, launch))) if host == first else {}
         requests[host] = running.request(
@@ -218,7 +231,7 @@ def up(options, flags):
     used = {cluster.coordinator.name, *(part.host.name for parts in (*cluster.replicas, cluster.drafts) for part in parts)}
     running = Running(state, dict(
         id=launch.id, agent=launch.agent, coordinator=cluster.coordinator.name, api=local_api(cluster, {}), local=local,
-        hosts=[host.name for host in cluster.hosts if host.name in used],
+        hosts=[host.name for host in cluster.hosts if host.name in used], draft=draft_line(cluster),
         run_folders=[launch.run, *([launch.shm] if launch.shm else [])]))
     running.content["local"] = [host for host in running.hosts() if host in local]
     api_key = {}
@@ -251,6 +264,14 @@ def check_free(state):
     failed = before.stop()
     if failed:
         raise Failure("\n".join([*failed, before.way_out()]))
+
+
+def draft_line(cluster):
+    """What status says of the draft."""
+    if cluster.settings["draft"] is None or not (cluster.own_drafts or cluster.drafts):
+        return "no draft model"
+    where = "in the processes of the replicas' leaders" if cluster.own_drafts else f"on {len(cluster.drafts)} draft node(s)"
+    return f"draft {cluster.settings['draft']}, {where}"
 
 
 def drafts_said(cluster):
@@ -308,6 +329,8 @@ def status(options):
             print(f"{at}{process['name']}: {state}, log {process['log']}")
         for rank in sorted(answer["ranks"], key=lambda rank: (rank["name"], int(rank["rank"]))):
             print(f"{at}{rank['name']} rank {rank['rank']}: running, pid {rank['pid']}")
+    if "draft" in running.content:
+        print(running.content["draft"])
     host = running.content["coordinator"]
     if host in unreachable:
         raise Failure(f"the coordinator's host {host} cannot be asked")

@@ -8,7 +8,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("cluster: needs Python 3.11 or later")
 
-from description import (COORDINATOR_FIELDS, FILE_FLAGS, HOST_FIELDS, KINDS, LISTEN, PATHS, ROLES, SETTINGS, DescriptionError,
+from description import (COORDINATOR_FIELDS, FILE_FLAGS, HOST_FIELDS, KINDS, LISTEN, PATHS, ROLES, SETTINGS, WORDS, DescriptionError,
                          check_hosts, check_setting, local_host, make_host)
 from placement import place
 
@@ -84,7 +84,7 @@ class ClusterFile:
                           f"unknown; expected one of {', '.join((*SETTINGS, *TABLES))}")
             elif reason := check_setting(key, value):
                 self.fail("", 0, key, reason)
-            elif key in PATHS and value and not value.startswith("/") and (key, value) != ("cluster_key", "none"):
+            elif key in PATHS and value and not value.startswith("/") and value not in WORDS.get(key, ()):
                 self.fail("", 0, key, f"{NOT_ABSOLUTE}, got {value!r}")
         if "target" not in self.content:
             self.fail("", 0, "target", "not given")
@@ -191,19 +191,29 @@ class ClusterFile:
         return dict(fields)
 
 
-def read_cluster_file(path):
-    """The Cluster that the file describes. DescriptionError names its first mistake."""
+def as_given(settings, hosts, flags):
+    """A draft is looked for by nobody."""
+    return dict(settings, draft=None if settings["draft"] in WORDS["draft"] else settings["draft"]), ()
+
+
+def read_cluster_file(path, choose=as_given):
+    """The Cluster that the file describes. DescriptionError names its first mistake. choose(settings, hosts, flags): the settings with
+    the draft that is meant, and lines about it."""
     file = ClusterFile(path)
     settings = file.settings()
     hosts = file.hosts()
+    given = settings["drafts"]
     replicas = file.places("replica", hosts, settings["backend"])
     drafts = file.places("draft_node", hosts, settings["backend"])
     file.check_replicas(replicas, settings)
-    if drafts and settings["draft"] is None:
+    if drafts and settings["draft"] in (None, "none"):
         file.fail("draft_node", 0, "", "a draft node needs `draft`, the folder of its model")
-    if drafts and "drafts" in file.content and settings["drafts"] != len(drafts):
-        file.fail("", 0, "drafts", f"is {settings['drafts']}, but there are {len(drafts)} [[draft_node]] tables")
+    if drafts and given is not None and given != len(drafts):
+        file.fail("", 0, "drafts", f"is {given}, but there are {len(drafts)} [[draft_node]] tables")
     flags = file.flags()
     flags["all"] += file.catalogues()
+    settings, said = choose(settings, hosts, flags)
+    if drafts and settings["draft"] is None:
+        file.fail("draft_node", 0, "", " ".join(["a draft node needs a draft;", *said[-1:]]))
     return place(settings, hosts, file.coordinator(hosts), replicas, drafts, flags, file.environment(),
-                 lambda field: file.where("", 0, field))
+                 lambda field: file.where("", 0, field), said)

@@ -39,6 +39,10 @@ class Cluster:
     environment: dict[str, str]                   # of every process
     notes: tuple[str, ...]                        # what an operator should know of the placement
     own_drafts: bool = False                      # replicas grow drafts in their leaders' processes
+    states: bool = False                          # the draft takes hidden states of the target
+
+    def draft_nodes_take_states(self):
+        return self.states and len(self.drafts) > 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +59,9 @@ SETTINGS = {
     "draft": Setting(str),
     "tp": Setting(int, 1, least=1),
     "replicas": Setting(int, 1, least=1),
-    "drafts": Setting(int, 1),
+    "drafts": Setting(int),       # draft nodes; 0: no drafts by a model; not given: 1, or none if leaders run the draft
+    "draft_in": Setting(str, "auto", choices=("auto", "worker", "nodes")),
+    "draft_kind": Setting(str, "auto", choices=("auto", "model", "head")),
     "dtype": Setting(str, "auto"),
     "kv_dtype": Setting(str, choices=("auto", "int8")),
     "backend": Setting(str, "cpu", choices=("cpu", "cuda")),
@@ -72,6 +78,7 @@ SETTINGS = {
     "bin": Setting(str),
 }
 PATHS = ("target", "draft", "tuning_cache", "cluster_key", "bin")  # settings that name a file or a folder
+WORDS = {"draft": ("auto", "none"), "cluster_key": ("none",)}  # what they may say instead
 FILE_FLAGS = ("tls_cert_file", "tls_key_file", "admin_keys_file", "api_keys_file")
 HOST_FIELDS = {"name": str, "address": str, "gpus": (int, list), "slots": int, "cores": int}
 COORDINATOR_FIELDS = {"host": str, "listen": str, "control_port": int}

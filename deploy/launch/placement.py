@@ -90,11 +90,19 @@ def notes_of(replicas, drafts):
                        "kv_bytes is given; they compute in turns unless MPS runs there")
 
 
-def drafts_stay(room, settings, flags):
-    """Whether the leaders of replicas should run the draft themselves: no draft node would have a GPU of its own. Not if the draft
-    nodes have flags of their own."""
-    wanted = settings["draft"] is not None and settings["drafts"] > 0 and not flags["draft"]
-    return wanted and room.bound and not any(room.free_gpus(host) for host in room.hosts)
+def drafts_stay(room, settings, flags, where):
+    """Whether the leaders of replicas run the draft themselves: if it takes hidden states and nobody asked for draft nodes, or if no draft
+    node would have a GPU of its own. Not if the draft nodes have flags of their own."""
+    if settings["draft"] is None or settings["drafts"] == 0 or settings["draft_in"] == "nodes":
+        return False
+    if settings["draft_in"] == "worker":
+        if settings["drafts"] is not None:
+            raise DescriptionError(f"{where('draft_in')}: the draft is in the workers, but drafts is {settings['drafts']}")
+        return True
+    if flags["draft"]:
+        return False
+    full = room.bound and not any(room.free_gpus(host) for host in room.hosts)
+    return full or (settings["draft_kind"] == "head" and settings["drafts"] is None)
 
 
 def parts_of(ranks):
@@ -109,17 +117,21 @@ def parts_of(ranks):
     return tuple(parts)
 
 
-def place(settings, hosts, coordinator, replicas, drafts, flags, environment, where):
-    """replicas, drafts: the places of those that are placed by name, [] if none is. where(field) is the place of a setting."""
+def place(settings, hosts, coordinator, replicas, drafts, flags, environment, where, said=()):
+    """replicas, drafts: the places of those that are placed by name, [] if none is. where(field) is the place of a setting. said: lines
+    about the choice of the draft."""
     room = Room(hosts, settings["backend"])
     for ranks in replicas + drafts:
         for host, gpu in ranks:
             room.take(host, gpu)
     if not replicas:
         replicas = [place_replica(room, f"replica-{i}", settings["tp"], where("replicas")) for i in range(settings["replicas"])]
-    own_drafts = not drafts and drafts_stay(room, settings, flags)
+    if drafts and settings["draft_in"] == "worker":
+        raise DescriptionError(f"{where('draft_in')}: the draft is in the workers, but there are {len(drafts)} [[draft_node]] tables")
+    own_drafts = not drafts and drafts_stay(room, settings, flags, where)
     if not drafts and not own_drafts and settings["draft"] is not None:
-        drafts = [place_draft(room, f"draft-{i}", where("drafts")) for i in range(settings["drafts"])]
+        count = 1 if settings["drafts"] is None else settings["drafts"]
+        drafts = [place_draft(room, f"draft-{i}", where("drafts")) for i in range(count)]
     for i, ranks in enumerate(replicas):
         names = [host.name for host, _ in ranks]
         if any(name in names[:k] and names[k - 1] != name for k, name in enumerate(names)):
@@ -127,5 +139,7 @@ def place(settings, hosts, coordinator, replicas, drafts, flags, environment, wh
     host, listen, control_port = coordinator
     settings = dict(settings, listen=listen, control_port=control_port)
     replicas, drafts = tuple(parts_of(ranks) for ranks in replicas), tuple(parts_of(ranks)[0] for ranks in drafts)
-    notes = (OWN_DRAFTS_NOTE,) if own_drafts else tuple(notes_of(replicas, drafts))
-    return Cluster(settings, tuple(hosts), host, replicas, drafts, flags, environment, notes, own_drafts)
+    states = settings["draft"] is not None and settings["draft_kind"] == "head"
+    full = own_drafts and settings["draft_in"] == "auto" and not (states and settings["drafts"] is None)
+    notes = (*said, *((OWN_DRAFTS_NOTE,) if full else notes_of(replicas, drafts)))
+    return Cluster(settings, tuple(hosts), host, replicas, drafts, flags, environment, notes, own_drafts, states)

@@ -107,7 +107,8 @@ def coordinator_process(cluster, launch):
 def draft_process(cluster, launch, i, threads):
     part = cluster.drafts[i]
     arguments = [f"{launch.bin}/coppice-draft", f"--coordinator={control_endpoint(cluster, launch)}", f"--node_id=draft-{i}",
-                 f"--model={cluster.settings['draft']}", *compute_flags(cluster, part.host, threads),
+                 f"--model={cluster.settings['draft']}", *(flag("target", cluster.settings["target"]) if cluster.states else []),
+                 *compute_flags(cluster, part.host, threads),
                  *flag("kv_bytes", cluster.settings["draft_kv_bytes"]),
                  *([] if len(cluster.hosts) == 1 else [f"--listen=direct://{part.host.address}:*"]),
                  *shared_flags(cluster), *cluster.flags["draft"]]
@@ -143,6 +144,8 @@ def mpi_settings(parts, launch, name):
 
 def own_draft_flags(cluster):
     """Of every rank; the leader uses them."""
+    if cluster.draft_nodes_take_states():
+        return [f"--states_for={cluster.settings['draft']}"]
     if not cluster.own_drafts:
         return []
     return [f"--draft={cluster.settings['draft']}", *flag("draft_kv_bytes", cluster.settings["draft_kv_bytes"])]
@@ -162,7 +165,8 @@ def worker_command(cluster, launch, i, part, threads):
 def check_command(cluster, launch):
     """What says on the first replica's host, before anything runs, what the target is, and whether the draft fits if it is there, too."""
     first = cluster.replicas[0][0]
-    draft = cluster.settings["draft"] if any(part.host == first.host for part in cluster.drafts) else None
+    there = cluster.draft_nodes_take_states() or any(part.host == first.host for part in cluster.drafts)
+    draft = cluster.settings["draft"] if there else None
     command = worker_command(cluster, launch, 0, first, threads_of(cluster))
     return [*command[command.index(f"{launch.bin}/coppice-worker"):], "--check", *flag("check_draft", draft)]
 

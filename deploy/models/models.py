@@ -166,14 +166,21 @@ def fetch(name, model, folder):
     return out
 
 
-def draft_of(name, model, target):
-    """The folder of the draft. One that has only what was trained gets the target's embedding and tokenizer, once, below the user's data
-    folder. target: a GGUF file, of which a folder is made for that time."""
+def draft_folder(model, target):
+    """Where the draft of a catalogue model is, or will be once `get` has put it together."""
     kept = ROOT / model["draft"]
     trained = kept / "trained.safetensors"
     if not trained.is_file():
         return kept
-    folder = target.with_name(f"{target.stem}-draft-{hashlib.sha256(trained.read_bytes()).hexdigest()[:12]}")
+    return target.with_name(f"{target.stem}-draft-{hashlib.sha256(trained.read_bytes()).hexdigest()[:12]}")
+
+
+def draft_of(name, model, target):
+    """The folder of the draft. One that has only what was trained gets the target's embedding and tokenizer, once, below the user's data
+    folder. target: a GGUF file, of which a folder is made for that time."""
+    kept, folder = ROOT / model["draft"], draft_folder(model, target)
+    if folder == kept:
+        return kept
     if folder.is_dir() and not any((folder / t).is_file() for t in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         shutil.rmtree(folder)  # from a version that left the tokenizer out
     if folder.is_dir():

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# sbatch [SLURM OPTIONS] deploy/slurm/cluster.sh --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D]
-#        [--nodes-per-replica N] [--cpus N] [--backend cpu|cuda] [--dtype TYPE] [--port P] [--control-port P] [--bin DIR]
+# sbatch [SLURM OPTIONS] deploy/slurm/cluster.sh --target DIR [--draft DIR|auto|none] [--tp T] [--replicas R] [--drafts D]
+#        [--draft-in auto|worker|nodes] [--nodes-per-replica N] [--cpus N] [--backend cpu|cuda] [--dtype TYPE] [--port P] [--control-port P] [--bin DIR]
 #        [--listen ADDRESS] [--address ADDRESS] [--cluster-key FILE|none] [--dry-run]
 # A cluster in one Slurm allocation: a job step for the coordinator (on the first node), one for each replica of T ranks on N
-# nodes, and one for each draft node. A replica that fails ends alone; the job ends with the coordinator, or with scancel. With
+# nodes, and one for each draft node. A head on hidden states (EAGLE-3, DFlash) runs in the leaders of the replicas unless --drafts
+# asks for draft nodes; --draft-in says where any draft runs. --draft auto looks for one beside the target (docs/drafts.md). A replica that fails ends alone; the job ends with the coordinator, or with scancel. With
 # --backend cuda each rank and draft node gets a GPU. --cpus are those of each rank and draft node (default: 1). The steps must
 # fit the allocation, for example
 #   sbatch --nodes=2 --gpus-per-node=4 --ntasks-per-node=5 deploy/slurm/cluster.sh --backend cuda --target T --draft D \
@@ -17,7 +18,7 @@
 # links without.
 set -euo pipefail
 
-declare -A option=([tp]=1 [replicas]=1 [drafts]=1 [nodes-per-replica]=1 [cpus]=1 [backend]=cpu [dtype]=auto [port]=8000
+declare -A option=([tp]=1 [replicas]=1 [draft-in]=auto [nodes-per-replica]=1 [cpus]=1 [backend]=cpu [dtype]=auto [port]=8000
   [control-port]=7000 [listen]=0.0.0.0)
 usage() { echo "slurm/cluster.sh: $* (see --help)" >&2; exit 2; }
 fail() { echo "slurm/cluster.sh: $*" >&2; exit 1; }
@@ -26,7 +27,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --dry-run) dry=1; shift ;;
-    --target | --draft | --tp | --replicas | --drafts | --nodes-per-replica | --cpus | --backend | --dtype | --port | --control-port | --bin | \
+    --target | --draft | --tp | --replicas | --drafts | --draft-in | --nodes-per-replica | --cpus | --backend | --dtype | --port | --control-port | --bin | \
       --listen | --address | --cluster-key)
       [ $# -ge 2 ] || usage "$1 needs a value"
       option[${1#--}]=$2
@@ -35,11 +36,15 @@ while [ $# -gt 0 ]; do
   esac
 done
 for name in tp replicas drafts nodes-per-replica cpus port control-port; do
-  [[ ${option[$name]} =~ ^[0-9]{1,9}$ ]] || usage "--$name must be a number, got '${option[$name]}'"
+  [[ ${option[$name]-0} =~ ^[0-9]{1,9}$ ]] || usage "--$name must be a number, got '${option[$name]}'"
 done
 for name in tp replicas nodes-per-replica cpus; do [ "${option[$name]}" -ge 1 ] || usage "--$name must be at least 1"; done
 [ -n "${option[target]:-}" ] || usage "needs --target DIR"
-[ -n "${option[draft]:-}" ] || option[drafts]=0
+case ${option[draft-in]} in
+  auto | nodes) ;;
+  worker) [ -z "${option[drafts]-}" ] || usage "--draft-in: the draft is in the workers, but --drafts is ${option[drafts]}" ;;
+  *) usage "--draft-in must be auto, worker or nodes, got '${option[draft-in]}'" ;;
+esac
 [ -n "${option[cluster-key]-made}" ] || usage "--cluster-key needs a file, or none"
 case ${option[backend]} in cpu | cuda) ;; *) usage "--backend must be cpu or cuda, got '${option[backend]}'" ;; esac
 [ $((option[tp] % option[nodes-per-replica])) -eq 0 ] || usage "--tp ${option[tp]} ranks do not divide over ${option[nodes-per-replica]} nodes"
@@ -57,6 +62,26 @@ own_interfaces=${OMPI_MCA_btl_tcp_if_include+set}
 . "$root/deploy/environment.sh"
 [ "${option[nodes-per-replica]}" -eq 1 ] || [ -n "$own_interfaces" ] || unset OMPI_MCA_btl_tcp_if_include
 bin=${option[bin]:-$coppice_bin}
+
+# The draft, and where it runs: in the leaders of the replicas (in_workers), or on draft nodes.
+draft='' kind='' in_workers=0
+if [ -n "${option[draft]:-}" ] && [ "${option[drafts]-1}" -gt 0 ]; then
+  chosen=$(python3 -B "$root/deploy/launch/draft_choice.py" --target "${option[target]}" --draft "${option[draft]}" --bin "$bin") ||
+    fail "the draft could not be chosen"
+  { IFS= read -r kind && IFS= read -r draft; } <<<"$chosen" || true
+fi
+if [ -z "$draft" ]; then
+  option[drafts]=0
+elif [ "${option[draft-in]}" = worker ] || { [ "${option[draft-in]}" = auto ] && [ "$kind" != model ] && [ -z "${option[drafts]-}" ]; }; then
+  in_workers=1
+fi
+own_draft=() of_target=()
+if [ $in_workers = 1 ]; then
+  option[drafts]=0 own_draft=("--draft=$draft")
+elif [ -n "$draft" ] && [ "$kind" != model ]; then
+  own_draft=("--states_for=$draft") of_target=("--target=${option[target]}")
+fi
+option[drafts]=${option[drafts]-1}
 
 if [ $dry = 1 ]; then
   first=FIRST_NODE address=${option[address]:-ADDRESS_OF_FIRST_NODE}
@@ -160,11 +185,11 @@ coordinator=${steps[0]:-}
 for ((i = 0; i < option[replicas]; i++)); do
   step "replica-$i" "--nodes=${option[nodes-per-replica]}" "--ntasks=${option[tp]}" "--ntasks-per-node=$per_node" "${each[@]}" \
     "${gpus_replica[@]}" --mpi=pmix "$root/deploy/with_address.sh" "$address" "$bin/coppice-worker" "--coordinator=$control" \
-    "--replica_id=replica-$i" "--tp=${option[tp]}" "--model=${option[target]}" "${compute[@]}" "${plan[@]}" "${key[@]}"
+    "--replica_id=replica-$i" "--tp=${option[tp]}" "--model=${option[target]}" "${compute[@]}" "${own_draft[@]}" "${plan[@]}" "${key[@]}"
 done
 for ((i = 0; i < option[drafts]; i++)); do
   step "draft-$i" --nodes=1 --ntasks=1 "${each[@]}" "${gpu_draft[@]}" --mpi=none "$root/deploy/with_address.sh" "$address" "$bin/coppice-draft" \
-    "--coordinator=$control" "--node_id=draft-$i" "--model=${option[draft]}" "${compute[@]}" '--listen=direct://%ADDRESS%:*' "${key[@]}"
+    "--coordinator=$control" "--node_id=draft-$i" "--model=$draft" "${of_target[@]}" "${compute[@]}" '--listen=direct://%ADDRESS%:*' "${key[@]}"
 done
 [ $dry = 0 ] || exit 0
 echo "slurm/cluster.sh: HTTP at $first:${option[port]} ($address), logs in $PWD"

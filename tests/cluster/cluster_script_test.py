@@ -40,7 +40,7 @@ class ClusterScript(unittest.TestCase):
         return run_launcher([ROOT / "deploy/cluster.sh", command, "--state", self.state, *arguments], environment=environment)
 
     def up(self, *arguments, environment=None):
-        return self.run_script("up", "--target", TARGET, "--port", str(self.port), "--dtype", "f32", "--threads", "1",
+        return self.run_script("up", "--target", TARGET, "--draft", "none", "--port", str(self.port), "--dtype", "f32", "--threads", "1",
                                "--deadline", str(int(at_most(60))), *arguments, environment=environment)
 
     def file(self, name, text):
@@ -259,6 +259,22 @@ coordinator = ["--tls_cert_file={cert}", "--tls_key_file={key}", "--admin_keys_f
         spec = api.complete(dict(LONG, max_tokens=8))["usage"]["speculation"]
         self.assertEqual(spec["rounds"] - spec["plain_rounds"], spec["suffix_rounds"])
         self.assertTrue(wait_until(lambda: "suffix_drafts" in api.cluster()["replicas"][0]))  # comes with the heartbeats
+
+    def test_up_finds_the_draft_beside_the_target(self):
+        _, status, output, errors = self.up("--draft", "auto")
+        self.assertEqual(status, 0, output + errors)
+        self.assertIn(f"cluster: draft: {DRAFT}, a draft model (beside the target, by its name)\n", output)
+        answer = ApiClient(self.port).complete(dict(prompt="Once", max_tokens=12, speculative=dict(draft_width=1, draft_depth=3)))
+        self.assertGreater(answer["usage"]["speculation"]["drafted_nodes"], 0)
+        _, status, output, errors = self.run_script("status")
+        self.assertEqual(status, 0, errors)
+        self.assertIn(f"\ndraft {DRAFT}, on 1 draft node(s)\n", output)
+        self.assertEqual(self.run_script("down")[1], 0)
+        _, status, output, errors = self.up("--draft", DRAFT, "--draft-in", "worker")
+        self.assertEqual(status, 0, output + errors)
+        self.assertIn("replica(s) of 1 rank(s), drafts in their processes\n", output)
+        self.assertEqual(ApiClient(self.port).cluster()["draft_nodes"], [])
+        self.assertIn(f"\ndraft {DRAFT}, in the processes of the replicas' leaders\n", self.run_script("status")[2])
 
     def test_no_proxy_is_asked(self):
         class Answers(http.server.BaseHTTPRequestHandler):

@@ -212,6 +212,28 @@ TEST_P(DraftServiceTest, RefusesWhatItCannotServeByName) {
   EXPECT_EQ(Reply()->error(), "");
 }
 
+// This draft model is an independent one.
+TEST_P(DraftServiceTest, StatesThatTheDraftDoesNotTakeAreRefused) {
+  Open(1, 4);
+  Open(2, 4);
+  proto::DraftCommand command = Request(1, 1, {}, 0, 5);
+  command.mutable_draft()->mutable_states()->add_trie(0);
+  Send(command);
+  EXPECT_THAT(Reply()->error(), ::testing::HasSubstr("states: the draft model of this node"));
+  command.mutable_states()->set_session_id(2);
+  command.mutable_states()->mutable_states()->set_first(1);
+  command.mutable_states()->mutable_states()->set_count(1);
+  Send(command);
+  const auto reply = Reply();
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->session_id(), 2u);
+  EXPECT_THAT(reply->error(), ::testing::HasSubstr("states: the draft model of this node"));
+  Send(command);  // the session is closed, which was said
+  Open(1, 4);
+  Send(Request(1, 1, {}, 0, 5));
+  EXPECT_EQ(Reply()->error(), "");
+}
+
 TEST_P(DraftServiceTest, ShapesBeyondAPassAreRefused) {
   Open(1, 4);
   proto::DraftCommand command = Request(1, 1, {}, 0, 5);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "decoding/method.h"
 #include "tests/testing/temp_dir.h"
 #include "worker/sequence.h"
@@ -220,6 +221,19 @@ TEST_F(SuffixCorpusFileTest, IdsAreReadLineByLine) {
   EXPECT_EQ((*corpus)->size(), 8u);  // with the end of each line
   EXPECT_EQ((*corpus)->Find({{1, 2}}).length, 2);
   EXPECT_EQ((*corpus)->Find({{3, 4}}).length, 0);
+}
+
+// Of one long line too, while it is read and while it is sorted.
+TEST_F(SuffixCorpusFileTest, ALongFileShowsProgress) {
+  std::string line;
+  for (int i = 0; i < 200000; ++i) absl::StrAppend(&line, i * 7919 % 97, " ");
+  int calls = 0;
+  ASSERT_TRUE(LoadSuffixCorpus({Write("long.ids", line)}, "", 97, [&] { ++calls; }).ok());
+  const int read = 200000 >> 16;
+  EXPECT_GE(calls, read + 2);  // of more than 3 million comparisons
+  calls = 0;
+  ASSERT_TRUE(LoadSuffixCorpus({Write("short.ids", "1 2\n")}, "", 97, [&] { ++calls; }).ok());
+  EXPECT_EQ(calls, 0);
 }
 
 TEST_F(SuffixCorpusFileTest, ABadFileIsRefusedByNameAndLine) {
