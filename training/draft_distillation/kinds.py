@@ -27,14 +27,18 @@ def new_draft(args, config, layers):
     count = config["num_hidden_layers"]
     if args.kind == "layers":
         return Decoder(config, args.target, layers, args.device)
+    given = args.state_layers
+    if given and given != sorted(set(given)):
+        raise DataError(f"--state-layers: expected ascending layers, got {','.join(map(str, given))}")
+    if args.markov_rank < 0:
+        raise DataError(f"--markov-rank: expected 0 or more, got {args.markov_rank}")
     if args.kind == "dflash":
         if args.head_ids:
             raise DataError("--head-ids: a block drafter has the head of its target")
-        states = args.state_layers or dflash_layers(count)
-        return BlockDrafter(config, args.target, layers, states, args.device, args.draft_steps, args.markov_rank, args.blocks)
+        return BlockDrafter(config, args.target, layers, given or dflash_layers(count), args.device, args.draft_steps, args.markov_rank, args.blocks)
     if len(layers) != 1:
         raise DataError(f"--layers: an EAGLE-3 head has one layer, got {len(layers)}")
-    return EagleHead(config, args.target, layers[0], args.state_layers or eagle3_layers(count), args.device, args.draft_steps)
+    return EagleHead(config, args.target, layers[0], given or eagle3_layers(count), args.device, args.draft_steps)
 
 
 def like(folder, target, device="cpu", draft_steps=4):

@@ -23,9 +23,14 @@ class StateDraft(HeadRows):
 
     def __init__(self, config, folder, layers, state_layers, device, draft_steps):
         self.shape, self.state_layers, self.draft_steps = shape_of(config, folder), list(state_layers), draft_steps
-        for number in (*layers, *state_layers):
-            if not 0 <= number < self.shape["layers"]:
-                raise DataError(f"{folder}: has no layer {number}, only 0 to {self.shape['layers'] - 1}")
+        last = self.shape["layers"] - 1
+        for number in layers:
+            if not 0 <= number <= last:
+                raise DataError(f"{folder}: has no layer {number}, only 0 to {last}")
+        for number in state_layers:
+            if not 0 <= number < last:
+                raise DataError(f"{folder}: the output of layer {number} is asked for, expected 0 to {last - 1}: it has {last + 1} layers, and states of the "
+                                "last are not kept")
         super().__init__(config, folder, device)
         self.hidden = self.embedding.shape[1]
         fusion = torch.zeros(self.hidden, len(state_layers) * self.hidden, device=device)

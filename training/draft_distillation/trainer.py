@@ -24,7 +24,10 @@ class Trainer:
         """options: what a checkpoint must have in common with the command, beside those of all trainings."""
         self.args, self.say = args, say
         self.draft = kinds.new_draft(args, config, layers)
-        self.target = self.whole_target(config) if self.draft.takes_states else None
+        self.target = None
+        if self.draft.takes_states:
+            self.target = self.whole_target(config)
+            self.draft.embedding, self.draft.head = self.target.embedding, self.target.head  # once in memory
         self.optimizers = self.make_optimizers()
         self.state = {"step": 0, "seconds": 0.0}
         common = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "optimizer", "start")]

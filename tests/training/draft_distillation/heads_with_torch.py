@@ -250,7 +250,7 @@ class Heads(unittest.TestCase):
                 values = []
                 for sign in (1, -1):
                     value.data.add_(direction, alpha=sign * size)
-                    values.append(float(loss()))
+                    values.append(loss().item())
                     value.data.add_(direction, alpha=-sign * size)
                 slope = (values[0] - values[1]) / (2 * size)
                 self.assertAlmostEqual(slope / float(value.grad.norm()), 1, delta=0.03, msg=name)
@@ -276,8 +276,6 @@ class Heads(unittest.TestCase):
             EagleHead(CONFIG, str(TARGET), 4, [1, 2, 3], "cpu").take(self.folder)
         with self.assertRaisesRegex(pieces.DataError, r"architectures is \['LlamaForCausalLM'\], expected \['LlamaForCausalLMEagle3'\]"):
             head.take(str(TARGET))
-        with self.assertRaisesRegex(pieces.DataError, "stories260k: has no layer 5, only 0 to 4"):
-            EagleHead(CONFIG, str(TARGET), 4, [1, 2, 5], "cpu")
         block = BlockDrafter(CONFIG, str(TARGET), [0, 4], STATE_LAYERS, "cpu", draft_steps=7, rank=8)
         block.write(self.folder, str(TARGET))
         written = Reference(self.folder)
@@ -404,7 +402,10 @@ class Trainings(unittest.TestCase):
 
     def test_what_does_not_fit_is_named(self):
         for kind, options, reason in (("eagle3", ("--layers", "3,4"), "--layers: an EAGLE-3 head has one layer, got 2\n"),
-                                      ("eagle3", ("--state-layers", "1,5"), "stories260k: has no layer 5, only 0 to 4\n"),
+                                      ("eagle3", ("--layers", 5), "stories260k: has no layer 5, only 0 to 4\n"),
+                                      ("eagle3", ("--state-layers", "2,1"), "--state-layers: expected ascending layers, got 2,1\n"),
+                                      ("dflash", ("--state-layers", "1,4"), "stories260k: the output of layer 4 is asked for, expected 0 to 3: it has 5 layers"),
+                                      ("dflash", ("--markov-rank", -1), "--markov-rank: expected 0 or more, got -1\n"),
                                       ("dflash", ("--head-ids", 300), "--head-ids: a block drafter has the head of its target\n"),
                                       ("eagle3", ("--start", TARGET), "stories260k: architectures is ['LlamaForCausalLM'], expected")):
             self.assertIn(reason, self.train(kind, "out", *options, status=2))
