@@ -49,8 +49,9 @@ class StateDraft(HeadRows):
             value.requires_grad_(True)
 
     def scale_states(self, states):
-        """Chooses the scales by states [rows, columns] of the target, before anything is taken from a folder."""
-        size = states.view(len(states), len(self.state_layers), -1).square().mean((0, 2)).sqrt()
+        """Chooses the scales by states [rows, columns] of the target, before anything is taken from a folder: by the median row, since the states of
+        a few tokens, often the first, are a hundred times as large."""
+        size = states.view(len(states), len(self.state_layers), -1).square().mean(2).sqrt().median(0).values
         self.fixed["scale"] = (1 / size).repeat_interleave(self.hidden)
 
     def start(self, frequent):

@@ -51,7 +51,7 @@ class Teaching(Trainer):
         self.first = None  # the first lesson, if it was needed before
         self.resume()
         self.said = slice(None) if self.draft.kept is None else torch.from_numpy(self.draft.kept).to(args.device)  # ids that the draft can say
-        say(f"{args.out}: {self.draft.size()} trained parameters, {len(self.draft.head)} ids in the head; {args.minutes:g} minutes")
+        say(f"{args.out}: {self.draft.size()} trained parameters, {len(self.draft.head)} ids in the head; {self.length()}")
 
     def answered(self, numbers, askers, place=0):
         """{source: conversations} that are only measured."""

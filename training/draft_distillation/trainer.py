@@ -106,6 +106,10 @@ class Trainer:
         with torch.no_grad():
             return self.target.with_states(places.ids, self.draft.state_layers)[1]
 
+    def length(self):
+        """How long the training is, to be shown."""
+        return f"{self.args.steps} steps" if self.args.steps else f"{self.args.minutes:g} minutes"
+
     def done_share(self):
         """Of the training."""
         args = self.args

@@ -26,7 +26,7 @@ class Training(Trainer):
         self.state.update(epoch=0, batch=0)
         self.resume()
         say(f"{args.out}: {self.draft.size()} trained parameters, {len(self.draft.head)} ids in the head; {self.data.tokens()} "
-            f"answered tokens; {args.minutes:g} minutes")
+            f"answered tokens; {self.length()}")
 
     def first_conversations(self):
         return rows.batches(self.data.training, self.args.batch_tokens, self.args.seed)[0]
