@@ -27,7 +27,7 @@ TEST_P(BlockEngineTest, AnswersAreThoseWithoutIt) {
   const auto without = DecodeWith(LoadTarget(2000, /*keeps=*/false).get(), plain, nullptr);
   EXPECT_EQ(drafted_, 0u);
   const auto drafter = LoadHead();
-  ExpectSame(DecodeWith(runner.get(), drafted, drafter->Serve({})), without);
+  ExpectSame(DecodeWith(runner.get(), drafted, drafter->Serve(ManySessions())), without);
   EXPECT_GT(drafted_, 2000u);
   ExpectServed();
 }
@@ -38,7 +38,7 @@ TEST_P(BlockEngineTest, AlsoInAPoolThatIsFarTooSmall) {
   const auto without = DecodeWith(large.get(), plain, nullptr);
   const auto drafter = LoadHead();
   const auto small = LoadTarget(LargestBound(large.get(), drafted), /*keeps=*/true);
-  ExpectSame(DecodeWith(small.get(), drafted, drafter->Serve({})), without);
+  ExpectSame(DecodeWith(small.get(), drafted, drafter->Serve(ManySessions())), without);
   EXPECT_GT(preemptions_, 10u);
   EXPECT_GT(drafted_, 800u);
   ExpectServed();
