@@ -19,7 +19,7 @@ namespace {
 // - gap_us: 1.3 between nodes of a CUDA graph on H100 (hazyresearch.stanford.edu, "no bubbles",
 //   2025). library, overlapped_gap_us, memory_us, overlap, handoff_us: estimates, no source.
 // - host_bandwidth: PCIe 5.0 x16. host_us: an estimate; Submit alone takes 34 to 46 us of one core
-//   (lab/measurements/2026-11-23-cuda-goals.md).
+//   (lab/measurements/2026-11-23-cuda-goals.md). copy_bandwidth: an estimate.
 constexpr Ceilings kOptimistic = {
     .bandwidth = 3.0e12,
     .flops = 620e12,
@@ -38,6 +38,7 @@ constexpr Ceilings kOptimistic = {
     .handoff_us = 3,
     .host_bandwidth = 50e9,
     .host_us = 50,
+    .copy_bandwidth = 10e9,
     .multiprocessors = 132,
 };
 
@@ -59,6 +60,7 @@ Ceilings Pessimistic() {
   c.handoff_us = 5;
   c.host_bandwidth = 40e9;
   c.host_us = 150;
+  c.copy_bandwidth = 5e9;
   return c;
 }
 

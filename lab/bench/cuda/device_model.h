@@ -26,6 +26,7 @@ struct Ceilings {
   double handoff_us = 0;         // between a kernel and a copy, either way
   double host_bandwidth = 0;     // bytes a second between host and device
   double host_us = 0;            // device idle from the end of work to work that follows from it
+  double copy_bandwidth = 0;     // bytes a second that the host copies in its memory
   int multiprocessors = 0;
 
   double cycles(double n) const { return 1e6 * n / clock; }  // microseconds

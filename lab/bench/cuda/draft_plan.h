@@ -11,6 +11,9 @@ struct DraftShape {
   int requests = 1, context = 0;
   int roots = 4, width = 7, depth = 4;  // with the roots, 32 rows for the target
   int beams = 4;                        // that the roots, which are distinct, stand for
+  // For a head on states: columns of a state, and rows of an accepted path before the roots that come
+  // again, now with their true states. 0: the draft takes none.
+  int state_columns = 0, again = 0;
 };
 
 struct BenchForests {

@@ -34,6 +34,10 @@ model::ModelConfig ConfigOf(const ModelShape& shape) {
   config.layers.resize(shape.layers);
   config.tied_head = shape.tied;
   config.draft_vocab_size = shape.kept;
+  if (shape.takes_states) {
+    config.states.use = model::TargetStates::Use::kBesideEmbedding;
+    config.states.size = kHidden;
+  }
   return config;
 }
 
@@ -101,10 +105,23 @@ absl::Status LlamaModel::Make() {
     model::LayerWeights& w = weights.layers.emplace_back();
     COPPICE_ASSIGN_OR_RETURN(w.attention_norm, Gain());
     COPPICE_ASSIGN_OR_RETURN(w.mlp_norm, Gain());
-    COPPICE_ASSIGN_OR_RETURN(w.qkv, Matrix(shape.qkv_columns(), shape.hidden));
+    if (shape.takes_states) {
+      COPPICE_ASSIGN_OR_RETURN(w.state_norm, Gain());
+    }
+    COPPICE_ASSIGN_OR_RETURN(w.qkv, Matrix(shape.qkv_columns(), shape.qkv_inputs()));
     COPPICE_ASSIGN_OR_RETURN(w.output, Matrix(shape.hidden, shape.q_heads * shape.head_dim));
     COPPICE_ASSIGN_OR_RETURN(w.gate_up, Matrix(2 * shape.intermediate, shape.hidden));
     COPPICE_ASSIGN_OR_RETURN(w.down, Matrix(shape.hidden, shape.intermediate));
+  }
+  if (options_.keeps_states) {
+    parts.keeps_states = true;
+    parts.fusion.draft = "a head";
+    parts.fusion.config.hidden_size = shape.hidden;
+    for (const int layer : kStateLayers) {
+      model::StateFusion::Layer& joined = parts.fusion.layers.emplace_back();
+      joined.layer = layer;
+      COPPICE_ASSIGN_OR_RETURN(joined.matrix, Matrix(shape.hidden, shape.hidden));
+    }
   }
   COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(options_.blocks)));
   if (options_.filled) {

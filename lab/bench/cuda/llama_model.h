@@ -26,6 +26,7 @@ struct LlamaOptions {
   bool exact = false;            // BackendOptions
   std::string tuning_cache;      // BackendOptions; "": nothing is tuned
   ModelShape shape = kTarget;
+  bool keeps_states = false;  // joins kStateLayers to states of its own size for a head
 };
 
 class LlamaModel {
@@ -37,6 +38,7 @@ class LlamaModel {
   // Runs the same decoder without graphs: one device holds all.
   kernels::Backend* op_by_op() { return op_by_op_.get(); }
   model::Transformer* decoder() { return decoder_.get(); }
+  const kernels::KvPool& pool() const { return *pool_; }
   const ModelShape& shape() const { return options_.shape; }
 
  private:

@@ -33,13 +33,15 @@ struct ModelShape {
   int layers, hidden, intermediate, vocabulary, q_heads, kv_heads, head_dim;
   bool tied;     // the head is the embedding
   int kept = 0;  // rows of a head that has only these ids (ModelConfig::draft_vocab_size); 0: all
+  bool takes_states = false;  // rows begin with a state of the target (EAGLE-3); then one layer
 
   constexpr int head_rows() const { return kept > 0 ? kept : vocabulary; }
   constexpr int qkv_columns() const { return (q_heads + 2 * kv_heads) * head_dim; }
+  constexpr int qkv_inputs() const { return takes_states ? 2 * hidden : hidden; }
   // What a step of few rows reads: every matrix but the embedding.
   constexpr int64_t weight_bytes() const {
-    const int64_t layer = int64_t{qkv_columns()} * hidden + int64_t{hidden} * q_heads * head_dim +
-                          int64_t{3} * intermediate * hidden;
+    const int64_t layer = int64_t{qkv_columns()} * qkv_inputs() +
+                          int64_t{hidden} * q_heads * head_dim + int64_t{3} * intermediate * hidden;
     return (layers * layer + int64_t{head_rows()} * hidden) * kValueBytes;
   }
   // K and V of one token.
@@ -63,5 +65,13 @@ inline constexpr ModelShape kDrafts[] = {
     {"68M", 2, 768, 3072, 32000, 12, 12, 64}};
 #endif
 inline constexpr int kDraftsOfTarget = 2;
+
+// Layers of the target whose outputs a head on states takes: those of EAGLE-3 by default, as far as
+// the target has them.
+#ifdef COPPICE_BENCH_TINY
+inline constexpr int kStateLayers[] = {0};
+#else
+inline constexpr int kStateLayers[] = {1, kLayers / 2 - 1, kLayers - 4};
+#endif
 
 }  // namespace coppice::bench

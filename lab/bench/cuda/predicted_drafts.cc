@@ -13,7 +13,7 @@ using kernels::cuda::fake::Counted;
 constexpr int kKept = 32000;  // ids of a reduced head
 
 constexpr int64_t QkvBytes(const ModelShape& s) {
-  return int64_t{s.qkv_columns()} * s.hidden * kValueBytes;
+  return int64_t{s.qkv_columns()} * s.qkv_inputs() * kValueBytes;
 }
 constexpr int64_t HeadBytes(const ModelShape& s) {
   return int64_t{s.head_rows()} * s.hidden * kValueBytes;
@@ -43,14 +43,14 @@ std::vector<PredictedDraft> PredictedDrafts() {
   ModelShape reduced = whole;
   reduced.tied = false;
   reduced.kept = std::min(kKept, kVocabulary / 4);
-  const ModelShape head = {"head",  1,        kHidden,  kIntermediate, kVocabulary,
-                           kQHeads, kKvHeads, kHeadDim, false,         reduced.kept};
+  const ModelShape head = {"head",   1,        kHidden, kIntermediate, kVocabulary, kQHeads,
+                           kKvHeads, kHeadDim, false,   reduced.kept,  true};
   return {
       {"1B, bf16", whole},
       {"1B, 8 bits, head of 32k ids", reduced, WeightFormat::kInt8},
       {"1B, 4 bits, head of 32k ids", reduced, WeightFormat::kInt4},
-      {"head on states, bf16", head, WeightFormat::kBf16, true},
-      {"head on states, 8 bits", head, WeightFormat::kInt8, true},
+      {"head on states, bf16", head, WeightFormat::kBf16},
+      {"head on states, 8 bits", head, WeightFormat::kInt8},
   };
 }
 
@@ -62,8 +62,7 @@ Work WithFormat(Work work, const ModelShape& shape, WeightFormat format) {
     overlaps = piece.overlaps;
     if (!IsProduct(piece)) continue;
     const int64_t bytes = piece.cost.cold_bytes;  // not 0: matrices have weights
-    const bool edge =
-        bytes == QkvBytes(shape) || bytes == 2 * QkvBytes(shape) || bytes == HeadBytes(shape);
+    const bool edge = bytes == QkvBytes(shape) || bytes == HeadBytes(shape);
     const int64_t kept = bytes / 64 * GroupBytes(edge ? WeightFormat::kInt8 : format);
     piece.cost.cold_bytes = kept;
     piece.cost.bytes -= bytes - kept;
@@ -72,44 +71,6 @@ Work WithFormat(Work work, const ModelShape& shape, WeightFormat format) {
     piece.cost.instructions = BlockInstructions(bytes / kValueBytes, piece.cost.flops);
   }
   return work;
-}
-
-Work WithStates(const Work& work, const ModelShape& shape, const StateRows& rows) {
-  Work result;
-  const int fused_rows = rows.requests * (rows.roots + rows.again);
-  bool first_level = true, normed = false;
-  for (const Counted& piece : work) {
-    if (piece.name == "embedding") normed = false;
-    if (piece.name == "choice of levels") first_level = false;
-    if (piece.name == "norm" && !normed) {
-      normed = true;
-      result.push_back(piece);  // that of the state
-      if (first_level && fused_rows > 0) {
-        Counted fusion = {.name = "product of three states", .overlaps = piece.overlaps};
-        const int64_t inputs = 3 * int64_t{shape.hidden};
-        fusion.cost.cold_bytes = inputs * shape.hidden * kValueBytes;
-        fusion.cost.bytes =
-            fusion.cost.cold_bytes + fused_rows * (inputs + 2 * shape.hidden) * kValueBytes;
-        fusion.cost.flops = 2 * fused_rows * inputs * shape.hidden;
-        result.push_back(fusion);
-      }
-    }
-    result.push_back(piece);
-    if (!IsProduct(piece)) continue;
-    kernels::cuda::LaunchCost& cost = result.back().cost;
-    if (cost.cold_bytes == QkvBytes(shape)) {  // twice the inputs
-      cost.bytes += QkvBytes(shape) + cost.flops / (2 * shape.qkv_columns()) * kValueBytes;
-      cost.cold_bytes *= 2;
-      cost.flops *= 2;
-      cost.shared_bytes *= 2;
-    }
-    if (!first_level || fused_rows == 0 || cost.cold_bytes == HeadBytes(shape)) continue;
-    const double more = 1 + static_cast<double>(rows.again) / rows.roots;
-    cost.flops = static_cast<int64_t>(static_cast<double>(cost.flops) * more);
-    cost.bytes = cost.cold_bytes +
-                 static_cast<int64_t>(static_cast<double>(cost.bytes - cost.cold_bytes) * more);
-  }
-  return result;
 }
 
 Work FirstLevels(const Work& forests, int levels) {

@@ -1,6 +1,7 @@
 #include "lab/bench/cuda/predicted_step.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -222,6 +223,13 @@ absl::StatusOr<Work> CountForests(const coppice::ForestPlan& plan, LlamaModel* d
     COPPICE_RETURN_IF_ERROR(draft->backend()->SubmitForests(plan, draft->decoder()));
     return draft->backend()->WaitForests().status();
   });
+}
+
+absl::StatusOr<Work> CountStates(int slots, LlamaModel* target) {
+  std::vector<int32_t> some(slots);
+  std::iota(some.begin(), some.end(), kBlockSize);
+  std::vector<uint16_t> states(int64_t{slots} * target->pool().shape.state_columns);
+  return Count([&] { return target->backend()->ReadStates(target->pool(), some, states.data()); });
 }
 
 absl::StatusOr<PredictedStep> PredictStep(const StepPlan& plan, const DeviceModel& device,

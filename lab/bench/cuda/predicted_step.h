@@ -74,6 +74,8 @@ void UseCountingDevice(const DeviceModel& device);
 // not declare what it costs.
 absl::StatusOr<Work> CountStep(const StepPlan& plan, LlamaModel* llama);
 absl::StatusOr<Work> CountForests(const coppice::ForestPlan& plan, LlamaModel* draft);
+// What it enqueues for the host to read the states of this many slots.
+absl::StatusOr<Work> CountStates(int slots, LlamaModel* target);
 // With one round trip.
 absl::StatusOr<PredictedStep> PredictStep(const StepPlan& plan, const DeviceModel& device,
                                           LlamaModel* llama);

@@ -26,6 +26,9 @@ constexpr int kRequests[] = {1, 8, 64};
 constexpr int kMostWidth = 7, kMostDepth = 8;
 constexpr int kRoots = 2;      // distinct beams of four, plain steps too (1.4 to 2.5 were seen)
 constexpr int kReadAgain = 3;  // rows of an accepted path that a head on states reads again
+// A state goes from the pinned buffer to the caller of ReadStates, into a request, into its message,
+// out of it, into the plan and into the pinned block of that.
+constexpr int kStateCopies = 6;
 constexpr int kMostRows = kRoots + kMostWidth * kMostDepth;
 
 struct Shape {
@@ -38,6 +41,9 @@ struct Cell {
   int requests = 0, context = 0;
   PredictedStep plain;
   std::map<int, PredictedStep> verify;  // by rows of a request
+  // Of a target that keeps states: the same steps, and reading those that a head lacks.
+  PredictedStep plain_with_states, states;
+  std::map<int, PredictedStep> verify_with_states;
 };
 
 // Gains of a draft over plain steps, as layers a second. Both ends of an interval take the same
@@ -54,15 +60,23 @@ class Table {
       : device_(device), options_(options), stream_(stream) {}
 
   absl::Status Print() {
-    COPPICE_ASSIGN_OR_RETURN(target_,
-                             Model(kTarget, kRequests[2] * kMostRows,
-                                   ForestPlan(kRequests[2], kContexts[1], kMostRows).blocks));
+    for (const bool keeps_states : {false, true}) {
+      target_.reset();  // a device does not hold both
+      COPPICE_ASSIGN_OR_RETURN(
+          target_, Model(kTarget, kRequests[2] * kMostRows,
+                         ForestPlan(kRequests[2], kContexts[1], kMostRows).blocks, keeps_states));
+      for (const int requests : kRequests) {
+        for (const int context : kContexts)
+          COPPICE_RETURN_IF_ERROR(
+              PredictTarget(keeps_states, &cells_[{requests, context}], requests, context));
+      }
+    }
     for (const PredictedDraft& draft : PredictedDrafts()) {
       if (models_.count(Key(draft)) > 0) continue;
       COPPICE_ASSIGN_OR_RETURN(
           models_[Key(draft)],
           Model(draft.shape, kRequests[2] * kMostRows,
-                DraftForests(DraftShapeOf(kRequests[2], kContexts[1], kMostWidth)).blocks));
+                DraftForests(DraftShapeOf(draft, kRequests[2], kContexts[1], kMostWidth)).blocks));
     }
     PrintAssumptions();
     for (const int requests : kRequests) {
@@ -75,24 +89,30 @@ class Table {
   static int Key(const PredictedDraft& draft) {
     return draft.shape.layers * 1000000 + draft.shape.head_rows();
   }
-  static DraftShape DraftShapeOf(int requests, int context, int width) {
+  static DraftShape DraftShapeOf(const PredictedDraft& draft, int requests, int context,
+                                 int width) {
     DraftShape shape;
     shape.requests = requests;
     shape.context = context;
     shape.roots = kRoots;
     shape.width = width;
     shape.depth = kMostDepth;
+    if (draft.shape.takes_states) {
+      shape.state_columns = draft.shape.hidden;
+      shape.again = kReadAgain;
+    }
     return shape;
   }
 
   absl::StatusOr<std::unique_ptr<LlamaModel>> Model(const ModelShape& shape, int max_rows,
-                                                    int64_t blocks) {
+                                                    int64_t blocks, bool keeps_states = false) {
     LlamaOptions options;
     options.max_rows = max_rows;
     options.blocks = blocks;
     options.shape = shape;
     options.overlap_launches = options_.overlap;
     options.tuning_cache = options_.tuning_cache;
+    options.keeps_states = keeps_states;
     return LlamaModel::Create(options, stream_);
   }
 
@@ -119,48 +139,58 @@ class Table {
     return PredictStep(plan, device_, target_.get());
   }
 
-  absl::StatusOr<Cell> CellOf(int requests, int context) {
-    Cell cell = {requests, context, {}, {}};
-    COPPICE_ASSIGN_OR_RETURN(cell.plain, Step(requests, context, kRoots));
+  absl::Status PredictTarget(bool keeps_states, Cell* cell, int requests, int context) {
+    cell->requests = requests;
+    cell->context = context;
+    auto& verify = keeps_states ? cell->verify_with_states : cell->verify;
+    COPPICE_ASSIGN_OR_RETURN((keeps_states ? cell->plain_with_states : cell->plain),
+                             Step(requests, context, kRoots));
     for (int width = 2; width <= kMostWidth; ++width) {
       for (int depth = 1; depth <= kMostDepth; ++depth) {
         const int rows = Shape{width, depth}.rows();
-        if (cell.verify.count(rows) > 0) continue;
-        COPPICE_ASSIGN_OR_RETURN(cell.verify[rows], Step(requests, context, rows));
+        if (verify.count(rows) > 0) continue;
+        COPPICE_ASSIGN_OR_RETURN(verify[rows], Step(requests, context, rows));
       }
     }
-    return cell;
+    if (!keeps_states) return absl::OkStatus();
+    const int slots = requests * (kReadAgain + kRoots);
+    COPPICE_ASSIGN_OR_RETURN(const Work read, CountStates(slots, target_.get()));
+    cell->states = Predict(read, device_, /*round_trips=*/0);
+    const double bytes = kStateCopies * static_cast<double>(cell->states.bytes_down);
+    const Interval ms = {1e3 * bytes / device_.optimistic.copy_bandwidth,
+                         1e3 * bytes / device_.pessimistic.copy_bandwidth};
+    cell->states.host += ms;
+    cell->states.causes["copies"] += ms;
+    return absl::OkStatus();
   }
 
   // Work of the draft's forests of all levels, by width.
   absl::StatusOr<Work> Forests(const PredictedDraft& draft, const Cell& cell, int width) {
-    const BenchForests forests = DraftForests(DraftShapeOf(cell.requests, cell.context, width));
+    const BenchForests forests =
+        DraftForests(DraftShapeOf(draft, cell.requests, cell.context, width));
     COPPICE_ASSIGN_OR_RETURN(Work work, CountForests(forests.plan, models_[Key(draft)].get()));
-    return Changed(draft, std::move(work), {cell.requests, kRoots, kReadAgain});
-  }
-  static Work Changed(const PredictedDraft& draft, Work work, const StateRows& rows) {
-    if (draft.reads_states) work = WithStates(work, draft.shape, rows);
     return WithFormat(std::move(work), draft.shape, draft.format);
   }
 
   // The pass of the last of two levels of seven rows.
   absl::StatusOr<PredictedStep> PassOfSeven(const PredictedDraft& draft) {
-    DraftShape shape = DraftShapeOf(1, kContexts[0], kMostWidth);
+    DraftShape shape = DraftShapeOf(draft, 1, kContexts[0], kMostWidth);
     shape.depth = 2;
     COPPICE_ASSIGN_OR_RETURN(
         Work work, CountStep(DraftForests(shape).plan.levels.back(), models_[Key(draft)].get()));
-    work = Changed(draft, std::move(work), {});
-    return Predict(work, device_, /*round_trips=*/0);
+    return Predict(WithFormat(std::move(work), draft.shape, draft.format), device_,
+                   /*round_trips=*/0);
   }
 
-  // forests: by width and depth; empty: they cost nothing.
+  // forests: by width and depth; empty: they cost nothing. states: those of a draft that takes states.
   static Gain Best(double p, const Cell& cell,
-                   const std::map<std::pair<int, int>, PredictedStep>& forests) {
+                   const std::map<std::pair<int, int>, PredictedStep>& forests, bool states) {
     Gain best;
     for (int width = 2; width <= kMostWidth; ++width) {
       for (int depth = 1; depth <= kMostDepth; ++depth) {
         const Shape shape = {width, depth};
-        PredictedStep round = cell.verify.at(shape.rows());
+        PredictedStep round = (states ? cell.verify_with_states : cell.verify).at(shape.rows());
+        if (states) round.Add(cell.states);
         if (!forests.empty()) round.Add(forests.at({width, depth}));
         const double layers = LayersOf(p, width, depth);
         const Interval plain = cell.plain.total_ms(), ms = round.total_ms();
@@ -173,11 +203,11 @@ class Table {
   }
 
   void PrintRow(const std::string& name, const std::string& pass, const Cell& cell,
-                const std::map<std::pair<int, int>, PredictedStep>& forests) {
+                const std::map<std::pair<int, int>, PredictedStep>& forests, bool states) {
     absl::PrintF("| %s | %s |", name, pass);
     Gain shown;
     for (const double p : kCoverages) {
-      const Gain gain = Best(p, cell, forests);
+      const Gain gain = Best(p, cell, forests, states);
       absl::PrintF(" %s |", Text(gain.times));
       gains_[{name, cell.requests, cell.context, p}] = gain.times;
       if (p == kCoverages[1]) shown = gain;
@@ -187,7 +217,7 @@ class Table {
   }
 
   absl::Status PrintCell(int requests, int context) {
-    COPPICE_ASSIGN_OR_RETURN(const Cell cell, CellOf(requests, context));
+    const Cell& cell = cells_.at({requests, context});
     absl::PrintF(
         "\n%d request(s) at %d tokens; a plain step of %d rows: %s ms (%s)\n\n"
         "| draft | pass of 7 rows ms | p = .757 | .82 | .87 | nodes x levels at .82 | round ms | "
@@ -201,9 +231,15 @@ class Table {
           forests[{width, depth}] = Predict(FirstLevels(work, depth), device_, 1);
       }
       COPPICE_ASSIGN_OR_RETURN(const PredictedStep pass, PassOfSeven(draft));
-      PrintRow(draft.name, Text(pass.device_ms()), cell, forests);
+      PrintRow(draft.name, Text(pass.device_ms()), cell, forests, draft.shape.takes_states);
     }
-    PrintRow("free", "0", cell, {});
+    PrintRow("free", "0", cell, {}, false);
+    absl::PrintF(
+        "\nA target that keeps states: a plain step %s ms; reading %d states for drafts %s ms (%d "
+        "launches, %d bytes up, %d down)\n",
+        Text(cell.plain_with_states.total_ms()), requests * (kReadAgain + kRoots),
+        Text(cell.states.total_ms(), 3), cell.states.launches, cell.states.bytes_up,
+        cell.states.bytes_down);
     return absl::OkStatus();
   }
 
@@ -269,6 +305,7 @@ class Table {
   kernels::cuda::DeviceStream* const stream_;
   std::unique_ptr<LlamaModel> target_;
   std::map<int, std::unique_ptr<LlamaModel>> models_;  // of drafts
+  std::map<std::pair<int, int>, Cell> cells_;          // by requests and context
   std::map<GainKey, Interval> gains_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -289,25 +290,54 @@ TEST_F(GpuPredictionTest, FormatsOfWeights) {
   EXPECT_EQ(Predict(work, H100(), 1).kernels.count("scatter of logits"), 1u);
 }
 
+// The forward passes of a head on states, and of a target that keeps them.
 TEST_F(GpuPredictionTest, AHeadOnStates) {
   const ModelShape shape = PredictedDrafts()[3].shape;
+  ASSERT_TRUE(shape.takes_states);
   const auto head = Model(shape);
-  DraftShape forest = {1, 1000};
+  DraftShape forest = {2, 1000};
   forest.roots = 2;
   forest.depth = 3;
-  const Work plain = CountForests(DraftForests(forest).plan, head.get()).value();
-  const Work work = WithStates(plain, shape, {1, forest.roots, 3});
-  const int64_t hidden = shape.hidden, qkv = hidden * shape.qkv_columns();
-  // The fusion once, the second half of QKV in each level.
-  EXPECT_EQ(ColdProductBytes(work) - ColdProductBytes(plain),
-            2 * (3 * hidden * hidden + forest.depth * qkv));
-  const auto of = [](const Work& some, const std::string& name) {
-    const PredictedStep step = Predict(some, H100(), 1);
-    return step.kernels.count(name) == 0 ? 0 : step.kernels.at(name).launches;
+  forest.state_columns = shape.hidden;
+  forest.again = 3;
+  const Work work = CountForests(DraftForests(forest).plan, head.get()).value();
+  EXPECT_EQ(ColdProductBytes(work), forest.depth * shape.weight_bytes());
+  const PredictedStep step = Predict(work, H100(), 1);
+  const auto bytes_of = [](const PredictedStep& some, const std::string& name) {
+    return some.kernels.at(name).bytes;
   };
-  EXPECT_EQ(of(work, "product of three states"), 1);
-  EXPECT_EQ(of(work, "norm") - of(plain, "norm"), forest.depth);
-  EXPECT_EQ(of(WithStates(plain, shape, {}), "product of three states"), 0);
+  for (const char* name : {"states loaded", "states stored", "norm of a pair", "embedding"})
+    EXPECT_EQ(step.kernels.at(name).launches, forest.depth) << name;
+  // Rows of the path that comes again are not handed on: they have no needs.
+  const int64_t rows = 2 * (2 + 3 + 2 * 7), needs = rows - 2 * 3, row_bytes = 6 * shape.hidden;
+  EXPECT_EQ(bytes_of(step, "states loaded"), rows * row_bytes);
+  EXPECT_EQ(bytes_of(step, "states stored"), needs * row_bytes);
+  // True states come with the plan of the first level, and no others.
+  const int64_t states = 2 * (2 + 3) * 2 * shape.hidden;
+  EXPECT_GT(step.bytes_up, states);
+  EXPECT_LT(step.bytes_up, states + (64 << 10));
+}
+
+TEST_F(GpuPredictionTest, ATargetThatKeepsStates) {
+  LlamaOptions options;
+  options.max_rows = 100;
+  options.blocks = 300;
+  options.keeps_states = true;
+  const auto target = LlamaModel::Create(options, stream_.get()).value();
+  StepPlan plan = ForestPlan(1, 1000, 16).plan;
+  NeedEveryRow(&plan);
+  const Work work = CountStep(plan, target.get()).value();
+  const int64_t hidden = kTarget.hidden;
+  EXPECT_EQ(ColdProductBytes(work) - kTarget.weight_bytes(),
+            std::ssize(kStateLayers) * 2 * hidden * hidden);
+  const PredictedStep step = Predict(work, H100(), 1);
+  EXPECT_EQ(step.kernels.at("states stored").launches, 1);
+  EXPECT_EQ(step.kernels.at("states stored").bytes, 16 * 6 * hidden);
+  const Work read = CountStates(10, target.get()).value();
+  const PredictedStep reading = Predict(read, H100(), /*round_trips=*/0);
+  EXPECT_EQ(reading.launches, 1);
+  EXPECT_EQ(reading.bytes_up, 10 * 4);
+  EXPECT_EQ(reading.bytes_down, 10 * 2 * hidden);
 }
 
 }  // namespace
