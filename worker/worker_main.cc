@@ -15,6 +15,7 @@
 #include "catalogue/catalogue_store.h"
 #include "comm/collective_counter.h"
 #include "model/model_config.h"
+#include "model/target_states.h"
 #include "node/energy/node_energy.h"
 #include "node/leader_work.h"
 #include "node/node_process.h"
@@ -24,6 +25,7 @@
 #include "worker/own_draft.h"
 #include "worker/plan_link.h"
 #include "worker/rank_loop.h"
+#include "worker/row_states.h"
 #include "worker/suffix_corpus_file.h"
 #include "worker/worker_flags.h"
 
@@ -133,16 +135,19 @@ draft_node::DraftServiceOptions OwnDraftService(const WorkerFlags& flags,
   return options;
 }
 
-// What the leader has beside the target: a draft in its process, or a corpus of suffix drafts.
+// What the leader has beside the target: a draft in its process or a corpus of suffix drafts, and
+// the draft for which it keeps states.
 struct LeaderDrafts {
+  StatesDraft states;
   std::unique_ptr<draft_node::DraftThread> own;
   std::shared_ptr<const decoding::SuffixCorpus> corpus;
 };
 
 // Collective: the other ranks wait for rank 0.
 absl::StatusOr<LeaderDrafts> LoadDrafts(const WorkerFlags& flags, const Place& place,
-                                        node::StartWatch* start) {
+                                        const StatesDraft& states, node::StartWatch* start) {
   LeaderDrafts drafts;
+  drafts.states = states;
   const auto load = [&](const std::function<void()>& moves_on) -> absl::Status {
     COPPICE_ASSIGN_OR_RETURN(drafts.own, LoadOwnDraft(flags, place.on_host, moves_on));
     if (drafts.own != nullptr || !flags.engine.suffixes.on || flags.suffix_corpus.path.empty())
@@ -194,10 +199,16 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, const LeaderDraf
   options.drafts.channel = place.channel;
   options.drafts.order_seed = registration.process_id();
   options.drafts.vocab_size = runner->vocab_size();
+  PoolStates states(runner);
+  if (!drafts.states.dir.empty()) {
+    options.drafts.states = &states;
+    COPPICE_ASSIGN_OR_RETURN(options.drafts.states_fingerprint,
+                             model::StatesFingerprint(drafts.states.dir, flags.node.runner.dir));
+  }
   const SteadyClock clock;
   Engine engine(options, runner, plans.get(), agent.get(), &clock);
   if (drafts.own != nullptr) {
-    engine.UseOwnDraft(drafts.own->Serve(OwnDraftService(flags, options)));
+    engine.UseOwnDraft(drafts.own->Serve(OwnDraftService(flags, options)), drafts.states.own);
   }
   return engine.Run();
 }
@@ -206,11 +217,14 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
   if (flags.check) {
     CheckedUse use = flags.checked;
     if (use.draft.empty()) use.draft = flags.draft.dir;
+    if (use.draft.empty()) use.draft = flags.node.runner.states_for;
     COPPICE_ASSIGN_OR_RETURN(const std::string lines,
                              CheckModel(flags.node.runner, std::max(1, flags.tp), use));
     std::printf("%s\n", lines.c_str());
     return absl::OkStatus();
   }
+  COPPICE_RETURN_IF_ERROR(CheckTarget(flags.node.runner.dir));
+  COPPICE_ASSIGN_OR_RETURN(const StatesDraft states_draft, StatesDraftOf(flags));
   COPPICE_ASSIGN_OR_RETURN(comm::ChannelOptions channel, node::ChannelOptionsOf(flags.node));
   const std::unique_ptr<node::StartWatch> start = node::WatchStart(flags.node, kProgram);
   if (comm::MpiWorld::Launched()) {
@@ -220,9 +234,11 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
   COPPICE_ASSIGN_OR_RETURN(Place place, FindPlace(flags, world.get(), start.get()));
   place.channel = std::move(channel);
   model::ModelRunnerOptions options = flags.node.runner;
+  options.states_for = states_draft.dir;
   options.collectives = CollectivesOf(flags, place);
   options.on_progress = [&] { start->MovesOn(); };
-  COPPICE_ASSIGN_OR_RETURN(const LeaderDrafts drafts, LoadDrafts(flags, place, start.get()));
+  COPPICE_ASSIGN_OR_RETURN(const LeaderDrafts drafts,
+                           LoadDrafts(flags, place, states_draft, start.get()));
   start->At("loads the model with the other ranks");
   COPPICE_ASSIGN_OR_RETURN(const auto runner,
                            model::ModelRunner::Load(options, place.communicator.get()));

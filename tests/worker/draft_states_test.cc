@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/local_channel.h"
+#include "tests/worker/draft_client_fixture.h"
 #include "tests/worker/states_node.h"
 
 namespace coppice::worker {
@@ -41,7 +42,12 @@ class DraftStatesTest : private SourceHolder, public DraftClientTest {
   TokenStates& states() { return source; }
   StatesNode& at(int i) { return *nodes_[i]; }
   void Restart(int i) {
-    nodes_[i] = std::make_unique<StatesNode>(*comm::ServerChannel::Bind(kEndpoint), columns_);
+    nodes_[i] = std::make_unique<StatesNode>(*comm::ServerChannel::Bind(kEndpoint), columns_,
+                                             kVocab, Expected());
+  }
+  StatesNode::StateOfTokens Expected() const {
+    return
+        [columns = columns_](absl::Span<const TokenId> tokens) { return StateOf(tokens, columns); };
   }
   proto::DraftNode Entry(int i, uint64_t states = kStates) {
     proto::DraftNode entry = at(i).node()->Announce(i == 0 ? "a" : "b");
@@ -360,7 +366,7 @@ TEST_F(LongPromptStatesTest, ALongPromptIsSentAsTheNodeTakesIt) {
 TEST_F(LongPromptStatesTest, ATurnSendsAFewMegabytes) {
   comm::LocalChannels channels = comm::MakeLocalChannels();
   client_->AddOwn(std::move(channels.client), /*takes_states=*/true);
-  StatesNode own(std::move(channels.server), columns_);
+  StatesNode own(std::move(channels.server), columns_, kVocab, Expected());
   Sequence sequence;
   BeginBeams(1, 1, kPrompt, &sequence);
   client_->Open(sequence);
