@@ -135,16 +135,19 @@ draft_node::DraftServiceOptions OwnDraftService(const WorkerFlags& flags,
   return options;
 }
 
-// What the leader has beside the target: a draft in its process, or a corpus of suffix drafts.
+// What the leader has beside the target: a draft in its process or a corpus of suffix drafts, and
+// the draft for which it keeps states.
 struct LeaderDrafts {
+  StatesDraft states;
   std::unique_ptr<draft_node::DraftThread> own;
   std::shared_ptr<const decoding::SuffixCorpus> corpus;
 };
 
 // Collective: the other ranks wait for rank 0.
 absl::StatusOr<LeaderDrafts> LoadDrafts(const WorkerFlags& flags, const Place& place,
-                                        node::StartWatch* start) {
+                                        const StatesDraft& states, node::StartWatch* start) {
   LeaderDrafts drafts;
+  drafts.states = states;
   const auto load = [&](const std::function<void()>& moves_on) -> absl::Status {
     COPPICE_ASSIGN_OR_RETURN(drafts.own, LoadOwnDraft(flags, place.on_host, moves_on));
     if (drafts.own != nullptr || !flags.engine.suffixes.on || flags.suffix_corpus.path.empty())
@@ -165,8 +168,8 @@ absl::StatusOr<LeaderDrafts> LoadDrafts(const WorkerFlags& flags, const Place& p
   return drafts;
 }
 
-absl::Status Lead(const WorkerFlags& flags, const Place& place, const StatesDraft& states_draft,
-                  const LeaderDrafts& drafts, model::ModelRunner* runner, node::StartWatch* start) {
+absl::Status Lead(const WorkerFlags& flags, const Place& place, const LeaderDrafts& drafts,
+                  model::ModelRunner* runner, node::StartWatch* start) {
   start->Over();  // the next parts have their own deadlines, which name the missing ranks
   EngineOptions options = flags.engine;
   options.vocabulary = LoadVocabulary(flags.node.runner.dir);
@@ -197,15 +200,15 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, const StatesDraf
   options.drafts.order_seed = registration.process_id();
   options.drafts.vocab_size = runner->vocab_size();
   PoolStates states(runner);
-  if (!states_draft.dir.empty()) {
+  if (!drafts.states.dir.empty()) {
     options.drafts.states = &states;
     COPPICE_ASSIGN_OR_RETURN(options.drafts.states_fingerprint,
-                             model::StatesFingerprint(states_draft.dir, flags.node.runner.dir));
+                             model::StatesFingerprint(drafts.states.dir, flags.node.runner.dir));
   }
   const SteadyClock clock;
   Engine engine(options, runner, plans.get(), agent.get(), &clock);
   if (drafts.own != nullptr) {
-    engine.UseOwnDraft(drafts.own->Serve(OwnDraftService(flags, options)), states_draft.own);
+    engine.UseOwnDraft(drafts.own->Serve(OwnDraftService(flags, options)), drafts.states.own);
   }
   return engine.Run();
 }
@@ -234,7 +237,8 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
   options.states_for = states_draft.dir;
   options.collectives = CollectivesOf(flags, place);
   options.on_progress = [&] { start->MovesOn(); };
-  COPPICE_ASSIGN_OR_RETURN(const LeaderDrafts drafts, LoadDrafts(flags, place, start.get()));
+  COPPICE_ASSIGN_OR_RETURN(const LeaderDrafts drafts,
+                           LoadDrafts(flags, place, states_draft, start.get()));
   start->At("loads the model with the other ranks");
   COPPICE_ASSIGN_OR_RETURN(const auto runner,
                            model::ModelRunner::Load(options, place.communicator.get()));
@@ -243,7 +247,7 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
     return RunRankLoop(
         place.communicator.get(), runner.get(), [&] { start->Over(); }, place.channel);
   }
-  return Lead(flags, place, states_draft, drafts, runner.get(), start.get());
+  return Lead(flags, place, drafts, runner.get(), start.get());
 }
 
 }  // namespace

@@ -213,7 +213,8 @@ coordinator = ["--tls_cert_file={cert}", "--tls_key_file={key}", "--admin_keys_f
         script.write_text(f'#!/bin/sh\ncase "$*" in *--print_config) exec {real} "$@" ;; esac\nexec {real} "$@" --admin_keys_file={keys}\n')
         script.chmod(0o755)
         watch = Stopwatch()
-        _, status, _, errors = self.run_script("up", "--target", TARGET, "--port", str(self.port), "--threads", "1", "--bin", programs)
+        _, status, _, errors = self.run_script("up", "--target", TARGET, "--draft", "none", "--port", str(self.port), "--threads", "1", "--bin",
+                                            programs)
         self.assertEqual(status, 1)
         self.assertRegex(errors, r"\ncluster: the cluster cannot be asked whether it is ready: /cluster: send the header Authorization")
         self.assertLess(watch.seconds(), 60)
