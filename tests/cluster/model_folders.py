@@ -99,6 +99,35 @@ def with_nan(out, token=7, tensor="model.embed_tokens.weight"):
     return folder
 
 
+def with_weights(out, of, values):
+    """A copy of the folder `of` whose matrices have the values of values(count, seed), f32, in their own types."""
+    folder = pathlib.Path(shutil.copytree(of, out))
+    file = folder / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    for seed, (name, entry) in enumerate(sorted(json.loads(data[8:8 + length]).items())):
+        if name == "__metadata__" or len(entry["shape"]) < 2:
+            continue
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        size = {"F32": 4, "BF16": 2}[entry["dtype"]]
+        count = (end - begin) // size
+        packed = struct.pack(f"<{count}f", *values(count, seed))
+        data[begin:end] = packed if size == 4 else b"".join(packed[i + 2:i + 4] for i in range(0, len(packed), 4))
+    file.write_bytes(data)
+    return folder
+
+
+def with_random_weights(out, of):
+    def values(count, seed):
+        source = random.Random(seed)
+        return [source.gauss(0, 0.4) for _ in range(count)]
+    return with_weights(out, of, values)
+
+
+def with_nan_weights(out, of):
+    return with_weights(out, of, lambda count, _: [float("nan")] * count)
+
+
 def without_tensor(out, tensor="model.layers.2.self_attn.k_proj.weight"):
     folder = copy_of_target(out)
     file = folder / "model.safetensors"
