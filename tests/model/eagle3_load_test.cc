@@ -14,6 +14,7 @@
 #include "model/model_runner.h"
 #include "model/target_states.h"
 #include "model/weights.h"
+#include "tests/model/eagle3_run.h"
 #include "tests/model/model_harness.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
@@ -25,23 +26,11 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kVocab = 160;
-
-test::TinyLlama Target() {
-  return test::MakeTinyLlama({.hidden = 64, .layers = 8, .vocab = kVocab});
-}
-
-std::vector<int> SomeIds() {
-  std::vector<int> ids;
-  for (int id = 1; id < kVocab; id += 3) ids.push_back(id);
-  return ids;
-}
-
 TEST(Eagle3Load, RefusesTensorsByName) {
-  const test::TinyLlama target = Target();
+  const test::TinyLlama target = HeadTarget();
   test::TempDir dir, target_dir;
   test::WriteTinyLlama(target, target_dir.path());
-  const test::TinyLlama good = test::MakeTinyEagle3(target, {.ids = SomeIds()});
+  const test::TinyLlama good = test::MakeTinyEagle3(target, {.ids = EveryThirdId()});
   const auto refusal = [&](const std::function<void(test::TinyLlama*)>& spoil) {
     test::TinyLlama head = good;
     spoil(&head);
@@ -72,8 +61,9 @@ TEST(Eagle3Load, RefusesTensorsByName) {
       HasSubstr("midlayer.hidden_norm.weight: missing"));
   EXPECT_THAT(refusal([](test::TinyLlama* head) { head->tensors.erase("d2t"); }),
               HasSubstr("d2t: missing"));
-  EXPECT_THAT(refusal([](test::TinyLlama* head) { head->tensors["d2t"].values.back() = kVocab; }),
-              HasSubstr("d2t: row 52 has 160, expected -52 to 107"));
+  EXPECT_THAT(
+      refusal([](test::TinyLlama* head) { head->tensors["d2t"].values.back() = kHeadVocab; }),
+      HasSubstr("d2t: row 52 has 160, expected -52 to 107"));
   EXPECT_THAT(refusal([](test::TinyLlama* head) {
                 head->tensors["norm.weight"].values[3] = std::nanf("");
               }),
@@ -89,7 +79,7 @@ TEST(Eagle3Load, RefusesTensorsByName) {
 }
 
 TEST(Eagle3Load, AWiderHeadNeedsAnEmbeddingOfItsOwn) {
-  const test::TinyLlama target = Target();
+  const test::TinyLlama target = HeadTarget();
   test::TempDir dir, target_dir;
   test::WriteTinyLlama(target, target_dir.path());
   test::WriteTinyLlama(test::MakeTinyEagle3(target, {.hidden = 96}), dir.path());
@@ -100,7 +90,7 @@ TEST(Eagle3Load, AWiderHeadNeedsAnEmbeddingOfItsOwn) {
 }
 
 TEST(Eagle3Load, HasOneRank) {
-  const test::TinyLlama target = Target();
+  const test::TinyLlama target = HeadTarget();
   test::TempDir dir, target_dir;
   test::WriteTinyLlama(target, target_dir.path());
   test::WriteTinyLlama(test::MakeTinyEagle3(target), dir.path());
@@ -114,7 +104,7 @@ TEST(Eagle3Load, HasOneRank) {
 
 // Values that are no numbers make drafts that are never accepted; the pass itself goes on.
 TEST(Eagle3Load, HostileValuesStayInTheirRows) {
-  const test::TinyLlama target = Target();
+  const test::TinyLlama target = HeadTarget();
   test::TinyLlama head = test::MakeTinyEagle3(target);
   head.tensors["midlayer.mlp.down_proj.weight"].values[0] = std::nanf("");
   test::TempDir dir, target_dir;
