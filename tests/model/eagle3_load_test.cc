@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_eagle3.h"
+#include "tests/testing/tiny_gguf.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -87,6 +89,39 @@ TEST(Eagle3Load, AWiderHeadNeedsAnEmbeddingOfItsOwn) {
   EXPECT_THAT(loaded.status().message(),
               HasSubstr("the draft has no embed_tokens.weight and cannot take this: "));
   EXPECT_THAT(loaded.status().message(), HasSubstr("shape [160, 64], expected [160, 96]"));
+}
+
+// An embedding in blocks stays in them, and gives the rows that a folder with its values gives.
+TEST(Eagle3Load, TakesTheEmbeddingOfAGgufTargetAsItIsStored) {
+  test::TinyLlama target = HeadTarget();
+  test::TempDir dir, target_dir;
+  test::WriteTinyLlama(test::MakeTinyEagle3(target, {.ids = EveryThirdId()}), dir.path());
+  test::GgufBuilder file = test::GgufOf(target);
+  const std::string name = "model.embed_tokens.weight";
+  test::TinyTensor& embedding = target.tensors[name];
+  std::mt19937 random(7);
+  std::vector<float> values;
+  const std::string blocks =
+      test::RandomBlocks(static_cast<int64_t>(embedding.values.size()), &random, &values);
+  file.Tensor(test::GgufNameOf(name), embedding.shape, /*type=*/8, blocks);  // Q8_0
+  embedding.values = values;
+  target_dir.Write("model.gguf", file.Bytes());
+  test::WriteTinyLlama(target, target_dir.path());
+  StepPlan plan = PlanSketch(32).Prefix({5, 17, 90, 3}, 0, 4, 4).plan;
+  plan.state = {0, 1, 2, 3};
+  for (int i = 0; i < 4; ++i) {
+    const State state = TrueState(i, 64);
+    plan.states.insert(plan.states.end(), state.begin(), state.end());
+  }
+  const auto load = [&](const std::string& of_target) {
+    auto loaded = LoadForTest({.dir = dir.path(), .target = of_target, .max_rows = 8});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return std::pair(*loaded->Run(plan), loaded->parts().weights.embedding->bytes);
+  };
+  const auto [of_folder, folder_bytes] = load(target_dir.path());
+  const auto [of_file, file_bytes] = load(target_dir.File("model.gguf"));
+  EXPECT_EQ(of_file, of_folder);
+  EXPECT_LT(file_bytes, folder_bytes / 3) << "a byte and a bit instead of four";
 }
 
 TEST(Eagle3Load, HasOneRank) {
