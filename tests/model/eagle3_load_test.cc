@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +15,12 @@
 #include "model/model_runner.h"
 #include "model/target_states.h"
 #include "model/weights.h"
+#include "tests/model/eagle3_run.h"
 #include "tests/model/model_harness.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_eagle3.h"
+#include "tests/testing/tiny_gguf.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -25,23 +28,11 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kVocab = 160;
-
-test::TinyLlama Target() {
-  return test::MakeTinyLlama({.hidden = 64, .layers = 8, .vocab = kVocab});
-}
-
-std::vector<int> SomeIds() {
-  std::vector<int> ids;
-  for (int id = 1; id < kVocab; id += 3) ids.push_back(id);
-  return ids;
-}
-
 TEST(Eagle3Load, RefusesTensorsByName) {
-  const test::TinyLlama target = Target();
+  const test::TinyLlama target = HeadTarget();
   test::TempDir dir, target_dir;
   test::WriteTinyLlama(target, target_dir.path());
-  const test::TinyLlama good = test::MakeTinyEagle3(target, {.ids = SomeIds()});
+  const test::TinyLlama good = test::MakeTinyEagle3(target, {.ids = EveryThirdId()});
   const auto refusal = [&](const std::function<void(test::TinyLlama*)>& spoil) {
     test::TinyLlama head = good;
     spoil(&head);
@@ -72,8 +63,9 @@ TEST(Eagle3Load, RefusesTensorsByName) {
       HasSubstr("midlayer.hidden_norm.weight: missing"));
   EXPECT_THAT(refusal([](test::TinyLlama* head) { head->tensors.erase("d2t"); }),
               HasSubstr("d2t: missing"));
-  EXPECT_THAT(refusal([](test::TinyLlama* head) { head->tensors["d2t"].values.back() = kVocab; }),
-              HasSubstr("d2t: row 52 has 160, expected -52 to 107"));
+  EXPECT_THAT(
+      refusal([](test::TinyLlama* head) { head->tensors["d2t"].values.back() = kHeadVocab; }),
+      HasSubstr("d2t: row 52 has 160, expected -52 to 107"));
   EXPECT_THAT(refusal([](test::TinyLlama* head) {
                 head->tensors["norm.weight"].values[3] = std::nanf("");
               }),
@@ -89,7 +81,7 @@ TEST(Eagle3Load, RefusesTensorsByName) {
 }
 
 TEST(Eagle3Load, AWiderHeadNeedsAnEmbeddingOfItsOwn) {
-  const test::TinyLlama target = Target();
+  const test::TinyLlama target = HeadTarget();
   test::TempDir dir, target_dir;
   test::WriteTinyLlama(target, target_dir.path());
   test::WriteTinyLlama(test::MakeTinyEagle3(target, {.hidden = 96}), dir.path());
@@ -99,8 +91,41 @@ TEST(Eagle3Load, AWiderHeadNeedsAnEmbeddingOfItsOwn) {
   EXPECT_THAT(loaded.status().message(), HasSubstr("shape [160, 64], expected [160, 96]"));
 }
 
+// An embedding in blocks stays in them, and gives the rows that a folder with its values gives.
+TEST(Eagle3Load, TakesTheEmbeddingOfAGgufTargetAsItIsStored) {
+  test::TinyLlama target = HeadTarget();
+  test::TempDir dir, target_dir;
+  test::WriteTinyLlama(test::MakeTinyEagle3(target, {.ids = EveryThirdId()}), dir.path());
+  test::GgufBuilder file = test::GgufOf(target);
+  const std::string name = "model.embed_tokens.weight";
+  test::TinyTensor& embedding = target.tensors[name];
+  std::mt19937 random(7);
+  std::vector<float> values;
+  const std::string blocks =
+      test::RandomBlocks(static_cast<int64_t>(embedding.values.size()), &random, &values);
+  file.Tensor(test::GgufNameOf(name), embedding.shape, /*type=*/8, blocks);  // Q8_0
+  embedding.values = values;
+  target_dir.Write("model.gguf", file.Bytes());
+  test::WriteTinyLlama(target, target_dir.path());
+  StepPlan plan = PlanSketch(32).Prefix({5, 17, 90, 3}, 0, 4, 4).plan;
+  plan.state = {0, 1, 2, 3};
+  for (int i = 0; i < 4; ++i) {
+    const State state = TrueState(i, 64);
+    plan.states.insert(plan.states.end(), state.begin(), state.end());
+  }
+  const auto load = [&](const std::string& of_target) {
+    auto loaded = LoadForTest({.dir = dir.path(), .target = of_target, .max_rows = 8});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return std::pair(*loaded->Run(plan), loaded->parts().weights.embedding->bytes);
+  };
+  const auto [of_folder, folder_bytes] = load(target_dir.path());
+  const auto [of_file, file_bytes] = load(target_dir.File("model.gguf"));
+  EXPECT_EQ(of_file, of_folder);
+  EXPECT_LT(file_bytes, folder_bytes / 3) << "a byte and a bit instead of four";
+}
+
 TEST(Eagle3Load, HasOneRank) {
-  const test::TinyLlama target = Target();
+  const test::TinyLlama target = HeadTarget();
   test::TempDir dir, target_dir;
   test::WriteTinyLlama(target, target_dir.path());
   test::WriteTinyLlama(test::MakeTinyEagle3(target), dir.path());
@@ -114,7 +139,7 @@ TEST(Eagle3Load, HasOneRank) {
 
 // Values that are no numbers make drafts that are never accepted; the pass itself goes on.
 TEST(Eagle3Load, HostileValuesStayInTheirRows) {
-  const test::TinyLlama target = Target();
+  const test::TinyLlama target = HeadTarget();
   test::TinyLlama head = test::MakeTinyEagle3(target);
   head.tensors["midlayer.mlp.down_proj.weight"].values[0] = std::nanf("");
   test::TempDir dir, target_dir;

@@ -7,7 +7,6 @@
 
 #include "model/model_runner.h"
 #include "tests/model/eagle3_run.h"
-#include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
 namespace {
