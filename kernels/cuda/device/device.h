@@ -34,6 +34,8 @@ inline constexpr int kWarpSize = 32;
 #define DEV_HOST_FUNCTION __host__ __device__ __forceinline__
 // Most threads of a block and least blocks on a multiprocessor.
 #define DEV_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+// Of a const parameter of a kernel that it indexes: it stays where it is.
+#define DEV_GRID_CONSTANT __grid_constant__
 // Before a loop whose arrays must stay in registers.
 #define DEV_UNROLL _Pragma("unroll")
 // Before a loop whose turns must not be joined.

@@ -105,7 +105,9 @@ struct PutStatesArgs {
 };
 void PutStates(const StepView& step, const PutStatesArgs& args, cudaStream_t stream);
 
-// out[i] = the state of slots[i]. slots [count], out [count][columns] bf16.
+// out[i] = the state of slots[i]. slots [count] in memory of the host, read before this returns; out
+// [count][columns] bf16. One launch for each kMostGathered slots.
+inline constexpr int kMostGathered = 128;
 void GatherStates(const DeviceStates& states, const int32_t* slots, int64_t count, void* out,
                   cudaStream_t stream);
 

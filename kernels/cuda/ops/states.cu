@@ -1,4 +1,6 @@
 // The hidden states that a pool keeps beside K and V: stored, read by the rows of a step, gathered.
+#include <algorithm>
+
 #include "kernels/cuda/ops/kernel_types.h"
 
 namespace coppice::kernels::cuda {
@@ -80,11 +82,17 @@ DEV_KERNEL void PutRows(const DeviceStep* step, T* x, int32_t columns) {
   }
 }
 
-// Block (slot of the list), kStateUnit columns a thread at a time.
-DEV_KERNEL void GatherSlots(DeviceStates states, const int32_t* slots, dev::bf16* out) {
+// The slots come with the launch, so that no copy goes before it.
+struct SlotList {
+  int32_t slot[kMostGathered];
+};
+
+// Block (slot of the list), likewise.
+DEV_KERNEL void GatherSlots(DeviceStates states, const DEV_GRID_CONSTANT SlotList slots,
+                            dev::bf16* out) {
   dev::WaitForPrevious();
   const int64_t i = blockIdx.x;
-  const dev::bf16* const state = StateOf(states, slots[i]);
+  const dev::bf16* const state = StateOf(states, slots.slot[i]);
   for (int c = static_cast<int>(threadIdx.x) * kStateUnit; c < states.columns;
        c += kThreads * kStateUnit) {
     dev::StorePack(out + i * states.columns + c, dev::LoadPack<kStateUnit>(state + c));
@@ -134,12 +142,16 @@ void PutStates(const StepView& step, const PutStatesArgs& args, cudaStream_t str
 
 void GatherStates(const DeviceStates& states, const int32_t* slots, int64_t count, void* out,
                   cudaStream_t stream) {
-  if (count == 0) return;
-  dev::Declare("gather of states", [count, columns = states.columns] {
-    return CostOf(count, columns, 2 * sizeof(dev::bf16), 2);
-  });
-  dev::Launch(GatherSlots, dim3(static_cast<unsigned>(count)), dim3(kThreads), 0, stream, states,
-              slots, static_cast<dev::bf16*>(out));
+  for (int64_t first = 0; first < count; first += kMostGathered) {
+    const int64_t some = std::min<int64_t>(kMostGathered, count - first);
+    SlotList list = {};
+    std::copy_n(slots + first, some, list.slot);
+    dev::Declare("gather of states", [some, columns = states.columns] {
+      return CostOf(some, columns, 2 * sizeof(dev::bf16), 1);
+    });
+    dev::Launch(GatherSlots, dim3(static_cast<unsigned>(some)), dim3(kThreads), 0, stream, states,
+                list, static_cast<dev::bf16*>(out) + first * states.columns);
+  }
 }
 
 }  // namespace coppice::kernels::cuda

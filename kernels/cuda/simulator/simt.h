@@ -283,6 +283,7 @@ inline double __longlong_as_double(long long bits) {
 #define DEV_HOST_FUNCTION inline
 #define DEV_BOUNDS(threads, blocks)
 #define DEV_UNROLL
+#define DEV_GRID_CONSTANT
 #define DEV_NO_UNROLL
 #define DEV_SHARED(T, name, n)          \
   static const char dev_key_##name = 0; \

@@ -16,15 +16,15 @@ namespace coppice::kernels::cuda {
 
 class StateDownload {
  public:
-  // As Backend::ReadStates. Waits until the states are there: a copy up and, for each kMostBytes of
-  // states, a launch and a copy down.
+  // As Backend::ReadStates. Waits until the states are there: for each kMostBytes of them a copy down,
+  // and a launch for each kMostGathered.
   static constexpr size_t kMostBytes = size_t{4} << 20;
   absl::Status Read(const DeviceStates& states, absl::Span<const int32_t> slots, uint16_t* out,
                     DeviceStream* stream);
 
  private:
-  PinnedBuffer host_slots_, host_;
-  DeviceBuffer slots_, gathered_;
+  PinnedBuffer host_;
+  DeviceBuffer gathered_;
   std::optional<DeviceEvent> copied_;
 };
 

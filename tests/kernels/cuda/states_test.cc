@@ -110,7 +110,10 @@ TEST(CudaStates, RowsTakeTheirStateFromThePlanOrTheirChain) {
 TEST(CudaStates, SlotsAreGatheredInTheirOrder) {
   for (const int columns : {8, 576, 4096}) {
     TestStates states(columns);
-    const DeviceArray<int32_t> slots(std::vector<int32_t>{33, 0, 79, 34, 33});
+    std::vector<int32_t> slots = {33, 0, 79, 34, 33};
+    // More than a launch takes.
+    while (static_cast<int>(slots.size()) < 2 * kMostGathered + 3)
+      slots.push_back(static_cast<int32_t>(slots.size() * 7) % kSlots);
     DeviceArray<dev::bf16> out(slots.size() * columns);
     GatherStates(states.view, slots.data(), static_cast<int64_t>(slots.size()), out.data(),
                  nullptr);

@@ -336,7 +336,7 @@ TEST_F(GpuPredictionTest, ATargetThatKeepsStates) {
   const Work read = CountStates(10, target.get()).value();
   const PredictedStep reading = Predict(read, H100(), /*round_trips=*/0);
   EXPECT_EQ(reading.launches, 1);
-  EXPECT_EQ(reading.bytes_up, 10 * 4);
+  EXPECT_EQ(reading.bytes_up, 0);
   EXPECT_EQ(reading.bytes_down, 10 * 2 * hidden);
 }
 
