@@ -68,6 +68,24 @@ TEST_F(ModelCheckTest, CountsKvInItsType) {
               HasSubstr("KV (I8) 0.80 GB to 0.80 GB for 1 beams"));
 }
 
+// 1024 bytes of K and V of a token, and a state of 64 values; windows give nothing back.
+TEST_F(ModelCheckTest, CountsStatesWithKv) {
+  const test::TempDir draft;
+  const test::TinyLlama target = test::MakeTinyFamily("gemma3");
+  test::WriteTinyLlama(target, dir_.path());
+  test::WriteTinyLlama(test::MakeTinyEagle3(target, {.layers = {0, 2}, .hidden = 64}),
+                       draft.path());
+  model::ModelRunnerOptions options;
+  options.dir = dir_.path();
+  options.states_for = draft.path();
+  const auto lines = CheckModel(options, /*ranks=*/1, {.tokens = 10'000'000, .beams = 1});
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  EXPECT_THAT(*lines, HasSubstr("KV (F32) 11.52 GB to 11.52 GB for 1 beams"));
+  EXPECT_THAT(*lines,
+              EndsWith(absl::StrCat("states: outputs of layers 0, 2 joined to 64 values for ",
+                                    draft.path(), ", 128 bytes of the KV of a token")));
+}
+
 TEST_F(ModelCheckTest, SaysHowAQuantisedModelIsKept) {
   const test::TinyLlama model = test::MakeTinyLlama({.hidden = 64, .intermediate = 96});
   EXPECT_THAT(*Check(test::Quantise(model, {.layout = "gptq"}).folder),
