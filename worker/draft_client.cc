@@ -121,6 +121,7 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
     }
     spdlog::warn("draft node {} is gone", it->first);
     LoseSessions(&it->second);
+    bytes_before_ += BytesOf(it->second);
     it = nodes_.erase(it);
   }
   for (const auto& [id, entry] : wanted) {
@@ -373,11 +374,14 @@ bool DraftClient::reading() const {
   });
 }
 
+uint64_t DraftClient::BytesOf(const Node& node) {
+  const comm::ChannelCounters& counters = node.channel->counters();
+  return counters.sent_bytes + counters.received_bytes;
+}
+
 uint64_t DraftClient::bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [id, node] : nodes_) {
-    bytes += node.channel->counters().sent_bytes + node.channel->counters().received_bytes;
-  }
+  uint64_t bytes = bytes_before_;
+  for (const auto& [id, node] : nodes_) bytes += BytesOf(node);
   return bytes;
 }
 

@@ -233,6 +233,7 @@ class DraftClient {
   Node* PickNode(const std::string& except, double now_s);
   Node* NodeOf(const Session& session);
   static constexpr int64_t kMostStateBytes = 4 << 20;  // of one turn
+  static uint64_t BytesOf(const Node& node);
   static bool IsLate(const Node& node, double now_s);
   static bool KeepsSilent(const Node& node, double now_s);
   // The node of the session. Opens one if there is none or its node is silent. Not kNone: why there
@@ -283,6 +284,7 @@ class DraftClient {
   std::map<DroppedDraft, uint64_t> dropped_;
   std::vector<DraftArrival> lost_;  // failures found outside Receive
   uint64_t next_wire_id_ = 1;
+  uint64_t bytes_before_ = 0;  // of nodes that are gone
   uint64_t state_bytes_ = 0;
   int64_t states_left_ = kMostStateBytes;  // bytes that may still be sent in this turn
   double now_s_ = 0;                       // of the last Receive

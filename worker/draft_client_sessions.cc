@@ -175,6 +175,7 @@ void DraftClient::NoticeBreaks(double now_s) {
     if (breaks == node.breaks_seen) continue;
     if (node.own) {
       LoseSessions(&node);
+      bytes_before_ += BytesOf(node);
       nodes_.erase(std::prev(it));
       continue;
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/local_channel.h"
+#include "tests/worker/draft_client_fixture.h"
 #include "tests/worker/states_node.h"
 
 namespace coppice::worker {
@@ -41,7 +42,12 @@ class DraftStatesTest : private SourceHolder, public DraftClientTest {
   TokenStates& states() { return source; }
   StatesNode& at(int i) { return *nodes_[i]; }
   void Restart(int i) {
-    nodes_[i] = std::make_unique<StatesNode>(*comm::ServerChannel::Bind(kEndpoint), columns_);
+    nodes_[i] = std::make_unique<StatesNode>(*comm::ServerChannel::Bind(kEndpoint), columns_,
+                                             kVocab, Expected());
+  }
+  StatesNode::StateOfTokens Expected() const {
+    return
+        [columns = columns_](absl::Span<const TokenId> tokens) { return StateOf(tokens, columns); };
   }
   proto::DraftNode Entry(int i, uint64_t states = kStates) {
     proto::DraftNode entry = at(i).node()->Announce(i == 0 ? "a" : "b");
@@ -360,7 +366,7 @@ TEST_F(LongPromptStatesTest, ALongPromptIsSentAsTheNodeTakesIt) {
 TEST_F(LongPromptStatesTest, ATurnSendsAFewMegabytes) {
   comm::LocalChannels channels = comm::MakeLocalChannels();
   client_->AddOwn(std::move(channels.client), /*takes_states=*/true);
-  StatesNode own(std::move(channels.server), columns_);
+  StatesNode own(std::move(channels.server), columns_, kVocab, Expected());
   Sequence sequence;
   BeginBeams(1, 1, kPrompt, &sequence);
   client_->Open(sequence);
@@ -370,13 +376,22 @@ TEST_F(LongPromptStatesTest, ATurnSendsAFewMegabytes) {
   Sequence* const all[] = {&sequence};
   EXPECT_TRUE(client_->SendStates(all));
   EXPECT_EQ(client_->state_bytes(), 4u << 20);
+  Sequence short_one;  // does not wait for the long one
+  BeginBeams(2, 1, /*prompt=*/20, &short_one);
+  client_->Open(short_one);
+  DecideLayers(&short_one, 1);
+  EXPECT_EQ(AskFor(short_one, 1), NoDraftReason::kNone);
+  const uint64_t its_bytes = 20 * 2048;
+  EXPECT_EQ(client_->state_bytes(), (4u << 20) + its_bytes);
   client_->Receive(1);  // the next turn
   EXPECT_TRUE(client_->SendStates(all));
-  EXPECT_EQ(client_->state_bytes(), 8u << 20);
+  EXPECT_EQ(client_->state_bytes(), (8u << 20) + its_bytes);
   client_->Receive(1);
   EXPECT_FALSE(client_->SendStates(all));
+  ASSERT_TRUE(own.NextRequest().has_value());  // of the short one
   own.TakeAll();
-  EXPECT_TRUE(own.read(own.last_opened()));
+  EXPECT_TRUE(own.read(1));
+  EXPECT_TRUE(own.read(2));
   ASSERT_EQ(AskFor(sequence, 1), NoDraftReason::kNone);
   ASSERT_TRUE(own.NextRequest().has_value());
 }

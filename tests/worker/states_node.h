@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,21 +15,22 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "proto/convert.h"
 #include "sampling/rng.h"
-#include "tests/worker/draft_client_fixture.h"
+#include "tests/worker/fake_draft_node.h"
 #include "worker/row_states.h"
 
 namespace coppice::worker {
 
-// [columns] The state of the last of these tokens.
+// [columns] The state of the last of these tokens: finite numbers.
 inline std::vector<uint16_t> StateOf(absl::Span<const TokenId> tokens, int columns) {
   uint64_t hash = sampling::kRootHash;
   for (const TokenId token : tokens) hash = sampling::ExtendHash(hash, token);
   std::vector<uint16_t> state;
   for (int c = 0; c < columns; ++c) {
     hash = sampling::ExtendHash(hash, c);
-    state.push_back(static_cast<uint16_t>(hash >> 13));
+    state.push_back(static_cast<uint16_t>(hash >> 13) & 0xbfff);
   }
   return state;
 }
@@ -78,8 +79,14 @@ class TokenStates : public StateSource {
 
 class StatesNode {
  public:
-  StatesNode(std::unique_ptr<comm::ServerChannel> channel, int columns)
-      : columns_(columns), node_(std::make_unique<FakeDraftNode>(std::move(channel))) {}
+  // state_of: the state of the last of these tokens.
+  using StateOfTokens = std::function<std::vector<uint16_t>(absl::Span<const TokenId>)>;
+  StatesNode(std::unique_ptr<comm::ServerChannel> channel, int columns, int vocab_size,
+             StateOfTokens state_of)
+      : columns_(columns),
+        vocab_size_(vocab_size),
+        state_of_(std::move(state_of)),
+        node_(std::make_unique<FakeDraftNode>(std::move(channel))) {}
   FakeDraftNode* node() { return node_.get(); }
 
   // Takes what has arrived within `patience_ms`, until a request for a draft.
@@ -112,6 +119,10 @@ class StatesNode {
   bool read(uint64_t session) const {
     const auto found = sessions_.find(session);
     return found != sessions_.end() && found->second.held.size() + 1 >= found->second.opened;
+  }
+  // Prompt and stable tokens of the session.
+  const std::vector<TokenId>& tokens(uint64_t session) const {
+    return sessions_.at(session).tokens;
   }
   int states_taken() const { return states_taken_; }
   size_t longest_message() const { return longest_message_; }
@@ -152,13 +163,13 @@ class StatesNode {
   void Check(const decoding::RowStates& states, size_t entry, std::vector<TokenId> before) {
     ++states_taken_;
     const auto values = absl::MakeConstSpan(states.values).subspan(entry * columns_, columns_);
-    EXPECT_EQ(std::vector<uint16_t>(values.begin(), values.end()), StateOf(before, columns_))
+    EXPECT_EQ(std::vector<uint16_t>(values.begin(), values.end()), state_of_(before))
         << "the row after " << before.size() << " tokens";
   }
   void Ask(const proto::DraftRequest& message) {
     ASSERT_EQ(sessions_.count(message.session_id()), 1u);
     Session& session = sessions_.at(message.session_id());
-    const auto request = proto::DraftRequestFromMessage(message, kVocab, columns_);
+    const auto request = proto::DraftRequestFromMessage(message, vocab_size_, columns_);
     ASSERT_TRUE(request.ok()) << request.status();
     const size_t length = session.prompt + request->stable_length;
     ASSERT_EQ(session.tokens.size() + request->stable_tokens.size(), length);
@@ -203,7 +214,8 @@ class StatesNode {
     }
   }
 
-  const int columns_;
+  const int columns_, vocab_size_;
+  const StateOfTokens state_of_;
   std::unique_ptr<FakeDraftNode> node_;
   std::map<uint64_t, Session> sessions_;
   uint64_t last_opened_ = 0;
