@@ -38,7 +38,7 @@ class BlockDrafter(StateDraft):
         self.train_all(parameters)
         self.fixed["mask"] = torch.tensor(0, device=device)
 
-    def start(self, frequent):
+    def start(self, states, ids, last, frequent):
         """The mask is the id that the target says least."""
         seldom = torch.ones(len(self.embedding), dtype=torch.bool)
         seldom[torch.from_numpy(frequent(len(seldom) - 1))] = False

@@ -9,10 +9,12 @@ from draft_distillation import tensors
 from draft_distillation.head_rows import Step, rotated, split_heads
 from draft_distillation.llama import NORM, config_of
 from draft_distillation.state_layers import eagle3_layers
-from draft_distillation.state_draft import DECAY, OUT_NORM, StateDraft
+from draft_distillation.state_draft import DECAY, FUSION, OUT_NORM, RESIDUAL, StateDraft
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 LAYER = "midlayer."
+RIDGE = 0.01       # of least squares, for each row
+SELF_SCORE = 8.0   # of a row's own key at the start
 STATE_LAYERS = "eagle_aux_hidden_state_layer_ids"
 
 
@@ -34,6 +36,30 @@ class EagleHead(StateDraft):
                 value = torch.cat([torch.randn(value.shape, generator=random).to(device) * value.std(), value], 1)
             parameters[LAYER + name] = value
         self.train_all(parameters | {OUT_NORM: self.read(folder, NORM)})
+
+    def start(self, states, ids, last, frequent):
+        """Least squares: fc and the way of the embedding through the attention give the target's state behind the token, as far as a linear map can.
+        Queries are keys, so that a row sees itself and rows of the same token; the MLP adds nothing yet."""
+        hidden, dim = self.hidden, self.shape["head_dim"]
+        embedded = self.norm(functional.embedding(ids, self.embedding), LAYER + "input_layernorm.weight").detach()
+        given = torch.cat([states * self.fixed["scale"], embedded], 1)
+        wanted = RESIDUAL * functional.rms_norm(last.float(), (hidden,))
+        gram = given.T @ given
+        gram.diagonal().add_(RIDGE * len(given) + given.shape[1])
+        solved = torch.linalg.solve(gram, given.T @ wanted).T  # [hidden, columns + hidden]
+        left, size, right = torch.linalg.svd(solved[:, -hidden:])
+        values = {name: self.parameters[f"{LAYER}{name}.weight"].data for name in (*(f"self_attn.{part}_proj" for part in "qkvo"), "mlp.down_proj")}
+        for value in values.values():
+            value.zero_()
+        self.parameters[FUSION].data.copy_(solved[:, :-hidden])
+        random, shared = torch.Generator().manual_seed(0), self.shape["heads"] // self.shape["kv_heads"]
+        drawn = torch.randn(values["self_attn.k_proj"].shape[0], hidden, generator=random).to(self.device) * (SELF_SCORE / dim ** 0.5 / hidden) ** 0.5
+        values["self_attn.k_proj"][:, :hidden] = drawn
+        values["self_attn.q_proj"][:, :hidden] = drawn.view(-1, dim, hidden).repeat_interleave(shared, 0).flatten(0, 1)
+        for place in range(min(len(drawn), hidden)):  # a column of the values each, which the first head of those that share it passes on
+            root, column = size[place] ** 0.5, place // dim * shared * dim + place % dim
+            values["self_attn.v_proj"][place, :hidden] = right[place] * root
+            values["self_attn.o_proj"][:, column] = left[:, place] * root
 
     def take(self, folder, head=True):
         """The parameters, and the head's rows if wanted, of a folder in the published layout."""

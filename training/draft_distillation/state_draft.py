@@ -54,8 +54,8 @@ class StateDraft(HeadRows):
         size = states.view(len(states), len(self.state_layers), -1).square().mean(2).sqrt().median(0).values
         self.fixed["scale"] = (1 / size).repeat_interleave(self.hidden)
 
-    def start(self, frequent):
-        """What a new draft must know of the data. frequent: a function that gives so many of the most frequent ids."""
+    def start(self, states, ids, last, frequent):
+        """What a new draft takes from data: see Trainer.seen_states. frequent: a function that gives so many of the most frequent ids."""
 
     def joined(self, states):
         return self.linear(states * self.fixed["scale"], FUSION)

@@ -85,9 +85,9 @@ class Teaching(Trainer):
         self.say(f"lesson {number + 1}: {tokens} answered tokens sampled, {tokens / (time.monotonic() - began):.0f} a second")
         return found
 
-    def first_conversations(self):
+    def first_batches(self):
         self.first = self.first or self.sample(0)
-        return rows.batches(self.first, self.args.batch_tokens, self.args.seed)[0]
+        return rows.batches(self.first, self.args.batch_tokens, self.args.seed)
 
     def frequent(self, count):
         """By the probability that the target gives them in the answers of the first lesson."""

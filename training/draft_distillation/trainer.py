@@ -13,6 +13,7 @@ from draft_distillation.decoder import Decoder
 
 HEAD_IDS = 8192  # of a head, unless they are asked for
 WARM_UP = 30     # steps
+STATE_BATCHES = 4  # whose states are looked at before a training
 
 
 class Trainer:
@@ -61,16 +62,28 @@ class Trainer:
         """From the checkpoint, or from --start, or from the target's own layers."""
         start, wanted, found = self.args.start, self.args.head_ids, os.path.exists(self.path)
         if self.draft.takes_states and not found:
-            with torch.no_grad():
-                self.draft.scale_states(self.states(rows.Places(self.first_conversations(), self.args.device)).flatten(0, 1))
+            seen = self.seen_states()
+            self.draft.scale_states(seen[0])
+            if not start:
+                self.draft.start(*seen, self.frequent)
         if start:
             self.draft.take(start, head=not wanted)
-        elif self.draft.takes_states and not found:
-            self.draft.start(self.frequent)
         if found:
             self.resume_from(torch.load(self.path, map_location=self.args.device, weights_only=True))
         elif not self.draft.whole_head and (wanted or not start) and (wanted or HEAD_IDS) < len(self.draft.head):
             self.draft.keep_rows(self.frequent(wanted or HEAD_IDS))
+
+    def seen_states(self):
+        """What a draft over states begins with, of some predicted tokens: states of the token before [rows, columns], the id itself [rows], and the
+        target's last state behind it [rows, hidden]."""
+        layers, found = [*self.draft.state_layers, self.target.layers - 1], []
+        with torch.no_grad(), arithmetic.autocast(self.args.device, self.args.dtype):
+            for group in self.first_batches()[:STATE_BATCHES]:
+                places = rows.Places(group, self.args.device)
+                where = places.where[places.where % places.ids.shape[1] > 0]
+                states = self.target.with_states(places.ids, layers)[1].flatten(0, 1)
+                found.append((states[where - 1][:, :-self.draft.hidden], places.ids.view(-1)[where], states[where][:, -self.draft.hidden:]))
+        return [torch.cat(part) for part in zip(*found)]
 
     def resume_from(self, saved):
         """saved: what `checkpoint` wrote."""

@@ -28,8 +28,8 @@ class Training(Trainer):
         say(f"{args.out}: {self.draft.size()} trained parameters, {len(self.draft.head)} ids in the head; {self.data.tokens()} "
             f"answered tokens; {self.length()}")
 
-    def first_conversations(self):
-        return rows.batches(self.data.training, self.args.batch_tokens, self.args.seed)[0]
+    def first_batches(self):
+        return rows.batches(self.data.training, self.args.batch_tokens, self.args.seed)
 
     def frequent(self, count):
         return rows.most_frequent(self.data.training, self.draft.config["vocab_size"], count)

@@ -186,7 +186,7 @@ class Heads(unittest.TestCase):
 
     def test_a_block_says_in_training_what_it_says_alone(self):
         draft = shaken(BlockDrafter(CONFIG, str(TARGET), [1, 4], STATE_LAYERS, "cpu", draft_steps=3, rank=8))
-        draft.start(lambda count: numpy.setdiff1d(numpy.arange(count + 1), [300]))
+        draft.start(None, None, None, lambda count: numpy.setdiff1d(numpy.arange(count + 1), [300]))
         draft.write(self.folder, str(TARGET))
         draft.take(self.folder)
         ids, reference = text(9), Reference(self.folder)
@@ -357,8 +357,9 @@ class Trainings(unittest.TestCase):
         output = self.train("eagle3", "head", "--steps", 110, "--head-ids", 288, "--state-layers", "1,2,3")
         first, *_, last = self.overlaps(output)
         self.assertEqual(len(last), 4)
+        self.assertGreater(first[0], 0.25, output)  # by least squares
         for before, after in zip(first, last):
-            self.assertGreater(after, before + 0.1, output)
+            self.assertGreater(after, before + 0.03, output)
         self.assertGreater(last[0], last[3] + 0.03, output)  # true states say more
         self.assertEqual(sorted(os.listdir(self.folder / "head")), ["config.json", "model.safetensors", "tokenizer.model"])
         self.check_measured("head", last)
