@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Makes a draft model for a Llama target of your own: a few of the target's layers between its embedding and the most used rows of its
-head, which learn to say what the whole target says.
+"""Makes a draft for a Llama or Qwen3 target of your own, which learns to say what the target says. By --kind of train and teach:
+
+  layers  an independent model: a few of the target's layers between its embedding and the most used rows of its head
+  eagle3  an EAGLE-3 head: one layer over hidden states of the target and the embedding of the next token
+  dflash  a block drafter, DFlash with DSpark's bias: some layers that say all tokens of a block in one pass over hidden states
 
   distill_draft.py sample  --target DIR --out TEXT                 asks the target for conversations
   distill_draft.py train   --target DIR --data TEXT --out DRAFT    trains the draft on them; --data may be repeated
   distill_draft.py teach   --target DIR --out DRAFT --device cuda  both at once on a GPU, the target in PyTorch too
   distill_draft.py mean    --target DIR --out DRAFT TRAINED ...    the mean of several trainings
-  distill_draft.py measure --data TEXT --draft DRAFT               its overlap with the target on the answers held out
+  distill_draft.py measure --data TEXT --draft DRAFT               its overlap with the target on the answers held out; a draft of the
+                                                                   kinds eagle3 and dflash needs --target DIR too
 
 sample starts a cluster with the target (--url: asks one that runs). The target writes the question of a user in its own chat template,
 from a few first words of many kinds on, then the answer at temperature 1. Kept are the ids and, for each id of an answer, the 20 most
@@ -18,8 +22,13 @@ sum min(p, q): the share of drafted tokens that the target accepts.
 teach needs no server: the target answers in the process that trains, in lessons of new conversations, and says its whole distribution
 wherever the draft learns. On a GPU that is much faster; on a CPU sample and train are.
 
-sample, train and teach may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
-folder like any other. DRAFT/trained has only what was trained, which is small; training/draft_folder.py makes a folder of it again.
+A draft of the kinds eagle3 and dflash takes hidden states of the target, which computes them in the process that trains. It learns
+--draft-steps tokens ahead: a head over its own states, as it will be run (training-time test), a block drafter those of its block. Each
+further step counts 0.8 times as much. The progress shows the overlap at each of them. Their folders have the layouts of published ones
+(SpecForge, z-lab); such a folder is also what --start and mean take, where the kind layers has DRAFT/trained.
+
+sample, train and teach may be ended at any time and go on with the same command; train may run while sample still writes. A draft of the kind layers is
+a model folder like any other. DRAFT/trained has only what was trained, which is small; training/draft_folder.py makes a folder of it again.
 The mean of a draft and of what train --start made of it is often better than either. A TRAINED that is named twice counts twice.
 
 sample needs NumPy for Python, and built programs (deploy/build.sh) unless --url is given. The others need PyTorch too: pip install
@@ -85,14 +94,13 @@ def run_sample(args):
 def prepare_training(args):
     """(config.json of the target, the layers that the draft starts with), or None if there is nothing to do."""
     import torch
-    from draft_distillation import llama
+    from draft_distillation import kinds, llama
     torch.set_num_threads(args.threads)
     if os.path.exists(os.path.join(args.out, "model.safetensors")) and not os.path.exists(os.path.join(args.out, "checkpoint.pt")):
         say(f"{args.out}: is there already")
         return None
     config = llama.config_of(args.target)
-    last = config["num_hidden_layers"] - 1
-    return config, args.layers or ([0, 1, last - 1, last] if last > 2 else list(range(last + 1)))
+    return config, args.layers or kinds.first_layers(args.kind, config["num_hidden_layers"])
 
 
 def run_train(args):
@@ -112,25 +120,21 @@ def run_teach(args):
 
 
 def run_mean(args):
-    from draft_distillation import decoder, llama, pieces, tensors
+    from draft_distillation import kinds, pieces
     if os.path.exists(os.path.join(args.out, "model.safetensors")):
         raise pieces.DataError(f"{args.out}: is there already")
-    layers = llama.config_of(args.trained[0])["num_hidden_layers"]
-    draft = decoder.Decoder(llama.config_of(args.target), args.target, range(layers), "cpu")
+    draft = kinds.like(args.trained[0], args.target)
     draft.take_mean(args.trained)
-    trained = os.path.join(args.out, "trained")
-    os.makedirs(trained, exist_ok=True)
-    draft.save(trained)
-    tensors.put_together(trained, args.target, args.out)
+    os.makedirs(args.out, exist_ok=True)
+    draft.write(args.out, args.target)
     say(f"{args.out}: the mean of {len(args.trained)} drafts")
 
 
 def run_measure(args):
     import torch
-    from draft_distillation import decoder, llama, pieces, rows, training
+    from draft_distillation import kinds, pieces, rows, training
     torch.set_num_threads(args.threads)
-    config = llama.config_of(args.draft)
-    draft = decoder.Decoder(config, args.draft, range(config["num_hidden_layers"]), args.device)
+    draft, states = kinds.read_draft(args.draft, args.target, args)
     figures = []
     for folder in args.data:
         conversations = rows.Conversations([folder], args.context)
@@ -138,13 +142,11 @@ def run_measure(args):
         measured = held_out + conversations.training if args.all else held_out[:args.held_out]
         if not measured:
             raise pieces.DataError(f"{folder}: no conversations are held out, or --context {args.context} is too short for them")
-        figures.append(training.measure(draft, measured, args))
-        overlap, kl, tokens = figures[-1]
-        print(f"{folder}: {tokens} tokens of {len(measured)} answers: overlap {overlap:.4f}, KL divergence {kl:.4f} nats", flush=True)
+        figures.append(training.measure(draft, measured, args, states))
+        print(f"{folder}: {figures[-1].tokens} tokens of {len(measured)} answers: {figures[-1]}", flush=True)
     if len(figures) > 1:
-        tokens = sum(count for *_, count in figures)
-        overlap, kl = (sum(figure[i] * figure[2] for figure in figures) / tokens for i in range(2))
-        print(f"all {tokens} tokens: overlap {overlap:.4f}, KL divergence {kl:.4f} nats")
+        total = sum(figures[1:], figures[0])
+        print(f"all {total.tokens} tokens: {total}")
 
 
 # ---- arguments
@@ -186,11 +188,22 @@ def add_teach_options(parser):
 def add_training_options(parser):
     count, number = positive(int), positive(float)
     parser.add_argument("--out", required=True, metavar="DRAFT", help="the model folder that is written")
-    parser.add_argument("--layers", type=numbers, metavar="N,N", help="layers of the target that the draft starts with (the first two and the last two)")
+    parser.add_argument("--kind", choices=["layers", "eagle3", "dflash"], default="layers",
+                        help="layers: an independent model, some layers of the target; eagle3: a head over its hidden states; dflash: a block "
+                             "drafter over them (%(default)s)")
+    parser.add_argument("--layers", type=numbers, metavar="N,N",
+                        help="layers of the target that the draft starts with (the first two and the last two; eagle3: the last)")
+    parser.add_argument("--state-layers", type=numbers, metavar="N,N,N",
+                        help="layers of the target, from 0, whose outputs the draft takes (of n, eagle3: 1, n/2 - 1 and n - 4; dflash: five from 1 to n - 3)")
+    parser.add_argument("--draft-steps", type=count, default=4, help="that a head or a block drafter learns: tokens ahead (%(default)s)")
+    parser.add_argument("--markov-rank", type=int, default=256, help="of a block drafter's bias by the token before; 0: none (%(default)s)")
+    parser.add_argument("--blocks", type=count, default=512, help="of a step, by which a block drafter learns (%(default)s)")
     parser.add_argument("--head-ids", type=count,
-                        help="ids that the draft can say, the most frequent of TEXT; a level of a draft reads the head (8192, or those of --start)")
-    parser.add_argument("--start", metavar="TRAINED", help="go on from this draft, a folder DRAFT/trained, with as many --layers")
+                        help="ids that the draft can say, the most frequent of TEXT; a level of a draft reads the head (8192, or those of --start; "
+                             "dflash: all)")
+    parser.add_argument("--start", metavar="TRAINED", help="go on from this draft, with as many --layers: a folder DRAFT/trained; eagle3 and dflash: DRAFT, or a published one")
     parser.add_argument("--minutes", type=number, default=60, help="(%(default)s)")
+    parser.add_argument("--steps", type=count, help="end after so many instead; the same command then gives the same draft on the same machine")
     parser.add_argument("--optimizer", choices=["muon", "adamw"], default="muon",
                         help="muon: Muon for the matrices, AdamW for the rest (%(default)s)")
     parser.add_argument("--lr", type=number, default=5e-3, help="(%(default)s); AdamW wants about 1e-3")
@@ -235,6 +248,8 @@ def parse_arguments():
     mean.add_argument("trained", nargs="+", metavar="TRAINED", help="folders DRAFT/trained with as many layers; the ids of the head are those of the first")
     mean.add_argument("--out", required=True, metavar="DRAFT")
     measure.add_argument("--draft", required=True, metavar="DRAFT")
+    measure.add_argument("--target", metavar="DIR", help="the target of a draft that takes its hidden states")
+    measure.add_argument("--draft-steps", type=positive(int), default=4, help="of an EAGLE-3 head (%(default)s)")
     measure.add_argument("--all", action="store_true", help="measure on all of TEXT: text that was sampled only for this")
     args = parser.parse_args()
     if "dtype" in args and "device" in args:

@@ -1,12 +1,13 @@
 """The draft in PyTorch: some layers of a Llama target between the target's own embedding and head, or some rows of the head. With all
 layers it is the target. Names are those of Hugging Face."""
 import math
+import os
 
-import numpy
 import torch
 from torch.nn import functional
 
 from draft_distillation import tensors
+from draft_distillation.head_rows import HeadRows, Step, rotated, split_heads
 from draft_distillation.llama import NORM, config_of, layer_names, shape_of
 from draft_distillation.pieces import DataError
 
@@ -41,42 +42,22 @@ class Cache:
         return (of > at) | ((of < self.padded[:, None, None]) & (of != at))
 
 
-class Decoder:
-    """`parameters` are trained, [name] in f32; the embedding and the head (often the same) are not, and are in bf16. `places` has the
-    row of the head for each id, or -1."""
-
+class Decoder(HeadRows):
     def __init__(self, config, folder, layers, device):
         """From a folder; layers: which of its layers follow each other."""
-        self.config, self.shape, self.layers, self.device = config, shape_of(config, folder), len(layers), device
+        self.shape, self.layers = shape_of(config, folder), len(layers)
         missing = [layer for layer in layers if not 0 <= layer < self.shape["layers"]]
         if missing:
             raise DataError(f"{folder}: has no layer {missing[0]}, only 0 to {self.shape['layers'] - 1}")
-
-        def read(name):
-            return torch.from_numpy(tensors.read(folder, name).copy()).to(device)
-
-        self.embedding = read(tensors.EMBEDDING).bfloat16()
-        self.head = self.embedding if config.get("tie_word_embeddings") else read(tensors.HEAD).bfloat16()
-        self.places, self.kept = torch.arange(len(self.embedding), device=device), None
+        super().__init__(config, folder, device)
         if "draft_vocab_size" in config:
             self.name_rows(tensors.draft_vocabulary(folder, config))
-        self.parameters = {NORM: read(NORM)}
+        self.parameters = {NORM: self.read(folder, NORM)}
         for place, layer in enumerate(layers):
-            for name, part in layer_names(layer).items():
-                self.parameters[f"model.layers.{place}.{part}"] = read(name)
+            for name, part in layer_names(layer, self.shape["qk_norm"]).items():
+                self.parameters[f"model.layers.{place}.{part}"] = self.read(folder, name)
         for value in self.parameters.values():
             value.requires_grad_(True)
-
-    def name_rows(self, ids):
-        """The head's rows are of these ids, ascending."""
-        self.kept = numpy.asarray(ids)
-        self.places = torch.full((len(self.embedding),), -1, dtype=torch.long, device=self.device)
-        self.places[torch.from_numpy(self.kept).to(self.device)] = torch.arange(len(ids), device=self.device)
-
-    def keep_rows(self, ids):
-        """Leaves only these ids, ascending, of a whole head."""
-        self.head = self.head[torch.from_numpy(numpy.asarray(ids)).to(self.device)]
-        self.name_rows(ids)
 
     def take(self, trained, head=True):
         """The parameters, and the ids of the head if wanted, of a folder that `save` has written."""
@@ -85,25 +66,9 @@ class Decoder:
             if config.get(field) != own:
                 raise DataError(f"{trained}: {field} is {config.get(field)!r}, expected {own}")
         for name, value in self.parameters.items():
-            values = tensors.read(trained, name)
-            if values.shape != tuple(value.shape):
-                raise DataError(f"{trained}: {name} is {list(values.shape)}, expected {list(value.shape)} by the target's config.json")
-            value.data.copy_(torch.from_numpy(values.copy()))
+            self.copy_from(trained, name, value)
         if head and "draft_vocab_size" in config:
             self.keep_rows(tensors.draft_vocabulary(trained, config))
-
-    def take_mean(self, folders):
-        """The mean of the parameters of several such folders, and the ids of the first."""
-        total = {}
-        for place, folder in enumerate(folders):
-            self.take(folder, head=place == 0)
-            for name, value in self.parameters.items():
-                total[name] = total.get(name, 0) + value.data / len(folders)
-        for name, value in total.items():
-            self.parameters[name].data.copy_(value)
-
-    def size(self):
-        return sum(value.numel() for value in self.parameters.values())
 
     def freeze(self, dtype):
         """For one that is only asked: with parameters in the dtype of its products, "bf16" or "f32"."""
@@ -113,20 +78,15 @@ class Decoder:
     def states(self, ids, cache=None):
         """[batch, time, hidden] after the last norm, of ids [batch, time]; each sees itself and those before it. With a cache the ids
         follow what it has, and are added to it."""
-        batch, length = ids.shape
+        for x in self.residuals(ids, cache):
+            pass
+        return self.norm(x, NORM)
+
+    def residuals(self, ids, cache=None):
+        """Yields the residual stream [batch, time, hidden] in f32 after each layer."""
         shape, dim, begun = self.shape, self.shape["head_dim"], cache.length if cache else 0
-        half = dim // 2
-        angle = (torch.arange(begun, begun + length, device=self.device)[:, None] /
-                 shape["theta"] ** (torch.arange(0, dim, 2, device=self.device) / dim))
-        cos, sin = torch.cat([angle.cos()] * 2, 1), torch.cat([-angle.sin(), angle.sin()], 1)
-        unseen = cache.unseen(length) if cache else None
-
-        def split(y):
-            return y.view(batch, length, -1, dim).transpose(1, 2)
-
-        def rotate(y):
-            return (y * cos + torch.cat([y[..., half:], y[..., :half]], -1) * sin).to(y.dtype)
-
+        positions = torch.arange(begun, begun + ids.shape[1], device=self.device)
+        unseen = cache.unseen(ids.shape[1]) if cache else None
         x = functional.embedding(ids, self.embedding).float()
         for layer in range(self.layers):
             prefix = f"model.layers.{layer}."
@@ -134,34 +94,42 @@ class Decoder:
             def linear(y, name, prefix=prefix):
                 return functional.linear(y, self.parameters[prefix + name + ".weight"])
 
-            y = self._norm(x, prefix + "input_layernorm.weight")
-            query, key = (rotate(split(linear(y, f"self_attn.{n}_proj"))) for n in "qk")
-            value = split(linear(y, "self_attn.v_proj"))
+            y = self.norm(x, prefix + "input_layernorm.weight")
+            query, key = (split_heads(linear(y, f"self_attn.{n}_proj"), dim) for n in "qk")
+            if shape["qk_norm"]:
+                query, key = (self.norm(part, f"{prefix}self_attn.{n}_norm.weight") for part, n in ((query, "q"), (key, "k")))
+            query, key = (rotated(part, positions, shape["frequencies"]) for part in (query, key))
+            value = split_heads(linear(y, "self_attn.v_proj"), dim)
             if cache:
                 mixed = seen_by(query, *cache.add(layer, key, value), unseen)
             else:
                 key, value = (part.repeat_interleave(shape["heads"] // shape["kv_heads"], 1) for part in (key, value))
                 mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            x = x + linear(mixed.transpose(1, 2).reshape(batch, length, -1), "self_attn.o_proj")
-            y = self._norm(x, prefix + "post_attention_layernorm.weight")
+            x = x + linear(mixed.transpose(1, 2).flatten(2), "self_attn.o_proj")
+            y = self.norm(x, prefix + "post_attention_layernorm.weight")
             x = x + linear(functional.silu(linear(y, "mlp.gate_proj")) * linear(y, "mlp.up_proj"), "mlp.down_proj")
-        if cache:
-            cache.length += length
-        return self._norm(x, NORM)
+            if cache and layer == self.layers - 1:
+                cache.length += ids.shape[1]
+            yield x
 
-    def _norm(self, x, name):
-        return functional.rms_norm(x.float(), x.shape[-1:], self.parameters[name].float(), self.shape["eps"])
+    def with_states(self, ids, layers):
+        """(what `states` gives, the residual streams after these layers side by side [batch, time, layers * hidden]; None without layers)"""
+        found = {}
+        for layer, x in enumerate(self.residuals(ids)):
+            if layer in layers:
+                found[layer] = x
+        return self.norm(x, NORM), torch.cat([found[layer] for layer in layers], -1) if layers else None
 
-    def logits(self, states, rows=None):
-        """Of all rows of the head, or of some."""
-        head = self.head if rows is None else self.head[rows]
-        if not torch.is_autocast_enabled(self.device.split(":")[0]):
-            head = head.float()
-        return functional.linear(states.to(head.dtype), head).float()
+    def steps(self, places, states=None):
+        """What it says of the predicted tokens of rows.Places: one step, which takes no states of a target."""
+        own = self.states(places.ids)
+        return [Step(own.flatten(0, 1)[places.where])]
 
     def save(self, folder):
         """Writes what was trained, and config.json. draft_folder.py adds what is the target's."""
         content, config = {}, dict(self.config, num_hidden_layers=self.layers, torch_dtype="bfloat16")
+        if "layer_types" in config:
+            config["layer_types"] = config["layer_types"][:self.layers]
         if self.kept is not None:
             content.update(tensors.ids_of_head(self.kept))
             config["draft_vocab_size"] = len(self.kept)
@@ -169,6 +137,12 @@ class Decoder:
             values = value.detach().cpu().float().numpy()
             content.update(tensors.as_integers(name, values) if values.ndim == 2 else {name: (values.shape, tensors.bf16_bytes(values))})
         tensors.write_trained(folder, config, content)
+
+    def write(self, out, target):
+        """Writes the folder; out/trained has only what was trained."""
+        trained = os.path.join(out, "trained")
+        self.save(trained)
+        tensors.put_together(trained, target, out)
 
 
 def seen_by(query, keys, values, unseen):

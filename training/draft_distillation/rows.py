@@ -1,4 +1,5 @@
 """Batches of conversations as tensors."""
+import copy
 import math
 import random
 
@@ -89,8 +90,7 @@ class Places:
 
     def states(self, decoder):
         """[predicted tokens, hidden]"""
-        states = decoder.states(self.ids)
-        return states.reshape(-1, states.shape[-1])[self.where]
+        return decoder.states(self.ids).flatten(0, 1)[self.where]
 
 
 class Batch(Places):
@@ -106,6 +106,13 @@ class Batch(Places):
         self.own_p, self.top, self.top_p = joined("own_p", numpy.float32), joined("top", numpy.int64), joined("top_p", numpy.float32)
         assert self.top.shape[1] == KEPT
         self.listed = (self.top == self.own[:, None]).logical_and(self.top_p > 0).any(1)
+
+    def __getitem__(self, which):
+        """What `losses` takes, of some of the predicted tokens."""
+        other = copy.copy(self)
+        for name in ("own", "own_p", "top", "top_p", "listed"):
+            setattr(other, name, getattr(self, name)[which])
+        return other
 
     def wanted(self):
         """[predicted tokens, KEPT + 1]: the ids whose probabilities `losses` takes."""

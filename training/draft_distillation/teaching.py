@@ -8,10 +8,9 @@ import arithmetic
 from draft_distillation import rows
 from draft_distillation.asking import Asker, Target
 from draft_distillation.chat import Chat
-from draft_distillation.decoder import Decoder
 from draft_distillation.pieces import HELD_OUT, DataError
 from draft_distillation.sampling import ends_of
-from draft_distillation.trainer import Trainer
+from draft_distillation.trainer import Figures, Trainer
 
 OWN = "its own questions"
 ONLY_MEASURED = 1 << 40  # added to the numbers of lessons for generators of conversations that are not trained on
@@ -34,7 +33,7 @@ class Teaching(Trainer):
         options = [args.answer_tokens, args.question_tokens, args.question_temperature, args.parallel, args.epochs, args.dtype, list(prompts), list(texts)]
         super().__init__(args, layers, config, options, say)
         self.head_rows = 512 if args.device == "cpu" else 8192  # positions whose distributions are computed at a time
-        self.target = Decoder(config, args.target, range(config["num_hidden_layers"]), args.device).freeze(args.dtype)
+        self.target = self.target or self.whole_target(config)
         chat = Chat(args.target)
         if not chat.template and (texts or not prompts):
             raise DataError(f"{args.target}: has no chat template, so the target cannot invent questions: give --prompts alone")
@@ -52,7 +51,7 @@ class Teaching(Trainer):
         self.first = None  # the first lesson, if it was needed before
         self.resume()
         self.said = slice(None) if self.draft.kept is None else torch.from_numpy(self.draft.kept).to(args.device)  # ids that the draft can say
-        say(f"{args.out}: {self.draft.size()} trained parameters, {len(self.draft.head)} ids in the head; {args.minutes:g} minutes")
+        say(f"{args.out}: {self.draft.size()} trained parameters, {len(self.draft.head)} ids in the head; {self.length()}")
 
     def answered(self, numbers, askers, place=0):
         """{source: conversations} that are only measured."""
@@ -86,9 +85,13 @@ class Teaching(Trainer):
         self.say(f"lesson {number + 1}: {tokens} answered tokens sampled, {tokens / (time.monotonic() - began):.0f} a second")
         return found
 
+    def first_conversations(self):
+        self.first = self.first or self.sample(0)
+        return rows.batches(self.first, self.args.batch_tokens, self.args.seed)[0]
+
     def frequent(self, count):
         """By the probability that the target gives them in the answers of the first lesson."""
-        self.first = self.sample(0)
+        self.first = self.first or self.sample(0)
         mass = torch.zeros(len(self.target.head), device=self.args.device)
         with torch.no_grad(), arithmetic.autocast(self.args.device, self.args.dtype):
             for group in rows.batches(self.first, self.args.batch_tokens, 0):
@@ -97,28 +100,44 @@ class Teaching(Trainer):
                     mass += self.target.logits(part).softmax(-1).sum(0)
         return mass.topk(count).indices.sort().values.cpu().numpy()
 
-    def losses(self, own, target):
-        """(forward KL divergence over the ids that the draft can say, overlap) of states of both [places, hidden]."""
-        log_q = self.draft.logits(own).log_softmax(-1)
+    def losses(self, own, target, before=None):
+        """(forward KL divergence over the ids that the draft can say, overlap) of states of both [places, hidden]. before: the ids before, for
+        drafts that ask."""
+        log_q = self.draft.logits(own, None, before).log_softmax(-1)
         with torch.no_grad():
             log_p = self.target.logits(target).log_softmax(-1)[:, self.said]
             p = log_p.exp()
         return (p * (log_p - log_q)).sum(-1), torch.minimum(p, log_q.exp()).sum(-1)
 
+    def both(self, places):
+        """(the steps of the draft, the target's states [predicted tokens, hidden])"""
+        with torch.no_grad():
+            target, states = self.target.with_states(places.ids, self.draft.state_layers)
+        return self.draft.steps(places, states), target.flatten(0, 1)[places.where]
+
+    def parts(self, own, step, target):
+        """(states of the draft, those of the target, ids before) of not too many rows of a step at a time."""
+        before = step.before
+        for begin in range(0, len(own), self.head_rows):
+            part = slice(begin, begin + self.head_rows)
+            yield own[part], step.of(target)[part], None if before is None else before[part]
+
     def learn(self, conversations):
-        args = self.args
+        args, overlaps = self.args, []
         places = rows.Places(conversations, args.device)
         with arithmetic.autocast(args.device, args.dtype):
-            own = places.states(self.draft)
-            with torch.no_grad():
-                target = places.states(self.target)
-            leaf, overlaps = own.detach().requires_grad_(), 0
-            for part, wanted in zip(leaf.split(self.head_rows), target.split(self.head_rows)):
-                kl, overlap = self.losses(part, wanted)
-                ((kl + args.overlap_weight * (1 - overlap)).sum() / len(leaf)).backward()
-                overlaps = overlaps + overlap.detach().sum()
-        own.backward(leaf.grad)
-        return overlaps / len(leaf)
+            said, target = self.both(places)
+            weights = sum(step.weight for step in said)
+            leaves = [step.states.detach().requires_grad_() for step in said]
+            for step, leaf in zip(said, leaves):
+                total = 0
+                for own, wanted, before in self.parts(leaf, step, target):
+                    kl, overlap = self.losses(own, wanted, before)
+                    (step.weight / weights * (kl + args.overlap_weight * (1 - overlap)).sum() / len(leaf)).backward()
+                    total = total + overlap.detach().sum()
+                overlaps.append(total / max(1, len(leaf)))
+        torch.autograd.backward([step.states for step in said if len(step.states)], [leaf.grad for leaf in leaves if len(leaf)])
+        return torch.stack([torch.as_tensor(overlap, device=args.device) for overlap in overlaps])
 
     def steps(self):
         state, args = self.state, self.args
@@ -136,15 +155,15 @@ class Teaching(Trainer):
     def measure(self):
         with torch.no_grad(), arithmetic.autocast(self.args.device, self.args.dtype):
             for name, conversations in self.held_out.items():
-                sums, count = [0.0, 0.0], 0
+                figures = Figures(self.draft.draft_steps)
                 for group in rows.batches(conversations, self.args.batch_tokens, 0):
                     places = rows.Places(group, self.args.device)
-                    own, target = places.states(self.draft), places.states(self.target)
-                    for part, wanted in zip(own.split(self.head_rows), target.split(self.head_rows)):
-                        kl, overlap = self.losses(part, wanted)
-                        sums = [sums[0] + float(overlap.sum()), sums[1] + float(kl.sum())]
-                    count += len(own)
-                self.show_held_out((sums[0] / count, sums[1] / count, count, len(conversations)), name)
+                    said, target = self.both(places)
+                    for number, step in enumerate(said):
+                        for own, wanted, before in self.parts(step.states, step, target):
+                            figures.add(number, *self.losses(own, wanted, before))
+                    figures.tokens += len(places.where)
+                self.show_held_out(figures, len(conversations), name)
 
     def done(self):
         return f"{self.state['lesson']} whole lessons of {self.state['tokens']} answered tokens"

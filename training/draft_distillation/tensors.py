@@ -75,10 +75,16 @@ def as_integers(name, values):
     return {name: (values.shape, rounded.tobytes(), "I8"), name + SCALES: (scales.shape, scales.tobytes(), "F32")}
 
 
-def ids_of_head(ids):
-    """What write_trained takes for the ids of the head's rows, ascending."""
+def ids_of_head(ids, vocab=None):
+    """What write_trained takes for the ids of the head's rows, ascending. vocab: also t2d, by which other tools know the ids of the target that
+    the head can say."""
     distances = (ids - numpy.arange(len(ids))).astype("<i8")
-    return {HEAD_IDS: (distances.shape, distances.tobytes(), "I64")}
+    content = {HEAD_IDS: (distances.shape, distances.tobytes(), "I64")}
+    if vocab:
+        said = numpy.zeros(vocab, "u1")
+        said[ids] = 1
+        content["t2d"] = ((vocab,), said.tobytes(), "BOOL")
+    return content
 
 
 def draft_vocabulary(trained, config):
@@ -116,6 +122,11 @@ def put_together(trained, target, out):
         content[name] = (shape, data if kind == "BF16" else bf16_bytes(read(target, name)))
     if HEAD_IDS in content:
         config["tie_word_embeddings"] = False
+    write_model(out, config, content, target)
+
+
+def write_model(out, config, content, target):
+    """Writes a model folder: config.json, tensors {name: (shape, bytes in bf16)}, or with a type behind, and the tokenizer of the target."""
     llama_folder.write_folder(out, config, content, "BF16")
     for name in TOKENIZERS:
         if os.path.isfile(os.path.join(target, name)):

@@ -5,7 +5,7 @@ import torch
 
 import arithmetic
 from draft_distillation import pieces, rows
-from draft_distillation.trainer import Trainer
+from draft_distillation.trainer import Figures, Trainer
 
 HEAD_ROWS = 512  # positions whose logits of the whole vocabulary are computed at a time
 
@@ -26,7 +26,10 @@ class Training(Trainer):
         self.state.update(epoch=0, batch=0)
         self.resume()
         say(f"{args.out}: {self.draft.size()} trained parameters, {len(self.draft.head)} ids in the head; {self.data.tokens()} "
-            f"answered tokens; {args.minutes:g} minutes")
+            f"answered tokens; {self.length()}")
+
+    def first_conversations(self):
+        return rows.batches(self.data.training, self.args.batch_tokens, self.args.seed)[0]
 
     def frequent(self, count):
         return rows.most_frequent(self.data.training, self.draft.config["vocab_size"], count)
@@ -48,18 +51,26 @@ class Training(Trainer):
         return chosen.to(self.args.device), added.to(self.args.device)
 
     def loss(self, conversations):
-        """(what is minimised, the overlap)"""
+        """(what is minimised, the overlap at each draft step)"""
         batch = rows.Batch(conversations, self.args.device)
         places = self.draft.places[batch.wanted()]
         chosen, added = self.candidates(places)
         column = torch.zeros(len(self.draft.head), dtype=torch.long, device=self.args.device)
         column[chosen] = torch.arange(len(chosen), device=self.args.device)
+        loss, overlaps, weights = 0, [], 0
         with arithmetic.autocast(self.args.device, self.args.dtype):
-            logits = self.draft.logits(batch.states(self.draft), chosen)
-        total = (logits + added).logsumexp(1, keepdim=True)
-        log_q = torch.where(places >= 0, logits.gather(1, column[places.clamp(min=0)]) - total, -math.inf)
-        kl, overlap = rows.losses(batch, log_q[:, :-1], log_q[:, -1])
-        return (kl + self.args.overlap_weight * (1 - overlap)).mean(), overlap.detach().mean()
+            said = self.draft.steps(batch, self.states(batch))
+        for step in said:
+            with arithmetic.autocast(self.args.device, self.args.dtype):
+                logits = self.draft.logits(step.states, chosen, step.before)
+            wanted = step.of(places)
+            total = (logits + added).logsumexp(1, keepdim=True)
+            log_q = torch.where(wanted >= 0, logits.gather(1, column[wanted.clamp(min=0)]) - total, -math.inf)
+            kl, overlap = rows.losses(step.of(batch), log_q[:, :-1], log_q[:, -1])
+            loss = loss + step.weight * (kl + self.args.overlap_weight * (1 - overlap)).sum() / max(1, len(kl))
+            weights += step.weight
+            overlaps.append(overlap.detach().sum() / max(1, len(kl)))
+        return loss / weights, torch.stack(overlaps)
 
     def learn(self, conversations):
         loss, overlap = self.loss(conversations)
@@ -81,23 +92,25 @@ class Training(Trainer):
         for folder, conversations in self.data.held_out.items():
             held_out = conversations[:self.args.held_out]
             if held_out:
-                self.show_held_out((*measure(self.draft, held_out, self.args), len(held_out)), folder if len(self.data.held_out) > 1 else None)
+                self.show_held_out(measure(self.draft, held_out, self.args, self.states), len(held_out),
+                                   folder if len(self.data.held_out) > 1 else None)
 
 
-
-def measure(draft, conversations, args):
-    """(mean overlap, mean KL divergence, tokens) with the draft's whole head."""
-    overlaps = kls = count = 0
+def measure(draft, conversations, args, states):
+    """Figures with the draft's whole head. states: a function of rows.Places, for a draft that takes those of its target."""
+    figures = Figures(draft.draft_steps)
     with torch.no_grad(), arithmetic.autocast(args.device, args.dtype):
         for group in rows.batches(conversations, args.batch_tokens, 0):
             batch = rows.Batch(group, args.device)
-            states = batch.states(draft)
             places = draft.places[batch.wanted()]
-            log_q = torch.empty(places.shape, device=args.device)
-            for begin in range(0, len(states), HEAD_ROWS):
-                part = slice(begin, begin + HEAD_ROWS)
-                said = draft.logits(states[part]).log_softmax(1).gather(1, places[part].clamp(min=0))
-                log_q[part] = torch.where(places[part] >= 0, said, -math.inf)
-            kl, overlap = rows.losses(batch, log_q[:, :-1], log_q[:, -1])
-            overlaps, kls, count = overlaps + float(overlap.sum()), kls + float(kl.sum()), count + len(states)
-    return overlaps / count, kls / count, count
+            for number, step in enumerate(draft.steps(batch, states(batch))):
+                wanted = step.of(places)
+                log_q = torch.empty(wanted.shape, device=args.device)
+                for begin in range(0, len(wanted), HEAD_ROWS):
+                    part = slice(begin, begin + HEAD_ROWS)
+                    logits = draft.logits(step.states[part], None, None if step.before is None else step.before[part])
+                    said = logits.log_softmax(1).gather(1, wanted[part].clamp(min=0))
+                    log_q[part] = torch.where(wanted[part] >= 0, said, -math.inf)
+                figures.add(number, *rows.losses(step.of(batch), log_q[:, :-1], log_q[:, -1]))
+            figures.tokens += len(batch.where)
+    return figures

@@ -26,6 +26,7 @@ import distill_draft  # noqa: E402
 import tool_arguments  # noqa: E402
 from draft_distillation import openings, pieces, sampling, tensors  # noqa: E402
 from draft_distillation.pieces import KEPT, PER_PIECE, DataError  # noqa: E402
+from draft_distillation.state_layers import dflash_layers, eagle3_layers  # noqa: E402
 from stopwatch import at_most  # noqa: E402
 
 
@@ -295,6 +296,12 @@ class Tensors(WithFolder):
             with self.assertRaisesRegex(DataError, "kept: no d2t in its 1 safetensors files"):
                 tensors.put_together(kept, source, out)
 
+    def test_the_ids_of_a_head_are_written_both_ways(self):
+        content = tensors.ids_of_head(numpy.array([2, 3, 7]), 9)
+        self.assertEqual(content["d2t"], ((3,), numpy.array([2, 2, 5], "<i8").tobytes(), "I64"))
+        self.assertEqual(content["t2d"], ((9,), bytes([0, 0, 1, 1, 0, 0, 0, 1, 0]), "BOOL"))
+        self.assertEqual(list(tensors.ids_of_head(numpy.array([2, 3, 7]))), ["d2t"])
+
     def test_a_file_that_ends_early_is_named(self):
         import llama_folder
         llama_folder.write_folder(str(self.folder), {}, {"a": ((2,), b"12345678")})
@@ -303,6 +310,18 @@ class Tensors(WithFolder):
             path.write_bytes(path.read_bytes()[:size])
             with self.assertRaisesRegex(DataError, f"{path}: {reason}"):
                 tensors.read(str(self.folder), "a")
+
+
+class StateLayers(unittest.TestCase):
+    def test_they_are_those_of_published_drafts(self):
+        self.assertEqual([eagle3_layers(count) for count in (32, 36, 80)], [[1, 15, 28], [1, 17, 32], [1, 39, 76]])
+        self.assertEqual([dflash_layers(count) for count in (36, 32)], [[1, 9, 17, 25, 33], [1, 8, 15, 22, 29]])
+
+    def test_a_small_target_has_each_of_them_once(self):
+        for count in range(1, 12):
+            for layers in (eagle3_layers(count), dflash_layers(count)):
+                self.assertEqual(layers, sorted(set(layers)))
+                self.assertTrue(0 <= layers[0] and layers[-1] <= max(0, count - 2), (count, layers))
 
 
 class Arguments(WithFolder):

@@ -318,7 +318,8 @@ class Cut(WithFolder):
         config = json.loads(path.read_text())
         unlike = "expected a tied head, rms_norm_eps 1e-5 and heads that fill hidden_size"
         for change, reason in (({"model_type": "opt"}, "model_type is 'opt', expected 'llama'"), ({"tie_word_embeddings": False}, unlike),
-                               ({"rms_norm_eps": 1e-6}, unlike), ({"head_dim": 8}, unlike), ({"vocab_size": None}, "has no 'vocab_size'")):
+                               ({"rms_norm_eps": 1e-6}, unlike), ({"rope_scaling": {"type": "linear", "factor": 2}}, "has rope_scaling, which this tool does not serve"),
+                               ({"model_type": "qwen3"}, "model_type is 'qwen3', expected 'llama'"), ({"head_dim": 8}, unlike), ({"vocab_size": None}, "has no 'vocab_size'")):
             path.write_text(json.dumps({name: value for name, value in (config | change).items() if value is not None}))
             self.assertEqual(self.cut("--vocab", 13, status=2), f"train_pair: {path}: {reason}\n")
         path.write_text("[")
