@@ -142,10 +142,7 @@ void DraftService::TakeStates(const std::string& peer, const proto::PromptStates
         proto::StatesFromMessage(message.states(), state_columns(), /*trie_size=*/0);
     taken = states.ok() ? found->second.session->TakeStates(*states) : states.status();
   }
-  if (!taken.ok()) {
-    const auto& waiting = found->second.waiting;
-    Fail(key, waiting != nullptr ? waiting->round : 0, std::string(taken.message()));
-  }
+  if (!taken.ok()) Fail(key, RoundOf(found->second), std::string(taken.message()));
 }
 
 }  // namespace coppice::draft_node

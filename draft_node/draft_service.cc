@@ -234,6 +234,11 @@ void DraftService::Grow(const Key& key, const kernels::StepRows& rows, double mo
   }
 }
 
+uint32_t DraftService::RoundOf(const Slot& slot) {
+  if (slot.builder != nullptr) return slot.builder->round();
+  return slot.waiting != nullptr ? slot.waiting->round : 0;
+}
+
 void DraftService::FailLater(const Key& key, const absl::Status& why) {
   failed_.emplace_back(key, why.message());
 }
@@ -242,8 +247,7 @@ void DraftService::FailThose() {
   for (const auto& [key, why] : std::exchange(failed_, {})) {
     const auto found = slots_.find(key);
     if (found == slots_.end()) continue;
-    const auto& builder = found->second.builder;
-    Fail(key, builder != nullptr ? builder->round() : 0, why);
+    Fail(key, RoundOf(found->second), why);
   }
 }
 
