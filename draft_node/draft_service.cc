@@ -126,6 +126,8 @@ void DraftService::Begin(const Key& key, Slot* slot) {
   const uint32_t round = request->round;
   auto builder = ForestBuilder::Start(std::move(*request), slot->session.get(), blocks_);
   if (!builder.ok()) return Fail(key, round, std::string(builder.status().message()));
+  const BlockModel drafter = {runner_->config().block, runner_->markov()};
+  if (drafter.used()) (*builder)->UseBlocks(drafter, runner_->vocab_size(), options_.max_rows);
   if ((*builder)->rows() > options_.max_rows) {
     return Fail(key, round, "more tokens to catch up with than one pass holds");
   }

@@ -70,9 +70,10 @@ DraftClient::Fed DraftClient::Feed(Node* node, const Sequence& sequence, uint64_
   const auto most = static_cast<uint32_t>(std::max<int64_t>(1, kMessageBytes / row_bytes));
   const uint32_t readable = std::min(end, options_.states->Readable(sequence));
   while (sent->rows() < readable) {
-    if (states_left_ <= 0) return Fed::kLimit;
     const uint32_t left = readable - sent->rows();
-    // What the node has not taken yet waits in this process.
+    // A long prompt keeps no short one waiting, and what the node has not taken yet waits in this
+    // process.
+    if (left > most && states_left_ <= 0) return Fed::kLimit;
     if (left > most && node->channel->socket().writing) return Fed::kStuck;
     decoding::RowStates states;
     if (!ReadStates(sequence, {sent->rows(), std::min(left, most), {}}, &states).ok())

@@ -63,6 +63,14 @@ std::string HeadText(const ModelConfig& draft) {
                       " ids");
 }
 
+// The states that are kept with KV, if any.
+std::vector<std::string> StateLines(const model::LoadEstimate& estimate, const std::string& draft) {
+  if (estimate.state_columns == 0) return {};
+  return {absl::StrCat("states: outputs of layers ", absl::StrJoin(estimate.states.layers, ", "),
+                       " joined to ", estimate.state_columns, " values for ", draft, ", ",
+                       2 * estimate.state_columns, " bytes of the KV of a token")};
+}
+
 // Lines of memory, and of what windows keep. The beams have a prefix in common: all of their tokens,
 // or none. Where they part they keep all tokens, whatever the windows.
 std::vector<std::string> MemoryLines(const model::LoadEstimate& estimate, int ranks,
@@ -142,7 +150,7 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
   load.weight_dtype = options.weight_dtype;
   load.kv_dtype = options.kv_dtype;
   load.max_rows = options.max_rows;
-  load.states_for = head.empty() ? "" : use.draft;
+  load.states_for = head.empty() ? options.states_for : use.draft;
   COPPICE_ASSIGN_OR_RETURN(const model::LoadEstimate estimate,
                            model::EstimateLoad(load, *backend, ranks));
   const ModelConfig& config = estimate.config;
@@ -161,6 +169,7 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
                                                              unused[0])));
   lines.push_back(TokenizerLine(options.dir));
   for (std::string& line : MemoryLines(estimate, ranks, use)) lines.push_back(std::move(line));
+  for (std::string& line : StateLines(estimate, load.states_for)) lines.push_back(std::move(line));
   if (!use.draft.empty()) {
     COPPICE_RETURN_IF_ERROR(CheckDraft(options.dir, config, use.draft));
     lines.push_back(absl::StrCat("draft: ", use.draft, " fits", head));

@@ -27,6 +27,7 @@
 #include "kernels/cuda/steps/cuda_step_rows.h"
 #include "kernels/cuda/steps/device_op.h"
 #include "kernels/cuda/steps/rank_rows.h"
+#include "kernels/cuda/steps/state_download.h"
 #include "kernels/cuda/steps/step_queue.h"
 #include "kernels/cuda/steps/step_upload.h"
 #include "kernels/cuda/steps/step_watchdog.h"
@@ -117,6 +118,11 @@ class CudaBackend final : public Backend {
   absl::Status Submit(const StepPlan& plan, Pass* pass) override;
   bool HeadReached() override;
   absl::StatusOr<const StepRows*> Wait() override;
+  absl::Status ReadStates(const KvPool& pool, absl::Span<const int32_t> slots,
+                          uint16_t* out) override {
+    COPPICE_CHECK_MSG(state_ == State::kIdle, "the step before was not waited for");
+    return state_download_.Read(StatesOf(pool), slots, out, &parts_.stream);
+  }
   bool GrowsForest(const ForestPlan::Forest& forest, const RowNeed& need,
                    int64_t vocab) const override {
     return ranks_ == nullptr && !exact_ && CanGrow(forest, need, vocab);
@@ -157,6 +163,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<StepQueue> queue_;
   std::vector<DeviceBuffer> tensors_;
+  StateDownload state_download_;
 
   ForestSteps forests_;
 

@@ -66,7 +66,9 @@ float* CudaOps::Floats(const Tensor& tensor, int64_t columns) const {
   return static_cast<float*>(tensor.data);
 }
 
-void CudaOps::CommitKv(KvPool* pool) { recorded_.push_back(CommitOp{PoolOf(*pool)}); }
+void CudaOps::CommitKv(KvPool* pool) {
+  recorded_.push_back(CommitOp{PoolOf(*pool), StatesOf(*pool)});
+}
 
 void CudaOps::Embed(const Weight& w, int64_t first_row, float scale, Tensor x) {
   const auto& matrix = static_cast<const CudaWeight&>(w);
@@ -105,14 +107,39 @@ void CudaOps::AddNorm(Tensor x, const Addend& addend, const Norm& norm, Tensor o
   }
 }
 
-void CudaOps::StoreStates(Tensor, KvPool*) {
-  failure_ = absl::UnimplementedError("states on the cuda backend");
+void CudaOps::StoreStates(Tensor x, KvPool* pool) {
+  const DeviceStates states = StatesOf(*pool);
+  COPPICE_CHECK(states.columns > 0);
+  recorded_.push_back(StoreStatesArgs{Floats(x, states.columns), states, gathered_});
 }
-void CudaOps::LoadStates(const KvPool&, Tensor) {
-  failure_ = absl::UnimplementedError("states on the cuda backend");
+
+void CudaOps::LoadStates(const KvPool& pool, Tensor x) {
+  const DeviceStates states = StatesOf(pool);
+  COPPICE_CHECK(states.columns > 0 && !gathered_);
+  COPPICE_CHECK(static_cast<int>(plan_->state.size()) == plan_->rows());
+  recorded_.push_back(LoadStatesArgs{states, Floats(x, states.columns)});
 }
-void CudaOps::NormPair(Tensor, const Norm&, Tensor, const Norm&, Tensor) {
-  failure_ = absl::UnimplementedError("states on the cuda backend");
+
+void CudaOps::PutStates(Tensor x) {
+  CheckRows(x, x.columns);
+  COPPICE_CHECK(!gathered_ && static_cast<int>(plan_->state.size()) == plan_->rows());
+  if (x.columns % kStateUnit != 0) {
+    failure_ = absl::InvalidArgumentError(
+        absl::StrCat("hidden_size: ", x.columns, ", expected a multiple of ", kStateUnit,
+                     " for a drafter of blocks on the cuda backend"));
+    return;
+  }
+  recorded_.push_back(PutStatesArgs{x.data, x.dtype, static_cast<int32_t>(x.columns)});
+}
+
+void CudaOps::NormPair(Tensor a, const Norm& of_a, Tensor b, const Norm& of_b, Tensor out) {
+  const int64_t n = a.columns, m = b.columns;
+  CheckRows(out, n + m);
+  recorded_.push_back(NormPairArgs{{Floats(a, n), ArgsOf(of_a, n), n},
+                                   {Floats(b, m), ArgsOf(of_b, m), m},
+                                   out.data,
+                                   out.dtype,
+                                   rows_});
 }
 
 void CudaOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {

@@ -12,14 +12,6 @@ namespace {
 
 constexpr char kWhat[] = "draft forests on the device";
 
-// Twice what is asked for, so that it seldom grows.
-template <class Buffer>
-absl::Status Grow(size_t bytes, Buffer* buffer) {
-  if (buffer->size() >= bytes) return absl::OkStatus();
-  COPPICE_ASSIGN_OR_RETURN(*buffer, Buffer::Allocate(2 * bytes, kWhat));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status ForestSteps::Begin(const ForestPlan& plan) {
@@ -29,9 +21,9 @@ absl::Status ForestSteps::Begin(const ForestPlan& plan) {
   }
   plan_ = &plan;
   const size_t forests = plan.forests.size();
-  COPPICE_RETURN_IF_ERROR(Grow(forests * sizeof(ForestState), &states_));
-  COPPICE_RETURN_IF_ERROR(Grow(forests * sizeof(ForestState), &host_));
-  return Grow(forests * sizeof(LevelScratch), &scratch_);
+  COPPICE_RETURN_IF_ERROR(GrowBuffer(forests * sizeof(ForestState), kWhat, &states_));
+  COPPICE_RETURN_IF_ERROR(GrowBuffer(forests * sizeof(ForestState), kWhat, &host_));
+  return GrowBuffer(forests * sizeof(LevelScratch), kWhat, &scratch_);
 }
 
 absl::Status ForestSteps::Stage(int level, Pass* pass, CudaOps* ops, DeviceStream* stream) {

@@ -376,13 +376,22 @@ TEST_F(LongPromptStatesTest, ATurnSendsAFewMegabytes) {
   Sequence* const all[] = {&sequence};
   EXPECT_TRUE(client_->SendStates(all));
   EXPECT_EQ(client_->state_bytes(), 4u << 20);
+  Sequence short_one;  // does not wait for the long one
+  BeginBeams(2, 1, /*prompt=*/20, &short_one);
+  client_->Open(short_one);
+  DecideLayers(&short_one, 1);
+  EXPECT_EQ(AskFor(short_one, 1), NoDraftReason::kNone);
+  const uint64_t its_bytes = 20 * 2048;
+  EXPECT_EQ(client_->state_bytes(), (4u << 20) + its_bytes);
   client_->Receive(1);  // the next turn
   EXPECT_TRUE(client_->SendStates(all));
-  EXPECT_EQ(client_->state_bytes(), 8u << 20);
+  EXPECT_EQ(client_->state_bytes(), (8u << 20) + its_bytes);
   client_->Receive(1);
   EXPECT_FALSE(client_->SendStates(all));
+  ASSERT_TRUE(own.NextRequest().has_value());  // of the short one
   own.TakeAll();
-  EXPECT_TRUE(own.read(own.last_opened()));
+  EXPECT_TRUE(own.read(1));
+  EXPECT_TRUE(own.read(2));
   ASSERT_EQ(AskFor(sequence, 1), NoDraftReason::kNone);
   ASSERT_TRUE(own.NextRequest().has_value());
 }

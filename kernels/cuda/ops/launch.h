@@ -32,6 +32,9 @@ struct DeviceStep {
   const int32_t* table = nullptr;        // block ids
   const int32_t* need_row = nullptr;     // [needs], ascending
   const KvCopy* commits = nullptr;       // [commit_count]
+  // Of models that take states (StepPlan): [rows], and rows of bf16.
+  const int32_t* state = nullptr;
+  const void* states = nullptr;
   int32_t rows = 0, needs = 0, commit_count = 0;
 };
 
@@ -59,7 +62,52 @@ struct DevicePool {
   bool operator==(const DevicePool&) const = default;
 };
 
-void CommitKv(const StepView& step, const DevicePool& pool, cudaStream_t stream);
+// The states of the slots of a pool, [slots][columns] bf16, columns a multiple of kStateUnit; 0: it
+// keeps none.
+inline constexpr int kStateUnit = 8;
+struct DeviceStates {
+  void* values = nullptr;
+  int32_t columns = 0;
+
+  bool operator==(const DeviceStates&) const = default;
+};
+
+void CommitKv(const StepView& step, const DevicePool& pool, const DeviceStates& states,
+              cudaStream_t stream);
+
+// The state of row r's slot = bf16(x[r]); after_gather: of the row that has need r.
+struct StoreStatesArgs {
+  const float* x = nullptr;  // [rows or needs, columns]
+  DeviceStates states;
+  bool after_gather = false;
+
+  bool operator==(const StoreStatesArgs&) const = default;
+};
+void StoreStates(const StepView& step, const StoreStatesArgs& args, cudaStream_t stream);
+
+// x[r] = the state that the step gives to row r, or that of the slot before its own in its chain;
+// zeros for rows that pad the step.
+struct LoadStatesArgs {
+  DeviceStates states;
+  float* x = nullptr;  // [rows, columns]
+
+  bool operator==(const LoadStatesArgs&) const = default;
+};
+void LoadStates(const StepView& step, const LoadStatesArgs& args, cudaStream_t stream);
+
+// x[r] = the state that the step gives to row r; rows without one keep theirs.
+struct PutStatesArgs {
+  void* x = nullptr;  // [rows, columns] of `dtype`
+  DType dtype = DType::kBF16;
+  int32_t columns = 0;  // a multiple of kStateUnit
+
+  bool operator==(const PutStatesArgs&) const = default;
+};
+void PutStates(const StepView& step, const PutStatesArgs& args, cudaStream_t stream);
+
+// out[i] = the state of slots[i]. slots [count], out [count][columns] bf16.
+void GatherStates(const DeviceStates& states, const int32_t* slots, int64_t count, void* out,
+                  cudaStream_t stream);
 
 // x[r] = scale times row token[r] - first_row of matrix [matrix_rows, columns] of `dtype`, else
 // zeros. dtype may be Q8_0 or Q4_0 (block_matrix.h), with values of `value_dtype`.
@@ -118,6 +166,23 @@ struct AddNormArgs {
   bool operator==(const AddNormArgs&) const = default;
 };
 void AddNorm(const AddNormArgs& args, cudaStream_t stream);
+
+// out[r] = the norm of each part's row r, one after the other.
+struct NormPairArgs {
+  struct Part {
+    const float* x = nullptr;  // [rows, columns]
+    NormArgs norm;
+    int64_t columns = 0;
+
+    bool operator==(const Part&) const = default;
+  } first, second;
+  void* out = nullptr;  // [rows, the columns of both] of `dtype`
+  DType dtype = DType::kBF16;
+  int64_t rows = 0;
+
+  bool operator==(const NormPairArgs&) const = default;
+};
+void NormPair(const NormPairArgs& args, cudaStream_t stream);
 
 // y[r] += bias.
 void AddBias(void* y, DType dtype, const float* bias, int64_t rows, int64_t columns,

@@ -1,4 +1,4 @@
-// Norms of the residual stream and of what is added to it, and biases.
+// Norms of the residual stream and of what is added to it, of two rows side by side, and biases.
 #include <algorithm>
 
 #include "kernels/cuda/ops/norm_row.h"
@@ -82,6 +82,25 @@ DEV_FUNCTION dev::Pack<float, N> Normed(const NormArgs& norm, const Spread& spre
   return values;
 }
 
+// out = the norm of a row, of which `in` has a part.
+template <class T, int N>
+DEV_FUNCTION void WriteNormed(const NormArgs& norm, HeldRow<N>& in, const float* row,
+                              int64_t columns, T* out) {
+  using Held = HeldRow<N>;
+  const Spread spread = SpreadOf<N>(norm, in, row, columns);
+  const auto write = [&](const dev::Pack<float, N>& normed, int64_t c) {
+    dev::Pack<T, N> rounded;
+    for (int i = 0; i < N; ++i) rounded.value[i] = dev::FromFloat<T>(normed.value[i]);
+    dev::StorePack(out + c, rounded);
+  };
+  // All loads of gain and bias are under way before the first store.
+  Held::Each(columns,
+             [&](int j, int64_t c) { in.pack[j] = Normed<N>(norm, spread, c, in.pack[j]); });
+  Held::Each(columns, [&](int j, int64_t c) { write(in.pack[j], c); });
+  Held::EachBeyond(
+      columns, [&](int64_t c) { write(Normed<N>(norm, spread, c, dev::LoadPack<N>(row + c)), c); });
+}
+
 // One block a row. Any AddNorm.
 template <class T, int N>
 DEV_KERNEL void AddAnyNormRows(AddNormArgs args) {
@@ -110,20 +129,22 @@ DEV_KERNEL void AddAnyNormRows(AddNormArgs args) {
       dev::StorePack(x + c, sum(dev::LoadPack<N>(x + c), dev::LoadPack<N>(addend + c), c));
     });
   }
-  const Spread spread = SpreadOf<N>(args.norm, in, x, args.columns);
-  T* out = static_cast<T*>(args.out) + begin;
-  const auto write = [&](const dev::Pack<float, N>& normed, int64_t c) {
-    dev::Pack<T, N> rounded;
-    for (int i = 0; i < N; ++i) rounded.value[i] = dev::FromFloat<T>(normed.value[i]);
-    dev::StorePack(out + c, rounded);
-  };
-  // All loads of gain and bias are under way before the first store.
-  Held::Each(args.columns,
-             [&](int j, int64_t c) { in.pack[j] = Normed<N>(args.norm, spread, c, in.pack[j]); });
-  Held::Each(args.columns, [&](int j, int64_t c) { write(in.pack[j], c); });
-  Held::EachBeyond(args.columns, [&](int64_t c) {
-    write(Normed<N>(args.norm, spread, c, dev::LoadPack<N>(x + c)), c);
-  });
+  WriteNormed<T, N>(args.norm, in, x, args.columns, static_cast<T*>(args.out) + begin);
+}
+
+// Block (row, part).
+template <class T, int N>
+DEV_KERNEL void NormPairRows(NormPairArgs args) {
+  dev::WaitForPrevious();
+  const bool second = blockIdx.y != 0;
+  // An index would move the parameter to local memory.
+  const NormPairArgs::Part part = second ? args.second : args.first;
+  const int64_t width = args.first.columns + args.second.columns;
+  const float* const row = part.x + blockIdx.x * part.columns;
+  T* const out = static_cast<T*>(args.out) + blockIdx.x * width + (second ? args.first.columns : 0);
+  HeldRow<N> in;
+  in.Load(row, part.columns);
+  WriteNormed<T, N>(part.norm, in, row, part.columns, out);
 }
 
 // Of one element: f32 values that a norm reads besides itself (its gain and its bias), times that it
@@ -187,6 +208,33 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream) {
     const bool whole = args.columns % 4 == 0;
     const auto kernel = args.plain() ? (whole ? AddNormRows<T, 4> : AddNormRows<T, 1>)
                                      : (whole ? AddAnyNormRows<T, 4> : AddAnyNormRows<T, 1>);
+    dev::Launch(kernel, grid, dim3(kThreads), 0, stream, args);
+  });
+}
+
+void NormPair(const NormPairArgs& args, cudaStream_t stream) {
+  if (args.rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(args.rows), 2);
+  const int64_t first = args.first.columns, second = args.second.columns;
+  WithType(args.dtype, [&](auto element) {
+    using T = decltype(element);
+    dev::Declare("norm of a pair", [args] {
+      dev::Cost cost;
+      for (const NormPairArgs::Part& part : {args.first, args.second}) {
+        AddNormArgs alone;
+        alone.norm = part.norm;
+        alone.rows = args.rows;
+        alone.columns = part.columns;
+        const dev::Cost of = CostOf(alone, sizeof(T));
+        cost.bytes += of.bytes;
+        cost.flops += of.flops;
+        cost.dependent_loads = std::max(cost.dependent_loads, of.dependent_loads);
+        cost.serial_instructions = of.serial_instructions;
+        cost.resident = of.resident;
+      }
+      return cost;
+    });
+    const auto kernel = first % 4 == 0 && second % 4 == 0 ? NormPairRows<T, 4> : NormPairRows<T, 1>;
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, args);
   });
 }

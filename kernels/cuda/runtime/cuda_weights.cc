@@ -161,10 +161,20 @@ absl::StatusOr<std::unique_ptr<CudaKvPool>> DeviceLoader::MakeKvPool(const KvPoo
         absl::StrCat(what, ": the CUDA kernels take heads of a multiple of ", kHeadDimUnit,
                      ", at most ", kMaxHeadDim));
   }
+  if (shape.state_columns % kStateUnit != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ", states of ", shape.state_columns,
+                                                   ": the CUDA kernels take a multiple of ",
+                                                   kStateUnit));
+  }
   COPPICE_ASSIGN_OR_RETURN(pool->storage, DeviceBuffer::Allocate(pool->bytes, what));
   COPPICE_RETURN_IF_ERROR(stream_->FillZero(pool->storage.data(), pool->bytes, what));
   COPPICE_RETURN_IF_ERROR(stream_->Synchronize(what));
   return pool;
+}
+
+DeviceStates StatesOf(const KvPool& pool) {
+  auto* const storage = static_cast<uint8_t*>(static_cast<const CudaKvPool&>(pool).storage.data());
+  return {storage + pool.bytes - StateBytes(pool.shape), pool.shape.state_columns};
 }
 
 absl::StatusOr<std::unique_ptr<CudaRopeTable>> DeviceLoader::MakeRope(const RopeConfig& config) {

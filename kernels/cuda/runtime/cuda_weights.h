@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "base/thread_team.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/ops/launch.h"
 #include "kernels/cuda/runtime/device_buffer.h"
 #include "kernels/cuda/runtime/device_stream.h"
 #include "kernels/rope_table.h"
@@ -35,6 +36,8 @@ class CudaKvPool : public KvPool {
  public:
   DeviceBuffer storage;  // zeroed at first
 };
+// The states of a pool of the backend: behind K and V.
+DeviceStates StatesOf(const KvPool& pool);
 
 class CudaRopeTable : public RopeTable {
  public:

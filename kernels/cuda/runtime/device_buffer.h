@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -44,5 +45,14 @@ class PinnedBuffer {
   uint8_t* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// Replaces the buffer if it has fewer bytes: by one of twice as many, so that it seldom grows.
+template <class Buffer>
+absl::Status GrowBuffer(size_t bytes, absl::string_view what, Buffer* buffer) {
+  if (buffer->size() >= bytes) return absl::OkStatus();
+  absl::StatusOr<Buffer> larger = Buffer::Allocate(2 * bytes, what);
+  if (larger.ok()) *buffer = *std::move(larger);
+  return larger.status();
+}
 
 }  // namespace coppice::kernels::cuda

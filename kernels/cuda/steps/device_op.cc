@@ -38,7 +38,7 @@ class Launcher {
         stream_(stream->get()) {}
 
   absl::Status operator()(const CommitOp& op) const {
-    CommitKv(step_, op.pool, stream_);
+    CommitKv(step_, op.pool, op.states, stream_);
     return Launched("commit of KV");
   }
   absl::Status operator()(const EmbedArgs& args) const {
@@ -105,6 +105,22 @@ class Launcher {
   absl::Status operator()(const GatherArgs& args) const {
     GatherRows(step_, args, stream_);
     return Launched("gather of rows");
+  }
+  absl::Status operator()(const StoreStatesArgs& args) const {
+    StoreStates(step_, args, stream_);
+    return Launched("storing of states");
+  }
+  absl::Status operator()(const LoadStatesArgs& args) const {
+    LoadStates(step_, args, stream_);
+    return Launched("loading of states");
+  }
+  absl::Status operator()(const PutStatesArgs& args) const {
+    PutStates(step_, args, stream_);
+    return Launched("putting of states");
+  }
+  absl::Status operator()(const NormPairArgs& args) const {
+    NormPair(args, stream_);
+    return Launched("norm of a pair");
   }
   absl::Status operator()(const AllReduceOp& op) const {
     return op.collectives->AllReduceSum(op.values, op.count, device_stream_);

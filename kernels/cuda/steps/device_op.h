@@ -22,6 +22,7 @@ namespace coppice::kernels::cuda {
 
 struct CommitOp {
   DevicePool pool;
+  DeviceStates states;
 
   bool operator==(const CommitOp&) const = default;
 };
@@ -78,8 +79,9 @@ struct ChooseLevelsOp {
 
 using DeviceOp =
     std::variant<CommitOp, EmbedArgs, PositionArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
-                 ActivateArgs, ExpertsArgs, SoftCapArgs, ScatterArgs, GatherArgs, AllReduceOp,
-                 AllReduceNormOp, SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
+                 ActivateArgs, ExpertsArgs, SoftCapArgs, ScatterArgs, GatherArgs, StoreStatesArgs,
+                 LoadStatesArgs, PutStatesArgs, NormPairArgs, AllReduceOp, AllReduceNormOp,
+                 SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and the views of the step for their launches. Equal lists are
 // equal launches: the graph of one also serves the other.

@@ -199,6 +199,26 @@ TEST_P(BackendOpsTest, NormsOfEveryKind) {
   }
 }
 
+// The norms of an embedding and of a state, side by side.
+TEST_P(BackendOpsTest, PairsOfNorms) {
+  for (const auto& [n, m] : {std::pair(40, 72), {33, 33}, {576, 576}}) {
+    ExpectSame(
+        [&, n = n, m = m](TestBackend* backend) {
+          const auto first = (*backend)->PackGain(RandomFloats(n, 1)).value();
+          const auto second = (*backend)->PackGain(RandomFloats(m, 2)).value();
+          const Tensor a = backend->Put(RandomFloats(5 * n, 3), n, DType::kF32);
+          const Tensor b = backend->Put(RandomFloats(5 * m, 4), m, DType::kF32);
+          const Tensor out = backend->Poisoned(5, n + m, GetParam());
+          RunOps(backend->get(), PlanOfRows(5), [&](Ops* ops) {
+            ops->NormPair(a, {first.get(), NormKind::kRms, 1e-5f}, b,
+                          {second.get(), NormKind::kRms, 1e-6f}, out);
+          });
+          return backend->Read(out);
+        },
+        absl::StrCat(n, " and ", m));
+  }
+}
+
 TEST_P(BackendOpsTest, Activations) {
   for (const Activation f :
        {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu}) {

@@ -6,9 +6,10 @@
 namespace coppice::kernels::cuda {
 namespace {
 
-// Copies between disjoint random slots; everything else keeps its bits.
+// Copies between disjoint random slots; everything else keeps its bits. state_columns: 0: without
+// states.
 template <class P>
-void TestCommit(int layers, int kv_heads, int head_dim, int copies) {
+void TestCommit(int layers, int kv_heads, int head_dim, int copies, int state_columns = 0) {
   constexpr int kBlocks = 9;
   TestPool<P> pool(layers, kv_heads, head_dim, kBlocks, head_dim + copies);
   std::vector<int32_t> slots((kBlocks - 1) * kBlockSize);
@@ -30,9 +31,17 @@ void TestCommit(int layers, int kv_heads, int head_dim, int copies) {
       }
     }
   }
+  DeviceArray<uint16_t> states(kBlocks * kBlockSize * state_columns);
+  for (size_t i = 0; i < states.size(); ++i) states[i] = static_cast<uint16_t>(i * 7);
+  std::vector<uint16_t> want_states = states.Copy();
+  for (const KvCopy& copy : plan.commits) {
+    std::copy_n(&want_states[copy.source * state_columns], state_columns,
+                &want_states[copy.destination * state_columns]);
+  }
   const TestStep step(plan);
-  CommitKv(step.view, pool.view, nullptr);
+  CommitKv(step.view, pool.view, {states.data(), state_columns}, nullptr);
   WaitForDevice();
+  ASSERT_EQ(states.Copy(), want_states) << state_columns << " columns, " << copies;
   ASSERT_EQ(std::memcmp(pool.values.data(), want.data(), want.size() * sizeof(P)), 0)
       << layers << " layers, " << kv_heads << " heads, dim " << head_dim << ", " << copies;
 }
@@ -46,6 +55,15 @@ TEST(CudaCommit, CopiesAllLayersAndKeepsTheRest) {
         TestCommit<dev::f16>(1, kv_heads, head_dim, copies);
         TestCommit<int8_t>(2, kv_heads, head_dim, copies);
       }
+    }
+  }
+}
+
+TEST(CudaCommit, StatesGoAlong) {
+  for (const int columns : {8, 64, 576, 4096}) {
+    for (const int copies : {1, 5, 33}) {
+      TestCommit<float>(1, 2, 16, copies, columns);
+      TestCommit<int8_t>(2, 1, 64, copies, columns);
     }
   }
 }

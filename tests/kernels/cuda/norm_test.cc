@@ -215,6 +215,47 @@ TEST(CudaNorm, ALayerNormOfALargeMean) {
   TestAnyNorm<float>(of, 3, 2048);
 }
 
+// Two rows side by side, each with its norm.
+template <class T>
+void TestNormPair(const TestNorm& first, const TestNorm& second, int64_t rows, int64_t n,
+                  int64_t m) {
+  const DeviceArray<float> a(RandomValues<float>(rows * n, 1));
+  const DeviceArray<float> b(RandomValues<float>(rows * m, 2, 30.0f));
+  const NormValues of_a(first, n, 3), of_b(second, m, 5);
+  DeviceArray<T> out(rows * (n + m));
+  NormPairArgs args;
+  args.first = {a.data(), of_a.Args(), n};
+  args.second = {b.data(), of_b.Args(), m};
+  args.out = out.data();
+  args.dtype = kTypeOf<T>;
+  args.rows = rows;
+  NormPair(args, nullptr);
+  WaitForDevice();
+  for (int64_t r = 0; r < rows; ++r) {
+    std::vector<double> want = of_a.Normed({a.data() + r * n, a.data() + (r + 1) * n});
+    const std::vector<double> right = of_b.Normed({b.data() + r * m, b.data() + (r + 1) * m});
+    want.insert(want.end(), right.begin(), right.end());
+    for (int64_t c = 0; c < n + m; ++c) {
+      ExpectNear(out[r * (n + m) + c], want[c], 1 + std::abs(want[c]), 2e-5,
+                 testing::PrintToString(std::pair(r, c)));
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(CudaNorm, APairOfRows) {
+  for (const TestNorm& first : {kNorms[1], kNorms[4]}) {
+    for (const TestNorm& second : {kNorms[0], kNorms[1], kNorms[3]}) {
+      for (const auto& [n, m] : {std::pair(64, 64), {576, 64}, {7, 66}, {4096, 4096}, {64, 9300}}) {
+        TestNormPair<float>(first, second, 3, n, m);
+        TestNormPair<dev::bf16>(first, second, 1, n, m);
+        TestNormPair<dev::f16>(first, second, 5, n, m);
+      }
+    }
+  }
+  TestNormPair<float>(kNorms[1], kNorms[1], 0, 64, 64);
+}
+
 template <class T>
 void TestAddBias(int64_t rows, int64_t columns) {
   const std::vector<T> before = RandomValues<T>(rows * columns, rows * 31 + columns);

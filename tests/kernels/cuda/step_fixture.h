@@ -121,6 +121,9 @@ class TestStep {
     step.need_row = Keep(need_rows);
     commits_ = std::make_unique<DeviceArray<KvCopy>>(plan.commits);
     step.commits = commits_->data();
+    step.state = Keep(plan.state);
+    states_ = std::make_unique<DeviceArray<uint16_t>>(plan.states);
+    step.states = states_->data();
     step.rows = rows;
     step.needs = static_cast<int32_t>(plan.needs.size());
     step.commit_count = static_cast<int32_t>(plan.commits.size());
@@ -138,6 +141,7 @@ class TestStep {
   }
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> arrays_;
   std::unique_ptr<DeviceArray<KvCopy>> commits_;
+  std::unique_ptr<DeviceArray<uint16_t>> states_;
   std::unique_ptr<DeviceArray<DeviceStep>> step_;
 };
 
