@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
-#include "kernels/element.h"
+#include "kernels/block_format.h"
 #include "model/draft_checkpoint.h"
 #include "model/fingerprint.h"
 
@@ -39,18 +39,17 @@ absl::Status SetDefaultLayers(const std::string& dir, const ModelConfig& target,
   return absl::OkStatus();
 }
 
-// Samples of the first and last values of some rows.
+// The beginning and the end of some rows.
 void AddSamples(const kernels::MatrixSource& matrix, Fingerprint* fingerprint) {
-  constexpr int64_t kRows = 64, kValues = 32;
-  const auto size = static_cast<int64_t>(kernels::DTypeSize(matrix.dtype));
-  const auto* data = static_cast<const char*>(matrix.data);
-  const int64_t values = std::min(kValues, matrix.columns);
-  for (int64_t i = 0; i < std::min(kRows, matrix.rows); ++i) {
-    const int64_t row = i * matrix.rows / std::min(kRows, matrix.rows);
-    for (const int64_t column : {int64_t{0}, matrix.columns - values}) {
-      const char* const at = data + (row * matrix.row_stride + column) * size;
-      fingerprint->Add({at, static_cast<size_t>(values * size)});
-    }
+  constexpr int64_t kRows = 64, kBytes = 64;
+  const int64_t stride = kernels::RowBytes(matrix.dtype, matrix.row_stride);
+  const int64_t bytes = kernels::RowBytes(matrix.dtype, matrix.columns);
+  const int64_t rows = std::min(kRows, matrix.rows);
+  for (int64_t i = 0; i < rows; ++i) {
+    const char* const row = static_cast<const char*>(matrix.data) + i * matrix.rows / rows * stride;
+    const int64_t size = std::min(kBytes, bytes);
+    fingerprint->Add({row, static_cast<size_t>(size)});
+    fingerprint->Add({row + bytes - size, static_cast<size_t>(size)});
   }
 }
 

@@ -62,13 +62,12 @@ constexpr char kDown[] = "model.layers.1.mlp.down_proj.weight";
 INSTANTIATE_TEST_SUITE_P(
     Folders, BadCheckpoint,
     testing::Values(
-        BadFolder{
-            "NoWeights", nullptr,
-            [](const test::TempDir& dir) {
-              std::filesystem::remove(dir.File("model.safetensors"));
-            },
-            "model.safetensors: missing, expected it, model.safetensors.index.json or "
-            "pytorch_model.bin in the model folder"},
+        BadFolder{"NoWeights", nullptr,
+                  [](const test::TempDir& dir) {
+                    std::filesystem::remove(dir.File("model.safetensors"));
+                  },
+                  "model.safetensors: missing, expected it, model.safetensors.index.json or "
+                  "pytorch_model.bin in the model folder"},
         BadFolder{"EmptyWeights", nullptr,
                   [](const test::TempDir& dir) { dir.Write("model.safetensors", ""); },
                   "model.safetensors: the file is empty"},

@@ -13,6 +13,7 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_eagle3.h"
 #include "tests/testing/tiny_llama.h"
+#include "tests/testing/tiny_quantised.h"
 
 namespace coppice::model {
 namespace {
@@ -186,6 +187,24 @@ TEST_F(Eagle3Config, FingerprintOfStatesKnowsTheirMatrixAndLayers) {
   EXPECT_NE(*States(Head({.layers = {0, 3, 5}})), *own);
   test::StoreAsSpeculator(&(other = head));
   EXPECT_EQ(*States(other), *own);
+}
+
+// Its joining matrix is in blocks then.
+TEST_F(Eagle3Config, FingerprintOfAQuantisedHead) {
+  test::TinyLlama head = Head();
+  head.tensors["model.layers.fc.weight"] = head.tensors["fc.weight"];
+  head.tensors.erase("fc.weight");
+  test::TinyLlama quantised = test::Quantise(head, {.layout = "gptq", .scale_dtype = "F16"}).folder;
+  const auto tensors = std::exchange(quantised.tensors, {});
+  for (const auto& [name, tensor] : tensors) {
+    const std::string prefix = "model.layers.";
+    quantised.tensors[name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name] = tensor;
+  }
+  const auto print = States(quantised);
+  ASSERT_TRUE(print.ok()) << print.status();
+  EXPECT_EQ(quantised.tensors.count("fc.qweight"), 1u);
+  quantised.tensors["fc.scales"].values[0] *= 2;
+  EXPECT_NE(*States(quantised), *print);
 }
 
 }  // namespace

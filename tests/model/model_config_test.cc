@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "Qwen3MoeForCausalLM, GraniteForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
                   "OPTForCausalLM, SmolLM3ForCausalLM, Phi3ForCausalLM, Olmo2ForCausalLM, "
                   "GPTNeoXForCausalLM, LlamaForCausalLMEagle3, Eagle3LlamaForCausalLM, "
-                  "Eagle3Speculator, Eagle3DraftModel are)"},
+                  "Eagle3Speculator, Eagle3DraftModel, DFlashDraftModel, Qwen3DSparkModel are)"},
         BadConfig{"NoArchitecture", R"({"architectures": null})",
                   "architectures: expected a list of one name"},
         BadConfig{"ArchitectureType", R"({"architectures": "LlamaForCausalLM"})",

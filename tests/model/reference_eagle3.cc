@@ -40,7 +40,7 @@ ReferenceEagle3::ReferenceEagle3(const test::TinyLlama& head, const test::TinyLl
     if (!Has(name)) tensors_[name] = target.tensors.at(of_target);
   };
   take("embed_tokens.weight", "model.embed_tokens.weight");
-  const bool tied = Json::parse(target.config)["tie_word_embeddings"];
+  const bool tied = FieldOf({Json::parse(target.config)}, "tie_word_embeddings", false);
   take("lm_head.weight", tied ? "model.embed_tokens.weight" : "lm_head.weight");
   const Json outer = Json::parse(head.config);
   std::vector<Json> objects = {outer};

@@ -13,6 +13,7 @@
 #include "tests/model/model_harness.h"
 #include "tests/model/reference_model.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_dflash.h"
 #include "tests/testing/tiny_eagle3.h"
 #include "tests/testing/tiny_family.h"
 
@@ -31,17 +32,19 @@ std::vector<TokenId> SomeTokens(int count, int vocab) {
   return tokens;
 }
 
-// A head on a target, with what only some heads have.
+// A head on a target, with what only some heads have, or a drafter of blocks.
 struct DraftOptions {
   std::vector<int> layers = {0, 1, 2};
   int hidden = 24;
   bool bias = false;
   bool each_norm = false;
   bool whole_norm = false;
+  bool last_norm = false;  // a drafter of blocks, with a norm of what `fc` gives
   std::string dtype = "F32";
 };
 
 test::TinyLlama MakeDraft(const test::TinyLlama& target, const DraftOptions& o) {
+  if (o.last_norm) return test::MakeTinyDFlash(target, {.target_layers = o.layers});
   test::TinyLlama draft = test::MakeTinyEagle3(
       target, {.layers = o.layers, .hidden = o.hidden, .dtype = o.dtype, .seed = 5});
   const auto add = [&](const std::string& name, int64_t size, double mean) {
@@ -97,6 +100,8 @@ std::vector<std::vector<double>> ExpectedStates(const test::TinyLlama& target,
       if (options.bias) state[h] = draft.tensors.at("fc.bias").values[h];
       for (size_t c = 0; c < joined.size(); ++c) state[h] += fc[h * joined.size() + c] * joined[c];
     }
+    if (options.last_norm)
+      Norm(draft.tensors.at("hidden_norm.weight").values, 0, state.size(), &state);
     states.push_back(state);
   }
   return states;
@@ -192,6 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Bias", "llama3", {.layers = {2, 1}, .bias = true}},
         Case{"NormOfEach", "llama3", {.layers = {2, 0, 3}, .each_norm = true}},
         Case{"NormOfAll", "llama3", {.layers = {0, 2, 3}, .bias = true, .whole_norm = true}},
+        Case{"NormOfTheState", "llama3", {.layers = {1, 3}, .hidden = 32, .last_norm = true}},
         Case{"WiderThanTheTarget", "llama3", {.hidden = 40}},
         // Where the residual is complete only when the next layer begins.
         Case{"ScaledResidual", "granite", {}}, Case{"NormsAround", "gemma2", {}},

@@ -228,6 +228,30 @@ TEST(Transformer, FamiliesHaveTheOpsOfTheirParts) {
             "norm-in-place copy matmul activate matmul+ | norm-in-place copy matmul matmul select");
 }
 
+// An EAGLE-3 head joins states and embeddings, and hands on what its layer makes.
+TEST(Transformer, HeadsJoinStatesAndKeepTheirOwn) {
+  const test::TempDir dir, target_dir;
+  const test::TinyLlama target = test::MakeTinyLlama({.layers = 4});
+  test::WriteTinyLlama(target, target_dir.path());
+  test::TinyLlama head = test::MakeTinyEagle3(target, {.ids = {1, 2, 5}});
+  const auto ops_of = [&](bool needs) {
+    test::WriteTinyLlama(head, dir.path());
+    auto loaded = LoadForTest({.dir = dir.path(), .target = target_dir.path(), .max_rows = 8});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    const std::string body = BodyOps(loaded->decoder.get(), true, needs);
+    return needs ? body + " | " + HeadOps(loaded->decoder.get()) : body;
+  };
+  EXPECT_EQ(ops_of(/*needs=*/true),
+            "commit embed load pair matmul rope0 attention0 gather2 matmul+ norm matmul activate "
+            "matmul+ store | norm matmul spread select");
+  EXPECT_EQ(ops_of(/*needs=*/false), "commit embed load pair matmul rope0");
+  test::SetConfig(&head, "norm_before_residual", "true");
+  test::SetConfig(&head, "norm_output", "true");
+  EXPECT_EQ(ops_of(/*needs=*/true),
+            "commit embed load norm-in-place pair matmul rope0 attention0 gather2 matmul+ norm "
+            "matmul activate matmul+ norm-in-place store | copy matmul spread select");
+}
+
 // There are two sums per layer and one for the embedding. The head adds the last sum of the body.
 TEST(Transformer, SumsRowParallelProductsOverTheRanks) {
   const test::TempDir dir;
