@@ -1,5 +1,5 @@
 """What a folder or file of a model is, as far as choosing a draft needs it, from its config.json and the headers of its
-safetensors: an independent model, an EAGLE-3 head or a DFlash drafter. The programs check the rest. Files are untrusted: what cannot
+weights: an independent model, an EAGLE-3 head or a DFlash drafter. The programs check the rest. Files are untrusted: what cannot
 be read is None."""
 import dataclasses
 import json
@@ -7,6 +7,8 @@ import os
 import pathlib
 import struct
 import typing
+import zipfile
+import zlib
 
 MODEL, EAGLE3, DFLASH = "model", "eagle3", "dflash"
 HEADS = (EAGLE3, DFLASH)  # drafts that take hidden states of their target
@@ -72,6 +74,18 @@ def joining_shape(weights):
     return None
 
 
+def torch_file_joins(path):
+    """Whether a file that torch.save wrote has a matrix `fc`. Only the names in it are looked at; nothing is unpickled."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                if entry.filename.rpartition("/")[2] == "data.pkl" and entry.file_size <= MOST_HEADER_BYTES:
+                    return b"fc.weight" in archive.read(entry)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error):
+        pass
+    return False
+
+
 def kind_of_config(config, joins):
     """joins: whether there is a matrix `fc`."""
     words = [str(word).lower() for word in (config.get("architectures") if isinstance(config.get("architectures"), list) else ())]
@@ -110,12 +124,14 @@ def read_model_files(path):
     # Of a target this would read headers for nothing.
     suspect = "draft_vocab_size" in config or "dflash_config" in config or kind_of_config(config, False) != MODEL
     shape = joining_shape(weights) if suspect else None
+    others = sorted(pathlib.Path(path).glob("*.bin")) if not weights else []
+    joins = shape is not None or (suspect and any(map(torch_file_joins, others)))
     sizes = config
     for part in ("text_config", "transformer_layer_config"):
         sizes = {**sizes, **table(config.get(part))}
-    return ModelFiles(path, kind_of_config(config, shape is not None), positive(sizes.get("vocab_size")), positive(sizes.get("hidden_size")),
+    return ModelFiles(path, kind_of_config(config, joins), positive(sizes.get("vocab_size")), positive(sizes.get("hidden_size")),
                       positive(sizes.get("num_hidden_layers")), shape[1] if shape else None, named_layers(config),
-                      sum(map(size_of, weights)) or sum(map(size_of, pathlib.Path(path).glob("*.bin"))))
+                      sum(map(size_of, weights or others)))
 
 
 def misfit(draft, target):

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -276,6 +277,29 @@ coordinator = ["--tls_cert_file={cert}", "--tls_key_file={key}", "--admin_keys_f
         self.assertIn("replica(s) of 1 rank(s), drafts in their processes\n", output)
         self.assertEqual(ApiClient(self.port).cluster()["draft_nodes"], [])
         self.assertIn(f"\ndraft {DRAFT}, in the processes of the replicas' leaders\n", self.run_script("status")[2])
+
+    def test_up_finds_a_head_and_refuses_one_of_another_target(self):
+        head = ROOT / "tests/models/stories260k-eagle3"
+        target, beside = pathlib.Path(self.folder.name, "t"), pathlib.Path(self.folder.name, "t-eagle3")
+        shutil.copytree(TARGET, target)
+        shutil.copytree(head, beside)
+        body = dict(prompt="Once upon a time, there was a big bear.", max_tokens=24, temperature=0, ignore_eos=True, return_token_ids=True)
+        for more, where, nodes in (((), "in the processes of the replicas' leaders", 0), (("--drafts", "1"), "on 1 draft node(s)", 1)):
+            _, status, output, errors = self.up("--target", target, "--draft", "auto", *more)
+            self.assertEqual(status, 0, output + errors)
+            self.assertIn(f"cluster: draft: {beside}, an EAGLE-3 head (beside the target, by its name)\n", output)
+            self.assertIn(f"\ndraft {beside}, {where}\n", self.run_script("status")[2])
+            api = ApiClient(self.port)
+            self.assertEqual(len(api.cluster()["draft_nodes"]), nodes)
+            plain = api.complete(dict(body, speculative=False))
+            drafted = api.complete(dict(body, speculative=dict(draft_width=2, draft_depth=4)))
+            self.assertEqual(drafted["choices"][0]["token_ids"], plain["choices"][0]["token_ids"])
+            self.assertGreater(drafted["usage"]["speculation"]["accepted_nodes"], 0)
+            self.assertEqual(self.run_script("down")[1], 0)
+        other = ROOT / "deploy/demo/wikisql-target"
+        _, status, _, errors = self.up("--target", other, "--draft", beside)
+        self.assertEqual(status, 1)
+        self.assertIn(f"coppice-worker: {beside}/config.json: vocab_size: 512, expected 4608 as the target {other} has", errors)
 
     def test_no_proxy_is_asked(self):
         class Answers(http.server.BaseHTTPRequestHandler):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 from cluster import ROOT, run_launcher
 from stopwatch import at_most
@@ -162,6 +163,16 @@ class DraftChoice(unittest.TestCase):
         for inner in ({}, dict(eagle_config=dict(eagle_aux_hidden_state_layer_ids=[1, 2]))):
             path = self.head(f"two-{len(inner)}", dict(HEAD, **inner), **({} if inner else dict(eagle_aux_hidden_state_layer_ids=[1, 2])))
             self.assertIn("it joins states of 192 values", misfit(read_model_files(path), read_model_files(self.target)))  # not of two layers
+        # As the authors publish: no name of its own, and a file of torch.save.
+        path = self.models / "authors"
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps(dict(HEAD, architectures=["LlamaForCausalLM"])))
+        for tensor, kind in (("fc.weight", EAGLE3), ("norm.weight", MODEL)):
+            with zipfile.ZipFile(path / "pytorch_model.bin", "w") as archive:
+                archive.writestr("archive/data.pkl", b"\x80\x02}X" + tensor.encode())
+            self.assertEqual(kind_of(path), kind)
+        (path / "pytorch_model.bin").write_bytes(b"PK\x03\x04 no archive")
+        self.assertEqual(kind_of(path), MODEL)
         # Fewer rows in its head alone make no head on hidden states.
         self.assertEqual(kind_of(write_model(self.models / "reduced", dict(MODEL_CONFIG, draft_vocab_size=128))), MODEL)
         self.assertEqual(kind_of("/models/on-other-hosts"), MODEL)
