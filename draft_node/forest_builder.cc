@@ -191,8 +191,8 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   return absl::OkStatus();
 }
 
-// First K and V of the states that came for the roots, then their blocks. What a request's biases and
-// penalties make of a row depends on the node, so no list of the row serves all nodes.
+// First K and V of the states that came for the roots, then their blocks. What a request's biases
+// and penalties make of a row depends on the node, so no list of the row serves all nodes.
 absl::Status ForestBuilder::AppendBlocks(model::StepBuilder* step) {
   const model::SequenceHandle sequence = session_->sequence();
   for (size_t r = 0; r < roots_.size(); ++r) {
