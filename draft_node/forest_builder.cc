@@ -262,10 +262,7 @@ absl::StatusOr<std::vector<sampling::Distribution>> ForestBuilder::ReadFrontier(
 
 absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* threads,
                                     std::vector<KvCopy>* commits) {
-  if (blocks_of_roots_) {
-    blocks_->Retain(session_->sequence(), roots_);
-    blocks_of_roots_->Take(&step, threads);
-  }
+  if (blocks_of_roots_) blocks_of_roots_->Take(&step, threads);
   do {
     COPPICE_ASSIGN_OR_RETURN(const std::vector<sampling::Distribution> rows,
                              ReadFrontier(step, threads));

@@ -161,6 +161,8 @@ absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) 
   COPPICE_RETURN_IF_ERROR(PrefillDraft());
   COPPICE_ASSIGN_OR_RETURN(auto builder, draft_node::ForestBuilder::Start(
                                              std::move(request), session_.get(), draft_->blocks()));
+  const draft_node::BlockModel blocks = {draft_->config().block, draft_->markov()};
+  if (blocks.used()) builder->UseBlocks(blocks, draft_->vocab_size(), draft_->max_rows());
   if (builder->GrowsOnDevice(*draft_)) {
     draft_node::ForestBuilder* const alone[] = {builder.get()};
     COPPICE_RETURN_IF_ERROR(draft_node::SubmitForests(alone, draft_.get()));

@@ -32,10 +32,11 @@ inline const HeadCase kHeadCases[] = {{"gumbel_coupling", 3, 4},
                                       {"block_verification", 1, 1},
                                       {"recursive_rejection", 1, 3}};
 
-// Loads a head of a tiny Llama; `dir` gets both.
+// Loads a head of a tiny Llama; `dir` gets both. weights: factor of those of the output head.
 inline std::unique_ptr<model::ModelRunner> LoadTinyHead(const std::string& dir,
                                                         comm::Communicator* communicator,
-                                                        int64_t kv_bytes = 1 << 20) {
+                                                        int64_t kv_bytes = 1 << 20,
+                                                        float weights = 1) {
   const std::string target = dir + "/target", head = dir + "/head";
   for (const std::string& folder : {target, head}) std::filesystem::create_directories(folder);
   test::TinyLlamaOptions tiny;
@@ -43,7 +44,9 @@ inline std::unique_ptr<model::ModelRunner> LoadTinyHead(const std::string& dir,
   tiny.layers = 4;
   const test::TinyLlama model = test::MakeTinyLlama(tiny);
   test::WriteTinyLlama(model, target);
-  test::WriteTinyLlama(test::MakeTinyEagle3(model), head);
+  test::TinyLlama eagle = test::MakeTinyEagle3(model);
+  for (float& value : eagle.tensors.at("lm_head.weight").values) value *= weights;
+  test::WriteTinyLlama(eagle, head);
   model::ModelRunnerOptions options;
   options.dir = head;
   options.target = target;

@@ -1,5 +1,5 @@
-// The draft node with an EAGLE-3 head, over many rounds: every forest is the one that the head grows
-// from the target's states of all known tokens, whatever the session has seen before.
+// The draft node with an EAGLE-3 head, over many rounds: every forest is the one that the head
+// grows from the target's states of all known tokens, whatever the session has seen before.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,8 +74,8 @@ TEST_P(HeadRoundsTest, EveryForestIsGrownFromTheTargetsStates) {
   EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
-// Lost: the leader goes on without the answer, and sends the states of its rows again. Replaced: the
-// next request comes before the node has begun, or between the levels of the forest.
+// Lost: the leader goes on without the answer, and sends the states of its rows again. Replaced:
+// the next request comes before the node has begun, or between the levels of the forest.
 TEST_P(HeadRoundsTest, RoundsMayBeLostReplacedOrCutShort) {
   LeaderSession session = Begin(1, RandomTokens(20, &rng_));
   OpenSession(session, params());

@@ -153,6 +153,19 @@ TEST_F(HeadStatesTest, StatesOfRowsThatTheSessionDoesNotHaveAreRefusedByName) {
   EXPECT_EQ(RefusalOf(++id, [](proto::DraftCommand*) {}), "");
 }
 
+// Its logits overflow.
+TEST_F(HeadStatesTest, AHeadOfHugeWeightsFailsItsSessionsAndTheNodeLivesOn) {
+  service_.reset();
+  test::TempDir dir;
+  runner_ = LoadTinyHead(dir.path(), single_.get(), /*kv_bytes=*/1 << 20, /*weights=*/3e38f);
+  Serve(/*max_rows=*/64, /*prefill_chunk=*/16);
+  for (uint64_t id = 1; id <= 2; ++id) {
+    EXPECT_THAT(RefusalOf(id, [](proto::DraftCommand*) {}), HasSubstr("draft logits after node"));
+    EXPECT_EQ(runner_->blocks()->counts().used, 0);
+    EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
+  }
+}
+
 // A forest needs none of the states any more once its first level has run.
 TEST_F(HeadStatesTest, AForestLeavesNoStatesAndOnlyRowsOfTheTargetsStates) {
   LeaderSession leader = Begin(1, 6);

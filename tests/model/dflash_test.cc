@@ -2,10 +2,16 @@
 // bias of DSpark.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "comm/communicator.h"
+#include "kernels/element.h"
+#include "model/model_runner.h"
 #include "tests/model/dflash_run.h"
+#include "tests/model/reference_model.h"
 
 namespace coppice::model {
 namespace {
@@ -35,6 +41,43 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(DFlash, BlocksOfOnePassDoNotSeeEachOther) { EXPECT_LT(ErrorOfTwoBlocks({}), 2e-5); }
+
+// Outputs of the chosen layers, joined and then normed.
+TEST(DFlash, ATargetKeepsTheStatesThatADrafterTakes) {
+  const test::TempDir dir, target_dir;
+  const test::TinyLlama target = test::MakeTinyLlama({.layers = 4});
+  const test::TinyLlama draft = test::MakeTinyDFlash(target, {.target_layers = {0, 2}});
+  test::WriteTinyLlama(target, target_dir.path());
+  test::WriteTinyLlama(draft, dir.path());
+  ModelRunnerOptions options;
+  options.dir = target_dir.path();
+  options.states_for = dir.path();
+  options.kv_bytes = 1 << 20;
+  options.threads = 1;
+  const auto single = comm::MakeSingleCommunicator();
+  const auto runner = ModelRunner::Load(options, single.get());
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  ASSERT_EQ((*runner)->state_columns(), kDFlashHidden);
+  const std::vector<TokenId> tokens = {3, 17, 90, 4, 61, 33, 8};
+  StepBuilder step = (*runner)->NewStep();
+  const SequenceHandle sequence = (*runner)->blocks()->Open({}, nullptr);
+  const auto slots = (*runner)->blocks()->AppendPrefix(sequence, tokens);
+  step.AddPrefixRows(sequence, tokens, *slots);
+  ASSERT_TRUE((*runner)->Submit(std::move(step)).ok());
+  ASSERT_TRUE((*runner)->Wait().ok());
+  std::vector<uint16_t> states(tokens.size() * kDFlashHidden);
+  ASSERT_TRUE((*runner)->ReadStates(*slots, states.data()).ok());
+  const auto outputs = ReferenceOutputs(target, tokens);
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const std::vector<double> state =
+        ReferenceDFlash(draft, target).State(Joined({outputs[0][t], outputs[2][t]}));
+    for (int c = 0; c < kDFlashHidden; ++c) {
+      EXPECT_NEAR(kernels::Bf16ToFloat(states[t * kDFlashHidden + c]), state[c],
+                  std::fabs(state[c]) / 256 + 1e-4)
+          << "token " << t << " column " << c;
+    }
+  }
+}
 
 TEST(DFlash, TheBiasOfATokenIsTheProductOfItsRows) {
   const Drafted drafted({.markov_rank = 11, .dtype = "BF16"});

@@ -1,5 +1,6 @@
-// Whole rounds without sockets of every method, with drafts of an EAGLE-3 head: reproducible
-// methods give the text that they give without drafts, the others take what the head proposes.
+// Whole rounds without sockets of every method, with drafts that take states of the target: an
+// EAGLE-3 head and a drafter of blocks. Reproducible methods give the text that they give without
+// drafts, the others take what is proposed.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -8,6 +9,7 @@
 #include "tests/testing/checked_replica.h"
 #include "tests/testing/method_case.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_dflash.h"
 #include "tests/testing/tiny_eagle3.h"
 
 namespace coppice::worker {
@@ -23,12 +25,14 @@ class HeadRoundTest : public ::testing::TestWithParam<test::MethodCase> {
     test::TinyEagle3Options head;
     for (int id = 0; id < 24; id += 1 + id % 2) head.ids.push_back(id);  // not all
     test::WriteTinyLlama(test::MakeTinyEagle3(target, head), head_.path());
+    test::WriteTinyLlama(test::MakeTinyDFlash(target, {.markov_rank = 4}), blocks_.path());
   }
-  test::TempDir target_, head_;
+  void RunWith(const std::string& draft);
+  test::TempDir target_, head_, blocks_;
 };
 
-TEST_P(HeadRoundTest, RunsOnStatesOfTheTarget) {
-  test::CheckedReplica replica(target_.path(), head_.path());
+void HeadRoundTest::RunWith(const std::string& draft) {
+  test::CheckedReplica replica(target_.path(), draft);
   size_t drafted = 0;
   for (uint64_t seed = 0; seed < 6; ++seed) {
     std::vector<TokenId> prompt;
@@ -51,6 +55,10 @@ TEST_P(HeadRoundTest, RunsOnStatesOfTheTarget) {
   EXPECT_EQ(replica.target_blocks_used(), 0);
   EXPECT_EQ(replica.draft_blocks_used(), 0);
 }
+
+TEST_P(HeadRoundTest, RunsWithAHead) { RunWith(head_.path()); }
+
+TEST_P(HeadRoundTest, RunsWithADrafterOfBlocks) { RunWith(blocks_.path()); }
 
 INSTANTIATE_TEST_SUITE_P(Methods, HeadRoundTest,
                          ::testing::ValuesIn(test::MethodCases([](const decoding::MethodRow& row) {
