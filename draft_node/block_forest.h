@@ -41,7 +41,7 @@ class BlockForest {
   BlockForest(const BlockModel& model, int levels, int vocab);
 
   int levels() const { return levels_; }
-  bool biases() const { return model_.markov != nullptr; }
+  bool adds_bias() const { return model_.markov != nullptr; }
   int rows_of_root() const { return RowsOf(levels_); }
   // Takes as many levels as `roots` blocks in `rows` rows can have, but at least one.
   void Limit(int roots, int rows);

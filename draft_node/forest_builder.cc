@@ -191,8 +191,8 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   return absl::OkStatus();
 }
 
-// First K and V of the states that came for the roots, then their blocks. What a request's biases and
-// penalties make of a row depends on the node, so no list of the row serves all nodes.
+// First K and V of the states that came for the roots, then their blocks. What biases and penalties
+// of a request make of a row depends on the node, so no list of the row serves all nodes.
 absl::Status ForestBuilder::AppendBlocks(model::StepBuilder* step) {
   const model::SequenceHandle sequence = session_->sequence();
   for (size_t r = 0; r < roots_.size(); ++r) {
@@ -201,8 +201,9 @@ absl::Status ForestBuilder::AppendBlocks(model::StepBuilder* step) {
   }
   const decoding::DecodingParams& params = session_->params();
   RowNeed need = decoding::DraftNeed(params);
-  const bool biased = !sampling::SamplingAt(params, length()).logit_bias.empty();
-  if (!blocks_of_roots_->biases() && (biased || params.sampling.penalises())) need = RowNeed();
+  const bool biased = params.sampling.penalises() ||
+                      !sampling::SamplingAt(params, length()).logit_bias.empty();
+  if (biased && !blocks_of_roots_->adds_bias()) need = RowNeed();
   for (size_t r = 0; r < roots_.size(); ++r) {
     COPPICE_RETURN_IF_ERROR(
         blocks_of_roots_->AppendBlock(sequence, roots_[r], root_token_[r], need, blocks_, step));

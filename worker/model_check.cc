@@ -53,6 +53,14 @@ std::string TokenizerLine(const std::string& dir) {
                                                : "; with a chat template");
 }
 
+// The states that are kept with KV, if any.
+std::vector<std::string> StateLines(const model::LoadEstimate& estimate, const std::string& draft) {
+  if (estimate.state_columns == 0) return {};
+  return {absl::StrCat("states: outputs of layers ", absl::StrJoin(estimate.states.layers, ", "),
+                       " joined to ", estimate.state_columns, " values for ", draft, ", ",
+                       2 * estimate.state_columns, " bytes of the KV of a token")};
+}
+
 // What a draft is, if it takes states. "": it takes none.
 std::string HeadText(const ModelConfig& draft) {
   if (!draft.takes_states()) return "";
@@ -61,14 +69,6 @@ std::string HeadText(const ModelConfig& draft) {
                       absl::StrJoin(draft.states.layers, ", "), " of the target, ",
                       draft.draft_vocab_size > 0 ? draft.draft_vocab_size : draft.vocab_size,
                       " ids");
-}
-
-// The states that are kept with KV, if any.
-std::vector<std::string> StateLines(const model::LoadEstimate& estimate, const std::string& draft) {
-  if (estimate.state_columns == 0) return {};
-  return {absl::StrCat("states: outputs of layers ", absl::StrJoin(estimate.states.layers, ", "),
-                       " joined to ", estimate.state_columns, " values for ", draft, ", ",
-                       2 * estimate.state_columns, " bytes of the KV of a token")};
 }
 
 // Lines of memory, and of what windows keep. The beams have a prefix in common: all of their tokens,

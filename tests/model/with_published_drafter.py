@@ -45,7 +45,8 @@ def main(program):
         drafter = load_drafter(draft)
         reader = transformers.AutoModelForCausalLM.from_pretrained(target, dtype=torch.float64).eval()
         rows = drafter.block_size
-        printed = run(program, "--block", draft, target, rows, ROOT, *TOKENS).splitlines()
+        lines = run(program, "--block", draft, target, rows, ROOT, *TOKENS).splitlines()
+        printed = [line for line in lines if not line.startswith("[")]  # without the log
         printed = [torch.tensor([float(value) for value in line.split()], dtype=torch.float64) for line in printed]
         states, logits = torch.stack(printed[:len(TOKENS)]), torch.stack(printed[len(TOKENS):])
 

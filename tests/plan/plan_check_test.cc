@@ -72,9 +72,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadPlan{"RaggedSlots", [](StepPlan* p) { p->slot.pop_back(); }, "slot: 3 entries"},
         BadPlan{"RaggedPositions", [](StepPlan* p) { p->position.push_back(1); }, "position"},
         BadPlan{"Position", [](StepPlan* p) { p->position[2] = 64; }, "position[2]"},
-        BadPlan{"Rotation", [](StepPlan* p) { p->rope_position = {0, 1, 64, 2}; },
+        BadPlan{"Rotation",
+                [](StepPlan* p) {
+                  p->rope_position = {0, 1, 64, 2};
+                },
                 "rope_position[2]"},
-        BadPlan{"RaggedRotations", [](StepPlan* p) { p->rope_position = {0, 1}; },
+        BadPlan{"RaggedRotations",
+                [](StepPlan* p) {
+                  p->rope_position = {0, 1};
+                },
                 "rope_position: 2 entries"},
         BadPlan{"PrefillBeyondPrefix", [](StepPlan* p) { p->position[0] = 18; }, "position[0]"},
         BadPlan{"NodePosition", [](StepPlan* p) { p->position[3] = 20; }, "position[3]"},
