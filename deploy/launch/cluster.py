@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """cluster.sh up, down and status. Read here first: it reads its options (options.py), describes the cluster (description.py,
-cluster_file.py), chooses its draft (draft_choice.py), places it (placement.py), turns it into command lines (processes.py) and has them started on their hosts
-(agent.py, host.py). running.py knows what has been started.
+cluster_file.py), chooses its draft (draft_choice.py), places it (placement.py), turns it into command lines (processes.py) and has
+them started on their hosts (agent.py, host.py). running.py knows what has been started.
 cluster.sh has the help text."""
 import dataclasses
 import os
@@ -47,11 +47,11 @@ def draft_chooser(options):
     looked for if all hosts are this one: others may lack what is here."""
     def chosen(settings, hosts, flags):
         draft = settings["draft"] or (AUTO if all(is_local(host) for host in hosts) else NONE)
-        off = any(flag.replace("-", "_") in ("__suffix_drafts=false", "__suffix_drafts=0") for flag in flags["worker"] + flags["all"])
+        off = any(flag.replace("-", "_") in ("__suffix_drafts=false", "__nosuffix_drafts") for flag in flags["worker"] + flags["all"])
         choice = choose(settings["target"], NONE if settings["drafts"] == 0 and draft == AUTO else draft,
                         program_check(f"{program_folder(settings, options)}/coppice-worker"), "there are no drafts" if off else SUFFIXES)
         kind = settings["draft_kind"] if settings["draft_kind"] != "auto" else "head" if choice.kind in HEADS else "model"
-        return dict(settings, draft=choice.path, draft_kind=kind), choice.said
+        return dict(settings, draft=choice.path, draft_kind=kind, draft_found=draft == AUTO), choice.said
     return chosen
 
 

@@ -6,7 +6,7 @@ from description import Cluster, DescriptionError, Part
 
 MANY = 10**6       # slots of a host without a limit
 DRAFT_SHARE = 0.2  # of a GPU's memory, left for each draft node that shares it with a replica
-OWN_DRAFTS_NOTE = "no GPU is free for a draft node: each replica grows drafts in its leader's process"
+OWN_DRAFTS_NOTE = "no {} is free for a draft node: each replica grows drafts in its leader's process"
 
 
 class Room:
@@ -92,7 +92,7 @@ def notes_of(replicas, drafts):
 
 def drafts_stay(room, settings, flags, where):
     """Whether the leaders of replicas run the draft themselves: if it takes hidden states and nobody asked for draft nodes, or if no draft
-    node would have a GPU of its own. Not if the draft nodes have flags of their own."""
+    node would have a GPU of its own, or a slot for a draft that nobody has named. Not if the draft nodes have flags of their own."""
     if settings["draft"] is None or settings["drafts"] == 0 or settings["draft_in"] == "nodes":
         return False
     if settings["draft_in"] == "worker":
@@ -101,7 +101,7 @@ def drafts_stay(room, settings, flags, where):
         return True
     if flags["draft"]:
         return False
-    full = room.bound and not any(room.free_gpus(host) for host in room.hosts)
+    full = (room.bound or settings.get("draft_found")) and not any(room.free(host) > 0 for host in room.hosts)
     return full or (settings["draft_kind"] == "head" and settings["drafts"] is None)
 
 
@@ -141,5 +141,5 @@ def place(settings, hosts, coordinator, replicas, drafts, flags, environment, wh
     replicas, drafts = tuple(parts_of(ranks) for ranks in replicas), tuple(parts_of(ranks)[0] for ranks in drafts)
     states = settings["draft"] is not None and settings["draft_kind"] == "head"
     full = own_drafts and settings["draft_in"] == "auto" and not (states and settings["drafts"] is None)
-    notes = (*said, *((OWN_DRAFTS_NOTE,) if full else notes_of(replicas, drafts)))
+    notes = (*said, *((OWN_DRAFTS_NOTE.format("GPU" if room.bound else "slot"),) if full else notes_of(replicas, drafts)))
     return Cluster(settings, tuple(hosts), host, replicas, drafts, flags, environment, notes, own_drafts, states)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # sbatch [SLURM OPTIONS] deploy/slurm/cluster.sh --target DIR [--draft DIR|auto|none] [--tp T] [--replicas R] [--drafts D]
-#        [--draft-in auto|worker|nodes] [--nodes-per-replica N] [--cpus N] [--backend cpu|cuda] [--dtype TYPE] [--port P] [--control-port P] [--bin DIR]
-#        [--listen ADDRESS] [--address ADDRESS] [--cluster-key FILE|none] [--dry-run]
+#        [--draft-in auto|worker|nodes] [--nodes-per-replica N] [--cpus N] [--backend cpu|cuda] [--dtype TYPE] [--port P]
+#        [--control-port P] [--bin DIR] [--listen ADDRESS] [--address ADDRESS] [--cluster-key FILE|none] [--dry-run]
 # A cluster in one Slurm allocation: a job step for the coordinator (on the first node), one for each replica of T ranks on N
 # nodes, and one for each draft node. A head on hidden states (EAGLE-3, DFlash) runs in the leaders of the replicas unless --drafts
-# asks for draft nodes; --draft-in says where any draft runs. --draft auto looks for one beside the target (docs/drafts.md). A replica that fails ends alone; the job ends with the coordinator, or with scancel. With
-# --backend cuda each rank and draft node gets a GPU. --cpus are those of each rank and draft node (default: 1). The steps must
-# fit the allocation, for example
+# asks for draft nodes; --draft-in says where any draft runs. --draft auto looks for one beside the target (docs/drafts.md). A
+# replica that fails ends alone; the job ends with the coordinator, or with scancel. With --backend cuda each rank and draft node
+# gets a GPU. --cpus are those of each rank and draft node (default: 1). The steps must fit the allocation, for example
 #   sbatch --nodes=2 --gpus-per-node=4 --ntasks-per-node=5 deploy/slurm/cluster.sh --backend cuda --target T --draft D \
 #          --tp 2 --replicas 3 --drafts 2
 # (a task more on the first node, for the coordinator). Open MPI must have been built with PMIx, as Debian's is, and Slurm too.
@@ -27,8 +27,8 @@ while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --dry-run) dry=1; shift ;;
-    --target | --draft | --tp | --replicas | --drafts | --draft-in | --nodes-per-replica | --cpus | --backend | --dtype | --port | --control-port | --bin | \
-      --listen | --address | --cluster-key)
+    --target | --draft | --tp | --replicas | --drafts | --draft-in | --nodes-per-replica | --cpus | --backend | --dtype | --port | \
+      --control-port | --bin | --listen | --address | --cluster-key)
       [ $# -ge 2 ] || usage "$1 needs a value"
       option[${1#--}]=$2
       shift 2 ;;

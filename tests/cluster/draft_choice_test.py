@@ -233,6 +233,19 @@ class DraftChoice(unittest.TestCase):
         status, _, _, errors = self.dry("--target", self.target, "--draft-in", "here")
         self.assertEqual((status, errors), (2, "cluster: --draft-in must be auto, worker or nodes, got 'here' (see --help)\n"))
 
+    def test_a_draft_that_was_found_needs_no_slot(self):
+        model = write_model(self.models / "qwen-draft", MODEL_CONFIG)
+        hosts = self.folder / "hosts"
+        hosts.write_text("localhost slots=1 cores=2 address=10.0.0.1\n")
+        at = ("up", "--dry-run", "--hostfile", hosts, "--target", self.target, "--bin", self.bin)
+        for more in ((), ("--draft", "auto")):
+            status, output, errors = run_launcher([ROOT / "deploy/cluster.sh", *at, *more], timeout=at_most(20), environment=self.environment)[1:]
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn("# no slot is free for a draft node: each replica grows drafts in its leader's process\n", output)
+            self.check_in_worker([line for line in output.splitlines() if not line.startswith("#")], model)
+        errors = run_launcher([ROOT / "deploy/cluster.sh", *at, "--draft", model], timeout=at_most(20), environment=self.environment)[3]
+        self.assertEqual(errors, "cluster: --drafts: draft-0 needs a slot; free are: 0 of localhost\n")
+
     def test_cluster_files(self):
         head = self.head("qwen-eagle3")
         file = self.folder / "cluster.toml"
