@@ -118,8 +118,8 @@ struct Prepared {
   kernels::DType fusion_dtype = kernels::DType::kF32;  // of the matrices that join states
 };
 
-// How those are stored: as the weights of the model; beside weights in 4 or 8 bits in 8 bits, since
-// what they read of memory counts beside a smaller model, and a draft's states need no more.
+// How those are stored: as the weights of the model; beside weights in 8 or 4 bits in 8 bits, which
+// hardly add to the error of states and are half the bytes (lab/measurements, states of a target).
 kernels::DType FusionDType(const TransformerParts& parts, bool has_blocks,
                            const kernels::Backend& backend) {
   const bool small = kernels::IsBlockFormat(parts.weight_dtype) || has_blocks;
