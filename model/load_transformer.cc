@@ -118,25 +118,26 @@ struct Prepared {
   kernels::DType fusion_dtype = kernels::DType::kF32;  // of the matrices that join states
 };
 
-// How those are stored: as the weights of the model; beside weights in 4 or 8 bits in 8 bits, since
-// what they read of memory counts beside a smaller model, and a draft's states need no more.
+// How those are stored: as the weights of the model; beside weights in 8 or 4 bits in 8 bits, which
+// hardly add to the error of states and are half the bytes (lab/measurements, states of a target).
 kernels::DType FusionDType(const TransformerParts& parts, bool has_blocks,
                            const kernels::Backend& backend) {
   const bool small = kernels::IsBlockFormat(parts.weight_dtype) || has_blocks;
   return small && backend.stores(kernels::DType::kQ8_0) ? kernels::DType::kQ8_0 : parts.dtype;
 }
 
-absl::Status PrepareStates(const LoadOptions& options, bool has_blocks,
-                           const kernels::Backend& backend, Prepared* prepared) {
-  TransformerParts& parts = prepared->parts;
-  COPPICE_ASSIGN_OR_RETURN(parts.fusion,
-                           ReadStateFusion(options.states_for, options.dir, parts.config));
-  prepared->fusion_dtype = FusionDType(parts, has_blocks, backend);
-  const ModelMemory more = PredictMemory(parts.fusion, prepared->fusion_dtype,
-                                         backend.activation_dtype(), parts.max_rows);
-  parts.memory.weights += more.weights;
-  parts.memory.activations += more.activations;
-  return absl::OkStatus();
+// The memory of this rank, if no matrix stays in its block format.
+ModelMemory Needed(const Prepared& prepared, const kernels::Backend& backend, int ranks) {
+  const TransformerParts& parts = prepared.parts;
+  const kernels::DType activations = backend.activation_dtype();
+  ModelMemory memory = PredictMemory(parts.config, parts.plan, parts.weight_dtype, activations,
+                                     parts.max_rows, ranks);
+  if (parts.fusion.empty()) return memory;
+  const ModelMemory states =
+      PredictMemory(parts.fusion, prepared.fusion_dtype, activations, parts.max_rows);
+  memory.weights += states.weights;
+  memory.activations += states.activations;
+  return memory;
 }
 
 absl::StatusOr<Prepared> Prepare(const LoadOptions& options, const kernels::Backend& backend,
@@ -159,17 +160,18 @@ absl::StatusOr<Prepared> Prepare(const LoadOptions& options, const kernels::Back
   COPPICE_ASSIGN_OR_RETURN(parts.kv_dtype, KvDType(options.kv_dtype, parts.dtype));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
                            MatrixDType(options.weight_dtype, parts.config, parts.dtype, backend));
-  parts.memory = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
-                               backend.activation_dtype(), parts.max_rows, ranks);
   prepared.keeps_blocks = options.dtype == "auto" && options.weight_dtype == "auto" &&
                           ServesBlocks(parts.config, parts.dtype, backend);
   parts.weight_types = kernels::DTypeName(parts.weight_dtype);
   BlockMatrices blocks;
   if (prepared.keeps_blocks) blocks = prepared.checkpoint->Blocks(backend);
-  TakeBlocks(blocks, ranks, &parts);
   if (!options.states_for.empty() && rank == 0) {
-    COPPICE_RETURN_IF_ERROR(PrepareStates(options, blocks.elements > 0, backend, &prepared));
+    COPPICE_ASSIGN_OR_RETURN(parts.fusion,
+                             ReadStateFusion(options.states_for, options.dir, parts.config));
+    prepared.fusion_dtype = FusionDType(parts, blocks.elements > 0, backend);
   }
+  parts.memory = Needed(prepared, backend, ranks);
+  TakeBlocks(blocks, ranks, &parts);
   return prepared;
 }
 
@@ -194,6 +196,7 @@ absl::StatusOr<TransformerParts> LoadParts(const LoadOptions& options, kernels::
     parts.fingerprint = quantised.value();
   }
   backend->SetActivations(parts.dtype);
+  parts.memory.activations = Needed(prepared, *backend, ranks).activations;  // of that type
   WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype, parts.dtype};
   request.keeps_blocks = prepared.keeps_blocks;
   request.progress = options.progress;

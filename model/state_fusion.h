@@ -7,6 +7,10 @@
 //
 // fc_layer: the columns of `fc` that belong to the layer. The sum is taken in the order in which the
 // layers are computed, which changes roundings alone where `fc` has them in another order.
+//
+// A state is 2 H bytes. A pass reads n H d weights and multiplies each row by them: with three layers
+// .7 % of what SmolLM2-135M (H = 576: 1,152 bytes beside 23,040 of K and V in bf16) or Llama-3.1-8B
+// (H = 4,096: 8,192 beside 131,072) read anyway.
 #pragma once
 
 #include <cstddef>

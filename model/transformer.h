@@ -34,7 +34,7 @@ struct TransformerParts {
   kernels::DType weight_dtype = kernels::DType::kF32;  // type of matrices in memory
   std::string weight_types;        // the same for messages; formats of blocks that were kept
   uint64_t fingerprint = 0;        // of the model's files; equal on every rank
-  ModelMemory memory;              // what was predicted before it was loaded
+  ModelMemory memory;              // as predicted
   int max_rows = 0;                // rows of a step, at most
   std::function<void()> on_layer;  // called after the ops of each layer; may be empty
 
