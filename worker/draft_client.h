@@ -53,8 +53,8 @@ struct DraftClientOptions {
   comm::ChannelOptions channel;
 };
 
-// Why a round has no draft. Label `reason` of rounds_without_draft_total. kNoStates: the drafts take
-// states that this replica does not keep, or could not read.
+// Why a round has no draft. Label `reason` of rounds_without_draft_total. kNoStates: the drafts
+// take states that this replica does not keep, or could not read.
 enum class NoDraftReason { kNone, kLate, kDead, kRefused, kMismatch, kNoNode, kReading, kNoStates };
 const char* NoDraftReasonName(NoDraftReason reason);
 

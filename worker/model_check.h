@@ -27,8 +27,8 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
 absl::Status CheckTarget(const std::string& dir);
 
 // FailedPrecondition: why the draft does not fit to the target, whose settings are `config`. Both
-// are folders or files. Other errors: the draft cannot be read, or takes states that this target does
-// not have.
+// are folders or files. Other errors: the draft cannot be read, or takes states that this target
+// does not have.
 absl::Status CheckDraft(const std::string& target, const model::ModelConfig& config,
                         const std::string& draft);
 

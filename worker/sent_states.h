@@ -1,7 +1,7 @@
 // Which states of the target a draft node still needs of one session (worker/row_states.h). A
 // channel is reliable and keeps the order, so nothing needs an acknowledgement but a request: an
-// answered one says that the node has computed all its rows. A request that a newer one replaced may
-// have left any of them out. A new session begins with a new object. Pure.
+// answered one says that the node has computed all its rows. Of one that a newer one replaced it
+// may have computed none. A new session begins with a new object. Pure.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,7 @@ class SentStates {
 
  private:
   uint32_t rows_ = 1;
-  std::vector<decoding::PathId>
-      known_;  // ascending; beyond rows_: the node has computed their rows
+  std::vector<decoding::PathId> known_;  // ascending: paths whose rows the node has computed
   // The outstanding request.
   bool asked_ = false;
   uint32_t asked_rows_ = 1;
