@@ -53,7 +53,8 @@ class ForestBuilder {
   int rows() const;  // rows of the next level
   // Adds the rows of the next level, with what the drafter needs of each.
   absl::Status AppendRows(model::StepBuilder* step);
-  // Chooses the level from its rows, or all levels from those of blocks. rows: of the whole step. Appends new commits to *commits.
+  // Chooses the level from its rows, or all levels from those of blocks. rows: of the whole step.
+  // Appends new commits to *commits.
   absl::Status Consume(const kernels::StepRows& rows, HostThreads* threads,
                        std::vector<KvCopy>* commits);
   decoding::DraftForest Sent() const;
