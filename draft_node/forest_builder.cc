@@ -201,8 +201,8 @@ absl::Status ForestBuilder::AppendBlocks(model::StepBuilder* step) {
   }
   const decoding::DecodingParams& params = session_->params();
   RowNeed need = decoding::DraftNeed(params);
-  const bool biased = params.sampling.penalises() ||
-                      !sampling::SamplingAt(params, length()).logit_bias.empty();
+  const bool biased =
+      params.sampling.penalises() || !sampling::SamplingAt(params, length()).logit_bias.empty();
   if (biased && !blocks_of_roots_->adds_bias()) need = RowNeed();
   for (size_t r = 0; r < roots_.size(); ++r) {
     COPPICE_RETURN_IF_ERROR(

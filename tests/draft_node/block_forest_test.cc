@@ -11,13 +11,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "comm/channel.h"
 #include "comm/communicator.h"
 #include "decoding/drafter.h"
 #include "decoding/method.h"
+#include "draft_node/draft_service.h"
 #include "draft_node/draft_session.h"
 #include "draft_node/forest_builder.h"
 #include "kernels/element.h"
 #include "model/model_runner.h"
+#include "proto/convert.h"
 #include "sampling/rng.h"
 #include "tests/model/reference_dflash.h"
 #include "tests/testing/temp_dir.h"
@@ -254,6 +258,55 @@ TEST_F(BlockForestTest, IsAsDeepAsABlockAndAPassAllow) {
   EXPECT_EQ(many.levels(), 2);
   many.Limit(/*roots=*/10, /*rows=*/5);
   EXPECT_EQ(many.levels(), 1);
+}
+
+// A block begins with the root's token, so it ends a position later than levels of an EAGLE-3 head.
+TEST_F(BlockForestTest, ABlockBeyondTheContextIsRefusedAndTheNodeLivesOn) {
+  Load({.block = 4});
+  const int positions = runner_->config().max_positions;
+  const auto leaders = *comm::ServerChannel::Bind("direct://127.0.0.1:*");
+  const auto leader = *comm::ClientChannel::Connect(leaders->endpoint());
+  const SteadyClock clock;
+  DraftServiceOptions options;
+  options.max_rows = kMaxRows;
+  DraftService service(options, runner_.get(), leaders.get(), nullptr, &clock);
+  const auto error_of = [&](uint64_t id, int prompt) {
+    proto::DraftCommand open, states, draft;
+    open.mutable_open()->set_session_id(id);
+    for (int i = 0; i < prompt; ++i) open.mutable_open()->add_prompt(i % kVocab);
+    *open.mutable_open()->mutable_decoding() = proto::DecodingToMessage(Params());
+    decoding::RowStates rows;
+    rows.first = 1;
+    rows.count = static_cast<uint32_t>(prompt - 1);
+    rows.values.assign(int64_t{prompt - 1} * kHidden, 0x3f80);
+    states.mutable_states()->set_session_id(id);
+    *states.mutable_states()->mutable_states() = proto::StatesToMessage(rows);
+    decoding::DraftRequest request;
+    request.session_id = id;
+    request.width = request.depth = 3;
+    request.roots.tree.num_roots = 1;
+    request.roots.ends = {request.roots.tree.Add(RootId{0}, 5)};
+    request.state.root_score = {-1};
+    request.state.root_multiplicity = {1};
+    request.state.slot_root = {0, 0};
+    request.state.layers_committed = 1;
+    request.states.nodes = request.roots.ends;
+    request.states.values.assign(kHidden, 0x3f80);
+    *draft.mutable_draft() = proto::DraftRequestToMessage(request);
+    for (const proto::DraftCommand& command : {open, states, draft})
+      EXPECT_TRUE(leader->Send(command).ok());
+    proto::DraftReply reply;
+    for (int i = 0; i < 5000; ++i) {
+      EXPECT_TRUE(service.RunOnce(2).ok());
+      while (leader->Receive(&reply)) {
+        if (!reply.announces() && !reply.prefilled()) return reply.error();
+      }
+    }
+    return std::string("no reply");
+  };
+  EXPECT_EQ(error_of(1, positions - 4), "");
+  EXPECT_THAT(error_of(2, positions - 3), HasSubstr("depth: the request needs"));
+  EXPECT_EQ(error_of(3, 9), "");
 }
 
 TEST_F(BlockForestTest, StatesThatAreNoNumbersEndTheSessionAlone) {
