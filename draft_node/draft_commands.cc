@@ -102,7 +102,11 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& me
   auto request = proto::DraftRequestFromMessage(message, runner_->vocab_size(), state_columns());
   if (!request.ok()) return Fail(key, message.round(), std::string(request.status().message()));
   const int positions = runner_->config().max_positions;
-  if (const int64_t needed = PositionsNeeded(*slot.session, *request); needed > positions) {
+  // A block begins behind the root's row with the root's token.
+  const model::BlockDraft& block = runner_->config().block;
+  const int of_block = block.size == 0 ? 0 : block.in_place ? 2 : 1;
+  if (const int64_t needed = PositionsNeeded(*slot.session, *request) + of_block;
+      needed > positions) {
     return Fail(key, request->round,
                 absl::StrCat("depth: the request needs ", needed,
                              " positions, the draft model has ", positions));
@@ -142,10 +146,7 @@ void DraftService::TakeStates(const std::string& peer, const proto::PromptStates
         proto::StatesFromMessage(message.states(), state_columns(), /*trie_size=*/0);
     taken = states.ok() ? found->second.session->TakeStates(*states) : states.status();
   }
-  if (!taken.ok()) {
-    const auto& waiting = found->second.waiting;
-    Fail(key, waiting != nullptr ? waiting->round : 0, std::string(taken.message()));
-  }
+  if (!taken.ok()) Fail(key, RoundOf(found->second), std::string(taken.message()));
 }
 
 }  // namespace coppice::draft_node

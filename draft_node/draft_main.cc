@@ -1,5 +1,7 @@
 #include "draft_node/draft_main.h"
 
+#include <spdlog/spdlog.h>
+
 #include <memory>
 #include <string>
 
@@ -7,6 +9,7 @@
 #include "catalogue/catalogue_store.h"
 #include "draft_node/draft_flags.h"
 #include "draft_node/draft_service.h"
+#include "model/target_states.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
 #include "tokenizer/vocabulary.h"
@@ -57,6 +60,13 @@ absl::Status ServeDrafts(const DraftFlags& flags, std::unique_ptr<comm::MpiWorld
   proto::Register registration =
       node::NodeRegistration(flags.node, proto::DRAFT_NODE, flags.node_id, "draft-", *runner);
   registration.set_draft_endpoint(leaders->endpoint());
+  if (runner->config().takes_states()) {
+    COPPICE_ASSIGN_OR_RETURN(const uint64_t states,
+                             model::StatesFingerprint(options.dir, options.target));
+    registration.set_states(states);
+  } else if (!options.target.empty()) {
+    spdlog::info("--target: not used, since {} takes no hidden states", options.dir);
+  }
   const node::NodeEnergy energy =
       node::StartEnergy(flags.node.energy, node::EnergyClaim::Claimant::kDraftNode,
                         runner->pci_bus_id(), /*unmeasured=*/"");

@@ -126,6 +126,8 @@ void DraftService::Begin(const Key& key, Slot* slot) {
   const uint32_t round = request->round;
   auto builder = ForestBuilder::Start(std::move(*request), slot->session.get(), blocks_);
   if (!builder.ok()) return Fail(key, round, std::string(builder.status().message()));
+  const BlockModel drafter = {runner_->config().block, runner_->markov()};
+  if (drafter.used()) (*builder)->UseBlocks(drafter, runner_->vocab_size(), options_.max_rows);
   if ((*builder)->rows() > options_.max_rows) {
     return Fail(key, round, "more tokens to catch up with than one pass holds");
   }
@@ -234,6 +236,11 @@ void DraftService::Grow(const Key& key, const kernels::StepRows& rows, double mo
   }
 }
 
+uint32_t DraftService::RoundOf(const Slot& slot) {
+  if (slot.builder != nullptr) return slot.builder->round();
+  return slot.waiting != nullptr ? slot.waiting->round : 0;
+}
+
 void DraftService::FailLater(const Key& key, const absl::Status& why) {
   failed_.emplace_back(key, why.message());
 }
@@ -242,8 +249,7 @@ void DraftService::FailThose() {
   for (const auto& [key, why] : std::exchange(failed_, {})) {
     const auto found = slots_.find(key);
     if (found == slots_.end()) continue;
-    const auto& builder = found->second.builder;
-    Fail(key, builder != nullptr ? builder->round() : 0, why);
+    Fail(key, RoundOf(found->second), why);
   }
 }
 

@@ -108,6 +108,7 @@ class DraftService {
   bool PromptsLackRows(absl::Span<const KeyRows> prefilled) const;
   void ShareEnergy(absl::Span<const KeyRows> forests, absl::Span<const KeyRows> prefills);
   void Grow(const Key& key, const kernels::StepRows& rows, double model_s);
+  static uint32_t RoundOf(const Slot& slot);  // of the request in work; 0: there is none
   void FailLater(const Key& key, const absl::Status& why);
   void FailThose();
   void Reply(const Key& key, Slot* slot);

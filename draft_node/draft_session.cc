@@ -17,7 +17,7 @@ DraftSession::DraftSession(decoding::DecodingParams params, std::vector<TokenId>
                            model::BlockManager* blocks, const StateNeeds& states)
     : params_(std::move(params)),
       states_(states.columns),
-      first_row_(states.use == model::TargetStates::Use::kBesideEmbedding ? 1 : 0),
+      first_row_(states.columns > 0 ? 1 : 0),
       prompt_length_(static_cast<int>(prompt.size())),
       stable_hash_(sampling::kRootHash),
       blocks_(blocks) {

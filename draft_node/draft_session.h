@@ -50,8 +50,9 @@ class DraftSession {
   model::SequenceHandle sequence() const { return sequence_; }
   int prompt_length() const { return prompt_length_; }
   bool takes_states() const { return states_.columns() > 0; }
-  // The number of the token at position 0 of the KV. The row of an EAGLE-3 head has the state of the
-  // token before it, so the first token, number 0, has none.
+  // The number of the token at position 0 of the KV. A row has the state of the token before it, so
+  // the first token, number 0, has none. (Of a drafter of blocks the row is that state alone: its
+  // position is that of the token before.)
   int first_row() const { return first_row_; }
   // True until the KV of all prompt tokens except the last has been computed. If the session was
   // opened in the middle of a sequence (fail-over): the KV of all stable tokens except the last.

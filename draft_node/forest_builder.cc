@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "decoding/device_drafting.h"
 #include "decoding/row_need.h"
-#include "sampling/logit_check.h"
 #include "sampling/target_row.h"
 
 namespace coppice::draft_node {
@@ -102,7 +101,18 @@ absl::Status ForestBuilder::MatchRoots() {
   return absl::OkStatus();
 }
 
+void ForestBuilder::UseBlocks(const BlockModel& model, int vocab, int max_rows) {
+  blocks_of_roots_.emplace(model, request_.depth, vocab);
+  const auto roots = static_cast<int>(roots_.size());
+  blocks_of_roots_->Limit(roots, max_rows - roots - static_cast<int>(missing_.size()));
+  request_.depth = blocks_of_roots_->levels();
+}
+
 int ForestBuilder::rows() const {
+  if (blocks_of_roots_) {
+    const int of_root = 1 + blocks_of_roots_->rows_of_root();
+    return static_cast<int>(missing_.size()) + static_cast<int>(roots_.size()) * of_root;
+  }
   return static_cast<int>(drafter_->frontier().size() + (level_ == 0 ? missing_.size() : 0));
 }
 
@@ -162,6 +172,7 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
       if (!row.state.empty()) step->SetState(step->rows() - 1, row.state);
     }
   }
+  if (blocks_of_roots_) return AppendBlocks(step);
   const bool penalises = session_->params().sampling.penalises();
   RowNeed need;
   if (!penalises) need = NeedAfter(length(), step);
@@ -180,37 +191,30 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   return absl::OkStatus();
 }
 
+// First K and V of the states that came for the roots, then their blocks. What a request's biases and
+// penalties make of a row depends on the node, so no list of the row serves all nodes.
+absl::Status ForestBuilder::AppendBlocks(model::StepBuilder* step) {
+  const model::SequenceHandle sequence = session_->sequence();
+  for (size_t r = 0; r < roots_.size(); ++r) {
+    step->AddNodeRow(sequence, roots_[r], root_token_[r]);
+    step->SetState(step->rows() - 1, root_state_[r]);
+  }
+  const decoding::DecodingParams& params = session_->params();
+  RowNeed need = decoding::DraftNeed(params);
+  const bool biased = !sampling::SamplingAt(params, length()).logit_bias.empty();
+  if (!blocks_of_roots_->biases() && (biased || params.sampling.penalises())) need = RowNeed();
+  for (size_t r = 0; r < roots_.size(); ++r) {
+    COPPICE_RETURN_IF_ERROR(
+        blocks_of_roots_->AppendBlock(sequence, roots_[r], root_token_[r], need, blocks_, step));
+  }
+  return absl::OkStatus();
+}
+
 namespace {
 
 absl::Status BadRow(TreePlace place, TokenId token, float logit) {
   return absl::InvalidArgumentError(
       absl::StrCat("draft logits after node ", place.code(), ": token ", token, " is ", logit));
-}
-
-// A draft row and its first invalid logit, if any.
-struct ReadRow {
-  sampling::Distribution row;
-  TokenId bad_token = -1;
-  float bad_logit = 0;
-};
-
-ReadRow Read(const kernels::StepRows& rows, int need, const decoding::DecodingParams& params,
-             const sampling::RowPath& path) {
-  ReadRow read;
-  if (const CandidateRow* listed = rows.Listed(need)) {
-    read.bad_token = listed->bad_token;
-    read.bad_logit = listed->bad_logit;
-    if (read.bad_token < 0) read.row = decoding::DraftRow(*listed, params, path);
-    return read;
-  }
-  const absl::Span<const float> logits = rows.Whole(need);
-  read.bad_token = sampling::FirstBadLogit(logits);
-  if (read.bad_token < 0) {
-    read.row = decoding::DraftRow(logits, params, path);
-  } else {
-    read.bad_logit = logits[read.bad_token];
-  }
-  return read;
 }
 
 }  // namespace
@@ -234,23 +238,40 @@ decoding::DraftForest ForestBuilder::Sent() const {
   return sent;
 }
 
-absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* threads,
-                                    std::vector<KvCopy>* commits) {
-  std::vector<ReadRow> read(need_.size());
-  threads->RunJobs(static_cast<int>(need_.size()), [&](int i) {
-    read[i] = Read(step, need_[i], session_->params(), PathOf(drafter_->frontier()[i]));
+absl::StatusOr<std::vector<sampling::Distribution>> ForestBuilder::ReadFrontier(
+    const kernels::StepRows& step, HostThreads* threads) const {
+  const absl::Span<const TreePlace> frontier = drafter_->frontier();
+  const decoding::DraftForest& forest = drafter_->forest();
+  std::vector<ReadRow> read(frontier.size());
+  threads->RunJobs(static_cast<int>(frontier.size()), [&](int i) {
+    const TreePlace place = frontier[i];
+    read[i] = blocks_of_roots_ ? blocks_of_roots_->Read(Index(forest.RootOf(place)), level_,
+                                                        At(place, root_token_, forest.token),
+                                                        session_->params(), PathOf(place))
+                               : Read(step, need_[i], session_->params(), PathOf(place));
   });
   std::vector<sampling::Distribution> rows;
   rows.reserve(read.size());
   for (size_t i = 0; i < read.size(); ++i) {
-    if (read[i].bad_token >= 0) {
-      return BadRow(drafter_->frontier()[i], read[i].bad_token, read[i].bad_logit);
-    }
+    if (read[i].bad_token >= 0) return BadRow(frontier[i], read[i].bad_token, read[i].bad_logit);
     rows.push_back(std::move(read[i].row));
   }
-  Grow(rows);
-  if (level_ == 0) COPPICE_RETURN_IF_ERROR(CommitRoots(commits));
-  ++level_;
+  return rows;
+}
+
+absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* threads,
+                                    std::vector<KvCopy>* commits) {
+  if (blocks_of_roots_) {
+    blocks_->Retain(session_->sequence(), roots_);
+    blocks_of_roots_->Take(&step, threads);
+  }
+  do {
+    COPPICE_ASSIGN_OR_RETURN(const std::vector<sampling::Distribution> rows,
+                             ReadFrontier(step, threads));
+    Grow(rows);
+    if (level_ == 0) COPPICE_RETURN_IF_ERROR(CommitRoots(commits));
+    ++level_;
+  } while (blocks_of_roots_ && !done());
   return absl::OkStatus();
 }
 
@@ -260,7 +281,7 @@ ForestPlan::Forest ForestBuilder::DeviceForest() const {
 
 // One level would gain nothing.
 bool ForestBuilder::GrowsOnDevice(const model::ModelRunner& runner) const {
-  if (started() || request_.depth < 2) return false;
+  if (started() || request_.depth < 2 || blocks_of_roots_) return false;
   const auto forest = decoding::DeviceForest(session_->params(), request_.state, request_.width);
   if (!forest.has_value()) return false;
   const model::SequenceHandle sequence = session_->sequence();

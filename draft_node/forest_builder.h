@@ -16,6 +16,7 @@
 #include "decoding/drafter.h"
 #include "decoding/forest.h"
 #include "decoding/row_path.h"
+#include "draft_node/block_forest.h"
 #include "draft_node/draft_session.h"
 #include "kernels/backend.h"
 #include "model/kv/step_builder.h"
@@ -34,6 +35,9 @@ class ForestBuilder {
   static absl::StatusOr<std::unique_ptr<ForestBuilder>> Start(decoding::DraftRequest request,
                                                               DraftSession* session,
                                                               model::BlockManager* blocks);
+  // Before the first pass, for a drafter of blocks: all levels come from one pass of at most
+  // max_rows rows. The forest is no deeper than a block allows.
+  void UseBlocks(const BlockModel& model, int vocab, int max_rows);
   // Frees the nodes that later rounds must not find: those whose rows never ran, and those whose KV
   // was made of the draft's own states.
   ~ForestBuilder();
@@ -42,14 +46,14 @@ class ForestBuilder {
 
   bool done() const { return level_ >= request_.depth || drafter_->frontier().empty(); }
   // True if the next forward pass is the last that its depth allows.
-  bool at_last_level() const { return level_ + 1 >= request_.depth; }
+  bool at_last_level() const { return blocks_of_roots_ || level_ + 1 >= request_.depth; }
   // True if a forward pass has run. Until then, the new nodes of the session's trie have no KV.
   bool started() const { return level_ > 0; }
   uint32_t round() const { return request_.round; }
   int rows() const;  // rows of the next level
   // Adds the rows of the next level, with what the drafter needs of each.
   absl::Status AppendRows(model::StepBuilder* step);
-  // Chooses the level from its rows. rows: of the whole step. Appends new commits to *commits.
+  // Chooses the level from its rows, or all levels from those of blocks. rows: of the whole step. Appends new commits to *commits.
   absl::Status Consume(const kernels::StepRows& rows, HostThreads* threads,
                        std::vector<KvCopy>* commits);
   decoding::DraftForest Sent() const;
@@ -77,6 +81,10 @@ class ForestBuilder {
   absl::Status MissingStateOf(NodeId entry) const;
   model::KvNode NodeOf(TreePlace place) const { return At(place, roots_, node_kv_); }
   int length() const;  // generated tokens before the rows of this level
+  absl::Status AppendBlocks(model::StepBuilder* step);
+  // The draft rows after the frontier, read from the step.
+  absl::StatusOr<std::vector<sampling::Distribution>> ReadFrontier(const kernels::StepRows& step,
+                                                                   HostThreads* threads) const;
   // Grows the next level, and keeps the log-probabilities of its nodes if the session wants them.
   void Grow(absl::Span<const sampling::Distribution> rows);
   // The path of a place. Holds the tokens only if the session has penalties, and the state
@@ -92,6 +100,7 @@ class ForestBuilder {
   DraftSession* session_;
   model::BlockManager* blocks_;
   std::unique_ptr<decoding::Drafter> drafter_;
+  std::optional<BlockForest> blocks_of_roots_;  // of a drafter of blocks
   int level_ = 0;
   std::vector<model::KvNode> roots_;
   std::vector<TokenId> root_token_;

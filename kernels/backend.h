@@ -222,6 +222,9 @@ class Ops {
   // x[r] = the state that the plan gives to row r, or else that of the slot before the row's own in
   // its chain. x [rows, state_columns], f32.
   virtual void LoadStates(const KvPool& pool, Tensor x) = 0;
+  // x[r] = the state that the plan gives to row r; rows that it gives none keep theirs. x [rows,
+  // columns of the states].
+  virtual void PutStates(Tensor x) = 0;
   // out[r] = norm(a[r]), then norm(b[r]). a, b f32 [rows, n], [rows, m]; out [rows, n + m]; none is
   // another.
   virtual void NormPair(Tensor a, const Norm& of_a, Tensor b, const Norm& of_b, Tensor out) = 0;

@@ -263,6 +263,8 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
   estimate.kv_dtype = prepared.parts.kv_dtype;
   estimate.kv_token_bytes = prepared.parts.kv_block_bytes() / kBlockSize;
   estimate.kv_layout = KvLayoutOf(prepared.parts.config, prepared.parts.fusion.empty());
+  estimate.states = prepared.parts.fusion.config.states;
+  estimate.state_columns = prepared.parts.fusion.columns();
   estimate.config = std::move(prepared.parts.config);
   return estimate;
 }

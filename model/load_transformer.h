@@ -41,9 +41,11 @@ struct LoadEstimate {
   ModelConfig config;
   ModelMemory memory;
   std::string weight_types;    // of the matrices in memory
-  int64_t kv_token_bytes = 0;  // K and V of a token
+  int64_t kv_token_bytes = 0;  // K and V of a token, and its state
   kernels::DType kv_dtype = kernels::DType::kF32;
   KvLayout kv_layout;
+  TargetStates states;    // what the draft of LoadOptions::states_for takes
+  int state_columns = 0;  // of a state that is kept; 0: none
 };
 absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options,
                                           const kernels::Backend& backend, int ranks);

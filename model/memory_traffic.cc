@@ -20,9 +20,10 @@ size_t BytesOf(const std::unique_ptr<kernels::Weight>& weight) {
 ReadSizes SizesOf(const TransformerParts& parts) {
   const TransformerWeights& weights = parts.weights;
   ReadSizes sizes;
+  sizes.only_stores = parts.config.states.use == TargetStates::Use::kContext;
   for (const LayerWeights& w : weights.layers) {
-    sizes.last_rest = w.bytes_after();
-    sizes.layers += w.bytes_before_attention() + sizes.last_rest;
+    sizes.last_rest = w.bytes_after() + (sizes.only_stores ? sizes.last_rest : 0);
+    sizes.layers += w.bytes_before_attention() + w.bytes_after();
     sizes.last_has_experts = w.router != nullptr;
     if (w.router == nullptr) continue;
     ++sizes.expert_layers;
@@ -74,8 +75,9 @@ void ReadCounter::Add(const StepPlan& plan) {
   const bool needs = !plan.needs.empty();
   const uint64_t expert_layers = sizes_.expert_layers - (!needs && sizes_.last_has_experts ? 1 : 0);
   const uint64_t experts = std::min<uint64_t>(sizes_.experts, plan.rows() * sizes_.experts_of_row);
+  const uint64_t embedded = sizes_.only_stores && !needs ? 0 : plan.rows();
   total_.weights +=
-      sizes_.layers + plan.rows() * sizes_.embedding_row + expert_layers * experts * sizes_.expert;
+      sizes_.layers + embedded * sizes_.embedding_row + expert_layers * experts * sizes_.expert;
   if (needs) {
     total_.weights += sizes_.head;
   } else {
@@ -84,7 +86,8 @@ void ReadCounter::Add(const StepPlan& plan) {
   seen_by_.clear();
   for (const Segment& segment : plan.segments) seen_by_.push_back(SeenBy(plan, segment));
   const PrefixOrder order = OrderByPrefix(plan);
-  const size_t layers = sizes_.windows.size() - (needs ? 0 : 1);
+  const size_t without = sizes_.only_stores ? sizes_.windows.size() : 1;  // layers, without needs
+  const size_t layers = sizes_.windows.size() - (needs ? 0 : without);
   std::map<int, uint64_t> tokens;  // by window
   for (size_t layer = 0; layer < layers; ++layer) {
     const auto [found, added] = tokens.try_emplace(sizes_.windows[layer]);

@@ -27,7 +27,10 @@ namespace coppice::model {
 // Bytes.
 struct ReadSizes {
   uint64_t layers = 0;     // weights of all layers
-  uint64_t last_rest = 0;  // the part of the last layer's weights after its K and V
+  // Of the weights of layers, what a step without needs leaves out: what the last layer has after its
+  // K and V; all layers of a drafter of blocks, whose context is no more than K and V.
+  uint64_t last_rest = 0;
+  bool only_stores = false;  // of such a drafter: a step without needs reads no K and V
   uint64_t head = 0;       // final norm and head
   uint64_t embedding_row = 0;
   uint64_t kv_token = 0;  // K and V of a token in one layer

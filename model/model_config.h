@@ -68,6 +68,19 @@ struct TargetStates {
   int count() const { return layers.empty() ? 3 : static_cast<int>(layers.size()); }
 };
 
+// A draft that predicts the tokens of a block in one pass: its rows are a known token and masks, each
+// sees all the others, and K and V of the context are made of the target's states (DFlash, DSpark).
+struct BlockDraft {
+  int size = 0;      // most rows of a block; 0: the model is no such draft
+  TokenId mask = 0;  // stands for a token that is not known yet
+  // Whether a row predicts the token of its own place (DFlash) or of the next one (DSpark).
+  bool in_place = false;
+  // Columns of markov_w1 and markov_w2, a bias of the logits by the token before; 0: there is none.
+  int markov_rank = 0;
+
+  int depth() const { return in_place ? size - 1 : size; }  // tokens that a block predicts
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM"
   std::string model_type;    // "llama"
@@ -114,6 +127,7 @@ struct ModelConfig {
   // the logits of the others are -infinity. 0: the head has all.
   int draft_vocab_size = 0;
   TargetStates states;
+  BlockDraft block;
   kernels::DType checkpoint_dtype = kernels::DType::kF32;  // torch_dtype
   std::vector<TokenId> eos_ids;                            // config.json and generation_config.json
 

@@ -18,6 +18,7 @@
 #include "model/fingerprint.h"
 #include "model/json_file.h"
 #include "model/safetensors.h"
+#include "model/torch_file.h"
 
 namespace coppice::model {
 namespace {
@@ -87,25 +88,30 @@ class SafetensorsCheckpoint : public StoredTensors {
 
 absl::Status SafetensorsCheckpoint::ReadHeaders() {
   const std::string whole = dir_ + "/model.safetensors";
-  const std::string index = whole + ".index.json";
-  std::error_code error;
-  if (std::filesystem::exists(whole, error)) {
-    listing_ = whole;
-    return AddFile(whole, &tensors_);
+  for (const std::string& file : {whole, dir_ + "/pytorch_model.bin"}) {
+    std::error_code error;
+    if (std::filesystem::exists(file, error)) {
+      listing_ = file;
+      return AddFile(file, &tensors_);
+    }
+    const std::string index = file + ".index.json";
+    if (std::filesystem::exists(index, error)) {
+      listing_ = index;
+      return AddShards(index);
+    }
   }
-  if (std::filesystem::exists(index, error)) {
-    listing_ = index;
-    return AddShards(index);
-  }
-  return absl::NotFoundError(absl::StrCat(
-      whole, ": missing, expected it or model.safetensors.index.json in the model folder"));
+  return absl::NotFoundError(absl::StrCat(whole,
+                                          ": missing, expected it, model.safetensors.index.json or "
+                                          "pytorch_model.bin in the model folder"));
 }
 
 absl::Status SafetensorsCheckpoint::AddFile(const std::string& path,
                                             std::map<std::string, Tensor>* tensors) {
   COPPICE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
   COPPICE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> infos,
-                           ParseSafetensorsHeader(path, file.bytes()));
+                           absl::EndsWith(path, ".bin")
+                               ? ParseTorchFile(path, file.bytes())
+                               : ParseSafetensorsHeader(path, file.bytes()));
   const int number = static_cast<int>(files_.size());
   files_.push_back(std::move(file));
   for (const TensorInfo& info : infos) (*tensors)[info.name] = Tensor{info, number};

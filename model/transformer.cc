@@ -16,7 +16,8 @@ kernels::KvPoolShape TransformerParts::kv_shape(int64_t blocks) const {
 }
 
 int TransformerParts::state_columns() const {
-  return config.takes_states() ? config.hidden_size : fusion.columns();
+  if (config.states.use == TargetStates::Use::kBesideEmbedding) return config.hidden_size;
+  return fusion.columns();
 }
 
 kernels::KvPoolShape TransformerParts::kv_shape(int64_t pages, const KvLayout& layout) const {
@@ -121,6 +122,7 @@ absl::Status Transformer::AllocateStates(kernels::Backend* backend) {
 void Transformer::Body(kernels::Ops* ops) {
   ops->CommitKv(pool_);
   if (!ops->has_rows()) return;
+  if (MakesContext() && !ops->has_needs()) return StoreContext(ops);
   Embed(ops);
   const int layers = parts_.config.num_layers;
   for (int layer = 0; layer < layers; ++layer) {
@@ -183,6 +185,23 @@ void Transformer::Embed(kernels::Ops* ops) {
   if (w.positions != nullptr) ops->AddPositions(*w.positions, parts_.config.position_offset, x_);
 }
 
+void Transformer::StoreContext(kernels::Ops* ops) {
+  for (int layer = 0; layer < parts_.config.num_layers; ++layer) {
+    ops->PutStates(normed_);
+    StoreKv(ops, layer, normed_);
+    if (parts_.on_layer) parts_.on_layer();
+  }
+}
+
+void Transformer::StoreKv(kernels::Ops* ops, int layer, kernels::Tensor input) {
+  const LayerWeights& w = parts_.weights.layers[layer];
+  ops->MatMul(*w.qkv, input, qkv_, /*accumulate=*/false);
+  const int rope = parts_.config.layers[layer].rope;
+  const kernels::HeadSteps steps = {NormOf(w.q_norm.get()), NormOf(w.k_norm.get()),
+                                    rope < 0 ? nullptr : ropes_[rope].get()};
+  ops->RopeAndStoreKv(layer, steps, qkv_, pool_);
+}
+
 void Transformer::JoinStates(kernels::Ops* ops) {
   const LayerWeights& w = parts_.weights.layers.front();
   kernels::Norm of_state = NormOf(w.state_norm.get());
@@ -207,11 +226,9 @@ void Transformer::Attend(kernels::Ops* ops, int layer) {
     Enter(ops, before.mlp_out_norm.get(), after_sum ? before.mlp_norm.get() : nullptr, norm);
   }
   if (!beside_.empty()) ops->AddNorm(x_, {}, NormOf(w.mlp_norm.get()), beside_);
-  ops->MatMul(*w.qkv, joined ? pair_ : normed_, qkv_, /*accumulate=*/false);
+  if (MakesContext()) ops->PutStates(normed_);
+  StoreKv(ops, layer, joined ? pair_ : normed_);
   const LayerParts& attention = config.layers[layer];
-  const kernels::HeadSteps steps = {NormOf(w.q_norm.get()), NormOf(w.k_norm.get()),
-                                    attention.rope < 0 ? nullptr : ropes_[attention.rope].get()};
-  ops->RopeAndStoreKv(layer, steps, qkv_, pool_);
   if (layer + 1 == config.num_layers && !ops->has_needs()) return;
   ops->Attention(layer, {config.attention_scale, config.attention_softcap, attention.window}, qkv_,
                  *pool_, attended_);

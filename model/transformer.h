@@ -72,6 +72,12 @@ class Transformer final : public kernels::Pass {
   void JoinStates(kernels::Ops* ops);
   // attended = attention(norm(x)); without needs the last layer only stores its K and V.
   void Attend(kernels::Ops* ops, int layer);
+  // qkv = that of the input, rotated; its K and V go to the pool.
+  void StoreKv(kernels::Ops* ops, int layer, kernels::Tensor input);
+  // K and V of rows are made of states of the target, except for rows of blocks.
+  bool MakesContext() const { return parts_.config.states.use == TargetStates::Use::kContext; }
+  // All rows have states, and K and V are all that is made of them.
+  void StoreContext(kernels::Ops* ops);
   void Mlp(kernels::Ops* ops, const LayerWeights& w);
   // Adds x, the output of `layer`, to the states; after the last layer that they take, the pool
   // keeps them.

@@ -77,6 +77,10 @@ class Loader {
       head.name = std::string(names_.head);
       COPPICE_ASSIGN_OR_RETURN(weights_.own_head, Vocabulary(head));
     }
+    COPPICE_RETURN_IF_ERROR(MarkovBias::Check(config_, checkpoint_));
+    if (backend_ != nullptr) {
+      COPPICE_ASSIGN_OR_RETURN(weights_.markov, MarkovBias::Load(config_, checkpoint_));
+    }
     return std::move(weights_);
   }
 

@@ -64,6 +64,11 @@ absl::Status CheckArrays(const StepPlan& plan, const PlanLimits& limits) {
   COPPICE_RETURN_IF_ERROR(CheckEntries("token", plan.token, limits.vocab_size));
   COPPICE_RETURN_IF_ERROR(CheckLength("position", plan.position.size(), rows));
   COPPICE_RETURN_IF_ERROR(CheckEntries("position", plan.position, limits.max_positions));
+  if (!plan.rope_position.empty()) {
+    COPPICE_RETURN_IF_ERROR(CheckLength("rope_position", plan.rope_position.size(), rows));
+    COPPICE_RETURN_IF_ERROR(
+        CheckEntries("rope_position", plan.rope_position, limits.max_positions));
+  }
   COPPICE_RETURN_IF_ERROR(CheckLength("slot", plan.slot.size(), rows));
   COPPICE_RETURN_IF_ERROR(CheckEntries("slot", plan.slot, slots));
   COPPICE_RETURN_IF_ERROR(CheckOffsets("chain_begin", plan.chain_begin, rows, plan.chain.size()));

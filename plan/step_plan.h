@@ -103,18 +103,25 @@ struct StepPlan {
   std::vector<int32_t> fetch;
   std::vector<PageChange> pages;  // since the plan before; empty where a block is its own page
 
-  // For models whose rows begin with a hidden state of another model (model/model_config.h,
-  // TargetStates): [rows] which of `states` is the row's, or -1: that of the slot before its own in
-  // its chain, which then has two slots or more. Empty: the model takes none. Not sent: such a model
-  // has one rank.
+  // For models that take hidden states of another model (model/model_config.h, TargetStates): [rows]
+  // which of `states` is the row's, or -1. EAGLE-3: the row begins with it; -1: with that of the
+  // slot before its own in its chain, which then has two slots or more. DFlash: K and V of the row
+  // are made of it; -1: the row is one of a block. Empty: the model takes none. Not sent: such a
+  // model has one rank.
   std::vector<int32_t> state;
   std::vector<uint16_t> states;  // [n, columns] bf16
+  // [rows] The position by which q and k rotate. Rows of a block, each of which sees all the others,
+  // end their chains at one `position`. Empty: as `position`. Not sent.
+  std::vector<int32_t> rope_position;
 
   // [groups] Not sent: every rank makes them of the arrays above (plan/page_map.h). Empty: a block
   // is its own page.
   std::vector<GroupSlots> groups;
 
   int rows() const { return static_cast<int>(token.size()); }
+  const std::vector<int32_t>& rotation() const {
+    return rope_position.empty() ? position : rope_position;
+  }
   const std::vector<int32_t>& slot_of(int group) const {
     return groups.empty() ? slot : groups[group].slot;
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -235,6 +236,12 @@ absl::StatusOr<decoding::RowStates> StatesFromMessage(const proto::RowStates& me
       CheckLength("states.values", message.values().size(), rows * columns * sizeof(uint16_t)));
   states.values.resize(rows * columns);
   std::memcpy(states.values.data(), message.values().data(), message.values().size());
+  constexpr uint16_t kExponent = 0x7f80;  // of infinities and NaNs
+  const auto bad = std::find_if(states.values.begin(), states.values.end(),
+                                [](uint16_t value) { return (value & kExponent) == kExponent; });
+  if (bad != states.values.end())
+    return BadEntry("states.values", static_cast<int>(bad - states.values.begin()),
+                    "is not finite");
   return states;
 }
 

@@ -43,6 +43,8 @@ const char* NoDraftReasonName(NoDraftReason reason) {
       return "no_node";
     case NoDraftReason::kReading:
       return "reading";
+    case NoDraftReason::kNoStates:
+      return "no_states";
   }
   return "none";
 }
@@ -99,13 +101,10 @@ DraftClient::DraftClient(const DraftClientOptions& options) : options_(options) 
 DraftClient::~DraftClient() = default;
 
 void DraftClient::SetNodes(const proto::DraftNodes& message) {
-  configured_ = configured_ || message.nodes_size() > 0;
-  std::map<std::string, std::string> wanted;
-  std::map<std::string, uint64_t> domains;
-  for (const auto& node : message.nodes()) {
-    wanted[node.node_id()] = node.endpoint();
-    domains[node.node_id()] = node.energy_domain();
-  }
+  const std::vector<proto::DraftNode> usable = Usable(message);
+  configured_ = configured_ || !usable.empty();
+  std::map<std::string, proto::DraftNode> wanted;
+  for (const proto::DraftNode& node : usable) wanted[node.node_id()] = node;
   for (auto it = nodes_.begin(); it != nodes_.end();) {
     if (it->second.own) {
       wanted.erase(it->first);
@@ -113,38 +112,43 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
       continue;
     }
     const auto found = wanted.find(it->first);
-    if (found != wanted.end() && found->second == it->second.endpoint) {
+    const bool takes_states = found != wanted.end() && found->second.states() != 0;
+    if (found != wanted.end() && found->second.endpoint() == it->second.endpoint &&
+        takes_states == it->second.takes_states) {
       wanted.erase(found);
       ++it;
       continue;
     }
     spdlog::warn("draft node {} is gone", it->first);
     LoseSessions(&it->second);
+    bytes_before_ += BytesOf(it->second);
     it = nodes_.erase(it);
   }
-  for (const auto& [id, endpoint] : wanted) {
-    auto channel = comm::ClientChannel::Connect(endpoint, options_.channel);
+  for (const auto& [id, entry] : wanted) {
+    auto channel = comm::ClientChannel::Connect(entry.endpoint(), options_.channel);
     if (!channel.ok()) {
       spdlog::warn("draft node {}: {}", id, std::string(channel.status().message()));
       continue;
     }
-    spdlog::info("draft node {} at {}", id, endpoint);
+    spdlog::info("draft node {} at {}", id, entry.endpoint());
     Node& node = nodes_[id];
     node.id = id;
-    node.measures = options_.energy_domain != 0 && domains[id] != options_.energy_domain;
-    node.endpoint = endpoint;
+    node.measures = options_.energy_domain != 0 && entry.energy_domain() != options_.energy_domain;
+    node.takes_states = entry.states() != 0;
+    node.endpoint = entry.endpoint();
     node.order = OrderOf(options_.order_seed, id);
     node.channel = *std::move(channel);
   }
 }
 
-void DraftClient::AddOwn(std::unique_ptr<comm::ClientChannel> channel) {
+void DraftClient::AddOwn(std::unique_ptr<comm::ClientChannel> channel, bool takes_states) {
   Node& node = nodes_[kOwnDraft];
   node.id = kOwnDraft;
   node.endpoint = channel->endpoint();
   node.order = OrderOf(options_.order_seed, node.id);
   node.channel = std::move(channel);
   node.own = true;
+  node.takes_states = takes_states;
   configured_ = true;
 }
 
@@ -177,6 +181,10 @@ NoDraftReason DraftClient::Ask(const Sequence& sequence, int width, int depth, d
       decoding::MakeDraftRequest(*sequence.decoder, width, depth, session.stable_sent);
   request.session_id = session.wire_id;
   request.round = sequence.round;
+  if (node->takes_states) {
+    const NoDraftReason why = AddStates(node, sequence, &session, &request);
+    if (why != NoDraftReason::kNone) return why;
+  }
   proto::DraftCommand command;
   *command.mutable_draft() = proto::DraftRequestToMessage(request);
   if (!node->channel->Send(command).ok()) {
@@ -185,6 +193,7 @@ NoDraftReason DraftClient::Ask(const Sequence& sequence, int width, int depth, d
     session.lost = DraftMove::kGone;
     return NoDraftReason::kDead;
   }
+  state_bytes_ += sizeof(uint16_t) * request.states.values.size();
   session.tokens_sent = request.stable_tokens.size();
   session.stable_sent = request.stable_length;
   session.asked_round = sequence.round;
@@ -274,7 +283,8 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   }
   TakeEnergy(*node, reply, &session);
   if (reply.prefilled()) {
-    if (!std::exchange(session.prefilled, true))
+    // A draft that takes states reads a prompt as the target does.
+    if (!std::exchange(session.prefilled, true) && !node->takes_states)
       node->estimate.RecordReading(session.tokens_opened, now_s - session.opened_s);
     if (session.asked_round == 0) session.owes_energy = false;
     return;
@@ -296,6 +306,7 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   if (reply.round() != session.asked_round)  // most likely an earlier round
     return Drop(*node, reply, DroppedDraft::kOtherRound, &session);
   session.owes_energy = false;
+  session.states.Answered();
   const double reply_s = now_s - session.asked_s;
   const bool caught_up = session.warm && session.tokens_sent <= kFewTokens;
   if (session.warm) {
@@ -331,6 +342,7 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
 
 std::vector<DraftArrival> DraftClient::Receive(double now_s, double unseen_s) {
   now_s_ = now_s;
+  states_left_ = kMostStateBytes;
   std::vector<DraftArrival> arrivals = std::exchange(lost_, {});
   for (auto& [id, node] : nodes_) {
     while (node.channel->Receive(&reply_)) {
@@ -362,11 +374,14 @@ bool DraftClient::reading() const {
   });
 }
 
+uint64_t DraftClient::BytesOf(const Node& node) {
+  const comm::ChannelCounters& counters = node.channel->counters();
+  return counters.sent_bytes + counters.received_bytes;
+}
+
 uint64_t DraftClient::bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [id, node] : nodes_) {
-    bytes += node.channel->counters().sent_bytes + node.channel->counters().received_bytes;
-  }
+  uint64_t bytes = bytes_before_;
+  for (const auto& [id, node] : nodes_) bytes += BytesOf(node);
   return bytes;
 }
 

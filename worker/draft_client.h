@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "comm/channel.h"
+#include "decoding/draft_request.h"
 #include "decoding/forest.h"
 #include "decoding/method.h"
 #include "node/energy/energy_shares.h"
@@ -19,6 +21,8 @@
 #include "proto/control.pb.h"
 #include "proto/draft.pb.h"
 #include "worker/draft_placement.h"
+#include "worker/row_states.h"
+#include "worker/sent_states.h"
 #include "worker/sequence.h"
 
 namespace coppice::worker {
@@ -40,12 +44,18 @@ struct DraftClientOptions {
   uint64_t energy_domain = 0;
   // Replicas with different numbers begin with different nodes while they know nothing of them.
   uint64_t order_seed = 0;
+  // The states of the target for drafts that take them, and their fingerprint
+  // (model/StatesFingerprint). nullptr and 0: none are kept, and draft nodes that take some are not
+  // used. Must outlive the client.
+  StateSource* states = nullptr;
+  uint64_t states_fingerprint = 0;
   // With the key of the cluster, if it has one.
   comm::ChannelOptions channel;
 };
 
-// Why a round has no draft. Label `reason` of rounds_without_draft_total.
-enum class NoDraftReason { kNone, kLate, kDead, kRefused, kMismatch, kNoNode, kReading };
+// Why a round has no draft. Label `reason` of rounds_without_draft_total. kNoStates: the drafts take
+// states that this replica does not keep, or could not read.
+enum class NoDraftReason { kNone, kLate, kDead, kRefused, kMismatch, kNoNode, kReading, kNoStates };
 const char* NoDraftReasonName(NoDraftReason reason);
 
 // Why an answer of a draft node is of no use. Label `reason` of drafts_dropped_total.
@@ -104,13 +114,15 @@ class DraftClient {
   ~DraftClient();
 
   // nodes: all that are ready now. Sessions on nodes that are gone are lost; their sequences open
-  // new ones elsewhere.
+  // new ones elsewhere. Nodes whose drafts take other states than are kept here are not used.
   void SetNodes(const proto::DraftNodes& nodes);
   // Adds the draft of this process (draft_node/draft_thread.h) as the node kOwnDraft. It stays
-  // whatever SetNodes says, until its channel breaks.
-  void AddOwn(std::unique_ptr<comm::ClientChannel> channel);
-  // Some node has joined since the start, or the process has a draft.
+  // whatever SetNodes says, until its channel breaks. takes_states: it takes those that are kept.
+  void AddOwn(std::unique_ptr<comm::ClientChannel> channel, bool takes_states = false);
+  // Some node that can be used has joined since the start, or the process has a draft.
   bool configured() const { return configured_; }
+  // Requests need the states of the tokens that the last verdict took, so KV is committed first.
+  bool takes_states() const { return options_.states != nullptr; }
 
   // Opens a session, so that the draft node prefills while the target does. Does nothing when there
   // are no nodes.
@@ -128,6 +140,10 @@ class DraftClient {
   // Tells the nodes of these sequences that requests follow within microseconds. May be called from
   // any thread, but not while another thread is in a call.
   void Announce(absl::Span<const uint64_t> sequence_ids);
+  // Sends states of prompts that can be read now, and of the tokens of sessions that were opened in
+  // the middle of a sequence, up to a limit. True: it has reached the limit and should be called
+  // again soon. Once per turn of the engine's loop, not while a step runs.
+  bool SendStates(absl::Span<Sequence* const> running);
   // Tells the client that the round of this sequence went on without its draft.
   void GaveUp(uint64_t sequence_id, double now_s);
   // The sequence does not want the draft that was requested for it.
@@ -145,6 +161,7 @@ class DraftClient {
   std::optional<double> EnergyOf(uint64_t sequence_id, bool at_the_end) const;
   bool reading() const;    // some node has not reported yet that it has read a prompt
   uint64_t bytes() const;  // bytes sent and received
+  uint64_t state_bytes() const { return state_bytes_; }  // of states sent; a part of bytes()
   // Answers that were dropped, by reason: for a session that is closed or was never opened (so for
   // another request or seed), for a session of another node, for another round than was asked for
   // last, and for a round that went on without it.
@@ -168,14 +185,17 @@ class DraftClient {
     double awake_until_s = 0;  // stay awake until then: it has announced a forest
     bool measures = false;     // its energy is not part of the replica's figure
     bool own = false;          // in this process
+    bool takes_states = false;
   };
   // The node to which a session moves. It is used as soon as it has read the tokens.
   struct Moving {
     std::string node;  // "" = none
     uint64_t wire_id = 0;
     uint32_t stable_sent = 0;
+    SentStates states;
     double begun_s = 0;
-    int tokens = 0;  // that the node must read
+    double fed_s = 0;  // when it was sent the last states
+    int tokens = 0;    // that the node must read
     bool read = false;
     DraftMove why = DraftMove::kSlow;
   };
@@ -187,8 +207,9 @@ class DraftClient {
     AskedForest asked;         // limits of the answer to the outstanding request
     bool waiting = false;      // the engine still wants the answer
     double asked_s = 0;
-    size_t tokens_sent = 0;      // tokens sent with the last request
-    uint32_t stable_sent = 0;    // generated tokens that the node knows to be stable
+    size_t tokens_sent = 0;    // tokens sent with the last request
+    uint32_t stable_sent = 0;  // generated tokens that the node knows to be stable
+    SentStates states;
     bool prefilled = false;      // the node has reported that it has read the prompt
     bool warm = false;           // the node has answered once: its prefill is done
     double refused_until_s = 0;  // the node refused; not asked again before
@@ -203,12 +224,16 @@ class DraftClient {
     bool owes_energy = false;  // the node has not reported all that it used for the sequence
   };
 
+  // Which of the nodes can be used, with a log line for each new one that cannot.
+  std::vector<proto::DraftNode> Usable(const proto::DraftNodes& message);
   // The nodes as the placement sees them, in the order of nodes_.
   std::vector<DraftNodeState> States(double now_s) const;
   Node* NodeAt(int index);
   // The best node for one more session, not that of this id. nullptr: there is none.
   Node* PickNode(const std::string& except, double now_s);
   Node* NodeOf(const Session& session);
+  static constexpr int64_t kMostStateBytes = 4 << 20;  // of one turn
+  static uint64_t BytesOf(const Node& node);
   static bool IsLate(const Node& node, double now_s);
   static bool KeepsSilent(const Node& node, double now_s);
   // The node of the session. Opens one if there is none or its node is silent. Not kNone: why there
@@ -228,6 +253,13 @@ class DraftClient {
   void EndMove(const Sequence& sequence, double now_s, Session* session);
   void AbandonMove(Session* session, bool tell_node);
   void Settle(uint64_t sequence_id, bool answered);
+  // States of a session on one node (draft_client_states.cc).
+  enum class Fed { kAll, kAllThereAre, kLimit, kStuck };
+  Fed Feed(Node* node, const Sequence& sequence, uint64_t wire_id, int tokens, SentStates* sent);
+  NoDraftReason AddStates(Node* node, const Sequence& sequence, Session* session,
+                          decoding::DraftRequest* request);
+  absl::Status ReadStates(const Sequence& sequence, const WantedRows& rows,
+                          decoding::RowStates* states);
   void CloseOn(Node* node, uint64_t wire_id);
   void Drop(Session* session);
   static void Forget(Session* session);
@@ -246,13 +278,17 @@ class DraftClient {
   DraftClientOptions options_;
   bool configured_ = false;
   std::map<std::string, Node> nodes_;
+  std::map<std::string, uint64_t> refused_;        // nodes that cannot be used, with what they take
   std::map<uint64_t, Session> sessions_;           // by sequence id
   std::map<uint64_t, uint64_t> sequence_of_wire_;  // wire id -> sequence id
   std::map<DroppedDraft, uint64_t> dropped_;
   std::vector<DraftArrival> lost_;  // failures found outside Receive
   uint64_t next_wire_id_ = 1;
-  double now_s_ = 0;       // of the last Receive
-  double mean_depth_ = 3;  // moving mean over requests
+  uint64_t bytes_before_ = 0;  // of nodes that are gone
+  uint64_t state_bytes_ = 0;
+  int64_t states_left_ = kMostStateBytes;  // bytes that may still be sent in this turn
+  double now_s_ = 0;                       // of the last Receive
+  double mean_depth_ = 3;                  // moving mean over requests
   // The sequence whose session moves to a faster node, and the drafts that it has had from there.
   // The next one moves when these have shown how fast the node is, or at settling_until_s_.
   uint64_t settling_ = 0;

@@ -175,6 +175,7 @@ void DraftClient::NoticeBreaks(double now_s) {
     if (breaks == node.breaks_seen) continue;
     if (node.own) {
       LoseSessions(&node);
+      bytes_before_ += BytesOf(node);
       nodes_.erase(std::prev(it));
       continue;
     }
@@ -222,7 +223,8 @@ void DraftClient::EndMove(const Sequence& sequence, double now_s, Session* sessi
   Node& node = nodes_.at(moving.node);
   if (!moving.read) {
     const double reading_s = node.estimate.Reading(moving.tokens);
-    if (now_s - moving.begun_s < std::max(kLongestReading_s, 4 * reading_s)) return;
+    if (now_s - std::max(moving.begun_s, moving.fed_s) < std::max(kLongestReading_s, 4 * reading_s))
+      return;
     MarkLate(&node, now_s);
     AbandonMove(session, /*tell_node=*/true);
     session->opened_round = sequence.round;
@@ -236,6 +238,8 @@ void DraftClient::EndMove(const Sequence& sequence, double now_s, Session* sessi
   session->wire_id = moving.wire_id;
   session->trace_id = sequence.trace.trace_id;
   session->stable_sent = moving.stable_sent;
+  session->tokens_opened = moving.tokens;
+  session->states = moving.states;
   session->prefilled = true;
   session->opened_s = moving.begun_s;
   session->opened_round = sequence.round;
@@ -283,7 +287,7 @@ void DraftClient::LeaveLateNode(const Sequence& sequence, double now_s, Session*
 
 NoDraftReason DraftClient::FindNode(const Sequence& sequence, double now_s, Session* session,
                                     Node** node) {
-  if (nodes_.empty()) return NoDraftReason::kNoNode;
+  if (nodes_.empty()) return refused_.empty() ? NoDraftReason::kNoNode : NoDraftReason::kNoStates;
   if (now_s < session->refused_until_s) return NoDraftReason::kRefused;
   EndMove(sequence, now_s, session);
   *node = NodeOf(*session);

@@ -45,8 +45,8 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
 
 Engine::~Engine() { runner_->SendPlansTo(nullptr); }
 
-void Engine::UseOwnDraft(std::unique_ptr<comm::ClientChannel> draft) {
-  drafts_.AddOwn(std::move(draft));
+void Engine::UseOwnDraft(std::unique_ptr<comm::ClientChannel> draft, bool takes_states) {
+  drafts_.AddOwn(std::move(draft), takes_states);
 }
 
 absl::Status Engine::Run() {
@@ -56,6 +56,7 @@ absl::Status Engine::Run() {
     TakeCoordinatorMessages();
     TakeForests();
     AdmitWaiting();
+    SendStates();
     share_until_s_ = ShareUntil();
     if (trace_.recorded()) SendTrace();
     if (planner_.HasWork() && share_until_s_ == 0) COPPICE_RETURN_IF_ERROR(Step());
@@ -82,6 +83,7 @@ void Engine::Wait() {
     const double left_s = std::clamp(deadline_s - clock_.Now(), 0.0, timeout_ms * 1e-3);
     timeout_ms = std::min(timeout_ms, static_cast<int>(left_s * 1e3) + 1);
   }
+  if (more_states_) timeout_ms = 0;
   std::vector<comm::Pollable> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
   if (!comm::PollAwake(sockets, awake_until_s)) comm::Poll(sockets, timeout_ms);
@@ -177,6 +179,12 @@ void Engine::DropAll() {
 
 bool Engine::WorthPreparing(const Sequence& sequence) {
   return sizer_.WorthPreparing(sequence.params.method->name, scheduler_.ForestLimits(sequence));
+}
+
+void Engine::SendStates() {
+  if (!drafts_.takes_states()) return;
+  const StepTrace::Part part = trace_.Time("states");
+  more_states_ = drafts_.SendStates(sequences_.Running());
 }
 
 void Engine::TakeForests() {
@@ -431,17 +439,24 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
   Remove(sequence);
 }
 
-// Sends the request for a draft first, so that the draft node works while the KV is committed.
+// Sends the request for a draft first, so that the draft node works while the KV is committed. But
+// states are found by the KV of the tokens that the verdict took.
 void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   Sequence* sequence = participant.sequence;
-  const decoding::Verdict& verdict = *participant.verdict;
+  const bool commits_first = drafts_.takes_states();
+  if (commits_first) Commit(participant);
   trace_.Timed("next draft", [&] { NextRound(sequence); });
+  if (!commits_first) Commit(participant);
+  Report(sequence, progress);
+}
+
+void Engine::Commit(const Participant& participant) {
+  Sequence* sequence = participant.sequence;
   const bool committed = trace_.Timed("commit", [&] {
-    return CommitVerdict(verdict, participant.rows.node_kv, sequence, runner_->blocks(),
-                         runner_->commits());
+    return CommitVerdict(*participant.verdict, participant.rows.node_kv, sequence,
+                         runner_->blocks(), runner_->commits());
   });
   if (!committed) starved_.push_back(sequence->id);
-  Report(sequence, progress);
 }
 
 }  // namespace coppice::worker

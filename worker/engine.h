@@ -62,7 +62,7 @@ class Engine {
   ~Engine();
 
   // Grows drafts in this process, too: DraftClient::AddOwn. Before Run.
-  void UseOwnDraft(std::unique_ptr<comm::ClientChannel> draft);
+  void UseOwnDraft(std::unique_ptr<comm::ClientChannel> draft, bool takes_states = false);
 
   // Serves until the coordinator says stop or a stop signal arrives. An error means a failed step.
   absl::Status Run();
@@ -81,6 +81,7 @@ class Engine {
   int64_t ExpectMore(Sequence* sequence);
   void MakeRoom();
   void Preempt(Sequence* sequence);
+  void SendStates();
   void TakeForests();
   void TakeForest(DraftArrival arrival, double now_s);
   void RecordDraft(const Sequence& sequence, const DraftArrival& arrival);
@@ -101,6 +102,7 @@ class Engine {
   void EndScored(const std::vector<uint64_t>& ended, proto::Progress* progress);
   void Decide(Participant* participant, proto::Progress* progress);
   void GoOn(const Participant& participant, proto::Progress* progress);
+  void Commit(const Participant& participant);
   SizerLimits ForestLimits(const Sequence& sequence) const;
   bool WorthPreparing(const Sequence& sequence);
   NoDraftReason Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits);
@@ -146,7 +148,8 @@ class Engine {
   std::vector<uint64_t> asking_;   // sequences whose drafts are about to be asked for
   proto::NodeCounters counters_;
   bool stopped_ = false;
-  bool admits_ = false;  // sequences have arrived, or blocks were released
+  bool more_states_ = false;  // than could be sent to drafts in this turn
+  bool admits_ = false;       // sequences have arrived, or blocks were released
   double last_status_s_ = 0;
   SequenceTable::RowsOfAll rows_of_all_;  // rows before the decisions of this step
   int running_in_step_ = 0;               // sequences then

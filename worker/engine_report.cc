@@ -97,6 +97,7 @@ void Engine::PublishStatus() {
   counters_.set_prefix_cache_hits(runner_->blocks()->cache_hits());
   counters_.set_plan_bytes(plans_->bytes());
   counters_.set_draft_bytes(drafts_.bytes());
+  counters_.set_state_bytes(drafts_.state_bytes());
   for (const auto& [reason, count] : drafts_.dropped())
     (*counters_.mutable_drafts_dropped())[DroppedDraftName(reason)] = count;
   for (const auto& [reason, count] : drafts_.moves())

@@ -13,8 +13,10 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "model/checkpoint.h"
+#include "model/draft_checkpoint.h"
 #include "model/load_transformer.h"
 #include "model/model_config.h"
+#include "model/target_states.h"
 #include "model/weights.h"
 #include "tokenizer/chat_template/template_source.h"
 #include "tokenizer/vocabulary.h"
@@ -51,6 +53,24 @@ std::string TokenizerLine(const std::string& dir) {
                                                : "; with a chat template");
 }
 
+// What a draft is, if it takes states. "": it takes none.
+std::string HeadText(const ModelConfig& draft) {
+  if (!draft.takes_states()) return "";
+  const bool eagle = draft.states.use == model::TargetStates::Use::kBesideEmbedding;
+  return absl::StrCat(", ", eagle ? "an EAGLE-3 head" : "a block drafter", " on layers ",
+                      absl::StrJoin(draft.states.layers, ", "), " of the target, ",
+                      draft.draft_vocab_size > 0 ? draft.draft_vocab_size : draft.vocab_size,
+                      " ids");
+}
+
+// The states that are kept with KV, if any.
+std::vector<std::string> StateLines(const model::LoadEstimate& estimate, const std::string& draft) {
+  if (estimate.state_columns == 0) return {};
+  return {absl::StrCat("states: outputs of layers ", absl::StrJoin(estimate.states.layers, ", "),
+                       " joined to ", estimate.state_columns, " values for ", draft, ", ",
+                       2 * estimate.state_columns, " bytes of the KV of a token")};
+}
+
 // Lines of memory, and of what windows keep. The beams have a prefix in common: all of their tokens,
 // or none. Where they part they keep all tokens, whatever the windows.
 std::vector<std::string> MemoryLines(const model::LoadEstimate& estimate, int ranks,
@@ -78,11 +98,20 @@ std::vector<std::string> MemoryLines(const model::LoadEstimate& estimate, int ra
 
 }  // namespace
 
+absl::Status CheckTarget(const std::string& dir) {
+  const auto config = model::ReadModelConfig(dir);
+  if (!config.ok() || !config->takes_states()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      dir, ": ", config->architecture, " is a draft that takes hidden states of its target, ",
+      "expected a target; give the target here, and this to --draft, or to coppice-draft"));
+}
+
 absl::Status CheckDraft(const std::string& target, const ModelConfig& config,
                         const std::string& draft) {
-  COPPICE_ASSIGN_OR_RETURN(const ModelConfig of_draft, model::ReadModelConfig(draft));
-  COPPICE_ASSIGN_OR_RETURN(const auto checkpoint, model::Checkpoint::Open(draft));
+  COPPICE_ASSIGN_OR_RETURN(const ModelConfig of_draft, model::ReadDraftConfig(draft, target));
+  COPPICE_ASSIGN_OR_RETURN(const auto checkpoint, model::OpenCheckpoint(draft, of_draft, target));
   COPPICE_RETURN_IF_ERROR(model::CheckTensors(of_draft, checkpoint.get()));
+  COPPICE_RETURN_IF_ERROR(model::CheckJoiningTensors(of_draft, checkpoint.get()));
   if (of_draft.vocab_size != config.vocab_size) {
     return absl::FailedPreconditionError(absl::StrCat(draft, ": the vocabulary has ",
                                                       of_draft.vocab_size, " ids, expected the ",
@@ -102,6 +131,13 @@ absl::Status CheckDraft(const std::string& target, const ModelConfig& config,
 
 absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options, int ranks,
                                        const CheckedUse& use) {
+  COPPICE_RETURN_IF_ERROR(CheckTarget(options.dir));
+  std::string head;
+  if (!use.draft.empty()) {
+    COPPICE_ASSIGN_OR_RETURN(const ModelConfig draft,
+                             model::ReadDraftConfig(use.draft, options.dir));
+    head = HeadText(draft);
+  }
   const auto communicator = comm::MakeSingleCommunicator();
   ThreadTeam threads(1);
   kernels::BackendOptions backend_options;
@@ -114,6 +150,7 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
   load.weight_dtype = options.weight_dtype;
   load.kv_dtype = options.kv_dtype;
   load.max_rows = options.max_rows;
+  load.states_for = head.empty() ? options.states_for : use.draft;
   COPPICE_ASSIGN_OR_RETURN(const model::LoadEstimate estimate,
                            model::EstimateLoad(load, *backend, ranks));
   const ModelConfig& config = estimate.config;
@@ -132,9 +169,10 @@ absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options,
                                                              unused[0])));
   lines.push_back(TokenizerLine(options.dir));
   for (std::string& line : MemoryLines(estimate, ranks, use)) lines.push_back(std::move(line));
+  for (std::string& line : StateLines(estimate, load.states_for)) lines.push_back(std::move(line));
   if (!use.draft.empty()) {
     COPPICE_RETURN_IF_ERROR(CheckDraft(options.dir, config, use.draft));
-    lines.push_back(absl::StrCat("draft: ", use.draft, " fits"));
+    lines.push_back(absl::StrCat("draft: ", use.draft, " fits", head));
   }
   return absl::StrJoin(lines, "\n");
 }

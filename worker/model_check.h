@@ -22,8 +22,13 @@ struct CheckedUse {
 absl::StatusOr<std::string> CheckModel(const model::ModelRunnerOptions& options, int ranks,
                                        const CheckedUse& use);
 
+// InvalidArgument: the model is a draft that takes the states of a target, so it cannot be one. A
+// model that cannot be read is no error here.
+absl::Status CheckTarget(const std::string& dir);
+
 // FailedPrecondition: why the draft does not fit to the target, whose settings are `config`. Both
-// are folders or files. Other errors: the draft cannot be read.
+// are folders or files. Other errors: the draft cannot be read, or takes states that this target does
+// not have.
 absl::Status CheckDraft(const std::string& target, const model::ModelConfig& config,
                         const std::string& draft);
 

@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "model/model_config.h"
@@ -15,6 +17,8 @@ model::ModelRunnerOptions RunnerOptions(const WorkerFlags& flags, int place,
                                         const std::function<void()>& on_progress) {
   model::ModelRunnerOptions options = flags.node.runner;
   options.dir = flags.draft.dir;
+  options.target = flags.node.runner.dir;
+  options.states_for.clear();
   options.weight_dtype = flags.draft.weight_dtype;
   options.kv_bytes = flags.draft.kv_bytes;
   options.exact = false;
@@ -24,9 +28,14 @@ model::ModelRunnerOptions RunnerOptions(const WorkerFlags& flags, int place,
   return options;
 }
 
-absl::Status NameFlag(const absl::Status& status) {
+absl::Status NameFlag(const absl::Status& status, const char* flag = "--draft") {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("--draft: ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(flag, ": ", status.message()));
+}
+
+bool SameFolder(const std::string& one, const std::string& other) {
+  std::error_code error;
+  return one == other || std::filesystem::equivalent(one, other, error);
 }
 
 absl::Status CheckFit(const WorkerFlags& flags) {
@@ -51,6 +60,30 @@ absl::StatusOr<std::unique_ptr<draft_node::DraftThread>> LoadOwnDraft(
       });
   COPPICE_RETURN_IF_ERROR(NameFlag(draft.status()));
   return draft;
+}
+
+absl::StatusOr<StatesDraft> StatesDraftOf(const WorkerFlags& flags) {
+  const std::string& states_for = flags.node.runner.states_for;
+  if (!states_for.empty()) {
+    const auto config = model::ReadModelConfig(states_for);
+    COPPICE_RETURN_IF_ERROR(NameFlag(config.status(), "--states_for"));
+    if (!config->takes_states()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--states_for: ", states_for, ": ", config->architecture,
+                       " takes no states of a target, expected a draft that does"));
+    }
+  }
+  const StatesDraft on_nodes = {states_for, false};
+  if (flags.draft.dir.empty()) return on_nodes;
+  const auto own = model::ReadModelConfig(flags.draft.dir);
+  COPPICE_RETURN_IF_ERROR(NameFlag(own.status()));
+  if (!own->takes_states()) return on_nodes;
+  if (!states_for.empty() && !SameFolder(states_for, flags.draft.dir)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--states_for: ", states_for, ", expected ", flags.draft.dir,
+                     ", since the draft of --draft takes states and the target keeps one kind"));
+  }
+  return StatesDraft{flags.draft.dir, true};
 }
 
 }  // namespace coppice::worker

@@ -81,6 +81,13 @@ FlagGroup DraftGroup(WorkerFlags* flags) {
         .more = "It needs the target's vocabulary, and has the target's `--dtype`, "
                 "`--kv_dtype`, `--threads` and `--max_rows`. "
                 "[operating.md](operating.md), \"A draft in the worker's process\"."},
+       {.name = "states_for",
+        .value = &flags->node.runner.states_for,
+        .own_default = "that of --draft, if it takes states",
+        .text =
+            "folder of the draft that the draft nodes of this cluster serve, if it takes hidden "
+            "states of the target, as an EAGLE-3 head does: they are kept and sent",
+        .more = "Draft nodes whose draft takes other states are not used."},
        {.name = "draft_weight_dtype",
         .value = &own->weight_dtype,
         .words = {"auto", "int8", "int4"},

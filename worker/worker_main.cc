@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "catalogue/catalogue_store.h"
 #include "comm/collective_counter.h"
+#include "model/target_states.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
 #include "tokenizer/vocabulary.h"
@@ -21,6 +22,7 @@
 #include "worker/own_draft.h"
 #include "worker/plan_link.h"
 #include "worker/rank_loop.h"
+#include "worker/row_states.h"
 #include "worker/suffix_corpus_file.h"
 #include "worker/worker_flags.h"
 
@@ -130,8 +132,9 @@ draft_node::DraftServiceOptions OwnDraftService(const WorkerFlags& flags,
   return options;
 }
 
-absl::Status Lead(const WorkerFlags& flags, const Place& place, draft_node::DraftThread* draft,
-                  model::ModelRunner* runner, node::StartWatch* start) {
+absl::Status Lead(const WorkerFlags& flags, const Place& place, const StatesDraft& states_draft,
+                  draft_node::DraftThread* draft, model::ModelRunner* runner,
+                  node::StartWatch* start) {
   start->Over();  // the next parts have their own deadlines, which name the missing ranks
   EngineOptions options = flags.engine;
   options.vocabulary = LoadVocabulary(flags.node.runner.dir);
@@ -165,9 +168,17 @@ absl::Status Lead(const WorkerFlags& flags, const Place& place, draft_node::Draf
   options.drafts.channel = place.channel;
   options.drafts.order_seed = registration.process_id();
   options.drafts.vocab_size = runner->vocab_size();
+  PoolStates states(runner);
+  if (!states_draft.dir.empty()) {
+    options.drafts.states = &states;
+    COPPICE_ASSIGN_OR_RETURN(options.drafts.states_fingerprint,
+                             model::StatesFingerprint(states_draft.dir, flags.node.runner.dir));
+  }
   const SteadyClock clock;
   Engine engine(options, runner, plans.get(), agent.get(), &clock);
-  if (draft != nullptr) engine.UseOwnDraft(draft->Serve(OwnDraftService(flags, options)));
+  if (draft != nullptr) {
+    engine.UseOwnDraft(draft->Serve(OwnDraftService(flags, options)), states_draft.own);
+  }
   return engine.Run();
 }
 
@@ -175,11 +186,14 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
   if (flags.check) {
     CheckedUse use = flags.checked;
     if (use.draft.empty()) use.draft = flags.draft.dir;
+    if (use.draft.empty()) use.draft = flags.node.runner.states_for;
     COPPICE_ASSIGN_OR_RETURN(const std::string lines,
                              CheckModel(flags.node.runner, std::max(1, flags.tp), use));
     std::printf("%s\n", lines.c_str());
     return absl::OkStatus();
   }
+  COPPICE_RETURN_IF_ERROR(CheckTarget(flags.node.runner.dir));
+  COPPICE_ASSIGN_OR_RETURN(const StatesDraft states_draft, StatesDraftOf(flags));
   COPPICE_ASSIGN_OR_RETURN(comm::ChannelOptions channel, node::ChannelOptionsOf(flags.node));
   const std::unique_ptr<node::StartWatch> start = node::WatchStart(flags.node, kProgram);
   if (comm::MpiWorld::Launched()) {
@@ -189,6 +203,7 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
   COPPICE_ASSIGN_OR_RETURN(Place place, FindPlace(flags, world.get(), start.get()));
   place.channel = std::move(channel);
   model::ModelRunnerOptions options = flags.node.runner;
+  options.states_for = states_draft.dir;
   options.collectives = CollectivesOf(flags, place);
   options.on_progress = [&] { start->MovesOn(); };
   std::unique_ptr<draft_node::DraftThread> draft;
@@ -204,7 +219,7 @@ absl::Status ServeRank(const WorkerFlags& flags, std::unique_ptr<comm::MpiWorld>
     return RunRankLoop(
         place.communicator.get(), runner.get(), [&] { start->Over(); }, place.channel);
   }
-  return Lead(flags, place, draft.get(), runner.get(), start.get());
+  return Lead(flags, place, states_draft, draft.get(), runner.get(), start.get());
 }
 
 }  // namespace

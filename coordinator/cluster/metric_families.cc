@@ -187,6 +187,9 @@ void MetricFamilies::DeclareDecoding() {
   DeclareGauge("draft_reply_seconds",
                "Mean time from a request for a draft until the replica saw it, by draft node.");
   DeclareCounter("drafts_dropped_total", "Drafts that came for nobody, by reason.");
+  DeclareCounter(
+      "draft_state_bytes_total",
+      "Bytes of hidden states sent to drafts that take them, a part of wire_bytes_total.");
   DeclareHistogram("iteration_tokens", "Rows of a step: of prompts, beams and drafts.", Forests());
   DeclareHistogram("step_seconds", "Time of a step's pass, by what it has rows of.", Times());
   DeclareCounter("bytes_read_total", "Bytes of weights and KV that passes had to read.");

@@ -23,8 +23,8 @@ using Labels = MetricFamilies::Labels;
 
 constexpr const char* kStepKinds[] = {"prefill", "verify", "mixed"};
 constexpr const char* kDroppedDrafts[] = {"no_session", "other_node", "other_round", "given_up"};
-constexpr const char* kNoDraftReasons[] = {"late",     "dead",    "refused",
-                                           "mismatch", "no_node", "reading"};
+constexpr const char* kNoDraftReasons[] = {"late",    "dead",    "refused",  "mismatch",
+                                           "no_node", "reading", "no_states"};
 constexpr const char* kDraftMoves[] = {"slow", "late", "gone", "refused"};
 constexpr const char* kSuffixSources[] = {"prompt", "answer", "corpus"};
 
@@ -319,6 +319,7 @@ void Metrics::NodeStatus(const Node& node) {
   }
   impl_->gauge("suffix_index_bytes", replica)
       .Set(static_cast<double>(status.suffix_drafts().index_bytes()));
+  impl_->Follow(node, "draft_state_bytes_total", replica, counters.state_bytes());
   impl_->DraftNodes(node);
   for (const auto& [reason, count] : counters.drafts_dropped()) {
     impl_->Follow(node, "drafts_dropped_total", {{"replica", node.id}, {"reason", reason}}, count);
@@ -334,6 +335,7 @@ void Metrics::NodeUp(const Node& node, bool up) {
   if (!node.worker()) return;
   impl_->counter("invalid_updates_total", {{"replica", node.id}});
   impl_->counter("num_preemptions_total", {{"replica", node.id}});
+  impl_->counter("draft_state_bytes_total", {{"replica", node.id}});
   const proto::Register& info = node.registration;
   impl_
       ->gauge("model_info", {{"model_name", impl_->model_name},

@@ -306,6 +306,7 @@ proto::DraftNodes NodeRegistry::ReadyDraftNodes() const {
     entry->set_node_id(node->id);
     entry->set_endpoint(node->registration.draft_endpoint());
     entry->set_energy_domain(node->registration.energy_domain());
+    entry->set_states(node->registration.states());
   }
   return message;
 }

@@ -144,7 +144,7 @@ void CpuOps::RopeAndStoreKv(int layer, const HeadSteps& steps, Tensor qkv, KvPoo
   if (!status_.ok()) return;
   const KvPlace place = pool->shape.place(layer);
   const RopeAndStoreArgs args = {Rows(qkv, qkv.columns),
-                                 plan_->position,
+                                 plan_->rotation(),
                                  plan_->slot_of(place.group),
                                  QHeads(qkv, pool->shape),
                                  ArgsOf(steps.q_norm),
@@ -226,6 +226,19 @@ void CpuOps::LoadStates(const KvPool& pool, Tensor x) {
       const uint16_t* const state = given >= 0
                                         ? plan_->states.data() + given * n
                                         : kv.State(plan_->chain[plan_->chain_begin[r + 1] - 2]);
+      for (int64_t c = 0; c < n; ++c) values[r * n + c] = Bf16ToFloat(state[c]);
+    }
+  });
+}
+
+void CpuOps::PutStates(Tensor x) {
+  if (!status_.ok()) return;
+  const int64_t n = x.columns;
+  float* const values = Rows(x, n);
+  ForRows(rows_, n, team_, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      if (plan_->state[r] < 0) continue;
+      const uint16_t* const state = plan_->states.data() + plan_->state[r] * n;
       for (int64_t c = 0; c < n; ++c) values[r * n + c] = Bf16ToFloat(state[c]);
     }
   });

@@ -120,6 +120,18 @@ void CudaOps::LoadStates(const KvPool& pool, Tensor x) {
   recorded_.push_back(LoadStatesArgs{states, Floats(x, states.columns)});
 }
 
+void CudaOps::PutStates(Tensor x) {
+  CheckRows(x, x.columns);
+  COPPICE_CHECK(!gathered_ && static_cast<int>(plan_->state.size()) == plan_->rows());
+  if (x.columns % kStateUnit != 0) {
+    failure_ = absl::InvalidArgumentError(
+        absl::StrCat("hidden_size: ", x.columns, ", expected a multiple of ", kStateUnit,
+                     " for a drafter of blocks on the cuda backend"));
+    return;
+  }
+  recorded_.push_back(PutStatesArgs{x.data, x.dtype, static_cast<int32_t>(x.columns)});
+}
+
 void CudaOps::NormPair(Tensor a, const Norm& of_a, Tensor b, const Norm& of_b, Tensor out) {
   const int64_t n = a.columns, m = b.columns;
   CheckRows(out, n + m);

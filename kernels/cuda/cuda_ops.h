@@ -59,6 +59,7 @@ class CudaOps final : public Ops {
   void SoftCap(Tensor x, float cap) override;
   void StoreStates(Tensor x, KvPool* pool) override;
   void LoadStates(const KvPool& pool, Tensor x) override;
+  void PutStates(Tensor x) override;
   void NormPair(Tensor a, const Norm& of_a, Tensor b, const Norm& of_b, Tensor out) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
   void AllReduce(Tensor x) override;

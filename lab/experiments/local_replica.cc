@@ -35,9 +35,18 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
   model.free_windows = options.free_windows;
   model.dir = options.target_dir;
   model.weight_dtype = options.target_weights;
+  if (!options.draft_dir.empty()) {
+    COPPICE_ASSIGN_OR_RETURN(const model::ModelConfig draft,
+                             model::ReadModelConfig(options.draft_dir));
+    if (draft.takes_states()) model.states_for = options.draft_dir;
+  }
   COPPICE_ASSIGN_OR_RETURN(replica->target_,
                            model::ModelRunner::Load(model, replica->single_.get()));
   if (options.draft_dir.empty()) return replica;
+  if (!model.states_for.empty())
+    replica->states_ = std::make_unique<worker::PoolStates>(replica->target_.get());
+  model.states_for.clear();
+  model.target = options.target_dir;
   model.dir = options.draft_dir;
   model.weight_dtype = options.draft_weights;
   model.exact = false;  // the draft model need not be exact
@@ -72,7 +81,9 @@ absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt,
   if (drafts) {
     decoding::DecodingParams known = params;
     if (!draft_knows_format) known.format = nullptr;
-    session_ = std::make_unique<draft_node::DraftSession>(known, prompt, draft_->blocks());
+    session_ = std::make_unique<draft_node::DraftSession>(
+        known, prompt, draft_->blocks(), draft_node::StateNeedsOf(draft_->config()));
+    sent_states_ = worker::SentStates();
   }
   return Prefill(target_.get(), sequence_->kv, prompt);
 }
@@ -110,8 +121,29 @@ absl::StatusOr<decoding::Verdict> LocalReplica::Round(decoding::DraftForest fore
   return verdict;
 }
 
+// As a leader sends them; those of the prompt before the first request.
+absl::Status LocalReplica::AddStates(decoding::DraftRequest* request) {
+  const auto read = [this](const worker::WantedRows& rows, decoding::RowStates* states) {
+    states->first = rows.first;
+    states->count = rows.count;
+    return states_->Read(*sequence_, rows, &states->values);
+  };
+  const auto prompt = static_cast<uint32_t>(sequence_->prompt.size());
+  if (sent_states_.rows() < prompt) {
+    decoding::RowStates states;
+    COPPICE_RETURN_IF_ERROR(read({sent_states_.rows(), prompt - sent_states_.rows(), {}}, &states));
+    COPPICE_RETURN_IF_ERROR(session_->TakeStates(states));
+    sent_states_.Sent(prompt);
+  }
+  worker::SentStates::Lacking lacking = sent_states_.Ask(
+      decoder().paths(), worker::StablePath(*sequence_), request->roots, static_cast<int>(prompt));
+  COPPICE_RETURN_IF_ERROR(read(lacking.rows, &request->states));
+  request->states.nodes = std::move(lacking.nodes);
+  return session_->TakeStates(request->states);
+}
+
 absl::Status LocalReplica::PrefillDraft() {
-  while (session_->prefilling()) {
+  while (session_->CanPrefill()) {
     model::StepBuilder step = draft_->NewStep();
     COPPICE_RETURN_IF_ERROR(session_->AppendPrefill(chunk_, &step, draft_->commits()));
     if (!step.empty()) COPPICE_RETURN_IF_ERROR(Run(draft_.get(), std::move(step)).status());
@@ -125,6 +157,7 @@ absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) 
       decoding::MakeDraftRequest(decoder(), width, depth, session_->stable_length());
   COPPICE_RETURN_IF_ERROR(
       session_->ExtendStable(static_cast<int>(request.stable_length), request.stable_tokens));
+  if (states_ != nullptr) COPPICE_RETURN_IF_ERROR(AddStates(&request));
   COPPICE_RETURN_IF_ERROR(PrefillDraft());
   COPPICE_ASSIGN_OR_RETURN(auto builder, draft_node::ForestBuilder::Start(
                                              std::move(request), session_.get(), draft_->blocks()));
@@ -140,6 +173,7 @@ absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) 
     COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, Run(draft_.get(), std::move(step)));
     COPPICE_RETURN_IF_ERROR(builder->Consume(*rows, draft_->threads(), draft_->commits()));
   }
+  sent_states_.Answered();
   return builder->Sent();
 }
 
@@ -188,6 +222,10 @@ absl::StatusOr<std::vector<float>> LocalReplica::TargetLogits(const std::vector<
 
 absl::StatusOr<std::vector<float>> LocalReplica::DraftLogits(const std::vector<TokenId>& prompt,
                                                              absl::Span<const TokenId> tokens) {
+  if (states_ != nullptr) {
+    return absl::UnimplementedError(
+        "rows of a draft that takes states of the target are known only in its forests");
+  }
   return PathLogits(draft_.get(), prompt, tokens);
 }
 

@@ -22,6 +22,8 @@
 #include "draft_node/forest_builder.h"
 #include "model/model_runner.h"
 #include "plan/step_limits.h"
+#include "worker/row_states.h"
+#include "worker/sent_states.h"
 #include "worker/sequence.h"
 
 namespace coppice::lab {
@@ -79,7 +81,7 @@ class LocalReplica {
   }
 
   // Raw logits after prompt and tokens[0, i) for i = 0..tokens.size(), [tokens.size() + 1, vocab].
-  // No sequence may be open.
+  // No sequence may be open. Unimplemented: the draft takes states of the target.
   absl::StatusOr<std::vector<float>> TargetLogits(const std::vector<TokenId>& prompt,
                                                   absl::Span<const TokenId> tokens);
   absl::StatusOr<std::vector<float>> DraftLogits(const std::vector<TokenId>& prompt,
@@ -98,6 +100,7 @@ class LocalReplica {
       : single_(std::move(single)), chunk_(chunk) {}
   absl::Status Prefill(model::ModelRunner* runner, model::SequenceHandle sequence,
                        absl::Span<const TokenId> prompt);
+  absl::Status AddStates(decoding::DraftRequest* request);
   absl::Status PrefillDraft();
   absl::StatusOr<std::vector<float>> PathLogits(model::ModelRunner* runner,
                                                 const std::vector<TokenId>& prompt,
@@ -108,6 +111,8 @@ class LocalReplica {
   std::unique_ptr<model::ModelRunner> target_, draft_;
   std::unique_ptr<worker::Sequence> sequence_;
   std::unique_ptr<draft_node::DraftSession> session_;
+  std::unique_ptr<worker::PoolStates> states_;  // nullptr: the draft takes none
+  worker::SentStates sent_states_;
 };
 
 }  // namespace coppice::lab

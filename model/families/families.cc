@@ -22,6 +22,8 @@ absl::Span<const Family> Families() {
       Eagle3Family("Eagle3LlamaForCausalLM"),
       Eagle3Family("Eagle3Speculator"),
       Eagle3Family("Eagle3DraftModel"),
+      DFlashFamily(),
+      DSparkFamily(),
   };
   return kFamilies;
 }

@@ -39,6 +39,9 @@ Family Olmo2Family();
 Family GptNeoXFamily();
 // EAGLE-3 heads by the names that their publishers give them.
 Family Eagle3Family(absl::string_view architecture = "LlamaForCausalLMEagle3");
+// Drafters of blocks.
+Family DFlashFamily();
+Family DSparkFamily();
 
 absl::Span<const Family> Families();
 

@@ -1,5 +1,7 @@
 #include "model/kv/step_builder.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace coppice::model {
@@ -21,6 +23,7 @@ void StepBuilder::AddRow(TokenId token, int position, int32_t slot) {
   plan_.position.push_back(position);
   plan_.slot.push_back(slot);
   if (state_columns_ > 0) plan_.state.push_back(-1);
+  if (has_blocks_) plan_.rope_position.push_back(position);
   plan_.chain_begin.push_back(static_cast<int32_t>(plan_.chain.size()));
 }
 
@@ -60,6 +63,32 @@ int StepBuilder::AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token,
   AddNodeRow(sequence, node, token);
   plan_.needs.push_back(need);
   return static_cast<int>(plan_.needs.size()) - 1;
+}
+
+int StepBuilder::AddBlockRows(SequenceHandle sequence, absl::Span<const KvNode> nodes,
+                              absl::Span<const TokenId> tokens, absl::Span<const RowNeed> needs) {
+  COPPICE_CHECK(nodes.size() == tokens.size() && needs.size() <= nodes.size());
+  if (!std::exchange(has_blocks_, true)) plan_.rope_position = plan_.position;
+  const auto first_need = static_cast<int>(plan_.needs.size());
+  std::vector<int32_t> chain;
+  blocks_->AppendChain(sequence, nodes.back(), &chain);
+  const size_t above = chain.size() - nodes.size();
+  const int prefix = blocks_->prefix_length(sequence);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    ExtendSegment(sequence);
+    const size_t own = above + i;
+    for (size_t c = 0; c < chain.size(); ++c) {
+      if (c != own) plan_.chain.push_back(chain[c]);
+    }
+    plan_.chain.push_back(chain[own]);
+    if (i + needs.size() >= nodes.size()) {
+      plan_.needs.push_back(needs[i + needs.size() - nodes.size()]);
+      plan_.needs.back().row = plan_.rows();
+    }
+    AddRow(tokens[i], prefix + static_cast<int>(chain.size()) - 1, chain[own]);
+    plan_.rope_position.back() = prefix + static_cast<int>(own);
+  }
+  return first_need;
 }
 
 void StepBuilder::SetState(int row, absl::Span<const uint16_t> state) {

@@ -35,6 +35,12 @@ class StepBuilder {
   // the need in StepRows.
   int AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token, RowNeed need);
 
+  // The rows of a block (ModelConfig::block): nodes that are a chain, first the child of `above`, with
+  // their tokens. Each sees what is above and all the others. needs[i] of nodes[i], as above; those
+  // before have none if there are fewer. Returns the index of the first need in StepRows.
+  int AddBlockRows(SequenceHandle sequence, absl::Span<const KvNode> nodes,
+                   absl::Span<const TokenId> tokens, absl::Span<const RowNeed> needs);
+
   // The state of a row that has been added: [state_columns] bf16. A row without one takes that of
   // the slot before its own in its chain.
   void SetState(int row, absl::Span<const uint16_t> state);
@@ -64,6 +70,7 @@ class StepBuilder {
   int vocab_size_;
   int state_columns_;
   StepPlan plan_;
+  bool has_blocks_ = false;  // the plan has rows of blocks
   SequenceHandle last_sequence_ = -1;
 };
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,23 +53,36 @@ class GatheringServer : public comm::ServerChannel {
     return peer;
   }
   std::vector<std::string> TakeGone() override { return channel_->TakeGone(); }
-  comm::Pollable socket() override { return channel_->socket(); }
+  comm::Pollable socket() override {
+    ++waits_;
+    return channel_->socket();
+  }
+  // How often the service has waited for commands.
+  int waits() const { return waits_; }
   const comm::ChannelCounters& counters() const override { return channel_->counters(); }
 
  private:
   const std::unique_ptr<comm::ServerChannel> channel_;
   size_t gathers_ = 0;
+  int waits_ = 0;
   std::deque<std::pair<std::string, std::string>> held_;  // peers and their commands
 };
 
 class DraftServiceTest : public ::testing::TestWithParam<const char*> {
  protected:
   DraftServiceTest() : DraftServiceTest(GetParam()) {}
-  explicit DraftServiceTest(const std::string& endpoint, int threads = 1) {
-    test::TinyLlamaOptions tiny;
-    tiny.vocab = kVocab;
-    tiny.layers = 1;
-    runner_ = test::LoadTinyRunner(tiny, dir_.path(), single_.get(), threads);
+  explicit DraftServiceTest(const std::string& endpoint, int threads = 1)
+      : DraftServiceTest(endpoint, [threads](const std::string& dir, comm::Communicator* single) {
+          test::TinyLlamaOptions tiny;
+          tiny.vocab = kVocab;
+          tiny.layers = 1;
+          return test::LoadTinyRunner(tiny, dir, single, threads);
+        }) {}
+  // With another draft model; load: from an empty folder.
+  using Load =
+      std::function<std::unique_ptr<model::ModelRunner>(const std::string&, comm::Communicator*)>;
+  DraftServiceTest(const std::string& endpoint, const Load& load) {
+    runner_ = load(dir_.path(), single_.get());
     leaders_ = std::make_unique<GatheringServer>(*comm::ServerChannel::Bind(endpoint));
     leader_ = *comm::ClientChannel::Connect(leaders_->endpoint());
     DraftServiceOptions service;

@@ -67,8 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
             [](const test::TempDir& dir) {
               std::filesystem::remove(dir.File("model.safetensors"));
             },
-            "model.safetensors: missing, expected it or model.safetensors.index.json in the model "
-            "folder"},
+            "model.safetensors: missing, expected it, model.safetensors.index.json or "
+            "pytorch_model.bin in the model folder"},
         BadFolder{"EmptyWeights", nullptr,
                   [](const test::TempDir& dir) { dir.Write("model.safetensors", ""); },
                   "model.safetensors: the file is empty"},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/draft_checkpoint.h"
@@ -138,9 +139,14 @@ TEST_F(Eagle3Config, ASmallTargetNeedsTheLayersByName) {
 }
 
 TEST_F(Eagle3Config, TensorsHaveOneNameAndTheTargetsStandIn) {
-  for (const bool speculator : {false, true}) {
+  for (const std::string layout : {"authors", "speculators", "model."}) {
     test::TinyLlama head = Head();
-    if (speculator) test::StoreAsSpeculator(&head);
+    if (layout == "speculators") test::StoreAsSpeculator(&head);
+    if (layout == "model.") {
+      const auto tensors = std::exchange(head.tensors, {});
+      for (const auto& [name, tensor] : tensors) head.tensors["model." + name] = tensor;
+      test::SetConfig(&head, "architectures", R"(["LlamaForCausalLM"])");
+    }
     const auto config = Read(head);
     ASSERT_TRUE(config.ok()) << config.status();
     const auto checkpoint = OpenCheckpoint(dir_.path(), *config, target_dir_.path());
@@ -151,8 +157,8 @@ TEST_F(Eagle3Config, TensorsHaveOneNameAndTheTargetsStandIn) {
     EXPECT_EQ(static_cast<const float*>(embedding->data)[5],
               target_.tensors.at("model.embed_tokens.weight").values[5]);
     EXPECT_THAT((*checkpoint)->Matrix("layers.0.mlp.up_proj.weight", 48, 33).status().message(),
-                HasSubstr(speculator ? "layers.0.mlp.up_proj.weight: shape [48, 32]"
-                                     : "midlayer.mlp.up_proj.weight: shape [48, 32]"));
+                HasSubstr(layout == "speculators" ? "layers.0.mlp.up_proj.weight: shape [48, 32]"
+                                                  : "midlayer.mlp.up_proj.weight: shape [48, 32]"));
   }
 }
 

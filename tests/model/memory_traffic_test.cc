@@ -120,6 +120,22 @@ TEST(MemoryTraffic, APassWithoutNeedsEndsEarly) {
   EXPECT_EQ(counter.total().kv, 34u * 4 * 2);
 }
 
+// Rows of context of a drafter of blocks are no more than their K and V.
+TEST(MemoryTraffic, APassOfContextReadsNoKv) {
+  StepPlan plan;
+  AddSegment(20, {{160}, {160, 161}}, &plan);
+  ReadSizes sizes = kSizes;
+  sizes.only_stores = true;
+  ReadCounter counter(sizes);
+  counter.Add(plan);
+  EXPECT_EQ(counter.total().weights, 1000u - 300);
+  EXPECT_EQ(counter.total().kv, 0u);
+  plan.needs.resize(1);
+  counter.Add(plan);
+  EXPECT_EQ(counter.total().weights, 700u + 1000 + 50 + 2 * 7);
+  EXPECT_EQ(counter.total().kv, 22u * 4 * 3);
+}
+
 TEST(MemoryTraffic, PlansWithoutRowsReadNothing) {
   StepPlan plan;
   plan.commits = {{16, 32}};

@@ -115,11 +115,10 @@ TEST(ModelMemory, OfAHead) {
   ASSERT_TRUE(parts.ok()) << parts.status();
   const LayerWeights& layer = parts->weights.layers[0];
   int64_t values = 0;
-  for (const auto* weight :
-       {parts->weights.embedding.get(), parts->weights.own_head.get(),
-        parts->weights.final_norm.get(), layer.attention_norm.get(), layer.state_norm.get(),
-        layer.qkv.get(), layer.output.get(), layer.mlp_norm.get(), layer.gate_up.get(),
-        layer.down.get()}) {
+  for (const auto* weight : {parts->weights.embedding.get(), parts->weights.own_head.get(),
+                             parts->weights.final_norm.get(), layer.attention_norm.get(),
+                             layer.state_norm.get(), layer.qkv.get(), layer.output.get(),
+                             layer.mlp_norm.get(), layer.gate_up.get(), layer.down.get()}) {
     values += weight->rows * weight->columns;
   }
   const ModelMemory memory = PredictMemory(parts->config, parts->plan, DType::kF32, DType::kF32,

@@ -133,6 +133,7 @@ class OpLog : public kernels::Ops {
   void SoftCap(kernels::Tensor, float) override { Add("cap"); }
   void StoreStates(kernels::Tensor, kernels::KvPool*) override { Add("store"); }
   void LoadStates(const kernels::KvPool&, kernels::Tensor) override { Add("load"); }
+  void PutStates(kernels::Tensor) override { Add("put"); }
   void NormPair(kernels::Tensor, const kernels::Norm&, kernels::Tensor, const kernels::Norm&,
                 kernels::Tensor) override {
     Add("pair");

@@ -194,10 +194,10 @@ class EngineTest : public ::testing::Test {
   }
   void RunOn(model::ModelRunner* runner) { RunOn(runner, Options(runner), clock_); }
   void RunOn(model::ModelRunner* runner, const EngineOptions& options, const Clock& clock,
-             std::unique_ptr<comm::ClientChannel> own_draft = nullptr) {
+             std::unique_ptr<comm::ClientChannel> own_draft = nullptr, bool takes_states = false) {
     const int64_t used = runner->blocks()->counts().used;
     Engine engine(options, runner, plans_.get(), &coordinator_, &clock);
-    if (own_draft != nullptr) engine.UseOwnDraft(std::move(own_draft));
+    if (own_draft != nullptr) engine.UseOwnDraft(std::move(own_draft), takes_states);
     const absl::Status run = engine.Run();
     ASSERT_TRUE(run.ok()) << run;
     EXPECT_EQ(runner->blocks()->counts().used, used);

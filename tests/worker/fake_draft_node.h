@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/channel.h"
@@ -17,7 +18,9 @@ namespace coppice::worker {
 class FakeDraftNode {
  public:
   explicit FakeDraftNode(const std::string& endpoint)
-      : channel_(*comm::ServerChannel::Bind(endpoint)) {}
+      : FakeDraftNode(*comm::ServerChannel::Bind(endpoint)) {}
+  explicit FakeDraftNode(std::unique_ptr<comm::ServerChannel> channel)
+      : channel_(std::move(channel)) {}
   const std::string& endpoint() const { return channel_->endpoint(); }
   proto::DraftNode Announce(const std::string& id) const {
     proto::DraftNode node;
@@ -57,6 +60,7 @@ class FakeDraftNode {
     }
     return requests;
   }
+  comm::Pollable socket() { return channel_->socket(); }
   int announced() const { return announced_; }  // announcements that Next has read
   void Send(const proto::DraftReply& reply) { ASSERT_TRUE(channel_->Send(peer_, reply).ok()); }
 

@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_eagle3.h"
 #include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_quantised.h"
+#include "worker/own_draft.h"
 
 namespace coppice::worker {
 namespace {
@@ -66,6 +68,24 @@ TEST_F(ModelCheckTest, CountsKvInItsType) {
               HasSubstr("KV (I8) 0.80 GB to 0.80 GB for 1 beams"));
 }
 
+// 1024 bytes of K and V of a token, and a state of 64 values; windows give nothing back.
+TEST_F(ModelCheckTest, CountsStatesWithKv) {
+  const test::TempDir draft;
+  const test::TinyLlama target = test::MakeTinyFamily("gemma3");
+  test::WriteTinyLlama(target, dir_.path());
+  test::WriteTinyLlama(test::MakeTinyEagle3(target, {.layers = {0, 2}, .hidden = 64}),
+                       draft.path());
+  model::ModelRunnerOptions options;
+  options.dir = dir_.path();
+  options.states_for = draft.path();
+  const auto lines = CheckModel(options, /*ranks=*/1, {.tokens = 10'000'000, .beams = 1});
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  EXPECT_THAT(*lines, HasSubstr("KV (F32) 11.52 GB to 11.52 GB for 1 beams"));
+  EXPECT_THAT(*lines,
+              EndsWith(absl::StrCat("states: outputs of layers 0, 2 joined to 64 values for ",
+                                    draft.path(), ", 128 bytes of the KV of a token")));
+}
+
 TEST_F(ModelCheckTest, SaysHowAQuantisedModelIsKept) {
   const test::TinyLlama model = test::MakeTinyLlama({.hidden = 64, .intermediate = 96});
   EXPECT_THAT(*Check(test::Quantise(model, {.layout = "gptq"}).folder),
@@ -111,6 +131,62 @@ TEST_F(ModelCheckTest, SaysWhetherADraftFits) {
   EXPECT_EQ(
       Error(test::MakeTinyFamily("qwen3"), {.draft = draft.path()}),
       absl::StrCat(draft.path(), ": the vocabulary has 100 ids, expected the 96 of ", dir_.path()));
+}
+
+TEST_F(ModelCheckTest, SaysWhatAHeadIsAndWhetherItFits) {
+  const test::TinyLlama target = test::MakeTinyLlama({.layers = 6, .vocab = 96});
+  const test::TempDir draft;
+  test::WriteTinyLlama(test::MakeTinyEagle3(target, {.layers = {1, 2, 4}, .ids = {1, 5, 9}}),
+                       draft.path());
+  const CheckedUse use = {.draft = draft.path()};
+  EXPECT_THAT(
+      *Check(target, use),
+      EndsWith(absl::StrCat("draft: ", draft.path(),
+                            " fits, an EAGLE-3 head on layers 1, 2, 4 of the target, 3 ids")));
+  EXPECT_THAT(
+      Error(test::MakeTinyLlama({.layers = 6, .vocab = 100}), use),
+      EndsWith(absl::StrCat("vocab_size: 96, expected 100 as the target ", dir_.path(), " has")));
+  EXPECT_THAT(Error(test::MakeTinyLlama({.layers = 5, .vocab = 96}), use),
+              HasSubstr("the output of layer 4, expected 0 to 3"));
+  EXPECT_THAT(Error(test::MakeTinyLlama({.hidden = 64, .layers = 6, .vocab = 96}), use),
+              HasSubstr("expected 64 as the target"));
+}
+
+TEST_F(ModelCheckTest, AHeadIsNoTarget) {
+  const test::TinyLlama target = test::MakeTinyLlama({.layers = 4, .vocab = 96});
+  EXPECT_THAT(Error(test::MakeTinyEagle3(target)),
+              HasSubstr(" is a draft that takes hidden states of its target, expected a target"));
+}
+
+// Which states a worker keeps.
+TEST(StatesDraftTest, IsThatOfThisProcessOrOfTheDraftNodes) {
+  const test::TinyLlama target = test::MakeTinyLlama({.layers = 4, .vocab = 96});
+  const test::TempDir head, other, model;
+  test::WriteTinyLlama(test::MakeTinyEagle3(target), head.path());
+  test::WriteTinyLlama(test::MakeTinyEagle3(target, {.seed = 2}), other.path());
+  test::WriteTinyLlama(target, model.path());
+  WorkerFlags flags;
+  const auto draft_of = [&](const std::string& draft, const std::string& states_for) {
+    flags.draft.dir = draft;
+    flags.node.runner.states_for = states_for;
+    return StatesDraftOf(flags);
+  };
+  EXPECT_EQ(draft_of("", "")->dir, "");
+  EXPECT_EQ(draft_of(model.path(), "")->dir, "");
+  for (const std::string& draft : {std::string(), model.path()}) {
+    EXPECT_EQ(draft_of(draft, head.path())->dir, head.path());
+    EXPECT_FALSE(draft_of(draft, head.path())->own);
+  }
+  for (const std::string& states_for : {std::string(), head.path(), head.path() + "/."}) {
+    EXPECT_EQ(draft_of(head.path(), states_for)->dir, head.path());
+    EXPECT_TRUE(draft_of(head.path(), states_for)->own);
+  }
+  EXPECT_THAT(std::string(draft_of(head.path(), other.path()).status().message()),
+              StartsWith(absl::StrCat("--states_for: ", other.path(), ", expected ", head.path())));
+  EXPECT_THAT(std::string(draft_of("", model.path()).status().message()),
+              HasSubstr("takes no states of a target"));
+  EXPECT_THAT(std::string(draft_of("", "/no/such").status().message()),
+              StartsWith("--states_for: "));
 }
 
 }  // namespace

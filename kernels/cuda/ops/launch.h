@@ -95,6 +95,16 @@ struct LoadStatesArgs {
 };
 void LoadStates(const StepView& step, const LoadStatesArgs& args, cudaStream_t stream);
 
+// x[r] = the state that the step gives to row r; rows without one keep theirs.
+struct PutStatesArgs {
+  void* x = nullptr;  // [rows, columns] of `dtype`
+  DType dtype = DType::kBF16;
+  int32_t columns = 0;  // a multiple of kStateUnit
+
+  bool operator==(const PutStatesArgs&) const = default;
+};
+void PutStates(const StepView& step, const PutStatesArgs& args, cudaStream_t stream);
+
 // out[i] = the state of slots[i]. slots [count] in memory of the host, read before this returns; out
 // [count][columns] bf16. One launch for each kMostGathered slots.
 inline constexpr int kMostGathered = 128;

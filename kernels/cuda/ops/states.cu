@@ -64,12 +64,30 @@ DEV_KERNEL void LoadRows(const DeviceStep* step, LoadStatesArgs args) {
   }
 }
 
+// Block (row), kFloats columns a thread at a time.
+template <class T>
+DEV_KERNEL void PutRows(const DeviceStep* step, T* x, int32_t columns) {
+  dev::WaitForPrevious();
+  const int r = static_cast<int>(blockIdx.x);
+  if (r >= step->rows || step->state[r] < 0) return;
+  const auto* const state =
+      static_cast<const dev::bf16*>(step->states) + int64_t{step->state[r]} * columns;
+  T* const row = x + int64_t{r} * columns;
+  for (int c = static_cast<int>(threadIdx.x) * kFloats; c < columns; c += kThreads * kFloats) {
+    const dev::Pack<dev::bf16, kFloats> values = dev::LoadPack<kFloats>(state + c);
+    dev::Pack<T, kFloats> out;
+    for (int i = 0; i < kFloats; ++i)
+      out.value[i] = dev::FromFloat<T>(dev::ToFloat(values.value[i]));
+    dev::StorePack(row + c, out);
+  }
+}
+
 // The slots come with the launch, so that no copy goes before it.
 struct SlotList {
   int32_t slot[kMostGathered];
 };
 
-// Block (slot of the list), likewise.
+// Block (slot of the list), kStateUnit columns a thread at a time.
 DEV_KERNEL void GatherSlots(DeviceStates states, const DEV_GRID_CONSTANT SlotList slots,
                             dev::bf16* out) {
   dev::WaitForPrevious();
@@ -108,6 +126,18 @@ void LoadStates(const StepView& step, const LoadStatesArgs& args, cudaStream_t s
   });
   dev::Launch(LoadRows, dim3(static_cast<unsigned>(step.rows)), dim3(kThreads), 0, stream,
               step.step, args);
+}
+
+void PutStates(const StepView& step, const PutStatesArgs& args, cudaStream_t stream) {
+  if (step.rows == 0) return;
+  WithType(args.dtype, [&](auto element) {
+    using T = decltype(element);
+    dev::Declare("states put", [step = step.step, columns = args.columns] {
+      return CostOf(step->rows, columns, sizeof(T) + sizeof(dev::bf16), 4);
+    });
+    dev::Launch(PutRows<T>, dim3(static_cast<unsigned>(step.rows)), dim3(kThreads), 0, stream,
+                step.step, static_cast<T*>(args.x), args.columns);
+  });
 }
 
 void GatherStates(const DeviceStates& states, const int32_t* slots, int64_t count, void* out,

@@ -41,6 +41,7 @@ class NotedOps final : public Ops {
   void SoftCap(Tensor, float) override {}
   void StoreStates(Tensor, KvPool*) override {}
   void LoadStates(const KvPool&, Tensor) override {}
+  void PutStates(Tensor) override {}
   void NormPair(Tensor, const Norm&, Tensor, const Norm&, Tensor) override {}
   void GatherRows(absl::Span<const Tensor>) override {}
   void AllReduce(Tensor) override {}

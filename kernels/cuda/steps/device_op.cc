@@ -114,6 +114,10 @@ class Launcher {
     LoadStates(step_, args, stream_);
     return Launched("loading of states");
   }
+  absl::Status operator()(const PutStatesArgs& args) const {
+    PutStates(step_, args, stream_);
+    return Launched("putting of states");
+  }
   absl::Status operator()(const NormPairArgs& args) const {
     NormPair(args, stream_);
     return Launched("norm of a pair");

@@ -80,8 +80,8 @@ struct ChooseLevelsOp {
 using DeviceOp =
     std::variant<CommitOp, EmbedArgs, PositionArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
                  ActivateArgs, ExpertsArgs, SoftCapArgs, ScatterArgs, GatherArgs, StoreStatesArgs,
-                 LoadStatesArgs, NormPairArgs, AllReduceOp, AllReduceNormOp, SelectOp,
-                 PlaceLevelsOp, ChooseLevelsOp>;
+                 LoadStatesArgs, PutStatesArgs, NormPairArgs, AllReduceOp, AllReduceNormOp,
+                 SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and the views of the step for their launches. Equal lists are
 // equal launches: the graph of one also serves the other.

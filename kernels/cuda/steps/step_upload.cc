@@ -97,7 +97,7 @@ DeviceStep StepUpload::PlaceStep(BlockLayout* layout) const {
   const auto chain_end = static_cast<int32_t>(plan.chain.size());
   DeviceStep step;
   step.token = layout->Add(plan.token, rows);
-  step.position = layout->Add(plan.position, rows);
+  step.position = layout->Add(plan.rotation(), rows);
   step.slot = layout->Add(plan.slot, rows);
   step.segment = layout->Add(facts.segment, rows);
   step.prefix_len = layout->Add(facts.prefix_len, rows);

@@ -29,7 +29,7 @@ constexpr char kUsage[] =
     "  coppice-bench kernels --types=bf16,int4 --rows=1,8,256";
 
 struct BenchFlags {
-  std::string model = "tests/models/stories260k";
+  std::string model = "tests/models/stories260k", states_for;
   Words types = {"bf16"}, threads = {"1"};
   std::string kernels = "best";
   int repetitions = 5;
@@ -89,6 +89,9 @@ FlagTable BenchFlagTable(const std::string& subcommand, BenchFlags* flags) {
                   {{.name = "model",
                     .value = &flags->model,
                     .text = "model, forest, prefix: Hugging Face folder or GGUF file"},
+                   {.name = "states_for",
+                    .value = &flags->states_for,
+                    .text = "model: folder of a draft for which it keeps states; empty: none"},
                    {.name = "rows",
                     .value = &flags->rows,
                     .text = "model, prefix: sequences that generate together; kernels: rows of a "
@@ -134,7 +137,7 @@ absl::Status Run(const std::string& subcommand, const BenchFlags& flags) {
   const int repetitions = flags.repetitions;
   if (subcommand == "model") {
     return RunModelBench({dir, types, threads, rows, flags.prefill, flags.prefill_chunk,
-                          flags.context, repetitions, kernels});
+                          flags.context, repetitions, kernels, flags.states_for});
   }
   if (subcommand == "forest") {
     COPPICE_ASSIGN_OR_RETURN(const auto contexts, Numbers("contexts", flags.contexts));

@@ -89,7 +89,8 @@ absl::Status RunModelBench(const ModelBench& bench) {
   for (const int rows : bench.rows) tokens += int64_t{rows} * (bench.context + 6 * kBlockSize);
   for (const std::string& type : bench.types) {
     for (const int threads : bench.threads) {
-      const RunnerChoice choice = {bench.dir, type, bench.kernels, threads, tokens};
+      const RunnerChoice choice = {bench.dir, type,   bench.kernels,
+                                   threads,   tokens, bench.states_for};
       COPPICE_ASSIGN_OR_RETURN(const auto timed, TimedRunner::Load(choice));
       {
         JsonLine line("model");

@@ -18,6 +18,7 @@ struct ModelBench {
   int context = 64;       // of the sequences that generate
   int repetitions = 5;
   std::string kernels;
+  std::string states_for;  // ModelRunnerOptions
 };
 // Loading, prefill and generation, for each type of weights and number of threads.
 absl::Status RunModelBench(const ModelBench& bench);

@@ -23,6 +23,7 @@ absl::StatusOr<std::unique_ptr<TimedRunner>> TimedRunner::Load(const RunnerChoic
   if (quantised) options.weight_dtype = choice.type;
   options.kernels = choice.kernels;
   options.threads = choice.threads;
+  options.states_for = choice.states_for;
   // Bytes of a token are not known yet. The pool commits memory as blocks are used.
   options.kv_bytes = 0;
   ForgetPeak();

@@ -18,7 +18,8 @@ struct RunnerChoice {
   std::string type = "bf16";  // type of weights: f32, bf16, int8 or int4
   std::string kernels = "best";
   int threads = 1;
-  int64_t kv_tokens = 0;  // tokens that the KV pool must hold
+  int64_t kv_tokens = 0;   // tokens that the KV pool must hold
+  std::string states_for;  // ModelRunnerOptions
 };
 
 class TimedRunner {

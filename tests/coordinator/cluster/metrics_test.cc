@@ -201,6 +201,7 @@ TEST(Metrics, BytesOfNodesAreAdded) {
     counters->set_kv_bytes_read(100 * times);
     counters->set_control_bytes(7 * times);
     counters->set_collective_bytes(5 * times);
+    counters->set_state_bytes(11 * times);
     metrics.NodeStatus(node);
   };
   Node other = Replica(0), draft = Replica(0);
@@ -219,6 +220,8 @@ TEST(Metrics, BytesOfNodesAreAdded) {
   has("coppice_bytes_read_total{kind=\"kv\",role=\"draft\"} 200\n");
   has("coppice_wire_bytes_total{channel=\"control\"} 42\n");
   has("coppice_wire_bytes_total{channel=\"collective\"} 20\n");
+  has("coppice_draft_state_bytes_total{replica=\"replica-0\"} 33\n");
+  has("coppice_draft_state_bytes_total{replica=\"replica-1\"} 11\n");
 }
 
 TEST(Metrics, StepsOfANodeAreFollowed) {

@@ -104,12 +104,14 @@ TEST_F(NodeRegistryTest, ADraftNodeThatBeatsAndDoesNotDraftIsGivenUp) {
   EXPECT_EQ(registry_.ReadyDraftNodes().nodes_size(), 0);
 }
 
-TEST_F(NodeRegistryTest, LeadersLearnWhatADraftNodeComputesOn) {
+TEST_F(NodeRegistryTest, LeadersLearnWhatADraftNodeComputesOnAndWhatItTakes) {
   proto::Register registration = DraftRegistration("draft-0");
   registration.set_energy_domain(17);
+  registration.set_states(23);
   Join("d", registration);
   ASSERT_EQ(registry_.ReadyDraftNodes().nodes_size(), 1);
   EXPECT_EQ(registry_.ReadyDraftNodes().nodes(0).energy_domain(), 17u);
+  EXPECT_EQ(registry_.ReadyDraftNodes().nodes(0).states(), 23u);
 }
 
 TEST_F(NodeRegistryTest, AnIdleNodeIsNotStuck) {

@@ -127,6 +127,28 @@ TEST_P(BackendStatesTest, RowsBeginWithTheStatesOfTheirPlanOrChain) {
   });
 }
 
+// Of activations as the backends keep them; several steps, so that the last ones are replayed.
+TEST_P(BackendStatesTest, RowsAreReplacedByTheStatesOfTheirPlan) {
+  ExpectSame([&](TestBackend* backend) {
+    std::vector<float> all;
+    for (const int rows : {7, 6, 300, 7, 6}) {
+      StepPlan plan = PlanOfRows(rows);
+      for (int r = 0; r < rows; ++r) plan.state.push_back(r % 3 == 1 ? -1 : (r * 5 + 2) % rows);
+      for (const float value : RandomFloats(rows * kColumns, rows))
+        plan.states.push_back(FloatToBf16(value));
+      // Values that every type holds.
+      std::vector<float> before(rows * kColumns);
+      for (size_t i = 0; i < before.size(); ++i) before[i] = static_cast<float>(i % 97) - 40;
+      const Tensor x = backend->Put(before, kColumns, DType::kF32);
+      RunOps(backend->get(), plan, [&](Ops* ops) { ops->PutStates(x); });
+      std::vector<float> values = backend->Read(x);
+      values.resize(rows * kColumns);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  });
+}
+
 TEST_P(BackendStatesTest, MoreStatesThanOneCopyHolds) {
   const int columns = 4096, blocks = 50;
   const size_t piece = cuda::StateDownload::kMostBytes / (columns * sizeof(uint16_t));

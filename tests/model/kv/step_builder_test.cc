@@ -99,6 +99,33 @@ TEST_F(StepBuilderTest, NodeRowsFollowTheirParents) {
   }
 }
 
+// The rows of a block see each other and what is above; each rotates by its own position. Its own
+// slot comes last.
+TEST_F(StepBuilderTest, RowsOfABlockSeeEachOther) {
+  const SequenceHandle sequence = Open();
+  Append(sequence, 21);
+  const KvNode above = Add(sequence, kPrefixEnd, 30);
+  step_.AddNodeRow(sequence, above, 30);
+  const KvNode a = Add(sequence, above, 9), b = Add(sequence, a, 9), c = Add(sequence, b, 9);
+  RowNeed need;
+  need.count = 5;
+  EXPECT_EQ(step_.AddBlockRows(sequence, {a, b, c}, {31, 8, 8}, {need, need}), 0);
+  const KvNode other = Add(sequence, kPrefixEnd, 33);
+  EXPECT_EQ(step_.AddNodeRow(sequence, other, 33, RowNeed()), 2);
+  const StepPlan plan = step_.Take();
+  EXPECT_THAT(plan.token, ElementsAre(30, 31, 8, 8, 33));
+  EXPECT_THAT(plan.position, ElementsAre(21, 24, 24, 24, 21));
+  EXPECT_THAT(plan.rope_position, ElementsAre(21, 22, 23, 24, 21));
+  EXPECT_THAT(plan.slot, ElementsAreArray(Slots(sequence, {above, a, b, c, other})));
+  EXPECT_THAT(Chain(plan, 1), ElementsAreArray(Slots(sequence, {above, b, c, a})));
+  EXPECT_THAT(Chain(plan, 2), ElementsAreArray(Slots(sequence, {above, a, c, b})));
+  EXPECT_THAT(Chain(plan, 3), ElementsAreArray(Slots(sequence, {above, a, b, c})));
+  ASSERT_EQ(plan.needs.size(), 3u);
+  EXPECT_EQ(plan.needs[0].row, 2);
+  EXPECT_EQ(plan.needs[1].row, 3);
+  EXPECT_EQ(plan.needs[1].count, 5);
+}
+
 TEST_F(StepBuilderTest, EverySequenceHasASegment) {
   const SequenceHandle first = Open(), second = Open();
   const std::vector<int32_t> slots = Append(first, 4);
