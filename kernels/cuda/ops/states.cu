@@ -87,7 +87,7 @@ struct SlotList {
   int32_t slot[kMostGathered];
 };
 
-// Block (slot of the list), likewise.
+// Block (slot of the list), kStateUnit columns a thread at a time.
 DEV_KERNEL void GatherSlots(DeviceStates states, const DEV_GRID_CONSTANT SlotList slots,
                             dev::bf16* out) {
   dev::WaitForPrevious();
