@@ -14,6 +14,7 @@ from draft_distillation.state_draft import DECAY, FUSION, OUT_NORM, RESIDUAL, St
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 LAYER = "midlayer."
 RIDGE = 0.01       # of least squares, for each row
+UNUSUAL = 100.0    # mean square of scaled states from which a row is left out of it, often that of a first token
 SELF_SCORE = 8.0   # of a row's own key at the start
 STATE_LAYERS = "eagle_aux_hidden_state_layer_ids"
 
@@ -42,8 +43,10 @@ class EagleHead(StateDraft):
         Queries are keys, so that a row sees itself and rows of the same token; the MLP adds nothing yet."""
         hidden, dim = self.hidden, self.shape["head_dim"]
         embedded = self.norm(functional.embedding(ids, self.embedding), LAYER + "input_layernorm.weight").detach()
-        given = torch.cat([states * self.fixed["scale"], embedded], 1)
-        wanted = RESIDUAL * functional.rms_norm(last.float(), (hidden,))
+        scaled = states * self.fixed["scale"]
+        usual = scaled.square().mean(1) < UNUSUAL
+        given = torch.cat([scaled, embedded], 1)[usual]
+        wanted = RESIDUAL * functional.rms_norm(last[usual].float(), (hidden,))
         gram = given.T @ given
         gram.diagonal().add_(RIDGE * len(given) + given.shape[1])
         solved = torch.linalg.solve(gram, given.T @ wanted).T  # [hidden, columns + hidden]

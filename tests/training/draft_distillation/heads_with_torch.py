@@ -301,7 +301,7 @@ class Heads(unittest.TestCase):
             p = source.logits(own.flatten(0, 1)[places.where]).softmax(-1)[:, draft.kept]
             overlaps = [float(torch.minimum(step.of(p), draft.logits(step.states).softmax(-1)).sum(1).mean())
                         for step in draft.steps(places, states)]
-        for overlap, least in zip(overlaps, (0.42, 0.38, 0.35, 0.33)):
+        for overlap, least in zip(overlaps, (0.55, 0.54, 0.53, 0.51)):
             self.assertGreater(overlap, least, overlaps)
 
 
