@@ -35,11 +35,9 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
   model.free_windows = options.free_windows;
   model.dir = options.target_dir;
   model.weight_dtype = options.target_weights;
-  if (!options.draft_dir.empty()) {
-    COPPICE_ASSIGN_OR_RETURN(const model::ModelConfig draft,
-                             model::ReadModelConfig(options.draft_dir));
-    if (draft.takes_states()) model.states_for = options.draft_dir;
-  }
+  // A draft that cannot be read is named when it is loaded, after the target.
+  const auto draft = model::ReadModelConfig(options.draft_dir);
+  if (draft.ok() && draft->takes_states()) model.states_for = options.draft_dir;
   COPPICE_ASSIGN_OR_RETURN(replica->target_,
                            model::ModelRunner::Load(model, replica->single_.get()));
   if (options.draft_dir.empty()) return replica;

@@ -72,11 +72,12 @@ class Heads(unittest.TestCase):
         """Long answers go on while their node ends. A new node gets the states of all that it must read."""
         body = dict(decoding="beam_sampling", beam_width=3, n=3, max_tokens=200, ignore_eos=True, return_token_ids=True, prompt=PROMPTS[0])
         with self.on_nodes(drafts=2) as cluster:
-            bodies = [dict(body, seed=seed) for seed in range(4)]
+            bodies = [dict(body, seed=seed) for seed in range(8)]
             plain = [outcome(cluster.api.complete(dict(body, speculative=False))) for body in bodies]
             answers = []
             asking = threading.Thread(target=lambda: answers.extend(cluster.api.complete_all([dict(body, **DRAFTED) for body in bodies])))
             asking.start()
+            self.assertTrue(wait_until(lambda: metric(cluster, "num_requests_running")[0] > 0, 5, poll_s=0.01))
             cluster.process("draft-0").end()
             cluster.start_draft("draft-2")
             asking.join()
