@@ -15,8 +15,8 @@ std::string KvPoolName(const KvPoolShape& shape);
 size_t KvVectorBytes(int head_dim, DType dtype);
 // Memory of the states of all slots, which follow K and V.
 size_t StateBytes(const KvPoolShape& shape);
-// Memory of the pool, with states. InvalidArgument names a shape that makes no sense; ResourceExhausted: more
-// slots than can be addressed.
+// Memory of the pool, with states. InvalidArgument names a shape that makes no sense;
+// ResourceExhausted: more slots than can be addressed.
 absl::StatusOr<size_t> KvPoolBytes(const KvPoolShape& shape);
 
 }  // namespace coppice::kernels

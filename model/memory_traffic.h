@@ -2,8 +2,8 @@
 // its ranks: the work of a memory-bound transformer, counted from the plans and the sizes of
 // weights and KV in memory. A forward pass reads
 //   - the matrices and gains of its layers once, whatever the number of rows, with those that join
-//     states for a draft; of experts as many as its rows can choose; final norm and head if a row is needed; of the embedding only the rows of
-//     its tokens;
+//     states for a draft; of experts as many as its rows can choose; final norm and head if a row
+//     is needed; of the embedding only the rows of its tokens;
 //   - K and V of what the rows of a segment see: its block table once, as far as a row sees it, and
 //     each slot of its chains once; in a layer with a window, without the positions of the table
 //     that lie before the windows of all rows. The blocks with which the tables of several segments

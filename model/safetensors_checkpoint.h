@@ -1,5 +1,6 @@
 // The tensors of a Hugging Face folder: model.safetensors, or the shards of
-// model.safetensors.index.json; if there are neither, pytorch_model.bin or its shards. Called by checkpoint.cc. Thread-compatible.
+// model.safetensors.index.json; if there are neither, pytorch_model.bin or its shards. Called by
+// checkpoint.cc. Thread-compatible.
 #pragma once
 
 #include <memory>

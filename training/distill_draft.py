@@ -27,12 +27,14 @@ A draft of the kinds eagle3 and dflash takes hidden states of the target, which 
 further step counts 0.8 times as much. The progress shows the overlap at each of them. Their folders have the layouts of published ones
 (SpecForge, z-lab); such a folder is also what --start and mean take, where the kind layers has DRAFT/trained.
 
-sample, train and teach may be ended at any time and go on with the same command; train may run while sample still writes. A draft of the kind layers is
-a model folder like any other. DRAFT/trained has only what was trained, which is small; training/draft_folder.py makes a folder of it again.
-The mean of a draft and of what train --start made of it is often better than either. A TRAINED that is named twice counts twice.
+sample, train and teach may be ended at any time and go on with the same command; train may run while sample still writes. A draft of
+the kind layers is a model folder like any other. DRAFT/trained has only what was trained, which is small; training/draft_folder.py
+makes a folder of it again. The mean of a draft and of what train --start made of it is often better than either. A TRAINED that is
+named twice counts twice.
 
 sample needs NumPy for Python, and built programs (deploy/build.sh) unless --url is given. The others need PyTorch too: pip install
-torch numpy. teach also needs the target's tokenizer.json, and pip install tokenizers jinja2. Exit status: 2 for wrong arguments or data, 1 if the server fails, 130 after Ctrl-C, 143 after SIGTERM.
+torch numpy. teach also needs the target's tokenizer.json, and pip install tokenizers jinja2. Exit status: 2 for wrong arguments or
+data, 1 if the server fails, 130 after Ctrl-C, 143 after SIGTERM.
 """
 import argparse
 import contextlib
@@ -195,9 +197,9 @@ def add_training_options(parser):
                         help="layers of the target that the draft starts with (the first two and the last two; eagle3: the last)")
     parser.add_argument("--state-layers", type=numbers, metavar="N,N,N",
                         help="layers of the target, from 0, whose outputs the draft takes (of n, eagle3: 1, n/2 - 1 and n - 4; dflash: five from 1 to n - 3)")
-    parser.add_argument("--draft-steps", type=count, default=4, help="that a head or a block drafter learns: tokens ahead (%(default)s)")
-    parser.add_argument("--markov-rank", type=int, default=256, help="of a block drafter's bias by the token before; 0: none (%(default)s)")
-    parser.add_argument("--blocks", type=count, default=512, help="of a step, by which a block drafter learns (%(default)s)")
+    parser.add_argument("--draft-steps", type=count, default=4, help="tokens ahead that a head or a block drafter learns (%(default)s)")
+    parser.add_argument("--markov-rank", type=int, default=256, help="rank of a block drafter's bias by the token before; 0: none (%(default)s)")
+    parser.add_argument("--blocks", type=count, default=512, help="blocks of a step from which a block drafter learns (%(default)s)")
     parser.add_argument("--head-ids", type=count,
                         help="ids that the draft can say, the most frequent of TEXT; a level of a draft reads the head (8192, or those of --start; "
                              "dflash: all)")

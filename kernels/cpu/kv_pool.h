@@ -1,6 +1,6 @@
 // The KV pool in host memory: per layer K then V, each [block][kv_head][kBlockSize][head_dim] of
-// f32, bf16 or codes of 8 bits, each [kBlockSize][head_dim] of these with its scales behind it; then the states of all slots.
-// Memory is 64-byte aligned, zero, and committed on first use.
+// f32, bf16 or codes of 8 bits, each [kBlockSize][head_dim] of these with its scales behind it;
+// then the states of all slots. Memory is 64-byte aligned, zero, and committed on first use.
 #pragma once
 
 #include <cstdint>

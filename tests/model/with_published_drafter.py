@@ -2,7 +2,7 @@
 # /// script
 # dependencies = ["torch", "transformers", "safetensors", "dflash==0.1.0"]
 # ///
-"""Compares a tiny drafter of blocks and the states that its target keeps for it with the code that publishes DFlash, in double
+"""Compares a tiny block drafter and the states that its target keeps for it with the code that publishes DFlash, in double
 precision: package dflash for the drafter, Transformers for the target. Needs packages of PyPI that nothing else needs.
 
     python3 tests/model/with_published_drafter.py build/release/bin/model_logits

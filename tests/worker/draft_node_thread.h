@@ -74,12 +74,16 @@ class DraftNodeThread {
     thread_.join();
     EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok()) << runner_->blocks()->CheckIntegrity();
   }
+  proto::DraftNode Entry(const std::string& id) const {
+    proto::DraftNode node;
+    node.set_node_id(id);
+    node.set_endpoint(leaders_->endpoint());
+    node.set_states(states_);
+    return node;
+  }
   proto::DraftNodes Nodes() const {
     proto::DraftNodes nodes;
-    proto::DraftNode* node = nodes.add_nodes();
-    node->set_node_id("draft");
-    node->set_endpoint(leaders_->endpoint());
-    node->set_states(states_);
+    *nodes.add_nodes() = Entry("draft");
     return nodes;
   }
   int failures() const { return leaders_->failures(); }

@@ -2,12 +2,10 @@
 // the target that the head takes change no answer, whatever happens to sequences and nodes.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <memory>
-#include <string>
-#include <thread>
 
 #include "tests/testing/thread_communicator.h"
+#include "tests/worker/draft_node_thread.h"
 #include "tests/worker/head_fixture.h"
 #include "worker/rank_loop.h"
 
@@ -16,42 +14,14 @@ namespace {
 
 using HeadEngineTest = HeadTest;
 
-// A draft node that serves the head.
-class HeadNode {
- public:
-  HeadNode(const model::ModelRunnerOptions& options, uint64_t states,
-           const draft_node::DraftServiceOptions& service)
-      : runner_(model::ModelRunner::Load(options, single_.get()).value()),
-        leaders_(*comm::ServerChannel::Bind("direct://127.0.0.1:*")),
-        service_(service, runner_.get(), leaders_.get(), nullptr, &clock_),
-        states_(states) {
-    thread_ = std::thread([this] {
-      while (!stopping_) EXPECT_TRUE(service_.RunOnce(5).ok());
-    });
-  }
-  ~HeadNode() {
-    stopping_ = true;
-    thread_.join();
-    EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok()) << runner_->blocks()->CheckIntegrity();
-  }
-  proto::DraftNode Entry(const std::string& id) const {
-    proto::DraftNode node;
-    node.set_node_id(id);
-    node.set_endpoint(leaders_->endpoint());
-    node.set_states(states_);
-    return node;
-  }
+constexpr char kEndpoint[] = "direct://127.0.0.1:*";
 
- private:
-  std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
-  SteadyClock clock_;
-  std::unique_ptr<model::ModelRunner> runner_;
-  std::unique_ptr<comm::ServerChannel> leaders_;
-  draft_node::DraftService service_;
-  const uint64_t states_;
-  std::atomic<bool> stopping_{false};
-  std::thread thread_;
-};
+// How a draft node loads a head for a target.
+DraftNodeThread::Load LoadFrom(const model::ModelRunnerOptions& options) {
+  return [options](comm::Communicator* single) {
+    return model::ModelRunner::Load(options, single).value();
+  };
+}
 
 TEST_F(HeadEngineTest, AnswersAreThoseWithoutIt) {
   const auto plain = Requests(120, /*drafts=*/false), drafted = Requests(120, /*drafts=*/true);
@@ -85,8 +55,10 @@ TEST_F(HeadEngineTest, AlsoOnDraftNodesThatComeAndGo) {
   const auto plain = Requests(120, /*drafts=*/false), drafted = Requests(120, /*drafts=*/true);
   const auto runner = LoadTarget(2000, /*keeps=*/true);
   const auto without = DecodeWith(runner.get(), plain, nullptr);
-  const HeadNode a(HeadOptions(head_.path(), model_dir_.path()), States(), ManySessions());
-  const HeadNode b(HeadOptions(head_.path(), model_dir_.path()), States(), ManySessions());
+  const DraftNodeThread a(LoadFrom(HeadOptions(head_.path(), model_dir_.path())), kEndpoint,
+                          ManySessions(), States());
+  const DraftNodeThread b(LoadFrom(HeadOptions(head_.path(), model_dir_.path())), kEndpoint,
+                          ManySessions(), States());
   act_ = [&](int turn) {
     if (turn % 15 != 0) return;
     proto::DraftNodes nodes;
@@ -114,7 +86,7 @@ TEST_F(HeadEngineTest, AlsoWithTwoRanks) {
       EXPECT_TRUE(RunRankLoop(ranks, runner.get(), [] {}, {}).ok());
       return;
     }
-    plans_ = PlanLeader::Start(ranks, "direct://127.0.0.1:*", /*deadline_s=*/60, {}).value();
+    plans_ = PlanLeader::Start(ranks, kEndpoint, /*deadline_s=*/60, {}).value();
     const auto without = DecodeWith(runner.get(), plain, nullptr);
     const auto head = LoadHead();
     ExpectSame(DecodeWith(runner.get(), drafted, head->Serve(ManySessions())), without);
@@ -131,7 +103,8 @@ TEST_F(HeadEngineTest, ANodeOfAnotherHeadIsNotUsed) {
   test::WriteTinyLlama(test::MakeTinyEagle3(Target(), {.seed = 2}), other.path());
   const uint64_t states = model::StatesFingerprint(other.path(), model_dir_.path()).value();
   ASSERT_NE(states, States());
-  const HeadNode node(HeadOptions(other.path(), model_dir_.path()), states, ManySessions());
+  const DraftNodeThread node(LoadFrom(HeadOptions(other.path(), model_dir_.path())), kEndpoint,
+                             ManySessions(), states);
   proto::DraftNodes nodes;
   *nodes.add_nodes() = node.Entry("a");
   DecodeWith(runner.get(), Requests(12, /*drafts=*/true), nullptr, nodes);

@@ -1,4 +1,5 @@
-// Copies of KV slots, with their states. Sources and destinations are disjoint, so all copies run at once.
+// Copies of KV slots, with their states. Sources and destinations are disjoint, so all copies run at
+// once.
 #include "kernels/cuda/ops/kernel_types.h"
 
 namespace coppice::kernels::cuda {
