@@ -229,7 +229,7 @@ TEST_F(DraftStatesTest, RowsOfARequestWhoseStatesCannotBeReadAreSentLater) {
   ASSERT_EQ(AskFor(sequence, 1), NoDraftReason::kNone);
   const auto first = at(0).NextRequest();
   ASSERT_TRUE(first.has_value());
-  client_->GaveUp(sequence.id, 1.5);
+  client_->Withdraw(sequence.id);  // it was preempted
   DecideLayers(&sequence, 2);
   states().fails = true;
   EXPECT_EQ(AskFor(sequence, 2), NoDraftReason::kNoStates);
