@@ -80,7 +80,12 @@ absl::Status ForestBuilder::MatchRoots() {
     missing_.back().state = StateOf(NodeId{i});
     if (missing_.back().state.empty()) return MissingStateOf(NodeId{i});
   }
+  absl::flat_hash_set<model::KvNode> are_roots;
   for (const NodeId end : request_.roots.ends) {
+    if (!are_roots.insert(kv[tree.RowOf(end)]).second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "root_trie[", roots_.size(), "]: has the tokens of another root, expected others"));
+    }
     roots_.push_back(kv[tree.RowOf(end)]);
     root_token_.push_back(tree.token[Index(end)]);
     root_state_.emplace_back();
@@ -96,7 +101,6 @@ absl::Status ForestBuilder::MatchRoots() {
     known_.push_back(node);
   }
   // Roots become rows with logits. The other missing tokens become rows without logits.
-  const absl::flat_hash_set<model::KvNode> are_roots(roots_.begin(), roots_.end());
   std::erase_if(missing_, [&](const MissingRow& row) { return are_roots.contains(row.node); });
   return absl::OkStatus();
 }
