@@ -66,7 +66,23 @@ absl::Status ForestBuilder::MissingStateOf(NodeId entry) const {
                       static_cast<int>(tail.size()) - 1);
 }
 
+// Each entry must be a root or above one: nothing keeps the KV of others.
+absl::Status ForestBuilder::CheckTree() const {
+  const TokenTree& tree = request_.roots.tree;
+  std::vector<bool> leads(tree.rows(), false);  // to a root
+  for (const NodeId end : request_.roots.ends) leads[tree.RowOf(end)] = true;
+  for (int i = tree.size() - 1; i >= 0; --i) {
+    if (!leads[tree.RowOf(NodeId{i})]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "trie_token[", i, "]: leads to no root, expected a root or tokens above one"));
+    }
+    leads[tree.RowOf(tree.parent[i])] = true;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ForestBuilder::MatchRoots() {
+  COPPICE_RETURN_IF_ERROR(CheckTree());
   COPPICE_ASSIGN_OR_RETURN(const model::KvNode stable, session_->StableNode(&missing_));
   const bool takes_states = session_->takes_states();
   const TokenTree& tree = request_.roots.tree;

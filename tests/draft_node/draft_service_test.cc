@@ -286,9 +286,21 @@ TEST_P(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
 TEST_P(DraftServiceTest, TwoRootsOfTheSameTokensAreRefusedAndTheNodeLivesOn) {
   Open(1, 4);
   proto::DraftCommand command = AskBelowTwoBranches(Request(1, 1, {}, 0, 0));
-  command.mutable_draft()->mutable_state()->set_root_trie(1, 1);
+  command.mutable_draft()->set_trie_token(2, 5);
+  command.mutable_draft()->set_trie_token(3, 8);
   Send(command);
   EXPECT_THAT(Reply()->error(), ::testing::HasSubstr("root_trie[1]: has the tokens of another"));
+  Open(2, 4);
+  Send(Request(2, 1, {}, 0, 5));
+  EXPECT_EQ(Reply()->error(), "");
+}
+
+TEST_P(DraftServiceTest, TokensThatLeadToNoRootAreRefusedAndTheNodeLivesOn) {
+  Open(1, 4);
+  proto::DraftCommand command = AskBelowTwoBranches(Request(1, 1, {}, 0, 0));
+  command.mutable_draft()->mutable_state()->set_root_trie(1, 0);
+  Send(command);
+  EXPECT_THAT(Reply()->error(), ::testing::HasSubstr("trie_token[3]: leads to no root"));
   Open(2, 4);
   Send(Request(2, 1, {}, 0, 5));
   EXPECT_EQ(Reply()->error(), "");
