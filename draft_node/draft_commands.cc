@@ -134,11 +134,12 @@ absl::Status DraftService::CheckStates(const proto::RowStates& states, bool with
   return absl::OkStatus();
 }
 
-// A session that has failed meanwhile was reported then.
+// A session that was idle for too long has ended without a word, and its leader may wait until the
+// prompt is read. One that has failed is reported again, which the leader ignores.
 void DraftService::TakeStates(const std::string& peer, const proto::PromptStates& message) {
   const Key key{peer, message.session_id()};
   const auto found = slots_.find(key);
-  if (found == slots_.end()) return;
+  if (found == slots_.end()) return Fail(key, 0, "unknown session");
   found->second.last_used_s = clock_->NowSeconds();
   absl::Status taken = CheckStates(message.states(), /*with_roots=*/false);
   if (taken.ok()) {

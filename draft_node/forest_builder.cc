@@ -66,7 +66,23 @@ absl::Status ForestBuilder::MissingStateOf(NodeId entry) const {
                       static_cast<int>(tail.size()) - 1);
 }
 
+// Each entry must be a root or above one: nothing keeps the KV of others.
+absl::Status ForestBuilder::CheckTree() const {
+  const TokenTree& tree = request_.roots.tree;
+  std::vector<bool> leads(tree.rows(), false);  // to a root
+  for (const NodeId end : request_.roots.ends) leads[tree.RowOf(end)] = true;
+  for (int i = tree.size() - 1; i >= 0; --i) {
+    if (!leads[tree.RowOf(NodeId{i})]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "trie_token[", i, "]: leads to no root, expected a root or tokens above one"));
+    }
+    leads[tree.RowOf(tree.parent[i])] = true;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ForestBuilder::MatchRoots() {
+  COPPICE_RETURN_IF_ERROR(CheckTree());
   COPPICE_ASSIGN_OR_RETURN(const model::KvNode stable, session_->StableNode(&missing_));
   const bool takes_states = session_->takes_states();
   const TokenTree& tree = request_.roots.tree;
@@ -80,7 +96,12 @@ absl::Status ForestBuilder::MatchRoots() {
     missing_.back().state = StateOf(NodeId{i});
     if (missing_.back().state.empty()) return MissingStateOf(NodeId{i});
   }
+  absl::flat_hash_set<model::KvNode> are_roots;
   for (const NodeId end : request_.roots.ends) {
+    if (!are_roots.insert(kv[tree.RowOf(end)]).second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "root_trie[", roots_.size(), "]: has the tokens of another root, expected others"));
+    }
     roots_.push_back(kv[tree.RowOf(end)]);
     root_token_.push_back(tree.token[Index(end)]);
     root_state_.emplace_back();
@@ -96,7 +117,6 @@ absl::Status ForestBuilder::MatchRoots() {
     known_.push_back(node);
   }
   // Roots become rows with logits. The other missing tokens become rows without logits.
-  const absl::flat_hash_set<model::KvNode> are_roots(roots_.begin(), roots_.end());
   std::erase_if(missing_, [&](const MissingRow& row) { return are_roots.contains(row.node); });
   return absl::OkStatus();
 }

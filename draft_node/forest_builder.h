@@ -76,6 +76,7 @@ class ForestBuilder {
  private:
   ForestBuilder(decoding::DraftRequest request, DraftSession* session, model::BlockManager* blocks);
   void FindRootStates();
+  absl::Status CheckTree() const;
   absl::Status MatchRoots();
   // The state that the request brings for the row of an entry of its tree; empty: none.
   absl::Span<const uint16_t> StateOf(NodeId entry) const;

@@ -98,11 +98,6 @@ absl::StatusOr<StateFusion> ReadStateFusion(const std::string& draft, const std:
         absl::StrCat(draft, ": ", fusion.config.architecture,
                      " takes no states of a target, expected a draft that does"));
   }
-  if (target.takes_states()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(target_dir, ": ", target.architecture,
-                     " takes states of a target itself, expected the target of ", draft));
-  }
   COPPICE_RETURN_IF_ERROR(FitToTarget(draft, target_dir, target, &fusion.config));
   const std::vector<int>& layers = fusion.config.states.layers;
   for (size_t i = 0; i < layers.size(); ++i)

@@ -98,6 +98,11 @@ absl::Status AddVector(const JoiningVector& vector, Checkpoint* checkpoint,
 
 absl::Status FitToTarget(const std::string& dir, const std::string& target_dir,
                          const ModelConfig& target, ModelConfig* draft) {
+  if (target.takes_states()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(target_dir, ": ", target.architecture,
+                     " takes states of a target itself, expected the target of ", dir));
+  }
   COPPICE_RETURN_IF_ERROR(
       CheckEqual(dir, "vocab_size", draft->vocab_size, target.vocab_size, target_dir));
   COPPICE_RETURN_IF_ERROR(

@@ -96,10 +96,11 @@ NoDraftReason DraftClient::AddStates(Node* node, const Sequence& sequence, Sessi
   const Fed fed = Feed(node, sequence, session->wire_id, session->tokens_opened, &session->states);
   if (fed == Fed::kAllThereAre) return NoDraftReason::kNoStates;
   if (fed != Fed::kAll) return NoDraftReason::kReading;
-  SentStates::Lacking lacking =
-      session->states.Ask(sequence.decoder->paths(), StablePath(sequence), request->roots,
-                          static_cast<int>(sequence.prompt.size()));
+  SentStates sent = session->states;  // they are those only if the request is sent
+  SentStates::Lacking lacking = sent.Ask(sequence.decoder->paths(), StablePath(sequence),
+                                         request->roots, static_cast<int>(sequence.prompt.size()));
   if (!ReadStates(sequence, lacking.rows, &request->states).ok()) return NoDraftReason::kNoStates;
+  session->states = std::move(sent);
   request->states.nodes = std::move(lacking.nodes);
   return NoDraftReason::kNone;
 }

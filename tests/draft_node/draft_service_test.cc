@@ -228,7 +228,8 @@ TEST_P(DraftServiceTest, StatesThatTheDraftDoesNotTakeAreRefused) {
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->session_id(), 2u);
   EXPECT_THAT(reply->error(), ::testing::HasSubstr("states: the draft model of this node"));
-  Send(command);  // the session is closed, which was said
+  Send(command);  // the session is closed
+  EXPECT_THAT(Reply()->error(), ::testing::HasSubstr("unknown session"));
   Open(1, 4);
   Send(Request(1, 1, {}, 0, 5));
   EXPECT_EQ(Reply()->error(), "");
@@ -279,6 +280,30 @@ TEST_P(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
     ASSERT_TRUE(reply.has_value()) << method;
     EXPECT_NE(reply->error().find("2 roots"), std::string::npos) << method << reply->error();
   }
+}
+
+// A pass would write the KV of one token twice.
+TEST_P(DraftServiceTest, TwoRootsOfTheSameTokensAreRefusedAndTheNodeLivesOn) {
+  Open(1, 4);
+  proto::DraftCommand command = AskBelowTwoBranches(Request(1, 1, {}, 0, 0));
+  command.mutable_draft()->set_trie_token(2, 5);
+  command.mutable_draft()->set_trie_token(3, 8);
+  Send(command);
+  EXPECT_THAT(Reply()->error(), ::testing::HasSubstr("root_trie[1]: has the tokens of another"));
+  Open(2, 4);
+  Send(Request(2, 1, {}, 0, 5));
+  EXPECT_EQ(Reply()->error(), "");
+}
+
+TEST_P(DraftServiceTest, TokensThatLeadToNoRootAreRefusedAndTheNodeLivesOn) {
+  Open(1, 4);
+  proto::DraftCommand command = AskBelowTwoBranches(Request(1, 1, {}, 0, 0));
+  command.mutable_draft()->mutable_state()->set_root_trie(1, 0);
+  Send(command);
+  EXPECT_THAT(Reply()->error(), ::testing::HasSubstr("trie_token[3]: leads to no root"));
+  Open(2, 4);
+  Send(Request(2, 1, {}, 0, 5));
+  EXPECT_EQ(Reply()->error(), "");
 }
 
 TEST_P(DraftServiceTest, ARequestThatTakesSharedTokensBackIsRefusedAndTheNodeLivesOn) {

@@ -86,6 +86,27 @@ TEST_F(HeadStatesTest, ASessionWhoseStatesNeverComeIsDropped) {
   EXPECT_THAT(reply->error(), HasSubstr("unknown session"));
 }
 
+// A preempted sequence sends the rest of its states when it goes on, and waits until they are read.
+TEST_F(HeadStatesTest, StatesOfASessionThatWasDroppedAreAnswered) {
+  ManualClock clock;
+  DraftServiceOptions options;
+  options.session_idle_s = 10;
+  service_ =
+      std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock);
+  LeaderSession session = Begin(1, 6);
+  OpenSession(session, params());
+  SendStates(&session, session.sequence.prompt, 3);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(service_->RunOnce(1).ok());
+  clock.now_s += 11;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(service_->RunOnce(1).ok());
+  EXPECT_EQ(runner_->blocks()->counts().used, 0);
+  SendStates(&session, session.sequence.prompt, 6);
+  const auto reply = Reply();
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->session_id(), 1u);
+  EXPECT_THAT(reply->error(), HasSubstr("unknown session"));
+}
+
 TEST_F(HeadStatesTest, RequestsWithoutTheStatesTheyNeedAreRefusedByName) {
   uint64_t id = 0;
   EXPECT_EQ(RefusalOf(++id, [](proto::DraftCommand*) {}), "");

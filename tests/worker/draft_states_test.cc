@@ -219,6 +219,34 @@ TEST_F(DraftStatesTest, WithoutStatesTheRoundIsPlain) {
   EXPECT_EQ(Ask(1), NoDraftReason::kNone);
 }
 
+// The node answers the request before it late. It has not computed the rows of that round.
+TEST_F(DraftStatesTest, RowsOfARequestWhoseStatesCannotBeReadAreSentLater) {
+  JoinNodes({0});
+  Sequence sequence;
+  BeginBeams(1, 1, 5, &sequence);
+  client_->Open(sequence);
+  DecideLayers(&sequence, 2);
+  ASSERT_EQ(AskFor(sequence, 1), NoDraftReason::kNone);
+  const auto first = at(0).NextRequest();
+  ASSERT_TRUE(first.has_value());
+  client_->Withdraw(sequence.id);  // it was preempted
+  DecideLayers(&sequence, 2);
+  states().fails = true;
+  EXPECT_EQ(AskFor(sequence, 2), NoDraftReason::kNoStates);
+  states().fails = false;
+  at(0).node()->Send(at(0).Answer(*first));
+  for (int i = 0; i < 400 && client_->dropped().empty(); ++i) {
+    comm::Poll(client_->sockets(), 5);
+    client_->Receive(2.5);
+  }
+  EXPECT_EQ(client_->dropped().size(), 1u);
+  const int taken = at(0).states_taken();
+  DecideLayers(&sequence, 2);
+  ASSERT_EQ(AskFor(sequence, 3), NoDraftReason::kNone);
+  ASSERT_TRUE(at(0).NextRequest().has_value());
+  EXPECT_EQ(at(0).states_taken(), taken + 4);
+}
+
 TEST_F(DraftStatesTest, AMovedSessionGetsAllRows) {
   JoinNodes({0});
   Sequence sequence;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_dflash.h"
 #include "tests/testing/tiny_eagle3.h"
 #include "tests/testing/tiny_family.h"
 #include "tests/testing/tiny_quantised.h"
@@ -154,8 +155,13 @@ TEST_F(ModelCheckTest, SaysWhatAHeadIsAndWhetherItFits) {
 
 TEST_F(ModelCheckTest, AHeadIsNoTarget) {
   const test::TinyLlama target = test::MakeTinyLlama({.layers = 4, .vocab = 96});
-  EXPECT_THAT(Error(test::MakeTinyEagle3(target)),
-              HasSubstr(" is a draft that takes hidden states of its target, expected a target"));
+  const std::string expected =
+      " is a draft that takes hidden states of its target, expected a target";
+  EXPECT_THAT(Error(test::MakeTinyEagle3(target)), HasSubstr(expected));
+  // It has all tensors that a target has.
+  EXPECT_THAT(Error(test::MakeTinyDFlash(target, {.dspark = true, .owns_ends = true})),
+              HasSubstr(expected));
+  EXPECT_FALSE(CheckTarget(dir_.path()).ok());
 }
 
 // Which states a worker keeps.
