@@ -1,4 +1,4 @@
-// The draft rows of a forest that come from one pass of a drafter of blocks (ModelConfig::block).
+// The draft rows of a forest that come from one pass of a block drafter (ModelConfig::block).
 // Below each root the pass has a block: the root's token and masks. Its rows give the logits of the
 // tokens after the root, one row for each level of the forest, whatever the tokens between; a node
 // adds to them the bias of its own token, if the model has one. So all levels are chosen after a

@@ -51,7 +51,7 @@ class DraftSession {
   int prompt_length() const { return prompt_length_; }
   bool takes_states() const { return states_.columns() > 0; }
   // The number of the token at position 0 of the KV. A row has the state of the token before it, so
-  // the first token, number 0, has none. (Of a drafter of blocks the row is that state alone: its
+  // the first token, number 0, has none. (Of a block drafter the row is that state alone: its
   // position is that of the token before.)
   int first_row() const { return first_row_; }
   // True until the KV of all prompt tokens except the last has been computed. If the session was

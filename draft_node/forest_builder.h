@@ -35,7 +35,7 @@ class ForestBuilder {
   static absl::StatusOr<std::unique_ptr<ForestBuilder>> Start(decoding::DraftRequest request,
                                                               DraftSession* session,
                                                               model::BlockManager* blocks);
-  // Before the first pass, for a drafter of blocks: all levels come from one pass of at most
+  // Before the first pass, for a block drafter: all levels come from one pass of at most
   // max_rows rows. The forest is no deeper than a block allows.
   void UseBlocks(const BlockModel& model, int vocab, int max_rows);
   // Frees the nodes that later rounds must not find: those whose rows never ran, and those whose KV
@@ -102,7 +102,7 @@ class ForestBuilder {
   DraftSession* session_;
   model::BlockManager* blocks_;
   std::unique_ptr<decoding::Drafter> drafter_;
-  std::optional<BlockForest> blocks_of_roots_;  // of a drafter of blocks
+  std::optional<BlockForest> blocks_of_roots_;  // of a block drafter
   int level_ = 0;
   std::vector<model::KvNode> roots_;
   std::vector<TokenId> root_token_;

@@ -1,4 +1,4 @@
-// The bias that a drafter of blocks adds to the logits after a token (DSpark): w2 w1[token]. Rows of
+// The bias that a block drafter adds to the logits after a token (DSpark): w2 w1[token]. Rows of
 // a block do not see which tokens the rows before them became; this tells them the last one. Kept in
 // host memory as bf16, since it is applied to the few candidates of each node of a forest. Immutable.
 #pragma once

@@ -28,7 +28,7 @@ namespace coppice::model {
 struct ReadSizes {
   uint64_t layers = 0;  // weights of all layers
   // Of the weights of layers, what a step without needs leaves out: what the last layer has after its
-  // K and V; all layers of a drafter of blocks, whose context is no more than K and V.
+  // K and V; all layers of a block drafter, whose context is no more than K and V.
   uint64_t last_rest = 0;
   bool only_stores = false;  // of such a drafter: a step without needs reads no K and V
   uint64_t head = 0;         // final norm and head

@@ -83,7 +83,7 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
   const int64_t final_norm =
       config.norm_place == NormPlace::kAfterSum ? 0 : d * (config.norm_bias ? 2 : 1);
   const int64_t vectors = layers.vectors + final_norm;
-  // The bias of a draft of blocks, which is on the host.
+  // The bias of a block drafter, which is on the host.
   const int64_t markov = int64_t{2} * config.block.markov_rank * config.vocab_size;
   ModelMemory memory;
   memory.weights = markov * static_cast<int64_t>(sizeof(uint16_t)) +

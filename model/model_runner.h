@@ -100,7 +100,7 @@ class ModelRunner {
   int vocab_size() const { return config().vocab_size; }
   kernels::DType dtype() const { return transformer_->parts().dtype; }
   kernels::DType kv_dtype() const { return transformer_->parts().kv_dtype; }
-  // The bias of a draft of blocks; nullptr: it has none.
+  // The bias of a block drafter; nullptr: it has none.
   const MarkovBias* markov() const { return transformer_->parts().weights.markov.get(); }
   uint64_t fingerprint() const { return transformer_->parts().fingerprint; }
   int max_rows() const { return transformer_->parts().max_rows; }

@@ -51,7 +51,7 @@ struct TransformerWeights {
   std::unique_ptr<kernels::Weight> scatter;      // from h to v logits; null when the head is whole
   std::vector<LayerWeights> layers;
   std::unique_ptr<kernels::Weight> final_norm;  // gain [d], times logit_scale
-  std::unique_ptr<MarkovBias> markov;           // of a draft of blocks; on the host
+  std::unique_ptr<MarkovBias> markov;           // of a block drafter; on the host
   size_t bytes = 0;                             // bytes of all weights above
 
   const kernels::Weight& head() const { return own_head != nullptr ? *own_head : *embedding; }

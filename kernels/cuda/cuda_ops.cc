@@ -124,9 +124,9 @@ void CudaOps::PutStates(Tensor x) {
   CheckRows(x, x.columns);
   COPPICE_CHECK(!gathered_ && static_cast<int>(plan_->state.size()) == plan_->rows());
   if (x.columns % kStateUnit != 0) {
-    failure_ = absl::InvalidArgumentError(
-        absl::StrCat("hidden_size: ", x.columns, ", expected a multiple of ", kStateUnit,
-                     " for a drafter of blocks on the cuda backend"));
+    failure_ = absl::InvalidArgumentError(absl::StrCat("hidden_size: ", x.columns,
+                                                       ", expected a multiple of ", kStateUnit,
+                                                       " for a block drafter on the cuda backend"));
     return;
   }
   recorded_.push_back(PutStatesArgs{x.data, x.dtype, static_cast<int32_t>(x.columns)});

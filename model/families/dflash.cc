@@ -1,4 +1,4 @@
-// Drafters of blocks over the hidden states of a target. DFlash (arXiv 2602.06036), as z-lab
+// Block drafters over the hidden states of a target. DFlash (arXiv 2602.06036), as z-lab
 // publishes it: layers of Qwen3, embedding and head of the target. DSpark, as DeepSpec publishes it:
 // the same with a bias by the token before, a shifted block, and often an embedding and a head.
 #include <cmath>

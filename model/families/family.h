@@ -39,7 +39,7 @@ Family Olmo2Family();
 Family GptNeoXFamily();
 // EAGLE-3 heads by the names that their publishers give them.
 Family Eagle3Family(absl::string_view architecture = "LlamaForCausalLMEagle3");
-// Drafters of blocks.
+// Block drafters.
 Family DFlashFamily();
 Family DSparkFamily();
 

@@ -1,4 +1,4 @@
-// Forests of a drafter of blocks with a tiny one: their rows against the reference in double
+// Forests of a block drafter with a tiny one: their rows against the reference in double
 // precision, what sessions keep of the passes, and how deep they are.
 #include "draft_node/block_forest.h"
 

@@ -1,4 +1,4 @@
-// The configuration of drafters of blocks: what is read of the published ones, and what is refused
+// The configuration of block drafters: what is read of the published ones, and what is refused
 // by the name of its field or tensor.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Passes of a tiny drafter of blocks on one sequence, for comparison with the reference
+// Passes of a tiny block drafter on one sequence, for comparison with the reference
 // (reference_dflash.h): rows of context, to which only their states matter, and blocks below trie
 // nodes. Shared by the tests of the backends.
 #pragma once

@@ -1,4 +1,4 @@
-// The forward pass of drafters of blocks compared with the naive double-precision reference, and the
+// The forward pass of block drafters compared with the naive double-precision reference, and the
 // bias of DSpark.
 #include <gtest/gtest.h>
 

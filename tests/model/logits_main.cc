@@ -3,7 +3,7 @@
 //   model_logits DIR ID...             the model in DIR, as f32
 //   model_logits --tiny NAME DIR       writes a tiny checkpoint of a family into DIR
 //   model_logits --names               the names of these checkpoints
-//   model_logits --tiny-drafter DIR TARGET   writes a tiny drafter of blocks and its target
+//   model_logits --tiny-drafter DIR TARGET   writes a tiny block drafter and its target
 //   model_logits --block DIR TARGET ROWS ROOT ID...   the states that the target keeps of the tokens,
 //                                      then the logits of a block of ROWS rows after them
 // with_published_drafter.py reads the last two.

@@ -120,7 +120,7 @@ TEST(MemoryTraffic, APassWithoutNeedsEndsEarly) {
   EXPECT_EQ(counter.total().kv, 34u * 4 * 2);
 }
 
-// Rows of context of a drafter of blocks are no more than their K and V.
+// Rows of context of a block drafter are no more than their K and V.
 TEST(MemoryTraffic, APassOfContextReadsNoKv) {
   StepPlan plan;
   AddSegment(20, {{160}, {160, 161}}, &plan);

@@ -1,4 +1,4 @@
-// A naive forward pass of drafters of blocks in double precision, with the stored weights, as their
+// A naive forward pass of block drafters in double precision, with the stored weights, as their
 // publishers define it: DFlash (arXiv 2602.06036) and DSpark. It shares no code with model/ or
 // kernels/.
 #pragma once

@@ -32,14 +32,14 @@ std::vector<TokenId> SomeTokens(int count, int vocab) {
   return tokens;
 }
 
-// A head on a target, with what only some heads have, or a drafter of blocks.
+// A head on a target, with what only some heads have, or a block drafter.
 struct DraftOptions {
   std::vector<int> layers = {0, 1, 2};
   int hidden = 24;
   bool bias = false;
   bool each_norm = false;
   bool whole_norm = false;
-  bool last_norm = false;  // a drafter of blocks, with a norm of what `fc` gives
+  bool last_norm = false;  // a block drafter, with a norm of what `fc` gives
   std::string dtype = "F32";
 };
 

@@ -1,4 +1,4 @@
-// Small drafters of blocks (DFlash, DSpark) with seeded random weights, with the fields and tensors
+// Small block drafters (DFlash, DSpark) with seeded random weights, with the fields and tensors
 // that a published one has. The target that they are for is a tiny Llama.
 //   WriteTinyLlama(MakeTinyDFlash(target, {.layers = 2}), dir.path());
 #pragma once

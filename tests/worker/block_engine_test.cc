@@ -1,4 +1,4 @@
-// The leader's loop with a drafter of blocks in the worker's process: answers are those without it,
+// The leader's loop with a block drafter in the worker's process: answers are those without it,
 // whatever happens to sequences.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Whole rounds without sockets of every method, with drafts that take states of the target: an
-// EAGLE-3 head and a drafter of blocks. Reproducible methods give the text that they give without
+// EAGLE-3 head and a block drafter. Reproducible methods give the text that they give without
 // drafts, the others take what is proposed.
 #include <gtest/gtest.h>
 

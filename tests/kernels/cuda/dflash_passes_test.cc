@@ -1,4 +1,4 @@
-// Passes of drafters of blocks on the CUDA backend, compared with the double-precision reference.
+// Passes of block drafters on the CUDA backend, compared with the double-precision reference.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
