@@ -47,10 +47,12 @@ if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/
   programs=(coppice-bench-cuda coppice-coordinator coppice-cuda-driver coppice-draft coppice-predict-cuda coppice-worker fake_cuda_driver
     fake_nvml)
   suites=(cuda_backend_test cuda_bench_test cuda_device_test cuda_exact_engine_test cuda_exact_test cuda_families_test
-    cuda_one_shot_ranks_test cuda_ranks_test cuda_speculation_test cuda_tuning_test cuda_windows_test gpu_prediction_test)
+    cuda_one_shot_ranks_test cuda_ranks_test cuda_speculation_test cuda_states_test cuda_tuning_test cuda_windows_test
+    gpu_prediction_test)
   deploy/build.sh cuda-sim "${programs[@]}" "${suites[@]}" cuda_kernels_test
   names=("${suites[@]}" cuda_driver_version cuda_gpu_check cuda_gpu_check_sim cuda_predict cuda_predict_exact cuda_predict_goals
-    cuda_predict_table cuda_predict_tuned cuda_predict_wide cluster_cuda cluster_cuda_ranks)
+    cuda_predict_table cuda_predict_tuned cuda_predict_wide cluster_cuda cluster_cuda_heads_dflash cluster_cuda_heads_eagle3
+    cluster_cuda_ranks)
   ctest --preset cuda-sim --parallel "$jobs" --no-tests=error -R "^($(IFS='|'; echo "${names[*]}"))\$"
 
   # For GPUs, of which this machine may have none.
