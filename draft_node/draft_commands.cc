@@ -102,8 +102,9 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& me
   auto request = proto::DraftRequestFromMessage(message, runner_->vocab_size(), state_columns());
   if (!request.ok()) return Fail(key, message.round(), std::string(request.status().message()));
   const int positions = runner_->config().max_positions;
-  // A block begins behind the root's row with the root's token.
+  // A block begins behind the root's row with the root's token, and has so many levels at most.
   const model::BlockDraft& block = runner_->config().block;
+  if (block.size > 0) request->depth = std::min(request->depth, block.depth());
   const int of_block = block.size == 0 ? 0 : block.in_place ? 2 : 1;
   if (const int64_t needed = PositionsNeeded(*slot.session, *request) + of_block;
       needed > positions) {

@@ -18,7 +18,7 @@ from agent import DEFAULT_AGENT, HostError
 from cluster_file import read_cluster_file
 from description import SETTINGS, WORDS, DescriptionError, check_setting, is_local, local_host, read_host_file
 from draft_choice import AUTO, NONE, SUFFIXES, choose, program_check
-from draft_files import HEADS
+from draft_files import HEADS, NAMES
 from options import Usage, check_api_key, parse, take_listen
 from placement import place
 from processes import CONTROL_PORT, Launch, all_local, check_command, local_api, outside_url, processes_of
@@ -50,6 +50,8 @@ def draft_chooser(options):
         off = any(flag.replace("-", "_") in ("__suffix_drafts=false", "__nosuffix_drafts") for flag in flags["worker"] + flags["all"])
         choice = choose(settings["target"], NONE if settings["drafts"] == 0 and draft == AUTO else draft,
                         program_check(f"{program_folder(settings, options)}/coppice-worker"), "there are no drafts" if off else SUFFIXES)
+        if settings["draft_kind"] == "model" and choice.kind in HEADS:
+            raise Usage(f"--draft-kind model: {choice.path} is {NAMES[choice.kind]}, which is served as a head")
         kind = settings["draft_kind"] if settings["draft_kind"] != "auto" else "head" if choice.kind in HEADS else "model"
         return dict(settings, draft=choice.path, draft_kind=kind, draft_found=draft == AUTO), choice.said
     return chosen

@@ -230,6 +230,8 @@ class DraftChoice(unittest.TestCase):
         self.check_in_worker(self.up("--draft", away, "--draft-kind", "head")[0], away)
         status, _, _, errors = self.dry("--target", self.target, "--draft", head, "--draft-in", "worker", "--drafts", "2")
         self.assertEqual((status, errors), (1, "cluster: --draft-in: the draft is in the workers, but drafts is 2\n"))
+        status, _, _, errors = self.dry("--target", self.target, "--draft", head, "--draft-kind", "model")
+        self.assertEqual((status, errors), (2, f"cluster: --draft-kind model: {head} is an EAGLE-3 head, which is served as a head (see --help)\n"))
         status, _, _, errors = self.dry("--target", self.target, "--draft-in", "here")
         self.assertEqual((status, errors), (2, "cluster: --draft-in must be auto, worker or nodes, got 'here' (see --help)\n"))
 

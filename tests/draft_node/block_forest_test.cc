@@ -270,7 +270,7 @@ TEST_F(BlockForestTest, ABlockBeyondTheContextIsRefusedAndTheNodeLivesOn) {
   DraftServiceOptions options;
   options.max_rows = kMaxRows;
   DraftService service(options, runner_.get(), leaders.get(), nullptr, &clock);
-  const auto error_of = [&](uint64_t id, int prompt) {
+  const auto error_of = [&](uint64_t id, int prompt, int depth = 3) {
     proto::DraftCommand open, states, draft;
     open.mutable_open()->set_session_id(id);
     for (int i = 0; i < prompt; ++i) open.mutable_open()->add_prompt(i % kVocab);
@@ -283,7 +283,8 @@ TEST_F(BlockForestTest, ABlockBeyondTheContextIsRefusedAndTheNodeLivesOn) {
     *states.mutable_states()->mutable_states() = proto::StatesToMessage(rows);
     decoding::DraftRequest request;
     request.session_id = id;
-    request.width = request.depth = 3;
+    request.width = 3;
+    request.depth = depth;
     request.roots.tree.num_roots = 1;
     request.roots.ends = {request.roots.tree.Add(RootId{0}, 5)};
     request.state.root_score = {-1};
@@ -307,6 +308,7 @@ TEST_F(BlockForestTest, ABlockBeyondTheContextIsRefusedAndTheNodeLivesOn) {
   EXPECT_EQ(error_of(1, positions - 4), "");
   EXPECT_THAT(error_of(2, positions - 3), HasSubstr("depth: the request needs"));
   EXPECT_EQ(error_of(3, 9), "");
+  EXPECT_EQ(error_of(4, positions - 4, /*depth=*/9), "") << "a block has three levels";
 }
 
 TEST_F(BlockForestTest, StatesThatAreNoNumbersEndTheSessionAlone) {
