@@ -18,13 +18,14 @@ using kernels::cuda::DeviceOp;
 using kernels::cuda::OpList;
 
 // By the alternatives of DeviceOp.
-constexpr std::array<const char*, std::variant_size_v<DeviceOp>> kNames = {
-    "commit",       "embedding",       "learned positions",
-    "norm",         "product",         "rotary positions",
-    "attention",    "activation",      "soft cap",
-    "scatter",      "gather",          "sum of ranks",
-    "sum and norm", "candidate lists", "place levels",
+constexpr std::array kNames = {
+    "commit",        "embedding",        "learned positions", "norm",
+    "product",       "rotary positions", "attention",         "activation",
+    "experts",       "soft cap",         "scatter",           "gather",
+    "states stored", "states loaded",    "states put",        "pair of norms",
+    "sum of ranks",  "sum and norm",     "candidate lists",   "place levels",
     "choose levels"};
+static_assert(kNames.size() == std::variant_size_v<DeviceOp>);
 
 std::string NameOf(const DeviceOp& op) {
   const char* const name = kNames[op.index()];
