@@ -5,6 +5,8 @@ a new one comes in the middle of an answer. Heads with random or bad weights cos
 
   heads_test.py eagle3|dflash [cuda]   cuda: on the simulated device, the first tests
 """
+import os
+import signal
 import sys
 import tempfile
 import threading
@@ -22,6 +24,7 @@ BODIES = drafted_requests.bodies(ON_GPU)
 HEAD = ROOT / "tests/models" / f"stories260k-{KIND}"
 BACKEND = ("--backend=cuda", "--tuning_cache=") if ON_GPU else ()
 WORKER = (*BACKEND, *(["--exact"] if ON_GPU else []))
+LONG = dict(decoding="beam_sampling", beam_width=3, n=3, max_tokens=400, ignore_eos=True, return_token_ids=True, prompt=PROMPTS[0])
 POOL_4M, DRAFT_4M = f"--kv_bytes={4 << 20}", f"--draft_kv_bytes={4 << 20}"
 
 
@@ -57,6 +60,14 @@ class Heads(unittest.TestCase):
         self.assertGreater(sum(answer["usage"]["speculation"]["accepted_nodes"] for answer in alone), len(BODIES))
         return plain
 
+    def ask(self, cluster, bodies):
+        """(answers, the thread that appends them), once a replica works at them."""
+        answers = []
+        asking = threading.Thread(target=lambda: answers.extend(cluster.api.complete_all([dict(body, **DRAFTED) for body in bodies])))
+        asking.start()
+        self.assertTrue(wait_until(lambda: metric(cluster, "num_requests_running")[0] > 0, 5, poll_s=0.01))
+        return answers, asking
+
     def test_1_in_the_workers_process(self):
         with self.in_process() as cluster:
             self.plain.update(self.check(cluster))
@@ -70,14 +81,10 @@ class Heads(unittest.TestCase):
 
     def test_3_nodes_that_end_and_come(self):
         """Long answers go on while their node ends. A new node gets the states of all that it must read."""
-        body = dict(decoding="beam_sampling", beam_width=3, n=3, max_tokens=200, ignore_eos=True, return_token_ids=True, prompt=PROMPTS[0])
         with self.on_nodes(drafts=2) as cluster:
-            bodies = [dict(body, seed=seed) for seed in range(8)]
+            bodies = [dict(LONG, seed=seed) for seed in range(16)]
             plain = [outcome(cluster.api.complete(dict(body, speculative=False))) for body in bodies]
-            answers = []
-            asking = threading.Thread(target=lambda: answers.extend(cluster.api.complete_all([dict(body, **DRAFTED) for body in bodies])))
-            asking.start()
-            self.assertTrue(wait_until(lambda: metric(cluster, "num_requests_running")[0] > 0, 5, poll_s=0.01))
+            answers, asking = self.ask(cluster, bodies)
             cluster.process("draft-0").end()
             cluster.start_draft("draft-2")
             asking.join()
@@ -120,6 +127,19 @@ class Heads(unittest.TestCase):
         """A replica that keeps states uses draft nodes with a model of their own too."""
         with self.on_nodes(draft=DRAFT, draft_flags=BACKEND) as cluster:
             self.check(cluster)
+
+    def test_9_a_replica_that_ends(self):
+        """Its requests go on at the other one, whose head gets all states anew."""
+        with self.in_process(replicas=2) as cluster:
+            bodies = [dict(LONG, seed=seed) for seed in range(16)]
+            plain = [outcome(cluster.api.complete(dict(body, speculative=False))) for body in bodies]
+            answers, asking = self.ask(cluster, bodies)
+            for pid in cluster.process("replica-0").ranks().values():
+                os.kill(pid, signal.SIGKILL)
+            asking.join()
+            self.assertEqual([outcome(answer) for answer in answers], plain)
+            self.assertGreater(sum(drafted(answer) for answer in answers), 0)
+            self.assertGreater(metric(cluster, "failovers_total")[0], 0)
 
 
 if __name__ == "__main__":

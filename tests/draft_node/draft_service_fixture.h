@@ -189,4 +189,24 @@ inline std::string TransportName(const ::testing::TestParamInfo<const char*>& in
   return info.index == 0 ? "Zmq" : "Direct";
 }
 
+// Two roots. Each is below a different token, which is not a root.
+inline proto::DraftCommand AskBelowTwoBranches(proto::DraftCommand command) {
+  proto::DraftRequest* request = command.mutable_draft();
+  request->clear_trie_parent();
+  request->clear_trie_token();
+  request->clear_state();
+  for (int branch = 0; branch < 2; ++branch) {
+    request->add_trie_parent(-1);
+    request->add_trie_token(5 + branch);
+    request->add_trie_parent(2 * branch);
+    request->add_trie_token(8 + branch);
+    request->mutable_state()->add_root_trie(2 * branch + 1);
+    request->mutable_state()->add_root_score(-1.0);
+    request->mutable_state()->add_root_multiplicity(1);
+    request->mutable_state()->add_slot_root(branch);
+  }
+  request->mutable_state()->set_layers_committed(2);
+  return command;
+}
+
 }  // namespace coppice::draft_node

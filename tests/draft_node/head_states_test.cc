@@ -24,6 +24,13 @@ class HeadStatesTest : public HeadServiceTest {
     return session;
   }
   static decoding::DecodingParams params() { return ParamsOf(kHeadCases[0]); }
+  // A service that drops sessions which have been idle for 10 s of this clock.
+  void DropIdleSessions(ManualClock* clock) {
+    DraftServiceOptions options;
+    options.session_idle_s = 10;
+    service_ =
+        std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, clock);
+  }
   // The error that answers a request or other command, changed before it is sent to a new session.
   std::string RefusalOf(uint64_t id, const std::function<void(proto::DraftCommand*)>& change) {
     LeaderSession session = Begin(id, 6);
@@ -68,10 +75,7 @@ TEST_F(HeadStatesTest, APromptWithoutItsStatesRunsNoSteps) {
 // A request waits for the prompt, whose states do not come.
 TEST_F(HeadStatesTest, ASessionWhoseStatesNeverComeIsDropped) {
   ManualClock clock;
-  DraftServiceOptions options;
-  options.session_idle_s = 10;
-  service_ =
-      std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock);
+  DropIdleSessions(&clock);
   LeaderSession session = Begin(1, 6);
   OpenSession(session, params());
   session.states_sent = 6;  // they were not
@@ -89,10 +93,7 @@ TEST_F(HeadStatesTest, ASessionWhoseStatesNeverComeIsDropped) {
 // A preempted sequence sends the rest of its states when it goes on, and waits until they are read.
 TEST_F(HeadStatesTest, StatesOfASessionThatWasDroppedAreAnswered) {
   ManualClock clock;
-  DraftServiceOptions options;
-  options.session_idle_s = 10;
-  service_ =
-      std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock);
+  DropIdleSessions(&clock);
   LeaderSession session = Begin(1, 6);
   OpenSession(session, params());
   SendStates(&session, session.sequence.prompt, 3);

@@ -36,4 +36,15 @@ inline std::unique_ptr<model::ModelRunner> LoadTinyRunner(const TinyLlamaOptions
   return LoadTinyRunner(MakeTinyLlama(tiny), dir, communicator, threads);
 }
 
+// A pool of this many blocks, or a few more; with windows, pages.
+inline std::unique_ptr<model::ModelRunner> LoadWithBlocks(model::ModelRunnerOptions options,
+                                                          int64_t blocks,
+                                                          comm::Communicator* communicator) {
+  options.kv_bytes = 1 << 20;
+  const auto runner = model::ModelRunner::Load(options, communicator).value();
+  const kernels::KvPool& pool = *runner->kv_pool();
+  options.kv_bytes = static_cast<int64_t>(pool.bytes) / pool.shape.blocks * (blocks + 1);
+  return model::ModelRunner::Load(options, communicator).value();
+}
+
 }  // namespace coppice::test

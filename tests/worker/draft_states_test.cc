@@ -101,6 +101,14 @@ class DraftStatesTest : private SourceHolder, public DraftClientTest {
   NoDraftReason AskFor(const Sequence& sequence, double now_s) {
     return client_->Ask(sequence, 4, 2, now_s, &deadline_s_);
   }
+  // Begins a sequence of one beam and asks for its first draft, of which the node takes note.
+  std::optional<proto::DraftRequest> FirstRequest(Sequence* sequence) {
+    BeginBeams(1, 1, 5, sequence);
+    client_->Open(*sequence);
+    DecideLayers(sequence, 2);
+    EXPECT_EQ(AskFor(*sequence, 1), NoDraftReason::kNone);
+    return at(0).NextRequest();
+  }
   // Sends states until none are left that can be read. Returns the turns.
   int SendAll(Sequence* sequence, double now_s) {
     int turns = 1;
@@ -170,11 +178,7 @@ TEST_F(DraftStatesTest, APromptOfOneTokenHasNoRows) {
 TEST_F(DraftStatesTest, WhatANodeDoesNotAnswerIsSentAgain) {
   JoinNodes({0});
   Sequence sequence;
-  BeginBeams(1, 1, 5, &sequence);
-  client_->Open(sequence);
-  DecideLayers(&sequence, 2);
-  ASSERT_EQ(AskFor(sequence, 1), NoDraftReason::kNone);
-  const auto first = at(0).NextRequest();
+  const auto first = FirstRequest(&sequence);
   ASSERT_TRUE(first.has_value());
   at(0).node()->Send(at(0).Answer(*first));
   ASSERT_EQ(Arrivals(1).size(), 1u);
@@ -223,11 +227,7 @@ TEST_F(DraftStatesTest, WithoutStatesTheRoundIsPlain) {
 TEST_F(DraftStatesTest, RowsOfARequestWhoseStatesCannotBeReadAreSentLater) {
   JoinNodes({0});
   Sequence sequence;
-  BeginBeams(1, 1, 5, &sequence);
-  client_->Open(sequence);
-  DecideLayers(&sequence, 2);
-  ASSERT_EQ(AskFor(sequence, 1), NoDraftReason::kNone);
-  const auto first = at(0).NextRequest();
+  const auto first = FirstRequest(&sequence);
   ASSERT_TRUE(first.has_value());
   client_->Withdraw(sequence.id);  // it was preempted
   DecideLayers(&sequence, 2);

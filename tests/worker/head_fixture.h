@@ -35,11 +35,7 @@ class HeadTest : public PressureTest {
     options.dir = model_dir_.path();
     options.states_for = keeps ? head_.path() : "";
     options.threads = 1;
-    options.kv_bytes = 1 << 20;
-    auto runner = model::ModelRunner::Load(options, single_.get()).value();
-    const kernels::KvPool& pool = *runner->kv_pool();
-    options.kv_bytes = static_cast<int64_t>(pool.bytes) / pool.shape.blocks * (blocks + 1);
-    return model::ModelRunner::Load(options, single_.get()).value();
+    return test::LoadWithBlocks(options, blocks, single_.get());
   }
   static model::ModelRunnerOptions HeadOptions(const std::string& head, const std::string& target) {
     model::ModelRunnerOptions options;

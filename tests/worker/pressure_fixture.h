@@ -15,6 +15,7 @@
 #include "grammar/compile.h"
 #include "tests/testing/method_case.h"
 #include "tests/testing/tiny_family.h"
+#include "tests/testing/tiny_runner.h"
 #include "tests/testing/toy_text.h"
 #include "tests/worker/engine_fixture.h"
 
@@ -40,11 +41,7 @@ class PressureTest : public EngineTest {
     options.dir = model_dir_.path();
     options.kv_dtype = model_.kv_dtype;
     options.threads = 1;
-    options.kv_bytes = 1 << 20;
-    auto runner = model::ModelRunner::Load(options, single_.get()).value();
-    const kernels::KvPool& pool = *runner->kv_pool();
-    options.kv_bytes = static_cast<int64_t>(pool.bytes) / pool.shape.blocks * (blocks + 1);
-    return model::ModelRunner::Load(options, single_.get()).value();
+    return test::LoadWithBlocks(options, blocks, single_.get());
   }
   static EngineOptions EngineOptionsOf(model::ModelRunner* runner) {
     EngineOptions options = Options(runner);
